@@ -1,0 +1,1 @@
+//! The Fermata client library: sections, registers and eventual operations over gRPC.

@@ -1,0 +1,1 @@
+//! Durable ordered bytes for one Fermata node.
