@@ -1,0 +1,227 @@
+//! What a node is told at its start: the cluster, its timing, its limits.
+
+use super::ids::{ClusterId, GroupId, KeyspaceId, NodeName, SegmentId, SiteId};
+use super::key::TagRule;
+use super::planted::Planted;
+use super::time::Micros;
+use super::view::View;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// One node of the cluster file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its number.
+    pub name: NodeName,
+    /// What people call it.
+    pub label: String,
+    /// Where it is.
+    pub site: SiteId,
+}
+
+/// One group of the location table: an arc of segments and the view that owns it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The group.
+    pub id: GroupId,
+    /// First segment of the arc.
+    pub from: SegmentId,
+    /// Last segment of the arc, included.
+    pub to: SegmentId,
+    /// The members. Where two entries claim a segment, the higher epoch wins.
+    pub view: View,
+}
+
+/// The cluster as it starts: a location table with one entry per group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Nodes of another cluster are refused.
+    pub id: ClusterId,
+    /// The ring has 2^bits segments.
+    pub segment_bits: u8,
+    /// Site names, by [`SiteId`].
+    pub sites: Vec<String>,
+    /// All nodes, by [`NodeName`].
+    pub nodes: Vec<NodeInfo>,
+    /// Arc → (group, epoch, seats). The first group also keeps the keyspace catalogue.
+    pub groups: Vec<Group>,
+}
+
+impl Cluster {
+    /// The group that owns `segment`; with several claims, the one of the highest epoch.
+    pub fn group_of(&self, segment: SegmentId) -> Option<&Group> {
+        self.groups
+            .iter()
+            .filter(|g| g.from <= segment && segment <= g.to)
+            .max_by_key(|g| g.view.epoch)
+    }
+}
+
+/// All durations that the protocol uses, in microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A node pair exchanges a beat this often.
+    pub beat: Micros,
+    /// How long an acceptor's read lease binds it.
+    pub lease: Micros,
+    /// A follower that hears nothing of its primary this long after the lease tries to lead; seats
+    /// add `stagger` each so that they rarely collide.
+    pub election: Micros,
+    /// See `election`.
+    pub stagger: Micros,
+    /// A call to a peer that is not answered within this is sent again.
+    pub retry: Micros,
+    /// A request that has no quorum after this is answered `Unavailable`.
+    pub request: Micros,
+    /// Bound on the rate error of any boot-time clock, parts per million.
+    pub drift_ppm: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            beat: 100_000,
+            lease: 1_200_000,
+            election: 500_000,
+            stagger: 300_000,
+            retry: 700_000,
+            request: 10_000_000,
+            drift_ppm: 1_000,
+        }
+    }
+}
+
+impl Timing {
+    /// A duration lengthened by the drift bound: what a granter waits.
+    pub fn lengthened(&self, d: Micros) -> Micros {
+        d + d * self.drift_ppm / 1_000_000 + 1
+    }
+
+    /// A duration shortened by the drift bound: what a holder relies on.
+    pub fn shortened(&self, d: Micros) -> Micros {
+        d - d * self.drift_ppm / 1_000_000
+    }
+}
+
+/// Bounds that a node enforces; every queue has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a key.
+    pub key: usize,
+    /// Bytes of a value.
+    pub value: usize,
+    /// Keys of one section.
+    pub section_keys: usize,
+    /// Requests open at one node.
+    pub requests: usize,
+    /// Commands waiting or in flight at one log's primary.
+    pub proposals: usize,
+    /// Commands in one slot.
+    pub batch: usize,
+    /// Slots in flight at one log's primary.
+    pub window: usize,
+    /// Waiting lock refs of one key.
+    pub queue: usize,
+    /// Sessions remembered by one segment.
+    pub sessions: usize,
+    /// Slots applied before a log is truncated behind a snapshot.
+    pub snapshot_every: u64,
+    /// Bytes of one chunk of a snapshot or of a catch-up answer.
+    pub chunk: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            key: 1 << 10,
+            value: 16 << 20,
+            section_keys: 64,
+            requests: 8_192,
+            proposals: 4_096,
+            batch: 256,
+            window: 256,
+            queue: 4_096,
+            sessions: 100_000,
+            snapshot_every: 4_096,
+            chunk: 256 << 10,
+        }
+    }
+}
+
+/// What the keys of a keyspace are for (PROTOCOL F7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Critical sections, eventual `get` and `put`, and `write` as a section of its own.
+    Sections,
+    /// Linearizable `read` and `write`; no locks.
+    Registers,
+}
+
+/// How values are stored (DESIGN §6). A coded policy adds a variant; callers do not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoragePolicy {
+    /// A whole copy at every member, majority quorums.
+    Replicated,
+}
+
+/// A named set of keys with one policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyspace {
+    /// Never reused.
+    pub id: KeyspaceId,
+    /// 1 to 64 of `a-z 0-9 - _`.
+    pub name: String,
+    /// Sections or registers.
+    pub purpose: Purpose,
+    /// How values are stored.
+    pub storage: StoragePolicy,
+    /// Which part of a key decides its address.
+    pub tag_rule: TagRule,
+    /// How long a silent holder keeps its section, microseconds.
+    pub lease: Micros,
+    /// The longest section, microseconds; MUSIC's T.
+    pub section_max: Micros,
+}
+
+impl Keyspace {
+    /// The keyspace of sections that every cluster has.
+    pub const SECTIONS: KeyspaceId = KeyspaceId(1);
+    /// The keyspace of registers that every cluster has.
+    pub const REGISTERS: KeyspaceId = KeyspaceId(2);
+
+    /// The two keyspaces that every cluster starts with: `default` (sections) and `registers`.
+    pub fn built_in() -> [Keyspace; 2] {
+        let sections = Keyspace {
+            id: Keyspace::SECTIONS,
+            name: "default".into(),
+            purpose: Purpose::Sections,
+            storage: StoragePolicy::Replicated,
+            tag_rule: TagRule::Whole,
+            lease: 10_000_000,
+            section_max: 3_600_000_000,
+        };
+        let registers = Keyspace {
+            id: Keyspace::REGISTERS,
+            name: "registers".into(),
+            purpose: Purpose::Registers,
+            ..sections.clone()
+        };
+        [sections, registers]
+    }
+}
+
+/// What a node knows of itself and its cluster when it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which node this is.
+    pub name: NodeName,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Durations.
+    pub timing: Timing,
+    /// Bounds.
+    pub limits: Limits,
+    /// What is wrong on purpose: nothing, outside the simulator's tests.
+    pub planted: Planted,
+}

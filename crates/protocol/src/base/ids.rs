@@ -1,0 +1,98 @@
+//! Identities. None of them is ever used twice.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        pub struct $name(pub $inner);
+    };
+}
+
+id!(
+    /// The number of a node in the cluster file. It names a role that a new incarnation may take over;
+    /// only [`NodeId`] names a durable memory.
+    NodeName(u16)
+);
+id!(
+    /// 128 random bits drawn when a data directory is created and stored in it. A directory that is
+    /// empty, older or foreign never answers under a known incarnation (PROTOCOL F8c).
+    Incarnation(u128)
+);
+id!(
+    /// A place whose nodes are close to each other and fail together.
+    SiteId(u16)
+);
+id!(
+    /// A cluster. Drawn at random when the cluster file is made; nodes of two clusters never talk.
+    ClusterId(u128)
+);
+id!(
+    /// A group of nodes that owns one arc of the ring.
+    GroupId(u128)
+);
+id!(
+    /// A segment: all addresses with the same prefix. The number is the prefix itself.
+    SegmentId(u32)
+);
+id!(
+    /// The index of a member in a view, 0 … n−1.
+    Seat(u8)
+);
+id!(
+    /// A client's session, 128 random bits drawn by the client.
+    SessionId(u128)
+);
+id!(
+    /// A keyspace, given by the catalogue and never reused.
+    KeyspaceId(u32)
+);
+
+/// A node as a durable memory: its name and the incarnation of its data directory. Quorums count these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId {
+    /// The role in the cluster file.
+    pub name: NodeName,
+    /// The memory that plays it.
+    pub incarnation: Incarnation,
+}
+
+/// A group's logical time: it grows by one with every change of its view (RING §1.1).
+///
+/// The upper 16 bits count adoptions, the lower 48 changes; compared as one number.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The epoch in which a cluster starts.
+    pub const FIRST: Epoch = Epoch(1);
+
+    /// The epoch after this one.
+    pub fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+}
+
+/// What a log orders: the group's own state, or one segment of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Part {
+    /// The group's own log: members, arc, catalogue.
+    Group,
+    /// The log of one segment: lock queues and, later, segment data.
+    Segment(SegmentId),
+}
+
+/// One replicated log. Logs are many and mortal: each is created from an initial state and a base,
+/// ended by a `Stop`, and deleted as a whole; its successor has the next epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LogId {
+    /// The group that keeps it.
+    pub group: GroupId,
+    /// What it orders.
+    pub part: Part,
+    /// The epoch in which it began.
+    pub epoch: Epoch,
+}

@@ -1,0 +1,23 @@
+//! Nouns with no behaviour of their own: identities, ballots, tags, time, views, configuration.
+
+pub mod ballot;
+pub mod config;
+pub mod ids;
+pub mod key;
+pub mod planted;
+pub mod rng;
+pub mod tag;
+pub mod time;
+pub mod view;
+
+pub use ballot::{Ballot, Slot};
+pub use config::{
+    Cluster, Config, Group, Keyspace, Limits, NodeInfo, Purpose, StoragePolicy, Timing,
+};
+pub use ids::*;
+pub use key::{Address, KeyId, TagRule};
+pub use planted::{Bug, Planted};
+pub use rng::Rng;
+pub use tag::{EventualTag, LockRef, Tag};
+pub use time::{Interval, Micros, Now, Timestamp, Wake};
+pub use view::{Member, View};

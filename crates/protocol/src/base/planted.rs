@@ -1,0 +1,126 @@
+//! Wrong versions of single rules, by name. Without the feature `planted-bugs` none exists and every
+//! question is answered `false` at compile time; with it the simulator switches one on and must
+//! catch it. A checker that never caught anything proves nothing.
+
+/// One wrong rule each; the name says what is wrong, the doc which rule it breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// F1: the synch reads without a fence.
+    SynchWithoutFence,
+    /// F4: the synch's tag is the same for all attempts, and a stale attempt may grant.
+    SynchTagWithoutAttempt,
+    /// F4: the fence holds the lock ref only, and a stale attempt may grant.
+    FenceOnRefOnly,
+    /// F5: a leave after a put that was not acknowledged is clean.
+    DirtyLeaveTakenAsClean,
+    /// F3: the speculative value is used whenever the ref becomes head.
+    SpeculationNeverCancelled,
+    /// F3: the speculative value is used when the ref is head at its apply, whatever came between.
+    SpeculationHeadOnly,
+    /// F2: lock refs restart with every log.
+    RefsRestartWithLog,
+    /// F3f: a new leader fills holes with waiting client commands.
+    HoleFilledWithCommand,
+    /// F13: a new leader proposes a no-op over an accepted value.
+    NoopOverAccepted,
+    /// F10: any node answers a heartbeat with a lease, without asking the primary.
+    LeaseWithoutPrimary,
+    /// F10: a new primary does not wait out the leases of the one before.
+    NewPrimaryReleasesAtOnce,
+    /// F16: a restarted client goes on in its section with its numbers reset.
+    ResumeReusesNumbers,
+    /// F18: `SynchDone` clears whatever flag is set.
+    SynchDoneUnconditional,
+    /// A quorum of a register is one too small.
+    RegisterQuorumTooSmall,
+    /// A quorum of a log is one too small.
+    LogQuorumTooSmall,
+    /// A message that needs its record durable leaves at once.
+    AckBeforeFlush,
+    /// F8c: a node that lost its disk answers under its old identity.
+    LostDiskRejoins,
+    /// F6: an eventual put goes to the critical cell.
+    EventualPutInCriticalCell,
+    /// F6: `enter` does not adopt a newer eventual value.
+    EnterIgnoresEventual,
+    /// M1: a forced release clears the flag.
+    ForcedReleaseClearsFlag,
+    /// F19: each shared holder runs its own synch.
+    SharedSynchEach,
+    /// F19: a section goes on after one of its keys was lost.
+    LostKeyIgnored,
+    /// F2: a command chosen twice is applied twice.
+    NoDeduplication,
+    /// Registers: a read returns without writing back what it saw.
+    ReadWithoutWriteBack,
+    /// A restarted acceptor forgets that it granted a read lease.
+    LeaseForgottenAtRestart,
+    /// M6: a replica takes critical writes of a past holder.
+    PastWriteAccepted,
+}
+
+impl Bug {
+    /// Every planted bug, for lists and for the test that each is caught.
+    pub const ALL: [Bug; 26] = [
+        Bug::SynchWithoutFence,
+        Bug::SynchTagWithoutAttempt,
+        Bug::FenceOnRefOnly,
+        Bug::DirtyLeaveTakenAsClean,
+        Bug::SpeculationNeverCancelled,
+        Bug::SpeculationHeadOnly,
+        Bug::RefsRestartWithLog,
+        Bug::HoleFilledWithCommand,
+        Bug::NoopOverAccepted,
+        Bug::LeaseWithoutPrimary,
+        Bug::NewPrimaryReleasesAtOnce,
+        Bug::ResumeReusesNumbers,
+        Bug::SynchDoneUnconditional,
+        Bug::RegisterQuorumTooSmall,
+        Bug::LogQuorumTooSmall,
+        Bug::AckBeforeFlush,
+        Bug::LostDiskRejoins,
+        Bug::EventualPutInCriticalCell,
+        Bug::EnterIgnoresEventual,
+        Bug::ForcedReleaseClearsFlag,
+        Bug::SharedSynchEach,
+        Bug::LostKeyIgnored,
+        Bug::NoDeduplication,
+        Bug::ReadWithoutWriteBack,
+        Bug::LeaseForgottenAtRestart,
+        Bug::PastWriteAccepted,
+    ];
+}
+
+/// The wrong rules that are switched on in one node or client: at most one in practice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    /// Nothing is wrong.
+    pub const NONE: Planted = Planted {
+        #[cfg(feature = "planted-bugs")]
+        bug: None,
+    };
+
+    /// Only `bug` is wrong.
+    #[cfg(feature = "planted-bugs")]
+    pub fn only(bug: Bug) -> Planted {
+        Planted { bug: Some(bug) }
+    }
+
+    /// Whether `bug` is switched on.
+    #[cfg(feature = "planted-bugs")]
+    pub fn has(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// Whether `bug` is switched on: never, without the feature.
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline(always)]
+    pub fn has(self, _bug: Bug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,46 @@
+//! Time as an input. The protocol never reads a clock.
+
+use serde::{Deserialize, Serialize};
+
+/// Microseconds of a node's boot-time clock: monotonic, counting suspension, of bounded rate error.
+pub type Micros = u64;
+
+/// A physical time of an interval clock: microseconds since 1970, and 16 bits that make it unique.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Timestamp {
+    /// Microseconds since 1970.
+    pub micros: u64,
+    /// Distinguishes timestamps within one microsecond.
+    pub logical: u16,
+}
+
+/// True time lies in `earliest ..= latest` (Tribune §III), both in microseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interval {
+    /// True time is not below this.
+    pub earliest: u64,
+    /// True time is not above this.
+    pub latest: u64,
+}
+
+/// The time of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The boot-time clock: all timers and leases.
+    pub monotonic: Micros,
+    /// The wall clock, microseconds since 1970, without any promise: for people and last-writer-wins.
+    pub wall: u64,
+    /// The interval clock, where the machine has one.
+    pub interval: Option<Interval>,
+}
+
+/// When a node wants to be stepped again, although nothing arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// When the boot-time clock reaches this.
+    pub at: Option<Micros>,
+    /// When the interval clock's `earliest` has passed this.
+    pub after: Option<Timestamp>,
+}

@@ -1,0 +1,31 @@
+//! Messages between coordinators, beyond registers and locks.
+
+use crate::base::KeyspaceId;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Between the node that a client asked and a member of another group, or the catalogue's keeper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// The keys of a keyspace that your group holds, in order.
+    Keys {
+        /// Repeated in the answer.
+        call: u64,
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// Only keys that start so.
+        prefix: Bytes,
+        /// Only keys above this.
+        after: Option<Bytes>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// The answer to `Keys`.
+    KeysAre {
+        /// From the question.
+        call: u64,
+        /// In order.
+        keys: Vec<Bytes>,
+    },
+}

@@ -1,0 +1,185 @@
+//! The whole vocabulary between a node and the world that drives it: what comes in, what goes out,
+//! and what durable memory looks like. Two worlds drive the same node: the server's shell and the
+//! simulator.
+
+use crate::base::{NodeId, NodeName, Wake};
+use crate::message::Message;
+use crate::request::{Reply, Request};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// The shell's name for one open client request at one node; never reused while the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A peer's message. The shell has checked that the connection belongs to this incarnation.
+    Message {
+        /// Who sent it.
+        from: NodeId,
+        /// What it says.
+        message: Message,
+    },
+    /// A client's request.
+    Request {
+        /// The name under which answers come back.
+        call: CallId,
+        /// What is asked.
+        request: Request,
+    },
+    /// The client went away or gave up: nobody reads answers to this call any more.
+    Cancel(CallId),
+    /// The time of [`crate::Node::wake`] has come, or nothing else happened for a while.
+    Tick,
+    /// Whether the disk takes writes. While it does not, reads go on and writes are refused.
+    Writable(bool),
+}
+
+/// When an output may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// Once everything that this node has written up to and including this step is durable. A promise
+    /// thus travels with the write that makes it true, and no shell can send it too early.
+    Durable,
+}
+
+/// What to send, to whom, and when.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// To a peer, or to this node itself (which is stepped with it once it may leave).
+    Send {
+        /// The peer.
+        to: NodeName,
+        /// The message.
+        message: Message,
+        /// When it may leave.
+        when: When,
+    },
+    /// To a client.
+    Reply {
+        /// The open request.
+        call: CallId,
+        /// The answer.
+        reply: Reply,
+        /// When it may leave.
+        when: When,
+    },
+}
+
+/// One durable change. All writes of one step are one atomic batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Set a key.
+    Put {
+        /// See `wire::record` for the layout of keys.
+        key: Bytes,
+        /// The value.
+        value: Bytes,
+    },
+    /// Remove a key.
+    Delete {
+        /// The key.
+        key: Bytes,
+    },
+    /// Remove all keys in `from .. to`.
+    DeleteRange {
+        /// First key removed.
+        from: Bytes,
+        /// First key kept.
+        to: Bytes,
+    },
+}
+
+/// A durable record is corrupt: its content is unknown, which is not the same as absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Void;
+
+/// The durable memory of a node, as it reads it. Writes of earlier steps are visible at once, before
+/// they are durable; [`When::Durable`] keeps what was read from leaving too early.
+pub trait Memory {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void>;
+    /// Up to `limit` keys of `from .. to` in order, each with its value unless that is void.
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)>;
+}
+
+/// What a step wants done.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// One atomic batch; empty: nothing to write.
+    pub writes: Vec<Write>,
+    /// In order.
+    pub outputs: Vec<Output>,
+    /// The node must stop, and why, in one sentence for the operator.
+    pub halt: Option<String>,
+}
+
+impl Effects {
+    /// Nothing to do.
+    pub fn new() -> Effects {
+        Effects::default()
+    }
+
+    /// Sends to a peer at once.
+    pub fn send(&mut self, to: NodeName, message: impl Into<Message>) {
+        self.outputs.push(Output::Send {
+            to,
+            message: message.into(),
+            when: When::Now,
+        });
+    }
+
+    /// Sends to a peer once this step is durable.
+    pub fn promise(&mut self, to: NodeName, message: impl Into<Message>) {
+        self.outputs.push(Output::Send {
+            to,
+            message: message.into(),
+            when: When::Durable,
+        });
+    }
+
+    /// Answers a client at once.
+    pub fn reply(&mut self, call: CallId, reply: Reply) {
+        self.outputs.push(Output::Reply {
+            call,
+            reply,
+            when: When::Now,
+        });
+    }
+
+    /// Sets a durable key.
+    pub fn put(&mut self, key: Bytes, value: Bytes) {
+        self.writes.push(Write::Put { key, value });
+    }
+
+    /// Removes a durable key.
+    pub fn delete(&mut self, key: Bytes) {
+        self.writes.push(Write::Delete { key });
+    }
+
+    /// Removes the durable keys `from .. to`.
+    pub fn delete_range(&mut self, from: Bytes, to: Bytes) {
+        self.writes.push(Write::DeleteRange { from, to });
+    }
+}
+
+/// The earlier of two wishes to be stepped.
+pub fn earlier(a: Wake, b: Wake) -> Wake {
+    let pick = |x: Option<u64>, y: Option<u64>| match (x, y) {
+        (Some(x), Some(y)) => Some(x.min(y)),
+        (x, y) => x.or(y),
+    };
+    let after = match (a.after, b.after) {
+        (Some(x), Some(y)) => Some(x.min(y)),
+        (x, y) => x.or(y),
+    };
+    Wake {
+        at: pick(a.at, b.at),
+        after,
+    }
+}

@@ -1,0 +1,152 @@
+//! Messages between a coordinator and the primary of a segment.
+
+use crate::base::{Epoch, KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, Tag};
+use crate::command::Command;
+use crate::request::{QueueEntry, RefState, Refusal};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The result of a command, computed when it is applied and kept with the session (PROTOCOL F2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// `Enqueue`: the ref.
+    Enqueued {
+        /// The ref.
+        lock_ref: LockRef,
+    },
+    /// `Leave`: the ref left; whether cleanly on all its keys.
+    Left {
+        /// No flag was set.
+        clean: bool,
+    },
+    /// `Release` or `SynchDone`, or a group command.
+    Done,
+    /// `Resume`: the new generation.
+    Resumed {
+        /// The generation.
+        generation: u32,
+    },
+    /// The ref, or that generation of it, was not in the queue: nothing changed.
+    Gone,
+    /// Refused when applied: nothing changed.
+    Refused(Refusal),
+}
+
+/// Why a primary did not take a command. All but `Overtaken` promise that it will not take effect
+/// through this submission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rejection {
+    /// Not the primary; perhaps that node is.
+    NotPrimary(Option<NodeName>),
+    /// Not this segment's group or epoch; ask again with that epoch, if given.
+    Elsewhere(Option<Epoch>),
+    /// Too many commands are waiting, or the key's queue is full.
+    Busy,
+    /// The disk takes no writes.
+    DiskFull,
+    /// The ref's holder still has a lease; a forced release must wait (PROTOCOL F10). Microseconds.
+    Leased(Micros),
+    /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit it
+    /// again, to whoever leads now.
+    Overtaken,
+}
+
+/// One key's latest value at a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latest {
+    /// The key.
+    pub key: KeyId,
+    /// Its value, none where absent or deleted.
+    pub value: Option<Bytes>,
+    /// The tag of the value.
+    pub tag: Tag,
+}
+
+/// Between a coordinator and a primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Propose a command.
+    Submit {
+        /// Repeated in the answer.
+        call: u64,
+        /// To this segment.
+        segment: SegmentId,
+        /// The command. An `Enqueue` or `Resume` also asks for grants and losses to be pushed to the
+        /// sender from now on.
+        command: Command,
+    },
+    /// The command was applied, or not taken.
+    Submitted {
+        /// From the question.
+        call: u64,
+        /// Its outcome.
+        result: Result<Outcome, Rejection>,
+        /// For an `Enqueue` that must wait: refs ahead.
+        ahead: u32,
+    },
+    /// The ref holds all its keys of this segment; comes instead of `Submitted` where it is at once so.
+    Granted {
+        /// The session.
+        session: SessionId,
+        /// The request that enqueued or resumed.
+        number: u64,
+        /// The segment.
+        segment: SegmentId,
+        /// The ref.
+        lock_ref: LockRef,
+        /// Its generation.
+        generation: u32,
+        /// The latest value of every key of the ref in this segment.
+        latest: Vec<Latest>,
+        /// The first lease.
+        lease: Micros,
+    },
+    /// The ref is past.
+    Lost {
+        /// The session.
+        session: SessionId,
+        /// The segment.
+        segment: SegmentId,
+        /// The ref.
+        lock_ref: LockRef,
+        /// Its generation.
+        generation: u32,
+    },
+    /// Keep these refs alive; grants and losses are pushed to the sender from now on.
+    Renew {
+        /// Repeated in the answer.
+        call: u64,
+        /// The segment.
+        segment: SegmentId,
+        /// The session.
+        session: SessionId,
+        /// Refs and generations.
+        refs: Vec<(LockRef, u32)>,
+        /// The sender has not yet passed the grant of these refs on to a client: push them again.
+        again: Vec<LockRef>,
+    },
+    /// The state of each ref asked for, in order.
+    Renewed {
+        /// From the question.
+        call: u64,
+        /// Or why not.
+        result: Result<Vec<RefState>, Rejection>,
+    },
+    /// The queue of a key, from the primary's memory under its lease.
+    Queue {
+        /// Repeated in the answer.
+        call: u64,
+        /// The segment.
+        segment: SegmentId,
+        /// The key.
+        key: KeyId,
+    },
+    /// The queue.
+    QueueIs {
+        /// From the question.
+        call: u64,
+        /// Entries, head first, and the flag.
+        result: Result<(Vec<QueueEntry>, Option<u64>), Rejection>,
+    },
+}

@@ -1,0 +1,105 @@
+//! What nodes say to each other. Every room has its own messages; this enum is their union, and
+//! [`Envelope`] what travels.
+
+use crate::base::{Ballot, Incarnation};
+use crate::base::{ClusterId, Interval, Keyspace, LogId, Micros, NodeId, NodeName, Slot};
+use crate::{coordinator, lock, paxos, register};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// What travels between two nodes: many messages of all segments in one frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The sender.
+    pub from: NodeId,
+    /// The sender's interval clock when it sent, where it has one.
+    pub interval: Option<Interval>,
+    /// In the order sent.
+    pub messages: Vec<Message>,
+}
+
+/// A message of any room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// A replicated log.
+    Paxos {
+        /// Which log.
+        log: LogId,
+        /// What.
+        message: paxos::Message,
+    },
+    /// A register replica or its caller.
+    Register(register::Message),
+    /// A segment's primary or its caller.
+    Lock(lock::Message),
+    /// Between coordinators, beyond registers and locks.
+    Coordinator(coordinator::Message),
+    /// A node's hello and its registry of incarnations.
+    Hello(Hello),
+    /// All that one node has to say to another at its beat.
+    Beat(Beat),
+    /// The answer to a beat.
+    BeatAck(BeatAck),
+    /// The keyspace catalogue, higher version wins.
+    Catalogue {
+        /// The number of changes.
+        version: u64,
+        /// All keyspaces.
+        keyspaces: Vec<Keyspace>,
+    },
+}
+
+/// Who a node is and whom it knows. A node answers nothing and counts nobody before it knows the
+/// incarnation of every node of the cluster; what it knows is durable, and another incarnation under
+/// a known name is refused (PROTOCOL F8c).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The sender's cluster.
+    pub cluster: ClusterId,
+    /// Names and incarnations that the sender knows, its own among them.
+    pub registry: Vec<(NodeName, Incarnation)>,
+    /// Whether the receiver shall answer with its own hello.
+    pub answer: bool,
+}
+
+/// One message per pair of nodes and beat, for all logs and groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// The sender's boot-time clock; repeated in the answer.
+    pub sent: Micros,
+    /// The logs that the sender leads: ballot and last chosen slot.
+    pub leads: Vec<(LogId, Ballot, Slot)>,
+    /// The version of the sender's catalogue.
+    pub catalogue: u64,
+}
+
+/// The answer to a beat: the logs whose lease it extends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeatAck {
+    /// From the beat.
+    pub sent: Micros,
+    /// The sender of this answer follows these ballots and will promise no other for one lease.
+    pub follows: Vec<(LogId, Ballot)>,
+    /// Logs in which it has promised a higher ballot.
+    pub deposed: Vec<(LogId, Ballot)>,
+    /// The version of the sender's catalogue.
+    pub catalogue: u64,
+}
+
+impl From<register::Message> for Message {
+    fn from(m: register::Message) -> Message {
+        Message::Register(m)
+    }
+}
+
+impl From<lock::Message> for Message {
+    fn from(m: lock::Message) -> Message {
+        Message::Lock(m)
+    }
+}
+
+impl From<coordinator::Message> for Message {
+    fn from(m: coordinator::Message) -> Message {
+        Message::Coordinator(m)
+    }
+}

@@ -1,0 +1,137 @@
+//! Messages of one replicated log.
+
+use crate::base::{Ballot, Epoch, Slot, Timestamp};
+use crate::command::Command;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What a slot holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// Nothing: fills a hole.
+    Noop,
+    /// The first own entry of every ballot. Commands born below the last `Begin` applied are void
+    /// (LEDGER L5).
+    Begin {
+        /// The ballot that begins.
+        ballot: Ballot,
+    },
+    /// Commands, in order.
+    Commands {
+        /// The ballot in which they were first proposed.
+        birth: Ballot,
+        /// At most the batch limit.
+        commands: Vec<Command>,
+    },
+    /// The log ends here: every later slot is a no-op by definition (RING D5).
+    Stop {
+        /// The epoch of the successor log.
+        next: Epoch,
+    },
+}
+
+/// One accepted slot, as an acceptor keeps and reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// Which slot.
+    pub slot: Slot,
+    /// The ballot in which it was accepted.
+    pub ballot: Ballot,
+    /// The entry.
+    pub entry: Entry,
+}
+
+/// Between the replicas of one log. Sender and receiver are seats of the log's view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Phase 1a for all slots above `above`.
+    Prepare {
+        /// The ballot.
+        ballot: Ballot,
+        /// The proposer has everything up to here chosen.
+        above: Slot,
+    },
+    /// Phase 1b: promises `ballot` for all slots.
+    Promise {
+        /// The ballot promised.
+        ballot: Ballot,
+        /// Everything up to here is chosen and may no longer be reported slot by slot: a proposer
+        /// that is behind must catch up first, and must not read "nothing reported" as free.
+        chosen: Slot,
+        /// Accepted slots above the proposer's `above`, truncated slots excepted.
+        accepted: Vec<Accepted>,
+        /// The largest per-ballot number that this acceptor accepted (room for LEDGER's U).
+        upper: Timestamp,
+    },
+    /// Phase 2a.
+    Accept {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+        /// The entry.
+        entry: Entry,
+        /// Everything up to here is chosen.
+        chosen: Slot,
+        /// The ballot's number U, durable with the accept.
+        upper: Timestamp,
+    },
+    /// Phase 2b.
+    Accepted {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+    },
+    /// Phase 1a or 2a refused: a higher ballot is promised.
+    Refused {
+        /// The ballot refused.
+        ballot: Ballot,
+        /// The ballot promised.
+        promised: Ballot,
+    },
+    /// Phase 1a refused for now: the acceptor is bound by another's read lease.
+    Leased {
+        /// The ballot refused.
+        ballot: Ballot,
+        /// The ballot that holds the lease.
+        holder: Ballot,
+    },
+    /// The holder of the lease gives it back: acceptors may promise at once (RING §2.7).
+    Release {
+        /// Its ballot.
+        ballot: Ballot,
+        /// The seat that it would like to lead.
+        successor: Option<crate::base::Seat>,
+    },
+    /// A lagging replica asks for what was chosen from here on.
+    Fetch {
+        /// First slot wanted.
+        from: Slot,
+        /// Bytes of a snapshot it already has, and the slot of that snapshot.
+        resume: Option<(Slot, u64)>,
+    },
+    /// Chosen entries in order.
+    Entries {
+        /// First slot.
+        from: Slot,
+        /// The entries.
+        entries: Vec<Entry>,
+        /// The sender has chosen up to here.
+        chosen: Slot,
+    },
+    /// A part of a snapshot.
+    Chunk {
+        /// The snapshot is the state after this slot.
+        slot: Slot,
+        /// Where this part begins.
+        offset: u64,
+        /// Bytes of the whole.
+        total: u64,
+        /// Digest of the whole.
+        digest: u64,
+        /// The part.
+        data: Bytes,
+    },
+}

@@ -1,0 +1,184 @@
+//! Messages of register replicas and those who call them.
+
+use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, Tag};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Which register store is meant. A replica answers for no other epoch than its open one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Store {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Its epoch.
+    pub epoch: Epoch,
+}
+
+/// How a fragment was made from its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Coding {
+    /// The whole value.
+    Whole,
+}
+
+/// A replica's part of one value. The metadata travels with the bytes (DESIGN §6).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fragment {
+    /// How it was made.
+    pub coding: Coding,
+    /// For which seat.
+    pub seat: Seat,
+    /// Bytes of the whole value.
+    pub length: u64,
+    /// Digest of the whole value; with the tag it names the value (PROTOCOL F8h).
+    pub digest: u64,
+    /// The part.
+    pub bytes: Bytes,
+}
+
+/// What a cell holds under a tag.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    /// Never written.
+    Absent,
+    /// Deleted.
+    Tombstone,
+    /// A value's fragment.
+    Value(Fragment),
+}
+
+/// Who asks as a holder: replicas that know the ref to be past refuse (PROTOCOL F1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The ref.
+    pub lock_ref: LockRef,
+    /// Its generation.
+    pub generation: u32,
+}
+
+/// What is asked of one replica for one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// The cells of the key. With a holder: refused as past if a higher ref or generation is known.
+    /// With a fence: the replica first durably promises to refuse every write below that tag.
+    Read {
+        /// Who asks.
+        holder: Option<Holder>,
+        /// The tag that the asker is about to write.
+        fence: Option<Tag>,
+        /// Whether the eventual cell is wanted too.
+        eventual: bool,
+        /// Whether values are wanted, or tags alone.
+        values: bool,
+    },
+    /// Store into the critical or register cell, unless the cell's tag is higher. Answered `Stored`
+    /// when the replica durably holds this tag or a higher one of the same section.
+    Store {
+        /// The tag.
+        tag: Tag,
+        /// The content.
+        content: Content,
+    },
+    /// An eventual read of this replica: the eventual cell if it is the newer one, else the critical.
+    EventualGet,
+    /// An eventual write at this replica, which gives the tag.
+    EventualPut {
+        /// The content.
+        content: Content,
+    },
+    /// An eventual write that another replica has accepted, spread in the background.
+    EventualSpread {
+        /// Its tag.
+        tag: EventualTag,
+        /// The content.
+        content: Content,
+    },
+    /// Everything that this replica holds of the key: for support.
+    Inspect,
+}
+
+/// A replica's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To `Read`.
+    Cells {
+        /// Tag of the critical or register cell.
+        tag: Tag,
+        /// What it holds; `Absent` where only tags were wanted.
+        content: Content,
+        /// Its fence before this read.
+        fence: Tag,
+        /// The eventual cell.
+        eventual: Option<(EventualTag, Content)>,
+    },
+    /// To `Store`: durable.
+    Stored,
+    /// To `Read` or `Store`: the ref is past; a write of this tag was not stored here.
+    Past {
+        /// The higher tag or fence known here.
+        tag: Tag,
+    },
+    /// To a holder's `Read` or `Store`: as far as this replica has applied, the ref waits or was never
+    /// given.
+    NotHolder,
+    /// To `Store`: a higher sequence number of the same section and generation is here, so that this
+    /// write is stored in effect, but outranked (PROTOCOL F16).
+    Outranked {
+        /// The tag here.
+        tag: Tag,
+    },
+    /// To `EventualGet`.
+    EventualValue {
+        /// The content.
+        content: Content,
+    },
+    /// To `EventualPut`.
+    EventualStored {
+        /// The tag given.
+        tag: EventualTag,
+    },
+    /// To `EventualPut`: somebody holds or waits for the key.
+    Locked,
+    /// To `Inspect`.
+    Inspection(crate::request::Inspection),
+    /// The record of this key is corrupt here: the whole answer is void and counts for nothing
+    /// (PROTOCOL F8c).
+    Void,
+    /// This epoch is sealed here for ever.
+    Sealed {
+        /// The next epoch.
+        next: Epoch,
+    },
+    /// Not a member of this segment's group, or not in this epoch.
+    Elsewhere,
+    /// The store was moved and deleted; not the same as empty.
+    Moved,
+    /// The disk takes no writes.
+    DiskFull,
+}
+
+/// Between a caller and a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// To a replica.
+    Ask {
+        /// Repeated in the answer; unique at the caller while the call is open.
+        call: u64,
+        /// Which store.
+        store: Store,
+        /// Which key.
+        key: KeyId,
+        /// What.
+        ask: Ask,
+    },
+    /// To the caller.
+    Answer {
+        /// From the question.
+        call: u64,
+        /// Which store answers.
+        store: Store,
+        /// Who answers, as the view of `store` names it.
+        seat: Seat,
+        /// What.
+        answer: Answer,
+    },
+}

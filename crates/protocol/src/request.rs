@@ -1,0 +1,433 @@
+//! What a client asks of a node and what it is told: the vocabulary of every face (gRPC, REST, the
+//! command line), of the client's session machine, and of the simulator's workloads.
+//!
+//! A request is identified by `(session, number)`. Sending it again, to any node, is always safe: a
+//! command takes effect once, a critical write keeps its tag (MUSIC §III-B).
+
+use crate::base::{
+    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId,
+    SessionId, SiteId, Tag,
+};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// One request of one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks.
+    pub session: SessionId,
+    /// Grows with every request of the session; a retry repeats it.
+    pub number: u64,
+    /// Every request of the session up to this number has its answer: nobody will retry it.
+    pub answered_through: u64,
+    /// The client's site, for queue listings and placement.
+    pub site: SiteId,
+    /// What is asked.
+    pub operation: Operation,
+}
+
+/// Exclusive or shared (MUSIC as ONAP offers it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// One holder.
+    Exclusive,
+    /// Any number of readers together; no writes.
+    Shared,
+}
+
+/// One key of a section, as its holder names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Held {
+    /// The key.
+    pub key: KeyId,
+    /// The section's lock ref on it.
+    pub lock_ref: LockRef,
+    /// How often the section was resumed: 0 at first.
+    pub generation: u32,
+}
+
+/// How a leaving holder left one key (PROTOCOL F5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Leaving {
+    /// The write with the highest sequence number issued on the key in this section was acknowledged
+    /// by a quorum: here is its tag, none where nothing was written.
+    Clean(Option<Tag>),
+    /// Some later write was not acknowledged, or it is not known: the next holder must synch.
+    Dirty,
+}
+
+/// A critical operation on one held key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Critical {
+    /// The latest value.
+    Get,
+    /// The `number`-th write of the section, over all its keys, from 1. `None` deletes.
+    Put {
+        /// The client's sequence number; a retry repeats it.
+        number: u64,
+        /// The new value, or none for a delete.
+        value: Option<Bytes>,
+    },
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Enter a section over one or more keys of section keyspaces. Answers: [`Reply::Queued`] any
+    /// number of times, then [`Reply::Entered`] or a refusal. Repeating the request polls it.
+    Enter {
+        /// All or none; the node locks them in (address, keyspace, key) order.
+        keys: Vec<KeyId>,
+        /// Exclusive or shared.
+        mode: Mode,
+        /// Give up after this long; 0 answers with the first `Queued`, and leaves the ref waiting.
+        wait: Micros,
+        /// Keep the request open after `Entered`, to be told [`Reply::Lost`].
+        follow: bool,
+        /// How long a silent holder keeps the section; none takes the keyspace's lease.
+        lease: Option<Micros>,
+    },
+    /// One operation inside a section.
+    Critical {
+        /// The key operated on.
+        held: Held,
+        /// What to do.
+        operation: Critical,
+        /// Leave these keys once the put has its quorum; dirty if it fails (`put_and_leave`). The
+        /// entry of `held.key` is ignored: the put decides it. Empty: do not leave.
+        leave: Vec<(Held, Leaving)>,
+    },
+    /// Leave a section.
+    Leave {
+        /// All keys of the section, each with how it was left.
+        keys: Vec<(Held, Leaving)>,
+    },
+    /// Keep waiting refs and held sections alive (PROTOCOL F10). Any node relays; the primary grants.
+    Renew {
+        /// Live refs.
+        held: Vec<Held>,
+    },
+    /// Go on in a section without its counter, or take it over: a new generation (PROTOCOL F16).
+    /// Answers like `Enter`.
+    Resume {
+        /// All keys of the section.
+        held: Vec<Held>,
+    },
+    /// End somebody's section, or remove a waiting ref (MUSIC `forcedRelease`).
+    Release {
+        /// The key.
+        key: KeyId,
+        /// The ref to end.
+        lock_ref: LockRef,
+    },
+    /// Eventual read at one replica, in a section keyspace.
+    Get {
+        /// The key.
+        key: KeyId,
+    },
+    /// Eventual write at one replica, in a section keyspace; refused while the key is locked.
+    Put {
+        /// The key.
+        key: KeyId,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
+    /// Linearizable read: of a register, or the critical value in a section keyspace by a section of
+    /// its own.
+    Read {
+        /// The key.
+        key: KeyId,
+    },
+    /// Linearizable write: of a register, or in a section keyspace as a section of its own (MUSIC's
+    /// CP put).
+    Write {
+        /// The key.
+        key: KeyId,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
+    /// Keys of a keyspace in order, as one replica of each group knows them: may be stale.
+    Keys {
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// Only keys that start so.
+        prefix: Bytes,
+        /// Only keys above this.
+        after: Option<Bytes>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// A key's lock queue, from the primary's memory under its lease.
+    Queue {
+        /// The key.
+        key: KeyId,
+    },
+    /// What this node's replica holds of a key: for support.
+    Inspect {
+        /// The key.
+        key: KeyId,
+    },
+    /// Create a keyspace; its id in the argument is ignored.
+    CreateKeyspace(Keyspace),
+    /// The catalogue as this node knows it.
+    Keyspaces,
+    /// This node's state: for support.
+    Status,
+}
+
+/// An answer. All but `Queued` and `Entered { follow }` end the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Waiting; told again when the position changes much or on every poll.
+    Queued {
+        /// The refs given so far: all keys of the segments entered and the one waited for.
+        held: Vec<Held>,
+        /// Refs ahead on the key waited for.
+        ahead: u32,
+    },
+    /// In the section.
+    Entered {
+        /// Every key, with its latest value.
+        keys: Vec<Entered>,
+        /// Lease, microseconds, counted from when the client sent this request's last transmission.
+        lease: Micros,
+    },
+    /// The section is over: preempted, expired or left.
+    Lost {
+        /// The key that ended it.
+        held: Held,
+    },
+    /// A value, or none.
+    Value {
+        /// None: absent or deleted.
+        value: Option<Bytes>,
+        /// Its tag (zero for a value of the eventual cell).
+        tag: Tag,
+    },
+    /// Done, durable as the operation promises.
+    Done {
+        /// The write's tag, where there is one.
+        tag: Option<Tag>,
+    },
+    /// `put_and_leave`: the put has its quorum and the leave is agreed.
+    Left,
+    /// The state of each ref asked for, in the order asked.
+    Renewed {
+        /// One per ref.
+        states: Vec<RefState>,
+    },
+    /// Keys in order.
+    Keys(Vec<Bytes>),
+    /// A key's lock queue, head first.
+    Queue {
+        /// The entries.
+        entries: Vec<QueueEntry>,
+        /// Whether the next holder must synch: the position of the command that said so.
+        flag: Option<u64>,
+    },
+    /// What one replica holds of a key.
+    Inspect(Inspection),
+    /// The catalogue.
+    Keyspaces(Vec<Keyspace>),
+    /// The node's state.
+    Status(NodeStatus),
+    /// Refused or failed.
+    Refused(Refusal),
+}
+
+/// One key at entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entered {
+    /// The key and its ref.
+    pub held: Held,
+    /// The latest value, none where absent.
+    pub value: Option<Bytes>,
+}
+
+/// What the primary says of one ref.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefState {
+    /// Waiting behind so many.
+    Queued {
+        /// Refs ahead.
+        ahead: u32,
+    },
+    /// Holding, with a lease of so many microseconds from when the client sent the request; 0 when
+    /// the section has reached its maximum length and will not be renewed.
+    Holding {
+        /// Microseconds.
+        lease: Micros,
+    },
+    /// Not in the queue: never was, left, or released.
+    Gone,
+    /// The primary could not be reached: nothing is known.
+    Unknown,
+}
+
+/// One waiting or holding ref.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueEntry {
+    /// The ref.
+    pub lock_ref: LockRef,
+    /// How often resumed.
+    pub generation: u32,
+    /// Whose.
+    pub session: SessionId,
+    /// Exclusive or shared.
+    pub mode: Mode,
+    /// The client's site.
+    pub site: SiteId,
+    /// Wall clock of the primary when it took the command, microseconds since 1970. For people.
+    pub since: u64,
+    /// Whether it holds the key now.
+    pub holds: bool,
+}
+
+/// One replica's cells of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// The replica.
+    pub node: NodeName,
+    /// The key's segment.
+    pub segment: SegmentId,
+    /// The epoch of its registers.
+    pub epoch: Epoch,
+    /// Tag of the critical or register cell.
+    pub tag: Tag,
+    /// Below this tag it refuses writes.
+    pub fence: Tag,
+    /// Bytes of the value; none: absent or deleted.
+    pub bytes: Option<u64>,
+    /// Tag of the eventual cell, if any.
+    pub eventual: Option<EventualTag>,
+    /// Commands of the segment's history that it has applied.
+    pub applied: u64,
+}
+
+/// One node's view of one log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// Empty for the group's own log.
+    pub segment: Option<SegmentId>,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Who leads, as far as this node knows.
+    pub primary: Option<NodeName>,
+    /// Slots chosen and applied here.
+    pub applied: u64,
+    /// Commands in the whole history.
+    pub commands: u64,
+    /// Keys with a queue or a flag.
+    pub busy_keys: u64,
+}
+
+/// One node's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: NodeName,
+    /// What people call it.
+    pub label: String,
+    /// Its site.
+    pub site: SiteId,
+    /// Whether its disk takes writes.
+    pub writable: bool,
+    /// Peers heard within the last lease.
+    pub alive: Vec<NodeName>,
+    /// Its logs.
+    pub logs: Vec<LogStatus>,
+    /// Requests open here.
+    pub requests: u64,
+}
+
+/// Why a request was refused or failed: the stable codes of every face.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Code {
+    /// The lock ref is past: left, expired, or released by force.
+    NoLongerHolder,
+    /// The lock ref waits, or was never given to this session.
+    NotHolder,
+    /// No quorum, or no primary, within the time allowed.
+    Unavailable,
+    /// The wait for a lock was over before it was granted.
+    WaitOver,
+    /// An eventual put on a key that somebody holds or waits for.
+    Locked,
+    /// A critical write numbered below one that the section has already made (PROTOCOL F16).
+    StaleSequence,
+    /// A shared section may not write.
+    ReadOnlySection,
+    /// Over a limit that the sentence names.
+    TooLarge,
+    /// The queue or the node is full; try again later.
+    Busy,
+    /// The node's disk is full: reads go on.
+    DiskFull,
+    /// No such keyspace.
+    NoSuchKeyspace,
+    /// There is a keyspace of that name.
+    KeyspaceExists,
+    /// The keyspace's keys are not for this operation.
+    WrongPurpose,
+    /// Malformed.
+    BadRequest,
+    /// The session's request was answered long ago and its answer forgotten.
+    Forgotten,
+}
+
+impl Code {
+    /// The code as every face spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::NoLongerHolder => "no_longer_holder",
+            Code::NotHolder => "not_holder",
+            Code::Unavailable => "unavailable",
+            Code::WaitOver => "wait_over",
+            Code::Locked => "locked",
+            Code::StaleSequence => "stale_sequence",
+            Code::ReadOnlySection => "read_only_section",
+            Code::TooLarge => "too_large",
+            Code::Busy => "busy",
+            Code::DiskFull => "disk_full",
+            Code::NoSuchKeyspace => "no_such_keyspace",
+            Code::KeyspaceExists => "keyspace_exists",
+            Code::WrongPurpose => "wrong_purpose",
+            Code::BadRequest => "bad_request",
+            Code::Forgotten => "forgotten",
+        }
+    }
+}
+
+/// A refusal or a failure. `may_have_taken_effect` is the definite / unknown distinction: false
+/// promises that the request changed nothing and never will.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The stable code.
+    pub code: Code,
+    /// Whether the operation may have taken effect, or may still.
+    pub may_have_taken_effect: bool,
+    /// One sentence: what was refused and what to do.
+    pub detail: String,
+}
+
+impl Refusal {
+    /// A refusal that certainly changed nothing.
+    pub fn definite(code: Code, detail: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            may_have_taken_effect: false,
+            detail: detail.into(),
+        }
+    }
+
+    /// A failure after which the outcome is unknown.
+    pub fn unknown(code: Code, detail: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            may_have_taken_effect: true,
+            detail: detail.into(),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Keys of durable records. One ordered space of bytes holds everything; the first byte says what:
+//!
+//! ```text
+//! n <name>                                             the node's own: registry, catalogue
+//! l <group 16> <part 1+4> <epoch 8> <kind 1> [slot 8]  a replica of a log
+//! r <segment 4> <epoch 8> <address 8> <keyspace 4> <key>  a register cell
+//! ```
+//!
+//! Numbers are big-endian, so that order in bytes is order in numbers.
+
+use crate::base::{Address, KeyId, KeyspaceId, LogId, Part, Slot};
+use crate::register::Store;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// What a log record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LogRecord {
+    /// That the log exists, with what it was created from.
+    Created = 0,
+    /// The acceptor's promise.
+    Promise = 1,
+    /// An accepted slot.
+    Accepted = 2,
+    /// The state after a slot; everything up to it is truncated.
+    Snapshot = 3,
+}
+
+/// A record of the node itself.
+pub fn node(name: &str) -> Bytes {
+    let mut key = Vec::with_capacity(1 + name.len());
+    key.push(b'n');
+    key.extend_from_slice(name.as_bytes());
+    key.into()
+}
+
+/// The range of all log records of this node.
+pub fn all_logs() -> (Bytes, Bytes) {
+    (Bytes::from_static(b"l"), Bytes::from_static(b"m"))
+}
+
+fn log_prefix(log: LogId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(40);
+    key.push(b'l');
+    key.extend_from_slice(&log.group.0.to_be_bytes());
+    match log.part {
+        Part::Group => key.extend_from_slice(&[0; 5]),
+        Part::Segment(segment) => {
+            key.push(1);
+            key.extend_from_slice(&segment.0.to_be_bytes());
+        }
+    }
+    key.extend_from_slice(&log.epoch.0.to_be_bytes());
+    key
+}
+
+/// A log record that exists once per log.
+pub fn log(log: LogId, kind: LogRecord) -> Bytes {
+    let mut key = log_prefix(log);
+    key.push(kind as u8);
+    key.into()
+}
+
+/// The record of an accepted slot.
+pub fn accepted(log: LogId, slot: Slot) -> Bytes {
+    let mut key = log_prefix(log);
+    key.push(LogRecord::Accepted as u8);
+    key.extend_from_slice(&slot.0.to_be_bytes());
+    key.into()
+}
+
+/// The slot of an accepted-slot key.
+pub fn slot_of(key: &[u8]) -> Option<Slot> {
+    let tail: [u8; 8] = key.get(key.len().checked_sub(8)?..)?.try_into().ok()?;
+    Some(Slot(u64::from_be_bytes(tail)))
+}
+
+fn store_prefix(store: Store) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    key.push(b'r');
+    key.extend_from_slice(&store.segment.0.to_be_bytes());
+    key.extend_from_slice(&store.epoch.0.to_be_bytes());
+    key
+}
+
+/// The register cells of one key.
+pub fn cell(store: Store, address: Address, key: &KeyId) -> Bytes {
+    let mut out = store_prefix(store);
+    out.extend_from_slice(&address.0.to_be_bytes());
+    out.extend_from_slice(&key.keyspace.0.to_be_bytes());
+    out.extend_from_slice(&key.key);
+    out.into()
+}
+
+/// The range of all cells of one store, in address order.
+pub fn cells(store: Store) -> (Bytes, Bytes) {
+    let from = store_prefix(store);
+    let mut to = from.clone();
+    to.extend_from_slice(&[0xff; 9]);
+    (from.into(), to.into())
+}
+
+/// The key that a cell's record belongs to.
+pub fn key_of(cell: &[u8]) -> Option<KeyId> {
+    let keyspace: [u8; 4] = cell.get(21..25)?.try_into().ok()?;
+    Some(KeyId {
+        keyspace: KeyspaceId(u32::from_be_bytes(keyspace)),
+        key: Bytes::copy_from_slice(cell.get(25..)?),
+    })
+}
