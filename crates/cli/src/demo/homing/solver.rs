@@ -320,14 +320,14 @@ impl Search<'_> {
     }
 
     /// Whether a completion of `partial` that costs at least `bound` can be less than the best in
-    /// the order of S1. A leaf that passes this test is less: its bound is its cost, and two
-    /// different placements are never equal.
+    /// the order of S1. The search comes to each partial placement once, so `partial` is never the
+    /// best's own beginning. A leaf that passes is less: its bound is its cost.
     fn may_improve(&self, bound: u64) -> bool {
         match &self.best {
             None => true,
             Some((cost, placement)) => {
                 bound < *cost
-                    || (bound == *cost && self.partial[..] <= placement[..self.partial.len()])
+                    || (bound == *cost && self.partial[..] < placement[..self.partial.len()])
             }
         }
     }
