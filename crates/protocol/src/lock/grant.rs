@@ -103,6 +103,10 @@ impl Grants {
         }
     }
 
+    pub(super) fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
     pub(super) fn running(&self, lock_ref: LockRef) -> bool {
         self.grants.contains_key(&lock_ref)
     }

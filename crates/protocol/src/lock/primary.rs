@@ -38,6 +38,10 @@ pub struct Cx<'a> {
     pub place: &'a Place,
     /// Whether a quorum is bound to this primary: only then may it answer for the present.
     pub leased: bool,
+    /// Which segment this is.
+    pub segment: SegmentId,
+    /// Where operations are noted, so that their outcomes come back here.
+    pub started: &'a mut BTreeMap<OpId, SegmentId>,
 }
 
 impl Cx<'_> {
@@ -51,7 +55,9 @@ impl Cx<'_> {
             limits: self.limits,
             planted: self.planted,
         };
-        self.registers.start(op, self.place, deadline, &mut cx)
+        let op = self.registers.start(op, self.place, deadline, &mut cx);
+        self.started.insert(op, self.segment);
+        op
     }
 }
 
@@ -121,6 +127,11 @@ impl Primary {
             grants: Grants::new(seat, ballot),
             proposals: Vec::new(),
         }
+    }
+
+    /// The ballot that it leads.
+    pub fn ballot(&self) -> Ballot {
+        self.grants.ballot()
     }
 
     /// When it began to lead.

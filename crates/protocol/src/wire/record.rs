@@ -8,7 +8,8 @@
 //!
 //! Numbers are big-endian, so that order in bytes is order in numbers.
 
-use crate::base::{Address, KeyId, KeyspaceId, LogId, Part, Slot};
+use crate::base::{Address, Epoch, GroupId, KeyId, KeyspaceId, LogId, Part, Slot};
+use crate::io::Memory;
 use crate::register::Store;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -68,6 +69,23 @@ pub fn accepted(log: LogId, slot: Slot) -> Bytes {
     key.push(LogRecord::Accepted as u8);
     key.extend_from_slice(&slot.0.to_be_bytes());
     key.into()
+}
+
+/// The epochs in which this node has a log of `part`, lowest first.
+pub fn epochs(group: GroupId, part: Part, memory: &dyn Memory) -> Vec<Epoch> {
+    let mut found = Vec::new();
+    let mut epoch = Epoch(0);
+    loop {
+        let from = log_prefix(LogId { group, part, epoch });
+        let to = log_prefix(LogId { group, part, epoch: Epoch(u64::MAX) });
+        let Some((key, _)) = memory.scan(&from, &to, 1).pop() else { return found };
+        let Some(number) = key.get(22..30).and_then(|b| <[u8; 8]>::try_from(b).ok()) else {
+            return found;
+        };
+        epoch = Epoch(u64::from_be_bytes(number));
+        found.push(epoch);
+        epoch = epoch.next();
+    }
 }
 
 /// The slot of an accepted-slot key.
