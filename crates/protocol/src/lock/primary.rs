@@ -7,7 +7,7 @@ use super::grant::{Grants, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Applied, Queues};
 use crate::base::{
-    Ballot, Bug, KeyId, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
+    Ballot, Bug, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
     SessionId, Timing,
 };
 use crate::command::{Body, Command, LockCommand};
@@ -36,6 +36,8 @@ pub struct Cx<'a> {
     pub memory: &'a dyn Memory,
     /// Where the segment's registers are.
     pub place: &'a Place,
+    /// The catalogue.
+    pub keyspaces: &'a [Keyspace],
     /// Whether a quorum is bound to this primary: only then may it answer for the present.
     pub leased: bool,
     /// Which segment this is.

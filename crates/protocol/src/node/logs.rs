@@ -4,14 +4,13 @@ use super::membership::Registry;
 use super::{Node, Step};
 use crate::base::{
     Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros,
-    NodeId, NodeName, Now, Part, Seat, SegmentId, SiteId, View,
+    NodeId, NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
 use crate::command::Command;
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::Memory;
 use crate::lock::{Primary, Queues, Rejection};
-use crate::message::Message;
 use crate::paxos::{self, Entry, Log, Recovered};
 use crate::register::{Place, Store};
 use crate::wire::{self, record};
@@ -165,7 +164,12 @@ impl Here {
     fn new_place(&self, segment: SegmentId, view: &View) -> Place {
         let seats = self.nearest_first(view.nodes());
         let order = seats.iter().filter_map(|n| view.seat_of(*n)).collect();
-        Place { store: Store { segment, epoch: view.epoch }, view: view.clone(), order }
+        Place {
+            store: Store { segment, epoch: view.epoch },
+            view: view.clone(),
+            order,
+            storage: StoragePolicy::Replicated,
+        }
     }
 
     /// Rebuilds all logs. Of each part the highest epoch is in force; the one before is retired.
@@ -200,7 +204,7 @@ impl Here {
         let mut logs: Vec<(Log, Bytes)> = Vec::new();
         for epoch in record::epochs(group, part, memory) {
             let id = LogId { group, part, epoch };
-            let Recovered { log, state } =
+            let Recovered { log, state, .. } =
                 Log::recover(id, self.id.name, memory, now).map_err(|why| format!("{why}"))?;
             logs.push((log, state));
         }
@@ -212,10 +216,11 @@ impl Here {
     /// The next thing that a log wants to be stepped for.
     pub(super) fn wake(&self) -> Option<Micros> {
         let logs = self.groups.values().filter_map(|g| g.log.wake());
-        let segments = self.segments.values();
-        let segments = segments
-            .flat_map(|s| [s.log.wake(), s.primary.as_ref().and_then(Primary::wake)].into_iter());
-        logs.chain(segments.flatten()).min()
+        let segments = self.segments.values().flat_map(|s| {
+            let grants = s.primary.as_ref().and_then(Primary::wake);
+            [s.log.wake(), grants].into_iter().flatten()
+        });
+        logs.chain(segments).min()
     }
 
     /// Segments that this node leads.
@@ -479,6 +484,7 @@ impl Node {
                 registers: &mut self.caller,
                 memory: step.memory,
                 place: &room.place,
+                keyspaces: &self.here.catalogue,
                 leased: false,
                 segment,
                 started: &mut self.grant_ops,
@@ -523,7 +529,7 @@ impl Node {
         let room = self.here.segments.get_mut(&segment).expect("looked up above");
         room.queues = queues;
         if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
-            paxos::delete(gone.id(), step.fx);
+            Log::delete(gone.id(), step.fx);
         }
         self.here.busy_segments.insert(segment);
     }
@@ -600,7 +606,7 @@ impl Node {
         let room = self.here.groups.get_mut(&group).expect("looked up above");
         room.state = state;
         if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
-            paxos::delete(gone.id(), step.fx);
+            Log::delete(gone.id(), step.fx);
         }
         self.here.busy_groups.insert(group);
     }

@@ -59,8 +59,8 @@ impl Node {
     ) -> Result<Node, String> {
         let here = Here::recover(config, id, memory, now)?;
         Ok(Node {
-            replica: Replica::new(id.name, now),
-            caller: Caller::new(),
+            replica: Replica::new(id.name, seed),
+            caller: Caller::new(id.name, seed),
             coordinator: Coordinator::new(id.name),
             here,
             grant_ops: BTreeMap::new(),
@@ -97,6 +97,7 @@ impl Node {
             Some(self.next_beat),
             self.here.wake(),
             self.caller.wake(),
+            self.replica.wake(),
             self.coordinator.wake(),
         ];
         Wake { at: at.into_iter().flatten().min(), after: None }
@@ -168,6 +169,7 @@ impl Node {
         self.here.tick_logs(step);
         let mut cx = register_cx(&self.here, step);
         self.caller.tick(&mut cx);
+        self.replica.tick(&mut cx);
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
         let due: alloc::vec::Vec<SegmentId> = self.here.led().collect();
         for segment in due {
@@ -217,10 +219,14 @@ impl Node {
         let mut cx = register_cx(&self.here, step);
         match message {
             Ask { call, store, key, ask } => {
-                self.replica.on_ask(from, call, store, key, ask, &self.here, &mut cx);
+                let at = topology::AtSegment { here: &self.here, store };
+                self.replica.on_ask(from, call, store, key, ask, &at, &mut cx);
+            }
+            Answer { call, store, answer, .. } if Replica::owns(call) => {
+                let at = topology::AtSegment { here: &self.here, store };
+                self.replica.on_answer(from, call, store, answer, &at, &mut cx);
             }
             Answer { call, store, seat, answer } => {
-                self.replica.on_answer(from, call, store, seat, &answer, &self.here, &mut cx);
                 self.caller.on_answer(from, call, store, seat, answer, &mut cx);
             }
         }
@@ -310,7 +316,7 @@ impl Node {
         step: &mut Step<'_>,
         act: impl FnOnce(&mut lock::Primary, &Queues, &mut lock::primary::Cx<'_>) -> T,
     ) -> Option<T> {
-        let Here { segments, config, .. } = &mut self.here;
+        let Here { segments, config, catalogue, .. } = &mut self.here;
         let room = segments.get_mut(&segment)?;
         let primary = room.primary.as_mut()?;
         let mut cx = lock::primary::Cx {
@@ -322,6 +328,7 @@ impl Node {
             registers: &mut self.caller,
             memory: step.memory,
             place: &room.place,
+            keyspaces: catalogue,
             leased: room.log.has_lease(step.now, &config.timing),
             segment,
             started: &mut self.grant_ops,

@@ -2,21 +2,16 @@
 
 use super::Here;
 use crate::base::{
-    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, Purpose, Seat, SegmentId,
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, SegmentId, View,
 };
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
-use crate::lock;
 use crate::register::{self, Place, SegmentView, Store};
 use crate::request::{LogStatus, NodeStatus};
-use crate::wire::record;
 use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use bytes::Bytes;
-
-/// Cells looked at for one listing of keys.
-const LISTING_CELLS_MAX: usize = 100_000;
 
 /// The node's knowledge at one instant.
 pub(crate) struct Known<'a> {
@@ -103,13 +98,13 @@ impl Topology for Known<'_> {
         let room = self.segment(key).and_then(|s| self.here.segments.get(&s));
         let Some(room) = room else { return coordinator::HolderState::Unknown };
         match room.queues.holder_state(key, lock_ref, generation) {
-            lock::HolderState::Head => match room.queues.get(lock_ref) {
+            register::HolderState::Head => match room.queues.get(lock_ref) {
                 Some(known) => coordinator::HolderState::Head(known.mode),
                 None => coordinator::HolderState::Unknown,
             },
-            lock::HolderState::Waiting => coordinator::HolderState::Waiting,
-            lock::HolderState::Past => coordinator::HolderState::Past,
-            lock::HolderState::Unknown => coordinator::HolderState::Unknown,
+            register::HolderState::Waiting => coordinator::HolderState::Waiting,
+            register::HolderState::Past => coordinator::HolderState::Past,
+            register::HolderState::Unknown => coordinator::HolderState::Unknown,
         }
     }
 
@@ -133,23 +128,13 @@ impl Topology for Known<'_> {
         after: Option<&Bytes>,
         limit: usize,
     ) -> Vec<Bytes> {
-        let wanted = |key: &KeyId| {
-            key.keyspace == keyspace
-                && key.key.starts_with(prefix)
-                && after.is_none_or(|after| key.key > *after)
-        };
         let mut found = BTreeSet::new();
+        let after = after.map(|a| &a[..]);
         for room in self.here.segments.values() {
-            let (from, to) = record::cells(room.place.store);
-            for (cell, _) in self.memory.scan(&from, &to, LISTING_CELLS_MAX) {
-                if let Some(key) = record::key_of(&cell).filter(wanted)
-                    && register::is_present(self.memory, &room.place, &key)
-                {
-                    found.insert(key.key);
-                }
-                if found.len() > limit {
-                    found.pop_last();
-                }
+            let store = room.place.store;
+            found.extend(register::keys(self.memory, store, keyspace, prefix, after, limit));
+            while found.len() > limit {
+                found.pop_last();
             }
         }
         found.into_iter().collect()
@@ -191,51 +176,49 @@ impl Topology for Known<'_> {
     }
 }
 
-impl SegmentView for Here {
-    fn seat(&self, store: Store) -> Option<Seat> {
-        let room = self.segments.get(&store.segment)?;
-        (room.place.store == store).then(|| room.place.view.seat_of(self.id.name))?
+/// One segment as its register replica asks for it.
+pub(crate) struct AtSegment<'a> {
+    pub(crate) here: &'a Here,
+    pub(crate) store: Store,
+}
+
+impl AtSegment<'_> {
+    fn room(&self) -> Option<&super::Segment> {
+        let room = self.here.segments.get(&self.store.segment)?;
+        (room.place.store == self.store).then_some(room)
+    }
+}
+
+impl SegmentView for AtSegment<'_> {
+    fn members(&self) -> Option<&View> {
+        self.room().map(|room| &room.place.view)
     }
 
-    fn place(&self, store: Store) -> Option<Place> {
-        let room = self.segments.get(&store.segment)?;
-        (room.place.store == store).then(|| room.place.clone())
-    }
-
-    fn sealed(&self, _store: Store) -> Option<Epoch> {
+    fn sealed(&self) -> Option<Epoch> {
         // Registers keep their epoch while the seats stay the same, so none is sealed yet.
         None
     }
 
-    fn applied(&self, store: Store) -> u64 {
-        self.segments.get(&store.segment).map_or(0, |room| room.queues.commands())
+    fn applied(&self) -> u64 {
+        self.room().map_or(0, |room| room.queues.commands())
     }
 
-    fn holder_state(
-        &self,
-        store: Store,
-        key: &KeyId,
-        holder: register::Holder,
-    ) -> lock::HolderState {
-        match self.segments.get(&store.segment) {
+    fn holder_state(&self, key: &KeyId, holder: register::Holder) -> register::HolderState {
+        match self.room() {
             Some(room) => room.queues.holder_state(key, holder.lock_ref, holder.generation),
-            None => lock::HolderState::Unknown,
+            None => register::HolderState::Unknown,
         }
     }
 
-    fn busy(&self, store: Store, key: &KeyId) -> bool {
-        self.segments.get(&store.segment).is_some_and(|room| !room.queues.is_idle(key))
+    fn busy(&self, key: &KeyId) -> bool {
+        self.room().is_some_and(|room| !room.queues.is_idle(key))
     }
 
-    fn purpose(&self, keyspace: KeyspaceId) -> Option<Purpose> {
-        self.keyspace(keyspace).map(|k| k.purpose)
-    }
-
-    fn address(&self, key: &KeyId) -> Option<Address> {
-        Here::address(self, key)
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.here.keyspace(id)
     }
 
     fn writable(&self) -> bool {
-        self.writable
+        self.here.writable
     }
 }

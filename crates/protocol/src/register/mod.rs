@@ -50,9 +50,10 @@ pub use running::{Op, OpId, Outcome, Place};
 
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Tag, Timing, View,
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Tag, Timing, View,
 };
 use crate::io::{Effects, Memory};
+use bytes::Bytes;
 
 /// What a step gives to the machines of this room. A replica reads what earlier steps wrote, so that
 /// one step hands it one message at most.
@@ -126,4 +127,22 @@ impl Holder {
 /// Whether `tag` is a synch's: the first number of a generation of a section.
 fn is_synch(tag: Tag) -> bool {
     tag.lock_ref > LockRef(0) && tag.sequence.is_multiple_of(GENERATION_SPAN)
+}
+
+/// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no newer
+/// eventual value: the tag that a clean leave states names the true value (PROTOCOL F3). Only where a
+/// copy is the whole value.
+pub fn local_critical(
+    memory: &dyn Memory,
+    place: &Place,
+    address: Address,
+    key: &KeyId,
+    tag: Tag,
+) -> Option<Option<Bytes>> {
+    let at = cell::At { store: place.store, address, key: key.clone() };
+    let cell = cell::Cell::load(memory, &at).ok()?;
+    if cell.head.tag != tag || cell.head.eventual_is_newer() {
+        return None;
+    }
+    policy::decode(&[&cell.critical().ok()?]).ok()
 }
