@@ -235,7 +235,7 @@ impl Bench {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 200,
+        cases: 400,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
