@@ -196,6 +196,39 @@ fn every_damaged_byte_of_the_log_refuses_or_voids_and_never_shows_an_older_value
 }
 
 #[test]
+fn a_sector_of_zeros_is_a_tear_only_where_no_later_flush_follows() {
+    let lose = |origin: &MemDisk, sector: u64| {
+        let disk = Arc::new(origin.clone());
+        let file = disk.open(FIRST).unwrap();
+        file.write_at(sector * 512, &[0; 512]).unwrap();
+        file.sync().unwrap();
+        try_open(&disk, log_only())
+    };
+    let disk = disk();
+    let (mut store, _) = open(&disk, log_only());
+    put(&mut store, "a", vec![1; 1500]);
+    flush(&mut store);
+    // Sector 1 has the head, sectors 2 and 3 are within the value.
+    for sector in 1..=3 {
+        let (store, recovery) = lose(&disk, sector).unwrap();
+        assert!(recovery.last == 0 && recovery.torn_bytes > 0 && contents(&store).is_empty());
+    }
+    put(&mut store, "b", vec![2; 600]);
+    flush(&mut store);
+    drop(store);
+    let refusal = lose(&disk, 1).err();
+    assert!(
+        matches!(refusal, Some(OpenError::Corrupt { offset: 512, .. })),
+        "{refusal:?}"
+    );
+    for sector in 2..=3 {
+        let (_, recovery) = lose(&disk, sector).unwrap();
+        assert_eq!((recovery.last, recovery.torn_bytes), (2, 0));
+        assert_eq!(recovery.void, ["a"]);
+    }
+}
+
+#[test]
 fn a_missing_file_refuses() {
     let origin = disk();
     let (mut store, _) = open(&origin, small());
