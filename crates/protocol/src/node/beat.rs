@@ -36,7 +36,7 @@ impl Node {
             match verdict.flatten() {
                 Some(Follow::Follows(ballot)) => follows.push((id, ballot)),
                 Some(Follow::Deposed(promised)) => deposed.push((id, promised)),
-                None => self.ignore("beat of an unknown log"),
+                Some(Follow::Ignored) | None => self.ignore("beat of an unknown log"),
             }
         }
         let catalogue = self.here.catalogue_version;

@@ -10,7 +10,7 @@ mod logs;
 mod membership;
 mod topology;
 
-use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, Wake};
+use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock::{self, Queues};
@@ -30,7 +30,6 @@ pub struct Node {
     coordinator: Coordinator,
     /// Which segment's primary started a quorum operation; the coordinator started the others.
     grant_ops: BTreeMap<OpId, SegmentId>,
-    rng: Rng,
     next_beat: u64,
     /// Messages not taken, by reason: for support.
     ignored: BTreeMap<&'static str, u64>,
@@ -61,10 +60,9 @@ impl Node {
         Ok(Node {
             replica: Replica::new(id.name, seed),
             caller: Caller::new(id.name, seed),
-            coordinator: Coordinator::new(id.name),
+            coordinator: Coordinator::new(own_session(seed)),
             here,
             grant_ops: BTreeMap::new(),
-            rng: Rng::new(seed),
             next_beat: now.monotonic,
             ignored: BTreeMap::new(),
         })
@@ -98,7 +96,7 @@ impl Node {
             self.here.wake(),
             self.caller.wake(),
             self.replica.wake(),
-            self.coordinator.wake(),
+            self.coordinator.wake().at,
         ];
         Wake { at: at.into_iter().flatten().min(), after: None }
     }
@@ -226,8 +224,8 @@ impl Node {
                 let at = topology::AtSegment { here: &self.here, store };
                 self.replica.on_answer(from, call, store, answer, &at, &mut cx);
             }
-            Answer { call, store, seat, answer } => {
-                self.caller.on_answer(from, call, store, seat, answer, &mut cx);
+            Answer { call, store, answer, .. } => {
+                self.caller.on_answer(from, call, store, answer, &mut cx);
             }
         }
     }
@@ -303,7 +301,6 @@ impl Node {
             limits: &self.here.config.limits,
             planted: self.here.config.planted,
             registers: &mut self.caller,
-            memory: step.memory,
             topology: &topology,
         };
         act(&mut self.coordinator, &mut cx);
@@ -350,6 +347,12 @@ fn register_cx<'a>(here: &'a Here, step: &'a mut Step<'_>) -> crate::register::C
         limits: &here.config.limits,
         planted: here.config.planted,
     }
+}
+
+/// The session under which a coordinator issues commands of its own; new in every process.
+fn own_session(seed: u64) -> SessionId {
+    let mut rng = Rng::new(seed);
+    SessionId((u128::from(rng.draw()) << 64) | u128::from(rng.draw()) | 1)
 }
 
 fn refuse_early(call: CallId, fx: &mut Effects) {
