@@ -98,7 +98,10 @@ impl Node {
             self.replica.wake(),
             self.coordinator.wake().at,
         ];
-        Wake { at: at.into_iter().flatten().min(), after: None }
+        Wake {
+            at: at.into_iter().flatten().min(),
+            after: None,
+        }
     }
 
     /// Who this is.
@@ -171,7 +174,9 @@ impl Node {
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
         let due: alloc::vec::Vec<SegmentId> = self.here.led().collect();
         for segment in due {
-            self.with_primary(segment, step, |primary, queues, cx| primary.tick(queues, cx));
+            self.with_primary(segment, step, |primary, queues, cx| {
+                primary.tick(queues, cx)
+            });
         }
     }
 
@@ -216,15 +221,38 @@ impl Node {
         use crate::register::Message::{Answer, Ask};
         let mut cx = register_cx(&self.here, step);
         match message {
-            Ask { call, store, key, ask } => {
-                let at = topology::AtSegment { here: &self.here, store };
-                self.replica.on_ask(from, call, store, key, ask, &at, &mut cx);
+            Ask {
+                call,
+                store,
+                key,
+                ask,
+            } => {
+                let at = topology::AtSegment {
+                    here: &self.here,
+                    store,
+                };
+                self.replica
+                    .on_ask(from, call, store, key, ask, &at, &mut cx);
             }
-            Answer { call, store, answer, .. } if Replica::owns(call) => {
-                let at = topology::AtSegment { here: &self.here, store };
-                self.replica.on_answer(from, call, store, answer, &at, &mut cx);
+            Answer {
+                call,
+                store,
+                answer,
+                ..
+            } if Replica::owns(call) => {
+                let at = topology::AtSegment {
+                    here: &self.here,
+                    store,
+                };
+                self.replica
+                    .on_answer(from, call, store, answer, &at, &mut cx);
             }
-            Answer { call, store, answer, .. } => {
+            Answer {
+                call,
+                store,
+                answer,
+                ..
+            } => {
                 self.caller.on_answer(from, call, store, answer, &mut cx);
             }
         }
@@ -249,18 +277,32 @@ impl Node {
     /// A lock message is for the segment's primary if it asks, for the coordinator if it answers.
     fn on_lock(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
         match message {
-            lock::Message::Submit { call, segment, command } => {
+            lock::Message::Submit {
+                call,
+                segment,
+                command,
+            } => {
                 let why = self.here.why_not_primary(segment, step);
                 if let Some(why) = why {
                     let result = Err(why);
-                    let answer = lock::Message::Submitted { call, result, ahead: 0 };
+                    let answer = lock::Message::Submitted {
+                        call,
+                        result,
+                        ahead: 0,
+                    };
                     return step.fx.send(from, answer);
                 }
                 self.with_primary(segment, step, |primary, queues, cx| {
                     primary.on_submit(from, call, command, queues, cx);
                 });
             }
-            lock::Message::Renew { call, segment, session: _, refs, again } => {
+            lock::Message::Renew {
+                call,
+                segment,
+                session: _,
+                refs,
+                again,
+            } => {
                 let result = match self.here.why_not_leased(segment, step) {
                     Some(why) => Err(why),
                     None => Ok(self
@@ -269,7 +311,8 @@ impl Node {
                         })
                         .unwrap_or_default()),
                 };
-                step.fx.promise(from, lock::Message::Renewed { call, result });
+                step.fx
+                    .promise(from, lock::Message::Renewed { call, result });
             }
             lock::Message::Queue { call, segment, key } => {
                 let result = match self.here.why_not_leased(segment, step) {
@@ -280,7 +323,8 @@ impl Node {
                         })
                         .unwrap_or_default()),
                 };
-                step.fx.promise(from, lock::Message::QueueIs { call, result });
+                step.fx
+                    .promise(from, lock::Message::QueueIs { call, result });
             }
             answer => self.coordinate(step, |coordinator, cx| {
                 coordinator.on_lock(from, answer, cx);
@@ -293,7 +337,11 @@ impl Node {
         step: &mut Step<'_>,
         act: impl FnOnce(&mut Coordinator, &mut crate::coordinator::Cx<'_>),
     ) {
-        let topology = topology::Known { here: &self.here, memory: step.memory, now: step.now };
+        let topology = topology::Known {
+            here: &self.here,
+            memory: step.memory,
+            now: step.now,
+        };
         let mut cx = crate::coordinator::Cx {
             now: step.now,
             fx: &mut *step.fx,
@@ -301,6 +349,7 @@ impl Node {
             limits: &self.here.config.limits,
             planted: self.here.config.planted,
             registers: &mut self.caller,
+            memory: step.memory,
             topology: &topology,
         };
         act(&mut self.coordinator, &mut cx);
@@ -313,7 +362,12 @@ impl Node {
         step: &mut Step<'_>,
         act: impl FnOnce(&mut lock::Primary, &Queues, &mut lock::primary::Cx<'_>) -> T,
     ) -> Option<T> {
-        let Here { segments, config, catalogue, .. } = &mut self.here;
+        let Here {
+            segments,
+            config,
+            catalogue,
+            ..
+        } = &mut self.here;
         let room = segments.get_mut(&segment)?;
         let primary = room.primary.as_mut()?;
         let mut cx = lock::primary::Cx {
@@ -358,5 +412,8 @@ fn own_session(seed: u64) -> SessionId {
 fn refuse_early(call: CallId, fx: &mut Effects) {
     let why = "this node has not heard from every node of its new cluster yet; \
                start them all, or ask again in a moment";
-    fx.reply(call, Reply::Refused(Refusal::definite(Code::Unavailable, why)));
+    fx.reply(
+        call,
+        Reply::Refused(Refusal::definite(Code::Unavailable, why)),
+    );
 }
