@@ -94,6 +94,8 @@ pub struct Primary {
     me: NodeName,
     since: Micros,
     pending: BTreeMap<(SessionId, u64), Pending>,
+    /// The keys that pending commands enqueue for, each with the number of such commands.
+    wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
     proposals: Vec<Command>,
@@ -129,6 +131,7 @@ impl Primary {
             me,
             since,
             pending: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
             grants: Grants::new(seat, ballot),
             proposals: Vec::new(),
@@ -195,13 +198,12 @@ impl Primary {
             }
             _ => Vec::new(),
         };
-        let mut free = !keys.is_empty() && keys.iter().all(|k| queues.is_idle(k));
-        free &= !self
-            .pending
-            .values()
-            .any(|p| p.keys.iter().any(|k| keys.contains(k)));
-        if free {
+        let free = |k| queues.is_idle(k) && !self.wanted.contains_key(k);
+        if !keys.is_empty() && keys.iter().all(free) {
             self.grants.speculate(id, &keys, cx);
+        }
+        for key in &keys {
+            *self.wanted.entry(key.clone()).or_default() += 1;
         }
         self.pending.insert(
             id,
@@ -352,7 +354,7 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
-        let pending = if own { None } else { self.pending.remove(&id) };
+        let pending = if own { None } else { self.take_pending(id) };
         let mut told = false;
         match applied.outcome {
             Outcome::Enqueued { lock_ref } if !applied.repeated => {
@@ -389,6 +391,18 @@ impl Primary {
             }
         }
         self.grant_heads(&applied.touched, queues, cx);
+    }
+
+    fn take_pending(&mut self, id: (SessionId, u64)) -> Option<Pending> {
+        let pending = self.pending.remove(&id)?;
+        for key in &pending.keys {
+            let wanted = self.wanted.get_mut(key).expect("counted when it came");
+            *wanted -= 1;
+            if *wanted == 0 {
+                self.wanted.remove(key);
+            }
+        }
+        Some(pending)
     }
 
     fn enqueued(&mut self, lock_ref: LockRef, pending: Option<&Pending>, now: Now) {
