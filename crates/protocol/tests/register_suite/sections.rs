@@ -345,8 +345,22 @@ fn holder(lock_ref: u64) -> Holder {
 }
 
 fn run(n: usize, seed: u64, planted: Planted) -> Result<u64, String> {
+    run_with(n, seed, planted, false)
+}
+
+/// One schedule. `damage`: now and then one replica's records are damaged, while no other's are.
+fn run_with(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<u64, String> {
     let mut play = Play::new(n, seed, planted);
     for _ in 0..200 {
+        let world = &mut play.world;
+        if damage && world.chance(4) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
+            let i = world.rng.below(n as u64) as usize;
+            let all = world.chance(50);
+            world.damage(i, |key| all || key[13] == 1);
+        }
+        if damage && world.chance(8) {
+            world.advance(5_000_000);
+        }
         play.step()?;
     }
     Ok(play.entered)
@@ -366,6 +380,13 @@ fn sections_of_three_and_five_replicas_lose_nothing() {
         entered > 1_000,
         "the schedules seldom come to a second section: {entered}"
     );
+}
+
+#[test]
+fn sections_lose_nothing_while_damaged_records_are_learnt_again() {
+    for seed in 0..2_000 {
+        run_with(3, seed, Planted::NONE, true).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Member, NodeName, Now, Planted,
-    Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
+    Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, Member, NodeName, Now, Planted, Rng, Seat,
+    SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
     Answer, Ask, Caller, Cx, Holder, HolderState, Message, Op, OpId, Outcome, Place, Replica,
@@ -13,19 +13,19 @@ use fermata_protocol::register::{
 use fermata_protocol::{Effects, Memory, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub const STORE: Store = Store {
+pub(crate) const STORE: Store = Store {
     segment: SegmentId(0),
     epoch: Epoch::FIRST,
 };
 
-pub fn section_key() -> KeyId {
+pub(crate) fn section_key() -> KeyId {
     KeyId {
         keyspace: Keyspace::SECTIONS,
         key: Bytes::from_static(b"k"),
     }
 }
 
-pub fn register_key() -> KeyId {
+pub(crate) fn register_key() -> KeyId {
     KeyId {
         keyspace: Keyspace::REGISTERS,
         key: Bytes::from_static(b"r"),
@@ -33,7 +33,7 @@ pub fn register_key() -> KeyId {
 }
 
 #[derive(Clone, Default)]
-pub struct Disk {
+pub(crate) struct Disk {
     live: BTreeMap<Bytes, Bytes>,
     durable: BTreeMap<Bytes, Bytes>,
     damaged: BTreeSet<Bytes>,
@@ -59,17 +59,17 @@ impl Disk {
     }
 
     /// Damages every record whose key satisfies `which`; how many there were.
-    pub fn damage(&mut self, which: impl Fn(&[u8]) -> bool) -> usize {
+    pub(crate) fn damage(&mut self, which: impl Fn(&[u8]) -> bool) -> usize {
         let hit: Vec<Bytes> = self.live.keys().filter(|k| which(k)).cloned().collect();
         self.damaged.extend(hit.iter().cloned());
         hit.len()
     }
 
-    pub fn is_damaged(&self) -> bool {
+    pub(crate) fn is_damaged(&self) -> bool {
         !self.damaged.is_empty()
     }
 
-    pub fn records(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.live.iter()
     }
 }
@@ -100,21 +100,21 @@ impl Memory for Disk {
 
 /// One command of the lock history; its position, from 1, is an enqueue's ref.
 #[derive(Clone, Copy, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     Enqueue,
     Remove(u64),
     Nothing,
 }
 
 /// What a replica knows: a prefix of the history.
-pub struct Applied {
-    pub view: View,
-    pub applied: usize,
-    pub queue: Vec<u64>,
-    pub given: Vec<u64>,
-    pub sealed: Option<Epoch>,
-    pub writable: bool,
-    pub keyspaces: [Keyspace; 2],
+pub(crate) struct Applied {
+    pub(crate) view: View,
+    pub(crate) applied: usize,
+    pub(crate) queue: Vec<u64>,
+    pub(crate) given: Vec<u64>,
+    pub(crate) sealed: Option<Epoch>,
+    pub(crate) writable: bool,
+    pub(crate) keyspaces: [Keyspace; 2],
 }
 
 impl Applied {
@@ -181,43 +181,45 @@ impl SegmentView for Applied {
     }
 }
 
-pub struct Node {
-    pub replica: Replica,
-    pub disk: Disk,
+pub(crate) struct Node {
+    pub(crate) replica: Replica,
+    pub(crate) disk: Disk,
     held: Vec<(NodeName, Message)>,
-    pub applied: usize,
-    pub sealed: Option<Epoch>,
-    pub writable: bool,
+    pub(crate) applied: usize,
+    pub(crate) sealed: Option<Epoch>,
+    pub(crate) writable: bool,
     /// Tags and fences that must never be seen lower again, by key: now, and after a crash.
     seen: BTreeMap<KeyId, (Tag, Tag)>,
     flushed: BTreeMap<KeyId, (Tag, Tag)>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Letter {
-    pub from: NodeName,
-    pub to: NodeName,
-    pub message: Message,
+pub(crate) struct Letter {
+    pub(crate) from: NodeName,
+    pub(crate) to: NodeName,
+    pub(crate) message: Message,
 }
 
-pub struct World {
-    pub rng: Rng,
-    pub now: u64,
-    pub wall: u64,
-    pub nodes: Vec<Node>,
-    pub callers: Vec<Caller>,
-    pub bag: Vec<Letter>,
-    pub history: Vec<Command>,
-    pub timing: Timing,
-    pub limits: Limits,
-    pub planted: Planted,
-    pub outcomes: Vec<(usize, OpId, Outcome)>,
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) now: u64,
+    pub(crate) wall: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) callers: Vec<Caller>,
+    pub(crate) bag: Vec<Letter>,
+    pub(crate) history: Vec<Command>,
+    pub(crate) timing: Timing,
+    pub(crate) limits: Limits,
+    pub(crate) planted: Planted,
+    pub(crate) outcomes: Vec<(usize, OpId, Outcome)>,
     /// Contents of eventual puts with the tags they were given.
-    pub eventual: Vec<(Bytes, fermata_protocol::base::EventualTag)>,
+    pub(crate) eventual: Vec<(Bytes, fermata_protocol::base::EventualTag)>,
+    /// Bytes of values written by all replicas.
+    pub(crate) written: usize,
     seed: u64,
 }
 
-pub fn view(n: usize) -> View {
+pub(crate) fn view(n: usize) -> View {
     let member = |i| Member {
         name: NodeName(i as u16),
         site: SiteId(0),
@@ -236,7 +238,7 @@ fn caller_name(i: usize) -> NodeName {
 }
 
 impl World {
-    pub fn new(n: usize, callers: usize, seed: u64, planted: Planted) -> World {
+    pub(crate) fn new(n: usize, callers: usize, seed: u64, planted: Planted) -> World {
         let node = |i: usize| Node {
             replica: Replica::new(NodeName(i as u16), seed ^ i as u64),
             disk: Disk::default(),
@@ -262,15 +264,16 @@ impl World {
             planted,
             outcomes: Vec::new(),
             eventual: Vec::new(),
+            written: 0,
             seed,
         }
     }
 
-    pub fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.rng.below(100) < percent
     }
 
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place {
             store: STORE,
             view: view(self.nodes.len()),
@@ -309,12 +312,12 @@ impl World {
         (result, fx)
     }
 
-    pub fn start(&mut self, caller: usize, op: Op) -> OpId {
+    pub(crate) fn start(&mut self, caller: usize, op: Op) -> OpId {
         let place = self.place();
         self.start_at(caller, op, &place)
     }
 
-    pub fn start_at(&mut self, caller: usize, op: Op, place: &Place) -> OpId {
+    pub(crate) fn start_at(&mut self, caller: usize, op: Op, place: &Place) -> OpId {
         let (id, fx) = self.step(None, |w, _, cx| {
             let deadline = cx.now.monotonic + cx.timing.request;
             w.callers[caller].start(op, place, deadline, cx)
@@ -345,24 +348,28 @@ impl World {
         }
     }
 
-    pub fn deliver(&mut self, letter: Letter) {
+    fn deliver_to_caller(&mut self, from: NodeName, to: NodeName, message: Message) {
+        let caller = usize::from(to.0 - 100);
+        let Message::Answer {
+            call,
+            store,
+            answer,
+            ..
+        } = message
+        else {
+            panic!("callers are not asked");
+        };
+        let ((), fx) = self.step(None, |w, _, cx| {
+            w.callers[caller].on_answer(from, call, store, answer, cx);
+        });
+        self.release(to, fx);
+        self.collect(caller);
+    }
+
+    pub(crate) fn deliver(&mut self, letter: Letter) {
         let Letter { from, to, message } = letter;
         if to.0 >= 100 {
-            let caller = usize::from(to.0 - 100);
-            let Message::Answer {
-                call,
-                store,
-                answer,
-                ..
-            } = message
-            else {
-                panic!("callers are not asked");
-            };
-            let ((), fx) = self.step(None, |w, _, cx| {
-                w.callers[caller].on_answer(from, call, store, answer, cx);
-            });
-            self.release(to, fx);
-            self.collect(caller);
+            self.deliver_to_caller(from, to, message);
             return;
         }
         let i = usize::from(to.0);
@@ -423,12 +430,35 @@ impl World {
     }
 
     fn commit(&mut self, i: usize, mut fx: Effects) {
+        for write in &fx.writes {
+            if let Write::Put { value, .. } = write {
+                self.written += value.len();
+            }
+        }
         self.nodes[i].disk.append(std::mem::take(&mut fx.writes));
         self.release(NodeName(i as u16), fx);
     }
 
+    /// Asks one replica directly; its answer once it is durable, if it gives one.
+    pub(crate) fn ask(&mut self, i: usize, key: &KeyId, ask: Ask) -> Option<Answer> {
+        let (from, to) = (NodeName(99), NodeName(i as u16));
+        let message = Message::Ask {
+            call: 7,
+            store: STORE,
+            key: key.clone(),
+            ask,
+        };
+        self.deliver(Letter { from, to, message });
+        self.flush(i);
+        let at = self.bag.iter().position(|l| l.to == from && l.from == to)?;
+        match self.bag.remove(at).message {
+            Message::Answer { answer, .. } => Some(answer),
+            Message::Ask { .. } => None,
+        }
+    }
+
     /// What a replica says of a key, without a trace; none while its record is damaged.
-    pub fn inspect(
+    pub(crate) fn inspect(
         &mut self,
         i: usize,
         key: &KeyId,
@@ -452,16 +482,25 @@ impl World {
         })
     }
 
+    /// Damages a node's records whose keys satisfy `which`; how many there were.
+    pub(crate) fn damage(&mut self, i: usize, which: impl Fn(&[u8]) -> bool) -> usize {
+        self.forget(i);
+        self.nodes[i].disk.damage(which)
+    }
+
+    fn forget(&mut self, i: usize) {
+        self.nodes[i].seen.clear();
+        self.nodes[i].flushed.clear();
+    }
+
     /// I1: tags and fences never decrease. A damaged record forgets, and starts anew.
     fn check_monotone(&mut self, i: usize, key: KeyId) {
         if self.nodes[i].sealed.is_some() {
             return;
         }
         match self.inspect(i, &key) {
-            None => {
-                self.nodes[i].seen.remove(&key);
-                self.nodes[i].flushed.remove(&key);
-            }
+            None => self.forget(i),
+            Some(_) if self.nodes[i].disk.is_damaged() => self.forget(i),
             Some(now) => {
                 let (tag, fence) = self.nodes[i].seen.get(&key).copied().unwrap_or_default();
                 assert!(now.tag >= tag, "node {i}: tag went back");
@@ -472,7 +511,7 @@ impl World {
     }
 
     /// Everything written so far is durable, and what waited for it leaves.
-    pub fn flush(&mut self, i: usize) {
+    pub(crate) fn flush(&mut self, i: usize) {
         let node = &mut self.nodes[i];
         node.disk.durable = node.disk.live.clone();
         node.flushed = node.seen.clone();
@@ -487,7 +526,7 @@ impl World {
     }
 
     /// The node loses what is not durable, and its memory.
-    pub fn crash(&mut self, i: usize) {
+    pub(crate) fn crash(&mut self, i: usize) {
         self.seed += 1_000_003;
         let node = &mut self.nodes[i];
         node.disk.live = node.disk.durable.clone();
@@ -503,7 +542,7 @@ impl World {
         }
     }
 
-    pub fn advance(&mut self, by: u64) {
+    pub(crate) fn advance(&mut self, by: u64) {
         self.now += by;
         self.wall += by;
         for caller in 0..self.callers.len() {
@@ -518,7 +557,7 @@ impl World {
     }
 
     /// Takes the first letter that satisfies `which` out of the bag and delivers it.
-    pub fn deliver_one(&mut self, which: impl Fn(&Letter) -> bool) -> bool {
+    pub(crate) fn deliver_one(&mut self, which: impl Fn(&Letter) -> bool) -> bool {
         match self.bag.iter().position(which) {
             Some(at) => {
                 let letter = self.bag.remove(at);
@@ -530,7 +569,7 @@ impl World {
     }
 
     /// A caller's present asks reach these nodes, which flush and answer; the answers arrive.
-    pub fn reach(&mut self, caller: usize, nodes: &[usize]) {
+    pub(crate) fn reach(&mut self, caller: usize, nodes: &[usize]) {
         let (name, count) = (caller_name(caller), self.bag.len());
         let mut budget = 4 * count + 8;
         for i in nodes {
@@ -546,7 +585,7 @@ impl World {
     }
 
     /// Letters go on until none is left: everything reaches everybody.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
             for i in 0..self.nodes.len() {
                 self.flush(i);
@@ -559,7 +598,7 @@ impl World {
     }
 
     /// The outcome of an operation, once it has one.
-    pub fn outcome(&mut self, id: OpId, caller: usize) -> Option<Outcome> {
+    pub(crate) fn outcome(&mut self, id: OpId, caller: usize) -> Option<Outcome> {
         let at = self
             .outcomes
             .iter()
@@ -569,7 +608,7 @@ impl World {
 
     /// An adversarial macro-step on the messages: an operation touches some replicas, a stale message
     /// arrives, an answer is lost, a replica flushes, crashes, or time passes.
-    pub fn disturb(&mut self) {
+    pub(crate) fn disturb(&mut self) {
         let n = self.nodes.len() as u64;
         match self.rng.below(100) {
             0..45 => {
@@ -603,10 +642,5 @@ impl World {
             97..99 => self.advance(800_000),
             _ => {}
         }
-    }
-
-    pub fn head_of(&self, applied: usize) -> Option<LockRef> {
-        let state = Applied::new(view(self.nodes.len()), &self.history[..applied]);
-        state.queue.first().map(|r| LockRef(*r))
     }
 }
