@@ -56,6 +56,9 @@ impl Log {
     /// Phase 1 for all slots, with a ballot that no process ever led: the round is durable before
     /// anybody hears of it.
     ///
+    /// Leading needs the own promise, durable, and that alone keeps a ballot from being led twice;
+    /// the durable round also keeps late answers to an earlier process from counting for this one.
+    ///
     /// The own acceptor promises last, when the others make a quorum with it. A candidate that
     /// nobody supports thus goes on following the leader whom the others hear.
     pub(super) fn stand(&mut self, cx: &mut Cx<'_>) {
