@@ -402,9 +402,10 @@ fn a_silent_primary_is_passed_over_and_its_outcome_is_unknown() {
     let refusal = bench.refusal();
     assert_eq!(refusal.code, Code::Unavailable);
     assert!(refusal.may_have_taken_effect);
-    // The enqueue comes to light: it is left, dirty.
+    // The enqueue comes to light: the client will repeat its request, so it is not left.
     bench.answer(2, call, enqueued(5), 3);
-    assert_eq!(leave_of(&bench.submitted().3), (LockRef(5), Vec::new()));
+    assert!(bench.sent.is_empty());
+    bench.quiet();
 }
 
 #[test]
@@ -480,6 +481,48 @@ fn a_cancelled_wait_is_left_and_a_strangers_grant_is_not() {
     assert_eq!(leave_of(&bench.submitted().3), (LockRef(6), Vec::new()));
     bench.lock(1, grant);
     assert!(bench.sent.is_empty(), "it was given up once");
+}
+
+#[test]
+fn a_resumed_section_has_a_new_generation_and_is_followed() {
+    let mut bench = Bench::new();
+    let held = Held {
+        key: key("a"),
+        lock_ref: LockRef(6),
+        generation: 1,
+    };
+    bench.ask(1, Operation::Resume { held: vec![held] });
+    let (_, call, segment, command) = bench.submitted();
+    bench.answer(1, call, Ok(Outcome::Resumed { generation: 2 }), 0);
+    let granted = lock::Message::Granted {
+        session: SESSION,
+        number: command.number,
+        segment,
+        lock_ref: LockRef(6),
+        generation: 2,
+        latest: vec![Latest {
+            key: key("a"),
+            value: None,
+            tag: Tag::ZERO,
+        }],
+        lease: 1,
+    };
+    bench.lock(1, granted);
+    let Reply::Entered { keys, .. } = bench.reply() else {
+        panic!("{:?}", bench.replies);
+    };
+    assert_eq!(keys[0].held.generation, 2);
+    let lost = |generation| lock::Message::Lost {
+        session: SESSION,
+        segment,
+        lock_ref: LockRef(6),
+        generation,
+    };
+    bench.lock(1, lost(1));
+    assert!(bench.replies.is_empty(), "only its earlier life is over");
+    bench.lock(1, lost(2));
+    assert!(matches!(bench.reply(), Reply::Lost { .. }));
+    bench.quiet();
 }
 
 #[test]
