@@ -1,1 +1,6 @@
-//! The shell of one Fermata node: tokio, TCP, timers, the real clock and the real disk.
+//! The shell.
+
+mod clock;
+pub mod config;
+mod identity;
+pub mod wan;
