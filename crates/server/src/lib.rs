@@ -2,5 +2,9 @@
 
 mod clock;
 pub mod config;
+mod driver;
 mod identity;
+mod mailbox;
+mod metrics;
+mod transport;
 pub mod wan;
