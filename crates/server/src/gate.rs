@@ -42,8 +42,11 @@ pub(crate) struct Gate {
     requests: Arc<Semaphore>,
     kib: Arc<Semaphore>,
     next_call: AtomicU64,
-    /// The node's own session for asking itself, and its counter.
+    /// The node's own session for asking itself, and a counter that grows with the wall clock, also
+    /// over restarts.
     own: (SessionId, AtomicU64),
+    /// Sessions drawn for clients without one of their own.
+    drawn: AtomicU64,
 }
 
 /// An open request; dropping it cancels it.
@@ -121,7 +124,8 @@ impl Gate {
             requests: Arc::new(Semaphore::new(config.limits.requests)),
             kib: Arc::new(Semaphore::new(KIB_MAX)),
             next_call: AtomicU64::new(1),
-            own: (session, AtomicU64::new(1)),
+            own: (session, AtomicU64::new(0)),
+            drawn: AtomicU64::new(0),
             mailbox,
             metrics,
         }
@@ -206,9 +210,26 @@ impl Gate {
         Err(stopping())
     }
 
+    /// A request number above all that this node gave before: microseconds since 1970 or more.
+    pub(crate) fn next_number(&self) -> u64 {
+        let wall = clock::wall();
+        let next = |last: u64| Some(wall.max(last + 1));
+        let last = self
+            .own
+            .1
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        wall.max(last.unwrap_or_default() + 1)
+    }
+
+    /// A session for a client without one: 128 random bits of this run, plus a count.
+    pub(crate) fn draw_session(&self) -> u128 {
+        let count = self.drawn.fetch_add(1, Ordering::Relaxed);
+        self.own.0.0.wrapping_add(1 + u128::from(count))
+    }
+
     /// Asks in the node's own session.
     pub(crate) async fn ask_self(&self, operation: Operation) -> Result<Reply, Refusal> {
-        let number = self.own.1.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number();
         let request = Request {
             session: self.own.0,
             number,

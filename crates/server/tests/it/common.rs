@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-pub struct Running {
+pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     done: JoinHandle<Result<(), StartError>>,
 }
 
-pub struct TestCluster {
-    pub configs: Vec<ServerConfig>,
-    pub nodes: Vec<Option<Running>>,
+pub(crate) struct TestCluster {
+    pub(crate) configs: Vec<ServerConfig>,
+    pub(crate) nodes: Vec<Option<Running>>,
     _dir: tempfile::TempDir,
 }
 
@@ -32,7 +32,7 @@ async fn free() -> (TcpListener, SocketAddr) {
 
 impl TestCluster {
     /// Starts `n` nodes, each a site of its own.
-    pub async fn start(n: u16) -> TestCluster {
+    pub(crate) async fn start(n: u16) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
         for name in 1..=n {
@@ -86,12 +86,12 @@ impl TestCluster {
         }
     }
 
-    pub fn node(&self, at: usize) -> &NodeConfig {
+    pub(crate) fn node(&self, at: usize) -> &NodeConfig {
         &self.configs[at].cluster.as_ref().unwrap().nodes[at]
     }
 
     /// A client of one node, which is healthy when this returns.
-    pub async fn client(&self, at: usize) -> FermataClient<Channel> {
+    pub(crate) async fn client(&self, at: usize) -> FermataClient<Channel> {
         let url = format!("http://{}", self.node(at).grpc);
         let channel = Channel::from_shared(url).unwrap().connect_lazy();
         let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
@@ -110,14 +110,14 @@ impl TestCluster {
     }
 
     /// Stops a node gracefully.
-    pub async fn stop(&mut self, at: usize) {
+    pub(crate) async fn stop(&mut self, at: usize) {
         let running = self.nodes[at].take().unwrap();
         running.stop.send(()).unwrap();
         running.done.await.unwrap().unwrap();
     }
 
     /// Starts a stopped node again over its directory and ports.
-    pub async fn restart(&mut self, at: usize) {
+    pub(crate) async fn restart(&mut self, at: usize) {
         let resolved = self.configs[at].resolve().unwrap();
         let listeners = Listeners::bind(&resolved).await.unwrap();
         self.nodes[at] = Some(launch(resolved, listeners));
@@ -136,17 +136,17 @@ fn launch(resolved: Resolved, listeners: Listeners) -> Running {
 }
 
 /// A client's numbers.
-pub struct Session {
-    pub id: u128,
-    pub number: u64,
+pub(crate) struct Session {
+    pub(crate) id: u128,
+    pub(crate) number: u64,
 }
 
 impl Session {
-    pub fn new(id: u128) -> Session {
+    pub(crate) fn new(id: u128) -> Session {
         Session { id, number: 0 }
     }
 
-    pub fn header(&mut self) -> Option<v1::Header> {
+    pub(crate) fn header(&mut self) -> Option<v1::Header> {
         self.number += 1;
         Some(v1::Header {
             session: self.id.to_be_bytes().to_vec().into(),
@@ -157,7 +157,7 @@ impl Session {
     }
 }
 
-pub fn key(name: &str) -> v1::Key {
+pub(crate) fn key(name: &str) -> v1::Key {
     v1::Key {
         keyspace: "default".into(),
         key: name.as_bytes().to_vec().into(),

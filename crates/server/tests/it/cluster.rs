@@ -1,8 +1,6 @@
 //! Whole nodes on loopback: sections, registers, restarts, the session stream.
 
-mod common;
-
-use common::{Session, TestCluster, key};
+use crate::common::{Session, TestCluster, key};
 use fermata_api::v1::enter_event::Event;
 use fermata_api::v1::session_reply::Reply;
 use fermata_api::v1::session_request::Operation;
