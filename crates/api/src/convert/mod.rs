@@ -13,7 +13,7 @@ mod request;
 mod tests;
 
 pub use reply::{reply_from_proto, reply_to_proto};
-pub use request::{operation_to_proto, request_from_proto};
+pub use request::{names_unknown_keyspace, operation_to_proto, request_from_proto};
 
 use crate::{Names, v1};
 use bytes::Bytes;

@@ -1,0 +1,3 @@
+//! The worked examples behind `fermata demo`.
+
+pub(crate) mod homing;
