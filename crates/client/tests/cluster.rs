@@ -91,7 +91,7 @@ async fn increment(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_ends_and_a_holder_that_is_released_learns_of_it() {
+async fn a_wait_ends_and_a_waiter_that_is_removed_learns_of_it() {
     let cluster = Cluster::start().await;
     let (one, two) = (cluster.client(0).await, cluster.client(2).await);
     let enter = Enter {
@@ -106,17 +106,24 @@ async fn a_wait_ends_and_a_holder_that_is_released_learns_of_it() {
     let over = two.enter("default", &["k"], brief).await.expect_err("held");
     assert_eq!(over.code(), Code::WaitOver);
 
-    let (queue, _) = two.queue("default", "k").await.expect("a primary");
-    let holder = queue.iter().find(|entry| entry.holds).expect("a holder");
-    assert_eq!(Some(holder.lock_ref), held.lock_ref("k"));
-    let release = two.release("default", "k", holder.lock_ref);
+    let waiting = two.clone();
+    let waiting = tokio::spawn(async move {
+        let enter = waiting.enter("default", &["k"], Enter::default()).await;
+        enter.map(drop)
+    });
+    let waiter = loop {
+        let (queue, _) = two.queue("default", "k").await.expect("a primary");
+        let holder = queue.iter().find(|entry| entry.holds).expect("a holder");
+        assert_eq!(Some(holder.lock_ref), held.lock_ref("k"));
+        if let Some(waiter) = queue.iter().find(|entry| !entry.holds) {
+            break waiter.lock_ref;
+        }
+    };
+    let release = one.release("default", "k", waiter);
     release.await.expect("released");
-    assert_eq!(held.lost().await, LostReason::Gone);
-    let refused = held.put("k", "late").await.expect_err("lost");
-    assert_eq!(refused.code(), Code::NoLongerHolder);
-    two.enter("default", &["k"], Enter::default())
-        .await
-        .expect("free");
+    let removed = waiting.await.expect("no panic").expect_err("removed");
+    assert_eq!(removed.code(), Code::NoLongerHolder);
+    held.put("k", "still here").await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
