@@ -39,6 +39,7 @@ pub mod base;
 pub mod client;
 pub mod command;
 pub mod coordinator;
+pub mod group;
 pub mod io;
 pub mod lock;
 pub mod message;
@@ -46,6 +47,7 @@ pub mod node;
 pub mod paxos;
 pub mod register;
 pub mod request;
+pub mod sessions;
 pub mod wire;
 
 pub use io::{CallId, Effects, Input, Memory, Output, Void, When, Write};

@@ -1,1 +1,10 @@
-//! The shell of one Fermata node: tokio, TCP, timers, the real clock and the real disk.
+//! The shell.
+
+mod clock;
+pub mod config;
+mod driver;
+mod identity;
+mod mailbox;
+mod metrics;
+mod transport;
+pub mod wan;
