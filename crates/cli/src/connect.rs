@@ -4,16 +4,37 @@ use fermata_client::{Client, Options};
 
 use crate::args::Global;
 use crate::dev;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// Connects as the global options say; without any, to the ports of `fermata dev`.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
+    let endpoints = endpoints(global);
     let options = Options {
-        endpoints: endpoints(global),
         site: global.site.clone(),
-        ..Options::default()
+        ..Options::new(endpoints.iter().map(|endpoint| uri(endpoint)))
     };
-    Ok(Client::connect(options).await?)
+    let client = Client::connect(options).await?;
+    // A command is for somebody who waits: where nobody answers now, it does not try for long.
+    if client.nodes().iter().all(|node| node.name.is_none()) {
+        return Err(Failure::new(
+            Exit::Unavailable,
+            format!(
+                "no node answers at {}: start one (`fermata dev`), or say where with --endpoint or \
+                 FERMATA_ENDPOINTS",
+                endpoints.join(", ")
+            ),
+        ));
+    }
+    Ok(client)
+}
+
+/// The endpoint as the client library has it.
+pub(crate) fn uri(endpoint: &str) -> String {
+    if endpoint.contains("://") {
+        endpoint.to_owned()
+    } else {
+        format!("http://{endpoint}")
+    }
 }
 
 /// The addresses to try. Any node leads to all others; of a `dev` cluster with one site only the

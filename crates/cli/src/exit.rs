@@ -14,6 +14,12 @@ pub(crate) enum Exit {
     No = 1,
     /// Wrong usage of the command line.
     Usage = 2,
+    /// `fermata server`: the data directory is not this node's, or cannot be read.
+    ServerData = 3,
+    /// `fermata server`: an address cannot be listened on.
+    ServerListen = 4,
+    /// `fermata server`: the node ran and had to stop.
+    ServerHalted = 5,
     /// The request was understood and refused; it changed nothing.
     Refused = 65,
     /// No node or no quorum answered in time; it changed nothing.
@@ -39,7 +45,10 @@ pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
     0  done
     1  the answer is no: the key has no value; a simulation or demo found a violation
-    2  wrong usage
+    2  wrong usage, or a configuration that makes no sense
+    3  server: the data directory is not this node's, or cannot be read
+    4  server: an address cannot be listened on
+    5  server: the node had to stop (its disk failed)
    65  refused: the request itself is at fault (locked, too large, no such keyspace, ...)
    69  unavailable: no node or no quorum answered in time; nothing was changed
    70  an internal error
@@ -69,6 +78,9 @@ impl Failure {
         let code = match exit {
             Exit::No => "no",
             Exit::Usage => "usage",
+            Exit::ServerData => "server_data",
+            Exit::ServerListen => "server_listen",
+            Exit::ServerHalted => "server_halted",
             Exit::Refused => "refused",
             Exit::Unavailable => "unavailable",
             Exit::Internal => "internal",

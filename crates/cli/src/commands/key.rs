@@ -78,7 +78,7 @@ pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failur
     let (space, key) = (&args.space.keyspace, args.key.as_bytes());
     refuse_if_held_around(space, key, "put").await?;
     let value = value_of(&args.value)?;
-    connect(global).await?.write(space, key, value).await?;
+    connect(global).await?.write(space, key, Some(value)).await?;
     Ok(0)
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fermata_server::config::ServerConfig;
+use fermata_server::{ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -117,8 +117,17 @@ pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
                 () = parent_gone(), if until_stdin_closes => {}
             }
         };
+        fermata_server::init_logs(config.log_format);
         let ran = fermata_server::run(config, shutdown).await;
-        ran.map_err(|error| Failure::new(Exit::Local, error.to_string()))
+        ran.map_err(|error| {
+            let exit = match error {
+                StartError::Config(_) => Exit::Usage,
+                StartError::Data(_) => Exit::ServerData,
+                StartError::Listen(_) => Exit::ServerListen,
+                StartError::Halted(_) => Exit::ServerHalted,
+            };
+            Failure::new(exit, error.to_string())
+        })
     });
     // A reader of standard input may still be blocked in its thread.
     runtime.shutdown_background();

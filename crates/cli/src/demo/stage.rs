@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fermata_client::{Client, Options};
+use fermata_client::{Client, Keyspace, Options};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -159,10 +159,17 @@ pub(crate) fn options_at(cluster: &Cluster, site: &str) -> Options {
     let own = cluster.endpoints(Some(site));
     let others = cluster.endpoints(None);
     let others = others.into_iter().filter(|e| !own.contains(e));
-    Options {
-        endpoints: own.iter().cloned().chain(others).collect(),
-        site: Some(site.to_owned()),
-        ..Options::default()
+    let all = own.iter().cloned().chain(others);
+    Options::new(all.map(|endpoint| crate::connect::uri(&endpoint))).site(site)
+}
+
+/// A keyspace of sections with a short lease, so that the dead are replaced while people watch.
+pub(crate) fn sections_with(name: &str, lease: Duration) -> Keyspace {
+    let [sections, _] = Keyspace::built_in();
+    Keyspace {
+        name: name.to_owned(),
+        lease: lease.as_micros() as u64,
+        ..sections
     }
 }
 

@@ -247,15 +247,12 @@ fn how(status: ExitStatus) -> String {
 
 /// Whether a node answers and knows all its primaries.
 async fn is_ready(node: &Node) -> bool {
-    let options = Options {
-        endpoints: vec![node.endpoint()],
-        ..Options::default()
-    };
+    let own = crate::connect::uri(&node.endpoint());
     let ask = async {
-        let client = Client::connect(options).await.ok()?;
-        let status = client.status().await.ok();
-        client.close().await;
-        status
+        let client = Client::connect(Options::new([own.as_str()])).await.ok()?;
+        // The client learns of the other nodes; this one alone is asked.
+        let this = client.nodes().iter().position(|known| known.endpoint == own)?;
+        client.status(Some(this)).await.ok()
     };
     let status = tokio::time::timeout(Duration::from_secs(2), ask).await;
     let Ok(Some(status)) = status else {

@@ -190,9 +190,8 @@ impl Loop {
             }
         }
         if let Ok(section) = section {
-            section.leave().await?;
+            section.leave_and_wait().await?;
         }
-        self.client.close().await;
         Ok(counted)
     }
 

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fermata_client::{Enter, Mode, Section};
+use fermata_client::{Enter, Mode, Section, SectionHandle};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -35,6 +35,9 @@ use crate::exit::{Exit, Failure};
 
 /// Between SIGTERM and SIGKILL, once the section is lost.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long an interrupted wait may take to give its place up. If that fails, its lease ends it.
+const GIVE_UP: Duration = Duration::from_millis(500);
 
 /// Runs the command. The result is the exit status.
 pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> {
@@ -50,20 +53,19 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         } else {
             Mode::Exclusive
         },
-        wait: args.wait,
+        wait: Some(args.wait),
         lease: args.ttl,
     };
     let section = tokio::select! {
         section = client.enter(&args.space.keyspace, &keys, enter) => section?,
         signal = wait_for_stop(&mut signals) => {
-            // Dropping the attempt removes the waiting ref in the background.
-            client.close().await;
+            // Dropping the attempt gives its place in the queue up, in the background.
+            drop(client);
+            tokio::time::sleep(GIVE_UP).await;
             return Ok(128 + signal.as_raw() as u8);
         }
     };
-    let outcome = hold(&args, keys[0], section, &mut signals).await;
-    client.close().await;
-    outcome
+    hold(&args, keys[0], section, &mut signals).await
 }
 
 /// A second section on a held key would wait for the first, which waits for its command: for ever.
@@ -100,11 +102,8 @@ async fn hold(
     section: Section,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let lock_ref = section.lock_ref(first);
-    let section = Arc::new(section);
+    let lock_ref = section.lock_ref(first).map_or(0, |lock_ref| lock_ref.0);
     let outcome = run_command(args, lock_ref, &section, signals).await;
-    // Its tasks have ended with `run_command`, so this is the last handle.
-    let section = Arc::into_inner(section).expect("no child is served any more");
     let left = section.leave_and_wait().await;
     let status = match outcome? {
         Ended::ByItself(status) => status,
@@ -135,7 +134,7 @@ enum Ended {
 async fn run_command(
     args: &LockArgs,
     lock_ref: u64,
-    section: &Arc<Section>,
+    section: &Section,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
     // Created so that only this user can enter it.
@@ -150,7 +149,7 @@ async fn run_command(
     let status = loop {
         tokio::select! {
             status = command.wait() => break status,
-            () = section.lost() => {
+            _ = section.lost() => {
                 end(&mut command).await;
                 children.shutdown().await;
                 return Ok(Ended::SectionLost);
@@ -158,7 +157,7 @@ async fn run_command(
             signal = signals.next() => command.pass_on(signal),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    children.spawn(serve(stream, section.clone(), held.clone()));
+                    children.spawn(serve(stream, section.handle(), held.clone()));
                 }
                 // Out of descriptors, most likely: children that go away free some.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -201,7 +200,7 @@ impl HeldKeys {
 }
 
 /// Serves one request of a child. A child that went away or speaks nonsense is left alone.
-async fn serve(mut stream: UnixStream, section: Arc<Section>, held: Arc<HeldKeys>) {
+async fn serve(mut stream: UnixStream, section: SectionHandle, held: Arc<HeldKeys>) {
     let Ok((ask, value)) = socket::receive::<_, Ask>(&mut stream).await else {
         return;
     };

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fermata_client::{Client, KeyspaceSpec};
+use fermata_client::{Client, LockRef};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::data::{self, Regions, Request};
 use super::history;
 use super::job::Job;
 use super::worker::{KEYSPACE, Open, Shared, Worker, locked};
-use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sites};
+use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
 
@@ -74,8 +74,6 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     crew.dismiss().await?;
 
     let finals = finals(&observer, &requests).await?;
-    observer.close().await;
-    front_end.close().await;
     let events = std::mem::take(&mut *locked(&shared.events));
     let judgement = history::judge(&events, &requests, &finals, &shared.regions);
     let figures = vec![
@@ -97,11 +95,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
 }
 
 async fn create_keyspace(client: &Client) -> Result<(), Failure> {
-    let spec = KeyspaceSpec {
-        lease: LEASE,
-        ..KeyspaceSpec::sections(KEYSPACE)
-    };
-    client.create_keyspace(spec).await?;
+    client.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
     Ok(())
 }
 
@@ -175,7 +169,7 @@ async fn suspect_one(
         return;
     };
     let key = requests[open.job].job.as_bytes();
-    let released = observer.release(KEYSPACE, key, open.lock_ref).await;
+    let released = observer.release(KEYSPACE, key, LockRef(open.lock_ref)).await;
     let outcome = match released {
         Ok(()) => "its section released by force",
         Err(_) => "the forced release is not known to have succeeded",

@@ -125,8 +125,9 @@ impl Worker<'_> {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-            client.close().await;
         }
+        // The last leave is on its way.
+        tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
     /// Looks at every job once.
@@ -169,7 +170,7 @@ impl Worker<'_> {
 
     /// Whether somebody has the job. Only saves a wait: what decides is the lock.
     async fn is_taken(&self, client: &Client, key: &[u8]) -> Result<bool, fermata_client::Error> {
-        Ok(!client.queue(KEYSPACE, key).await?.entries.is_empty())
+        Ok(!client.queue(KEYSPACE, key).await?.0.is_empty())
     }
 
     /// Enters the job's section and works on it to its end. Whether it had the job.
@@ -183,7 +184,7 @@ impl Worker<'_> {
         let start = Instant::now();
         let enter = Enter {
             mode: Mode::Exclusive,
-            wait: WAIT,
+            wait: Some(WAIT),
             lease: None,
         };
         let section = match client.enter(KEYSPACE, &[key], enter).await {
@@ -192,11 +193,12 @@ impl Worker<'_> {
             Err(error) => return Err(error),
         };
         shared.latencies.note(&self.site, "enter, with the value", start);
-        let lock_ref = section.lock_ref(key);
+        let lock_ref = section.lock_ref(key).map_or(0, |lock_ref| lock_ref.0);
         let found = section.entry_value(key);
         let Some(mut job) = found.and_then(|value| Job::decode(&value).ok()) else {
             // The front end's put has not reached the quorum yet, which no worker waits for.
-            return section.leave().await.map(|()| false);
+            section.leave();
+            return Ok(false);
         };
         shared.see(Event::Entered {
             job: index,
@@ -218,7 +220,7 @@ impl Worker<'_> {
         match worked {
             Ok(()) => {
                 let start = Instant::now();
-                section.leave().await?;
+                section.leave(); // In the background.
                 shared.latencies.note(&self.site, "leave", start);
                 Ok(true)
             }
@@ -236,7 +238,7 @@ impl Worker<'_> {
         job: &mut Job,
     ) -> Result<(), String> {
         let shared = self.shared;
-        let lock_ref = section.lock_ref(key);
+        let lock_ref = section.lock_ref(key).map_or(0, |lock_ref| lock_ref.0);
         while job.state.phase != Phase::Done {
             tokio::time::sleep(STEP_WORK).await;
             let next = job::step(&job.state, &job.request, &shared.regions, &self.name);

@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fermata_client::KeyspaceSpec;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -28,7 +27,7 @@ use tokio::task::JoinSet;
 use self::replica::{KEYSPACE, Request};
 use self::state::{Roles, Seen, Update};
 use crate::demo::latency::Latencies;
-use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sites};
+use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
 
@@ -38,6 +37,9 @@ const UPDATES_PER_USER: u64 = 20;
 
 /// An owner that does not answer in this time is taken for dead.
 const SUSPICION: Duration = Duration::from_millis(1_500);
+
+/// How long a dead replica keeps its users from one that does not suspect it.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// A front end gives an update up after so many owners, its outcome unknown.
 const TRIES_MAX: usize = 20;
@@ -64,11 +66,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     let sites = sites(cluster);
     let observer = client_at(cluster, &sites[0]).await?;
-    let spec = KeyspaceSpec {
-        lease: Duration::from_secs(3),
-        ..KeyspaceSpec::sections(KEYSPACE)
-    };
-    observer.create_keyspace(spec).await?;
+    observer.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
     let shared = Arc::new(Shared {
         replicas: Mutex::default(),
         seen: Mutex::default(),
@@ -97,7 +95,6 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     }
     let users: Vec<String> = locked(&shared.seen).keys().cloned().collect();
     let finals = finals(&observer, &users).await?;
-    observer.close().await;
     let seen = std::mem::take(&mut *locked(&shared.seen));
     let acknowledged = (seen.values().flat_map(|seen| &seen.updates))
         .filter(|(_, acknowledged)| *acknowledged)

@@ -80,10 +80,9 @@ pub(super) async fn serve(
     for user in users.take().into_values() {
         if let Some(owned) = user.lock().await.take() {
             // The lease ends it if this fails.
-            let _left = owned.section.leave().await;
+            let _left = owned.section.leave_and_wait().await;
         }
     }
-    client.close().await;
 }
 
 /// One request; its failure is told by dropping `done`.
@@ -140,18 +139,18 @@ async fn handle(
 async fn own(client: &Client, request: &Request) -> Result<Owned, fermata_client::Error> {
     let key = request.user.as_bytes();
     if request.take_over {
-        let queue = client.queue(KEYSPACE, key).await?;
-        for entry in queue.entries.iter().filter(|entry| entry.holds) {
+        let (queue, _) = client.queue(KEYSPACE, key).await?;
+        for entry in queue.iter().filter(|entry| entry.holds) {
             client.release(KEYSPACE, key, entry.lock_ref).await?;
         }
     }
     let enter = Enter {
         mode: Mode::Exclusive,
-        wait: if request.take_over {
+        wait: Some(if request.take_over {
             TAKE_OVER_WAIT
         } else {
             WAIT
-        },
+        }),
         lease: None,
     };
     let section = client.enter(KEYSPACE, &[key], enter).await?;
