@@ -66,7 +66,11 @@ impl Session {
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
-        if let Some(endpoint) = open.avoid {
+        // A release waits out the holder's lease, a queue takes its time: no reason for suspicion.
+        let slow = open.queued || matches!(open.operation, Operation::Release { .. });
+        if let Some(endpoint) = open.avoid
+            && !slow
+        {
             let until = now.saturating_add(self.options.suspicion);
             self.endpoints.suspect(endpoint, until);
         }

@@ -83,6 +83,8 @@ pub(super) struct Holding {
     pub(super) granted: bool,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
+    /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
+    ending: bool,
     /// A forced release is on its way.
     releasing: bool,
 }
@@ -91,8 +93,6 @@ pub(super) struct Holding {
 #[derive(Debug)]
 pub struct Primary {
     segment: SegmentId,
-    me: NodeName,
-    since: Micros,
     pending: BTreeMap<(SessionId, u64), Pending>,
     /// The keys that pending commands enqueue for, each with the number of such commands.
     wanted: BTreeMap<KeyId, usize>,
@@ -105,7 +105,6 @@ impl Primary {
     /// A node has begun to lead: `queues` is the state with everything recovered applied.
     pub fn new(
         segment: SegmentId,
-        me: NodeName,
         seat: Seat,
         ballot: Ballot,
         queues: &Queues,
@@ -124,12 +123,11 @@ impl Primary {
             entered: None,
             granted: false,
             inherited: queues.holds(lock_ref),
+            ending: false,
             releasing: false,
         };
         Primary {
             segment,
-            me,
-            since,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
@@ -143,19 +141,9 @@ impl Primary {
         self.grants.ballot()
     }
 
-    /// When it began to lead.
-    pub fn since(&self) -> Micros {
-        self.since
-    }
-
     /// Commands to propose.
     pub fn take_proposals(&mut self) -> Vec<Command> {
         core::mem::take(&mut self.proposals)
-    }
-
-    /// Commands waiting or in flight.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
     }
 
     /// A coordinator submits a command. It is proposed unless it has taken effect already, is in
@@ -192,6 +180,9 @@ impl Primary {
             LockCommand::Release { lock_ref } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
                 if left > 0 {
+                    if let Some(holding) = self.holdings.get_mut(lock_ref) {
+                        holding.ending = true;
+                    }
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
                 Vec::new()
@@ -303,7 +294,9 @@ impl Primary {
     fn attend(&mut self, lock_ref: LockRef, from: NodeName, now: Now) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             holding.waiter = Some(from);
-            holding.heard = now.monotonic;
+            if !holding.ending {
+                holding.heard = now.monotonic;
+            }
         }
     }
 
@@ -412,6 +405,7 @@ impl Primary {
             entered: None,
             granted: false,
             inherited: false,
+            ending: false,
             releasing: false,
         };
         self.holdings.insert(lock_ref, holding);
@@ -578,7 +572,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.releasing {
+        if holding.releasing || holding.ending {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);
@@ -645,26 +639,18 @@ impl Primary {
         self.grants.wake()
     }
 
-    /// The ballot is lost: whoever waits must ask the next primary.
-    pub fn step_down(mut self, cx: &mut Cx<'_>) {
-        for pending in core::mem::take(&mut self.pending).into_values() {
+    /// The ballot is lost: whoever waits must ask the next primary. `dropped` was never proposed, so
+    /// that it certainly has no effect.
+    pub fn step_down(mut self, dropped: &[(SessionId, u64)], cx: &mut Cx<'_>) {
+        for (id, pending) in core::mem::take(&mut self.pending) {
+            let why = match dropped.contains(&id) {
+                true => Rejection::NotPrimary(None),
+                false => Rejection::Overtaken,
+            };
             for (node, call) in pending.askers {
-                let result = Err(Rejection::Overtaken);
-                cx.fx.send(
-                    node,
-                    Message::Submitted {
-                        call,
-                        result,
-                        ahead: 0,
-                    },
-                );
+                self.reject(node, call, why.clone(), cx);
             }
         }
         self.grants.stop_all(cx);
-    }
-
-    /// The node that this primary is.
-    pub fn me(&self) -> NodeName {
-        self.me
     }
 }

@@ -71,6 +71,10 @@ pub struct Here {
     pub(super) registry: Registry,
     /// When each peer was last heard.
     pub(super) alive: BTreeMap<NodeName, Micros>,
+    /// Since when each peer has been heard without a long silence.
+    pub(super) steady: BTreeMap<NodeName, Micros>,
+    /// The node is about to stop, and leads nothing any more.
+    pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
     pub(super) catalogue_version: u64,
     pub(super) agenda: Agenda,
@@ -115,6 +119,8 @@ impl Here {
             groups: BTreeMap::new(),
             registry,
             alive: BTreeMap::new(),
+            steady: BTreeMap::new(),
+            retiring: false,
             catalogue,
             catalogue_version,
             agenda: Agenda::default(),
@@ -339,6 +345,10 @@ impl Here {
         );
         if asks && !self.writable {
             return;
+        }
+        if matches!(message, paxos::Message::Release { .. }) {
+            // Who gives a log away may be about to stop: it does not get it back at once.
+            self.steady.insert(from, step.now.monotonic);
         }
         self.with_log(id, step, |log, cx| {
             if let Some(seat) = log.view().seat_of(from) {
@@ -577,6 +587,7 @@ impl Node {
             let Some(ended) = room.primary.take() else {
                 return;
             };
+            let dropped = room.log.take_dropped();
             let mut cx = crate::lock::primary::Cx {
                 now: step.now,
                 fx: &mut *step.fx,
@@ -591,20 +602,13 @@ impl Node {
                 segment,
                 started: &mut self.grant_ops,
             };
-            ended.step_down(&mut cx);
+            let dropped: Vec<_> = dropped.iter().map(|c| (c.session, c.number)).collect();
+            ended.step_down(&dropped, &mut cx);
         }
         if let Some(leads) = leads {
-            let (me, planted) = (self.here.id.name, self.here.config.planted);
+            let planted = self.here.config.planted;
             let seat = room.log.seat();
-            let begins = Primary::new(
-                segment,
-                me,
-                seat,
-                leads.ballot,
-                &room.queues,
-                step.now,
-                planted,
-            );
+            let begins = Primary::new(segment, seat, leads.ballot, &room.queues, step.now, planted);
             room.primary = Some(begins);
         }
     }
