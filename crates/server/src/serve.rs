@@ -137,6 +137,13 @@ pub async fn run_on(
     let metrics = Arc::new(Metrics::new());
     let mut tasks = JoinSet::new();
     let peers = Peers::start(&resolved, id, &metrics, &mut tasks).map_err(no_thread)?;
+    let session = SessionId(seed);
+    let gate = Arc::new(Gate::new(
+        mailbox.clone(),
+        metrics.clone(),
+        &resolved,
+        session,
+    ));
     let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
         id,
@@ -145,6 +152,7 @@ pub async fn run_on(
         mailbox: mailbox.clone(),
         peers: Arc::new(peers),
         metrics: metrics.clone(),
+        started: gate.started.clone(),
     })
     .await?;
     let incoming = Incoming {
@@ -152,15 +160,9 @@ pub async fn run_on(
         id,
         known: resolved.nodes.iter().map(|n| NodeName(n.name)).collect(),
         mailbox: mailbox.clone(),
-        metrics: metrics.clone(),
+        metrics,
     };
     tasks.spawn(transport::listen(listeners.peer, incoming));
-    let gate = Arc::new(Gate::new(
-        mailbox.clone(),
-        metrics,
-        &resolved,
-        SessionId(seed),
-    ));
     let (stop, stopped) = watch::channel(false);
     let faces = serve_faces(
         gate.clone(),
@@ -168,7 +170,8 @@ pub async fn run_on(
         listeners.rest,
         &mut tasks,
         stopped,
-    );
+    )
+    .await;
     tracing::info!(
         node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
     );
@@ -268,7 +271,7 @@ async fn until_stopped(
 }
 
 /// Serves gRPC and REST, and looks after the node's health.
-fn serve_faces(
+async fn serve_faces(
     gate: Arc<Gate>,
     grpc_listener: TcpListener,
     rest_listener: Option<TcpListener>,
@@ -276,6 +279,8 @@ fn serve_faces(
     stopped: watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let (reporter, health) = tonic_health::server::health_reporter();
+    // The reporter begins with "serving".
+    report(&reporter, false).await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(fermata_api::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -286,15 +291,7 @@ fn serve_faces(
         loop {
             looker.look().await;
             let healthy = looker.healthy.load(Ordering::Relaxed);
-            let status = if healthy {
-                tonic_health::ServingStatus::Serving
-            } else {
-                tonic_health::ServingStatus::NotServing
-            };
-            reporter.set_service_status("", status).await;
-            reporter
-                .set_service_status("fermata.v1.Fermata", status)
-                .await;
+            report(&reporter, healthy).await;
             tokio::time::sleep(LOOK).await;
         }
     });
@@ -313,6 +310,18 @@ fn serve_faces(
         }
     }
     faces
+}
+
+async fn report(reporter: &tonic_health::server::HealthReporter, healthy: bool) {
+    let status = if healthy {
+        tonic_health::ServingStatus::Serving
+    } else {
+        tonic_health::ServingStatus::NotServing
+    };
+    reporter.set_service_status("", status).await;
+    reporter
+        .set_service_status("fermata.v1.Fermata", status)
+        .await;
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
