@@ -30,6 +30,7 @@ use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
 use fermata_protocol::{CallId, Message, Node, Reply};
 use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,8 @@ pub(crate) struct Parts {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Set once the node knows every node of its cluster and answers.
+    pub(crate) started: Arc<AtomicBool>,
 }
 
 pub(crate) struct Driver {
@@ -85,6 +88,7 @@ pub(crate) struct Driver {
     full_until: Option<Micros>,
     checkpoint_after: Micros,
     stopping: bool,
+    started: Arc<AtomicBool>,
 }
 
 impl Driver {
@@ -101,6 +105,7 @@ impl Driver {
             mailbox,
             peers,
             metrics,
+            started,
         } = parts;
         let node = Node::recover(config, id, &StoreMemory(&store), clock::now(), seed)?;
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
@@ -132,6 +137,7 @@ impl Driver {
             full_until: None,
             checkpoint_after: 0,
             stopping: false,
+            started,
         })
     }
 
@@ -153,6 +159,8 @@ impl Driver {
             }
             self.flush();
             self.release_round();
+            self.started
+                .store(self.node.is_started(), Ordering::Relaxed);
             if self.stopping {
                 return self.drain();
             }

@@ -37,6 +37,8 @@ pub(crate) struct Gate {
     pub(crate) value_max: usize,
     /// Whether a quorum is in reach, as last seen by [`Gate::look`].
     pub(crate) healthy: AtomicBool,
+    /// Whether the node answers at all; the driver sets it.
+    pub(crate) started: Arc<AtomicBool>,
     mailbox: Arc<Mailbox>,
     names: RwLock<Arc<Names>>,
     requests: Arc<Semaphore>,
@@ -116,6 +118,7 @@ impl Gate {
             home: resolved.site,
             value_max: config.limits.value,
             healthy: AtomicBool::new(false),
+            started: Arc::default(),
             names: RwLock::new(Arc::new(Names::new(
                 &catalogue,
                 config.cluster.sites.clone(),
@@ -271,8 +274,8 @@ impl Gate {
         self.metrics.logs_led.set(led as f64);
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
-        self.healthy
-            .store(self.has_quorums(&status), Ordering::Relaxed);
+        let healthy = self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
+        self.healthy.store(healthy, Ordering::Relaxed);
         self.refresh_names().await;
     }
 

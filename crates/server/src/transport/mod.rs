@@ -117,20 +117,22 @@ fn weight(message: &Message) -> usize {
         Content::Value(fragment) => fragment.bytes.len(),
         Content::Absent | Content::Tombstone => 0,
     };
+    let asked = |ask: &Ask| match ask {
+        Ask::Store { content, .. }
+        | Ask::EventualPut { content }
+        | Ask::EventualSpread { content, .. } => bytes(content),
+        _ => 0,
+    };
+    let answered = |answer: &Answer| match answer {
+        Answer::Cells {
+            content, eventual, ..
+        } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
+        Answer::EventualValue { content } => bytes(content),
+        _ => 0,
+    };
     let payload = match message {
-        Message::Register(register::Message::Ask { ask, .. }) => match ask {
-            Ask::Store { content, .. }
-            | Ask::EventualPut { content }
-            | Ask::EventualSpread { content, .. } => bytes(content),
-            _ => 0,
-        },
-        Message::Register(register::Message::Answer { answer, .. }) => match answer {
-            Answer::Cells {
-                content, eventual, ..
-            } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
-            Answer::EventualValue { content } => bytes(content),
-            _ => 0,
-        },
+        Message::Register(register::Message::Ask { ask, .. }) => asked(ask),
+        Message::Register(register::Message::Answer { answer, .. }) => answered(answer),
         Message::Lock(lock::Message::Granted { latest, .. }) => latest
             .iter()
             .map(|l| l.value.as_ref().map_or(0, Bytes::len))
