@@ -25,7 +25,7 @@ use crate::mailbox::{Call, Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::Peers;
 use bytes::Bytes;
-use fermata_protocol::base::{Micros, NodeId, NodeName};
+use fermata_protocol::base::{Config, Micros, NodeId, NodeName};
 use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
 use fermata_protocol::{CallId, Message, Node, Reply};
 use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
@@ -54,6 +54,17 @@ impl Memory for StoreMemory<'_> {
     }
 }
 
+/// What a driver is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) id: NodeId,
+    pub(crate) seed: u64,
+    pub(crate) store: Store,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
 pub(crate) struct Driver {
     node: Node,
     id: NodeId,
@@ -77,23 +88,34 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(
-        node: Node,
-        store: Store,
-        mailbox: Arc<Mailbox>,
-        peers: Arc<Peers>,
-        metrics: Arc<Metrics>,
-    ) -> std::io::Result<Driver> {
+    /// The node over its store, on the thread that will run it.
+    ///
+    /// # Errors
+    /// One sentence: the store does not fit the configuration, or a thread cannot be started.
+    pub(crate) fn recover(parts: Parts) -> Result<Driver, String> {
+        let Parts {
+            config,
+            id,
+            seed,
+            store,
+            mailbox,
+            peers,
+            metrics,
+        } = parts;
+        let node = Node::recover(config, id, &StoreMemory(&store), clock::now(), seed)?;
+        let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
         let back = mailbox.clone();
         let flusher = worker("flush", move |flush: Flush| {
             let begun = Instant::now();
             let done = flush.run();
             back.put(Event::Flushed(done, begun.elapsed()));
-        })?;
+        });
+        let flusher = flusher.map_err(failed)?;
         let back = mailbox.clone();
         let checkpointer = worker("checkpoint", move |checkpoint: Checkpoint| {
             back.put(Event::Checkpointed(checkpoint.run()));
-        })?;
+        });
+        let checkpointer = checkpointer.map_err(failed)?;
         Ok(Driver {
             id: node.id(),
             node,

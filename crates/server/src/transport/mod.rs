@@ -16,8 +16,6 @@
 mod delay;
 mod incoming;
 mod outgoing;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use incoming::{Incoming, listen};
 
