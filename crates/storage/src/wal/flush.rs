@@ -1,0 +1,116 @@
+//! One write and one `fdatasync` for all that was appended.
+
+use super::segment::{self, Header};
+use crate::disk::{Disk, File, is_full};
+use crate::store::Outcome;
+use std::io;
+use std::sync::Arc;
+
+/// Where the next flush may go.
+pub(crate) struct Tail {
+    pub(crate) segment: u64,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) offset: u64,
+    /// Length of the segment.
+    pub(crate) size: u64,
+}
+
+/// All batches appended since the last flush, with their place in the log. Run it on a thread that
+/// may block, then give the result to `Store::flushed`.
+#[must_use = "what was taken is durable only after `run`"]
+pub struct Flush {
+    pub(crate) disk: Arc<dyn Disk>,
+    /// `None`: the segment has to be made first.
+    pub(crate) file: Option<Arc<dyn File>>,
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What became of a [`Flush`].
+#[must_use = "give it to `Store::flushed`"]
+pub struct FlushDone {
+    pub(crate) flush: Flush,
+    pub(crate) outcome: Outcome,
+}
+
+impl FlushDone {
+    /// What became of it.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+}
+
+impl Flush {
+    /// Number of batches in it.
+    pub fn records(&self) -> u64 {
+        self.last + 1 - self.first
+    }
+
+    /// The last batch in it.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Writes and syncs; blocks.
+    ///
+    /// A full disk shows where space is asked for: when a segment is made, or, on file systems that
+    /// copy on write, when it is written. Then the same bytes can be written again at the same
+    /// place. Anything else, and any failed sync, is final.
+    pub fn run(mut self) -> FlushDone {
+        let outcome = match self.write() {
+            Ok(()) => match self.file.as_ref().map_or(Ok(()), |file| file.sync()) {
+                Ok(()) => Outcome::Done,
+                Err(error) => Outcome::Fatal(error),
+            },
+            Err(WriteError::Full) => Outcome::Full,
+            Err(WriteError::Fatal(error)) => Outcome::Fatal(error),
+        };
+        FlushDone {
+            flush: self,
+            outcome,
+        }
+    }
+
+    fn write(&mut self) -> Result<(), WriteError> {
+        let file = match self.file.clone() {
+            Some(file) => file,
+            None => {
+                let header = Header {
+                    number: self.segment,
+                    first: self.first,
+                    size: self.size,
+                };
+                let file = segment::create(&*self.disk, header)?;
+                file.sync().map_err(WriteError::Fatal)?;
+                segment::publish(&*self.disk, self.segment)?;
+                self.disk.sync_dir().map_err(WriteError::Fatal)?;
+                self.file = Some(file.clone());
+                file
+            }
+        };
+        assert!(
+            self.offset + self.bytes.len() as u64 <= self.size,
+            "a flush fits its segment"
+        );
+        Ok(file.write_at(self.offset, &self.bytes)?)
+    }
+}
+
+enum WriteError {
+    Full,
+    Fatal(io::Error),
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        if is_full(&error) {
+            Self::Full
+        } else {
+            Self::Fatal(error)
+        }
+    }
+}

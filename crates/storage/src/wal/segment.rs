@@ -1,0 +1,144 @@
+//! Segment files: their names, their header, and how one is born.
+
+use super::{u32_at, u64_at};
+use crate::checksum::crc32c;
+use crate::disk::{Disk, File};
+use std::io;
+use std::sync::Arc;
+
+const MAGIC: &[u8; 8] = b"FERMWAL\0";
+/// Version of the log's format.
+pub(super) const VERSION: u32 = 1;
+/// Where records start: the header has its sector to itself, so no flush ever rewrites it.
+pub(crate) const RECORDS_START: u64 = 512;
+const HEADER: usize = 48;
+/// Name of a segment that is being made.
+const UNFINISHED: &str = "segment.new";
+
+/// The fixed facts of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) number: u64,
+    /// Sequence number of its first record.
+    pub(super) first: u64,
+    /// Length of the file.
+    pub(super) size: u64,
+}
+
+/// Why a segment's header cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BadHeader {
+    Version(u32),
+    Corrupt,
+}
+
+impl Header {
+    fn encode(self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.number.to_le_bytes());
+        out[24..32].copy_from_slice(&self.first.to_le_bytes());
+        out[32..40].copy_from_slice(&self.size.to_le_bytes());
+        let crc = crc32c(&[&out[..40]]);
+        out[40..44].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads the header of the segment that is named `number`.
+    pub(super) fn decode(bytes: &[u8], number: u64) -> Result<Self, BadHeader> {
+        if bytes.len() < HEADER || &bytes[..8] != MAGIC {
+            return Err(BadHeader::Corrupt);
+        }
+        // Before the checksum, whose place a later version may have moved.
+        let version = u32_at(bytes, 8);
+        if version != VERSION {
+            return Err(BadHeader::Version(version));
+        }
+        let header = Self {
+            number: u64_at(bytes, 16),
+            first: u64_at(bytes, 24),
+            size: u64_at(bytes, 32),
+        };
+        let good = u32_at(bytes, 40) == crc32c(&[&bytes[..40]]);
+        if !good || header.number != number || header.size < RECORDS_START || header.first == 0 {
+            return Err(BadHeader::Corrupt);
+        }
+        Ok(header)
+    }
+}
+
+/// The file name of a segment.
+pub(crate) fn name(number: u64) -> String {
+    format!("wal-{number:016}")
+}
+
+/// The number of the segment with this file name.
+pub(super) fn number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("wal-")?;
+    let plain = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
+/// True if this file is a segment whose making a crash has cut short; it holds nothing.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name == UNFINISHED
+}
+
+/// Makes a segment of zeros with its header, durably. It gets its name only when it is whole, so
+/// that a named segment without a good header is always damage, never a crash.
+pub(super) fn create(disk: &dyn Disk, header: Header) -> io::Result<Arc<dyn File>> {
+    let file = disk.open(UNFINISHED)?;
+    let made = (|| {
+        file.set_len(0)?;
+        file.allocate(header.size)?;
+        file.write_at(0, &header.encode())
+    })();
+    if let Err(error) = made {
+        // Give the space back to a disk that may just be full. If this fails too, the next attempt
+        // or the next start removes the file.
+        let _ = disk.remove(UNFINISHED);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Second half of [`create`]: gives the segment its name.
+pub(super) fn publish(disk: &dyn Disk, number: u64) -> io::Result<()> {
+    disk.rename(UNFINISHED, &name(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_reads_back_and_every_flipped_bit_shows() {
+        let header = Header {
+            number: 7,
+            first: 99,
+            size: 1 << 24,
+        };
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes, 7), Ok(header));
+        assert_eq!(Header::decode(&bytes, 8), Err(BadHeader::Corrupt));
+        for bit in 0..44 * 8 {
+            let mut bad = bytes;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&bad, 7).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn names_read_back_and_others_are_not_ours() {
+        assert_eq!(number(&name(12)), Some(12));
+        for other in [
+            "wal-12",
+            "wal-+000000000000012",
+            "table.redb",
+            "segment.new",
+        ] {
+            assert_eq!(number(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the store through its public interface.
+
+mod common;
+mod damage;
+mod model;
+mod store;
