@@ -46,6 +46,7 @@ pub mod node;
 pub mod paxos;
 pub mod register;
 pub mod request;
+pub mod sessions;
 pub mod wire;
 
 pub use io::{CallId, Effects, Input, Memory, Output, Void, When, Write};

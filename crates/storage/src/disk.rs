@@ -77,6 +77,10 @@ impl FileDisk {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         fs::create_dir_all(&path)?;
+        // The directory's own name has to last as well.
+        if let Some(parent) = path.canonicalize()?.parent() {
+            fs::File::open(parent)?.sync_all()?;
+        }
         let lock = OpenOptions::new()
             .read(true)
             .write(true)

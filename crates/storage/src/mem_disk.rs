@@ -281,12 +281,11 @@ impl MemDisk {
         let inode = &mut state.files[id];
         assert!(offset < inode.now.len, "the byte to corrupt must exist");
         for content in [&mut inode.now, &mut inode.durable] {
-            let mut byte = [0];
-            content.read(offset, &mut byte);
-            byte[0] ^= 0x10;
-            let len = content.len;
-            content.write(offset, &byte);
-            content.len = len;
+            if offset < content.len {
+                let mut byte = [0];
+                content.read(offset, &mut byte);
+                content.write(offset, &[byte[0] ^ 0x10]);
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub use types::{Lsn, OpenError, Options, Outcome, Recovery, Stats, Void};
 
 /// Segment files are a multiple of this.
 const SEGMENT_UNIT: u64 = 4096;
+/// A longer buffer is not kept for reuse.
+const SPARE_MAX: usize = 4 << 20;
 
 /// Durable ordered bytes; see the crate's text for how the calls play together.
 pub struct Store {
@@ -32,6 +34,8 @@ pub struct Store {
     frozen: Option<Frozen>,
     /// Batches after `taken`; they are all of `last - taken`.
     pending: Pending,
+    /// The buffer of a flush that is done, for the one after the next.
+    spare: Vec<u8>,
     last: Lsn,
     taken: Lsn,
     durable: Lsn,
@@ -103,6 +107,7 @@ impl Store {
             active_bytes: log.bytes,
             frozen: None,
             pending: Pending::default(),
+            spare: Vec::new(),
             last: log.last,
             taken: log.last,
             durable: log.last,
@@ -191,7 +196,8 @@ impl Store {
     }
 
     fn next_flush(&mut self) -> Flush {
-        let pending = std::mem::take(&mut self.pending);
+        let next = Pending::with_buffer(std::mem::take(&mut self.spare));
+        let pending = std::mem::replace(&mut self.pending, next);
         assert_eq!(
             pending.records(),
             self.last - self.taken,
@@ -277,8 +283,8 @@ impl Store {
             offset,
             size: flush.size,
         });
-        if self.pending.records() == 0 {
-            self.pending = Pending::with_buffer(flush.bytes);
+        if flush.bytes.capacity() <= SPARE_MAX {
+            self.spare = flush.bytes;
         }
     }
 

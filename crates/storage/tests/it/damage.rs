@@ -196,6 +196,39 @@ fn every_damaged_byte_of_the_log_refuses_or_voids_and_never_shows_an_older_value
 }
 
 #[test]
+fn a_sector_of_zeros_is_a_tear_only_where_no_later_flush_follows() {
+    let lose = |origin: &MemDisk, sector: u64| {
+        let disk = Arc::new(origin.clone());
+        let file = disk.open(FIRST).unwrap();
+        file.write_at(sector * 512, &[0; 512]).unwrap();
+        file.sync().unwrap();
+        try_open(&disk, log_only())
+    };
+    let disk = disk();
+    let (mut store, _) = open(&disk, log_only());
+    put(&mut store, "a", vec![1; 1500]);
+    flush(&mut store);
+    // Sector 1 has the head, sectors 2 and 3 are within the value.
+    for sector in 1..=3 {
+        let (store, recovery) = lose(&disk, sector).unwrap();
+        assert!(recovery.last == 0 && recovery.torn_bytes > 0 && contents(&store).is_empty());
+    }
+    put(&mut store, "b", vec![2; 600]);
+    flush(&mut store);
+    drop(store);
+    let refusal = lose(&disk, 1).err();
+    assert!(
+        matches!(refusal, Some(OpenError::Corrupt { offset: 512, .. })),
+        "{refusal:?}"
+    );
+    for sector in 2..=3 {
+        let (_, recovery) = lose(&disk, sector).unwrap();
+        assert_eq!((recovery.last, recovery.torn_bytes), (2, 0));
+        assert_eq!(recovery.void, ["a"]);
+    }
+}
+
+#[test]
 fn a_missing_file_refuses() {
     let origin = disk();
     let (mut store, _) = open(&origin, small());
@@ -221,6 +254,56 @@ fn a_missing_file_refuses() {
         try_open(&disk, small()),
         Err(OpenError::Missing { .. })
     ));
+}
+
+#[test]
+fn removals_of_a_checkpoint_that_a_crash_undid_do_no_harm() {
+    let disk = disk();
+    let (mut store, _) = open(&disk, small());
+    for i in 0..8 {
+        put(&mut store, &format!("key{i}"), vec![1; 1500]);
+        flush(&mut store);
+    }
+    let before = disk.as_ref().clone();
+    checkpoint(&mut store);
+    let expected = contents(&store);
+    drop(store);
+    let gone: Vec<_> = before.list().unwrap();
+    let kept = disk.list().unwrap();
+    let gone: Vec<_> = gone
+        .into_iter()
+        .filter(|name| !kept.contains(name))
+        .collect();
+    assert!(gone.len() >= 2, "{gone:?}");
+    for name in &gone[..gone.len() - 1] {
+        // This one is back, those after it are not, and its contents do not matter.
+        for bytes in [read(&before, name), vec![7; 4096]] {
+            let disk = Arc::new(disk.as_ref().clone());
+            disk.open(name).unwrap().write_at(0, &bytes).unwrap();
+            assert_eq!(contents(&open(&disk, small()).0), expected);
+            assert!(!disk.list().unwrap().contains(name));
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_process_wrote_is_durable_once_it_has_been_read() {
+    for seed in 0..20 {
+        let disk = disk();
+        let (mut store, _) = open(&disk, log_only());
+        put(&mut store, "a", "1");
+        flush(&mut store);
+        put(&mut store, "b", vec![2; 1000]);
+        disk.fail_after(Some(1));
+        let done = store.take_flush().expect("a flush").run();
+        assert!(matches!(done.outcome(), Outcome::Fatal(_)));
+        // Killed before the sync; the page cache is still there.
+        disk.fail_after(None);
+        let (_, recovery) = open(&disk, log_only());
+        assert_eq!(recovery.last, 2);
+        let (_, recovery) = open(&Arc::new(disk.crash(seed)), log_only());
+        assert_eq!(recovery.last, 2);
+    }
 }
 
 #[test]

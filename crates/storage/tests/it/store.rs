@@ -6,6 +6,19 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 #[test]
+fn parts_may_move_to_other_threads() {
+    fn moves<T: Send>() {}
+    fn shared<T: Send + Sync>() {}
+    moves::<fermata_storage::Flush>();
+    moves::<fermata_storage::FlushDone>();
+    moves::<fermata_storage::Checkpoint>();
+    moves::<fermata_storage::CheckpointDone>();
+    shared::<Store>();
+    shared::<MemDisk>();
+    shared::<FileDisk>();
+}
+
+#[test]
 fn reads_merge_all_three_layers() {
     let disk = Arc::new(MemDisk::new());
     let (mut store, _) = open(
@@ -85,6 +98,31 @@ fn batches_appended_during_a_flush_go_with_the_next_one() {
     store.flushed(second.run());
     let stats = store.stats();
     assert_eq!((stats.flushes, stats.records, store.durable()), (2, 3, 3));
+}
+
+#[test]
+fn no_checkpoint_runs_ahead_of_the_log() {
+    let disk = Arc::new(MemDisk::new());
+    let options = Options {
+        checkpoint_bytes: 0,
+        ..small()
+    };
+    let (mut store, _) = open(&disk, options);
+    put(&mut store, "a", "1");
+    assert!(
+        store.take_checkpoint().is_none(),
+        "not even taken by a flush"
+    );
+    let running = store.take_flush().expect("a flush");
+    assert!(store.take_checkpoint().is_none(), "not durable yet");
+    put(&mut store, "b", "2");
+    store.flushed(running.run());
+    let due = store.take_checkpoint().expect("due");
+    assert_eq!(due.last(), 1);
+    store.checkpointed(due.run());
+    let (again, recovery) = open(&Arc::new(disk.crash(3)), options);
+    assert_eq!((recovery.last, recovery.replayed), (1, 0));
+    assert_eq!(contents(&again).len(), 1);
 }
 
 #[test]

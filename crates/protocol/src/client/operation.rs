@@ -1,0 +1,209 @@
+//! One open operation: its transmissions so far, and what is known of their effect.
+
+use super::call::{Endpoint, SectionId, Ticket};
+use crate::base::{KeyId, Micros};
+use crate::request::{Held, Operation, Refusal, Reply};
+use alloc::vec::Vec;
+
+/// What an operation means to the session.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Enter, poll or resume.
+    Enter {
+        section: SectionId,
+        /// End with the first `Queued`.
+        poll: bool,
+        /// When the wait for the lock is over; nodes are asked to wait for what remains.
+        wait_until: Micros,
+    },
+    /// A critical get; `before` is the first write number not yet given when it was issued.
+    Get {
+        section: SectionId,
+        key: KeyId,
+        before: u64,
+    },
+    /// A critical put, and perhaps the leave with it.
+    Write {
+        section: SectionId,
+        key: KeyId,
+        write: u64,
+        leaves: bool,
+    },
+    /// A leave; whoever waits for it is told by `answer_by` that it is not known.
+    Leave {
+        section: SectionId,
+        answer_by: Micros,
+        grace_until: Micros,
+    },
+    /// A heartbeat for these refs.
+    Renew { refs: Vec<(SectionId, Held)> },
+    /// Anything that can be repeated as it is.
+    Plain,
+    /// A linearizable write, which is not repeated once it may have reached a node.
+    Once,
+}
+
+impl Kind {
+    /// The section that the operation belongs to, heartbeats aside.
+    pub(super) fn section(&self) -> Option<SectionId> {
+        match self {
+            Kind::Enter { section, .. }
+            | Kind::Get { section, .. }
+            | Kind::Write { section, .. }
+            | Kind::Leave { section, .. } => Some(*section),
+            Kind::Renew { .. } | Kind::Plain | Kind::Once => None,
+        }
+    }
+
+    /// Whether `reply` is a good end of such an operation. `Queued`, `Lost` and `Refused` are not
+    /// ends of this sort.
+    pub(super) fn ends_with(&self, reply: &Reply) -> bool {
+        match self {
+            Kind::Enter { .. } => matches!(reply, Reply::Entered { .. } | Reply::Value { .. }),
+            Kind::Get { .. } => matches!(reply, Reply::Value { .. }),
+            Kind::Write { leaves: false, .. } | Kind::Once => matches!(reply, Reply::Done { .. }),
+            Kind::Write { leaves: true, .. } => matches!(reply, Reply::Left),
+            Kind::Leave { .. } => matches!(reply, Reply::Done { .. } | Reply::Left),
+            Kind::Renew { refs } => {
+                matches!(reply, Reply::Renewed { states } if states.len() == refs.len())
+            }
+            Kind::Plain => !matches!(
+                reply,
+                Reply::Queued { .. }
+                    | Reply::Entered { .. }
+                    | Reply::Lost { .. }
+                    | Reply::Renewed { .. }
+                    | Reply::Refused(_)
+            ),
+        }
+    }
+}
+
+/// Where the present transmission stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Waits for other operations of its section; nothing was sent.
+    Blocked,
+    /// Waits to be sent again at this time.
+    Paused(Micros),
+    /// Sent; at this time it is sent again elsewhere.
+    Sent(Micros),
+}
+
+/// An operation without a final answer.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) ticket: Option<Ticket>,
+    pub(super) kind: Kind,
+    pub(super) operation: Operation,
+    pub(super) deadline: Micros,
+    pub(super) phase: Phase,
+    /// Where its entry in the session's timers is.
+    pub(super) timer: Option<Micros>,
+    /// When it was sent for the first time: what a lease in its answer counts from.
+    pub(super) first_sent: Option<Micros>,
+    /// When it was sent last.
+    pub(super) last_sent: Option<Micros>,
+    /// The only endpoint that it is for.
+    pub(super) pinned: Option<Endpoint>,
+    /// Endpoints that have the request and have not ended it.
+    pub(super) listening: Vec<Endpoint>,
+    /// Some transmission that nobody listens to any more may have taken effect.
+    pub(super) doubt: bool,
+    /// Transmissions refused or failed so far.
+    pub(super) setbacks: u32,
+    /// Where the last one was.
+    pub(super) avoid: Option<Endpoint>,
+    /// The last refusal that was not final.
+    pub(super) refusal: Option<Refusal>,
+}
+
+impl Open {
+    pub(super) fn new(
+        ticket: Option<Ticket>,
+        kind: Kind,
+        operation: Operation,
+        deadline: Micros,
+    ) -> Open {
+        Open {
+            ticket,
+            kind,
+            operation,
+            deadline,
+            phase: Phase::Blocked,
+            timer: None,
+            first_sent: None,
+            last_sent: None,
+            pinned: None,
+            listening: Vec::new(),
+            doubt: false,
+            setbacks: 0,
+            avoid: None,
+            refusal: None,
+        }
+    }
+
+    /// Whether anything sent so far may have taken effect, or may still.
+    pub(super) fn doubtful(&self) -> bool {
+        self.mutates() && (self.doubt || !self.listening.is_empty())
+    }
+
+    /// Whether it changes anything that outlives it.
+    fn mutates(&self) -> bool {
+        match &self.operation {
+            Operation::Critical { .. } => matches!(self.kind, Kind::Write { .. }),
+            Operation::Enter { .. }
+            | Operation::Leave { .. }
+            | Operation::Resume { .. }
+            | Operation::Release { .. }
+            | Operation::Put { .. }
+            | Operation::Write { .. }
+            | Operation::CreateKeyspace(_) => true,
+            Operation::Renew { .. }
+            | Operation::Get { .. }
+            | Operation::Read { .. }
+            | Operation::Keys { .. }
+            | Operation::Queue { .. }
+            | Operation::Inspect { .. }
+            | Operation::Keyspaces
+            | Operation::Status => false,
+        }
+    }
+
+    /// `refusal` as the user is told it: its own doubt and that of all other transmissions.
+    pub(super) fn merged(&self, refusal: Refusal) -> Refusal {
+        Refusal {
+            may_have_taken_effect: self.doubtful()
+                || self.mutates() && refusal.may_have_taken_effect,
+            ..refusal
+        }
+    }
+
+    /// Nobody listens to `endpoint` any more; whether anybody did.
+    pub(super) fn deafen(&mut self, endpoint: Endpoint) -> bool {
+        let before = self.listening.len();
+        self.listening.retain(|e| *e != endpoint);
+        self.listening.len() < before
+    }
+
+    /// When it must be looked at next.
+    pub(super) fn due(&self) -> Micros {
+        let phase = match self.phase {
+            Phase::Blocked => Micros::MAX,
+            Phase::Paused(until) | Phase::Sent(until) => until,
+        };
+        let kind = match &self.kind {
+            Kind::Leave {
+                answer_by,
+                grace_until,
+                ..
+            } => {
+                let answer = self.ticket.map_or(Micros::MAX, |_| *answer_by);
+                let blocked = self.phase == Phase::Blocked;
+                answer.min(if blocked { *grace_until } else { Micros::MAX })
+            }
+            _ => Micros::MAX,
+        };
+        phase.min(kind).min(self.deadline)
+    }
+}

@@ -1,0 +1,541 @@
+//! What comes back: replies, failures, and the ends of operations and sections.
+
+use super::call::{Answer, Endpoint, Event, Failure, LostReason, SectionId};
+use super::operation::{Kind, Phase};
+use super::section::Stage;
+use super::session::{Session, over};
+use crate::base::{Bug, KeyId, Micros, Now, Tag};
+use crate::request::{Code, Entered, Held, Operation, Refusal, Reply};
+use alloc::vec::Vec;
+
+impl Session {
+    /// A reply to the request `number` has come from `endpoint`.
+    pub fn on_reply(
+        &mut self,
+        now: Now,
+        endpoint: Endpoint,
+        number: u64,
+        reply: Reply,
+        out: &mut Vec<Event>,
+    ) {
+        let now = now.monotonic;
+        self.endpoints.trust(endpoint);
+        if let (Some(section), Reply::Lost { held }) = (self.follows.get(&number), &reply) {
+            let (section, key) = (*section, held.key.clone());
+            if self.owns(section, held) {
+                self.lose(now, section, &key, LostReason::Gone, out);
+            }
+            return;
+        }
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        if !open.listening.contains(&endpoint) {
+            return;
+        }
+        match reply {
+            Reply::Queued { held, ahead } => self.queued(now, number, &held, ahead, out),
+            Reply::Lost { .. } if matches!(open.kind, Kind::Enter { .. }) => {
+                open.deafen(endpoint);
+                self.finish(now, number, Err(over()), out);
+            }
+            Reply::Refused(refusal) => {
+                open.deafen(endpoint);
+                self.refused(now, number, refusal, out);
+            }
+            reply if open.kind.ends_with(&reply) => {
+                self.complete(now, endpoint, number, reply, out);
+            }
+            _ => self.on_failure_at(now, endpoint, number, Failure::Broken, out),
+        }
+    }
+
+    /// The connection on which the request `number` was sent to `endpoint` has failed, or never was.
+    pub fn on_failure(
+        &mut self,
+        now: Now,
+        endpoint: Endpoint,
+        number: u64,
+        failure: Failure,
+        out: &mut Vec<Event>,
+    ) {
+        self.on_failure_at(now.monotonic, endpoint, number, failure, out);
+    }
+
+    /// The connection to `endpoint` has failed, with all that was open on it.
+    pub fn on_disconnected(&mut self, now: Now, endpoint: Endpoint, out: &mut Vec<Event>) {
+        let on_it = self
+            .open
+            .iter()
+            .filter(|(_, o)| o.listening.contains(&endpoint));
+        let numbers: Vec<u64> = on_it.map(|(number, _)| *number).collect();
+        for section in self.sections.values_mut() {
+            if let Some((number, _)) = section.follow.take_if(|(_, at)| *at == endpoint) {
+                self.follows.remove(&number);
+            }
+        }
+        for number in numbers {
+            self.on_failure_at(now.monotonic, endpoint, number, Failure::Broken, out);
+        }
+    }
+
+    fn on_failure_at(
+        &mut self,
+        now: Micros,
+        endpoint: Endpoint,
+        number: u64,
+        failure: Failure,
+        out: &mut Vec<Event>,
+    ) {
+        self.endpoints
+            .suspect(endpoint, now.saturating_add(self.options.suspicion));
+        if let Some(id) = self.follows.remove(&number)
+            && let Some(section) = self.sections.get_mut(&id)
+        {
+            section.follow = None;
+        }
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        if !open.deafen(endpoint) {
+            return;
+        }
+        open.doubt |= failure == Failure::Broken;
+        open.setbacks += 1;
+        if !open.listening.is_empty() {
+            return;
+        }
+        match &open.kind {
+            Kind::Renew { refs } => {
+                let sections: Vec<SectionId> = refs.iter().map(|(id, _)| *id).collect();
+                self.finish(now, number, Err(silent()), out);
+                self.renew_soon(now, &sections);
+            }
+            Kind::Once if open.doubt => self.finish(now, number, Err(silent()), out),
+            _ if open.pinned.is_some() => self.finish(now, number, Err(silent()), out),
+            _ if (open.setbacks as usize) < self.endpoints.len() => {
+                self.transmit(now, number, out);
+            }
+            _ => self.pause(now, number),
+        }
+    }
+
+    /// Waits before the next transmission, longer each time, and not in step with others.
+    fn pause(&mut self, now: Micros, number: u64) {
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        let doublings = open.setbacks.min(16);
+        let longest = (self.options.backoff << doublings).min(self.options.backoff_max);
+        let pause = longest / 2 + self.rng.below(longest / 2 + 1);
+        open.phase = Phase::Paused(now.saturating_add(pause));
+        self.arm(number);
+    }
+
+    fn queued(
+        &mut self,
+        now: Micros,
+        number: u64,
+        held: &[Held],
+        ahead: u32,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        let Kind::Enter { section, poll, .. } = open.kind else {
+            return;
+        };
+        // The node keeps the request now. It is asked again only in case that it died silently.
+        open.phase = Phase::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
+        let (ticket, first_sent) = (open.ticket, open.first_sent.unwrap_or(now));
+        self.arm(number);
+        if let Some(s) = self.sections.get_mut(&section) {
+            s.learn(held);
+            if poll {
+                s.polled = Some((number, first_sent));
+                self.polls.insert(number);
+            }
+        }
+        self.arm_section(section);
+        if poll {
+            let answer = Answer::Waiting { section, ahead };
+            self.finish(now, number, Ok(answer), out);
+        } else if let Some(ticket) = ticket {
+            out.push(Event::Queued { ticket, ahead });
+        }
+    }
+
+    fn refused(&mut self, now: Micros, number: u64, refusal: Refusal, out: &mut Vec<Event>) {
+        let endpoints = self.endpoints.len();
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        open.setbacks += 1;
+        let again = match refusal.code {
+            Code::Unavailable | Code::Busy => true,
+            // Another node may have room, or know the keyspace already.
+            Code::DiskFull | Code::NoSuchKeyspace => (open.setbacks as usize) < endpoints,
+            _ => false,
+        };
+        if again && open.pinned.is_none() {
+            open.doubt |= refusal.may_have_taken_effect;
+            open.refusal = Some(refusal);
+            if matches!(open.kind, Kind::Once) && open.doubtful() {
+                let refusal = open.refusal.take().unwrap_or_else(silent);
+                self.finish(now, number, Err(refusal), out);
+            } else if open.listening.is_empty() {
+                self.pause(now, number);
+            }
+            return;
+        }
+        let refusal = open.merged(refusal);
+        let section = open.kind.section();
+        let past = refusal.code == Code::NoLongerHolder;
+        match &open.kind {
+            Kind::Write { write, key, .. } if refusal.code == Code::StaleSequence => {
+                // A whole quorum holds a later write of this section. If it is one of ours, this
+                // one is stored in effect, and outranked (PROTOCOL F16).
+                let (write, key) = (*write, key.clone());
+                let section = section.and_then(|id| self.sections.get(&id));
+                let ours = section.and_then(|s| s.keys.get(&key));
+                let ours = ours.is_some_and(|k| k.writes.outranked(write));
+                let tag = self.tag(number, write);
+                let result = if ours {
+                    Ok(Answer::Done { tag })
+                } else {
+                    Err(refusal)
+                };
+                self.finish(now, number, result, out);
+            }
+            Kind::Leave { .. } if past && refusal.may_have_taken_effect => {
+                self.finish(now, number, Ok(Answer::Left), out);
+            }
+            Kind::Get { key, .. } | Kind::Write { key, .. } if past => {
+                let key = key.clone();
+                self.finish(now, number, Err(refusal), out);
+                if let Some(id) = section {
+                    self.lose(now, id, &key, LostReason::Refused, out);
+                }
+            }
+            _ => self.finish(now, number, Err(refusal), out),
+        }
+    }
+
+    /// The tag of a write, from the request that makes it.
+    fn tag(&self, number: u64, write: u64) -> Option<Tag> {
+        match &self.open.get(&number)?.operation {
+            Operation::Critical { held, .. } => {
+                let Held {
+                    lock_ref,
+                    generation,
+                    ..
+                } = *held;
+                Some(Tag::critical(lock_ref, generation, write, self.id))
+            }
+            _ => None,
+        }
+    }
+
+    /// A reply that ends the operation well, if it says what such a reply must say.
+    fn complete(
+        &mut self,
+        now: Micros,
+        endpoint: Endpoint,
+        number: u64,
+        reply: Reply,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        let sent = open.first_sent.unwrap_or(now);
+        let following = matches!(open.operation, Operation::Enter { follow: true, .. });
+        let answer = match (&open.kind, reply) {
+            (Kind::Enter { section, .. }, reply) => {
+                let id = *section;
+                let follow = following.then_some((number, endpoint));
+                let Some((keys, lease)) = self.entry(id, number, reply) else {
+                    return self.on_failure_at(now, endpoint, number, Failure::Broken, out);
+                };
+                if let Some(open) = self.open.get_mut(&number) {
+                    open.deafen(endpoint);
+                    if !following {
+                        out.push(Event::Close { endpoint, number });
+                    }
+                }
+                self.entered(now, id, (&keys, lease, sent), follow);
+                let section = id;
+                return self.finish(now, number, Ok(Answer::Entered { section, keys }), out);
+            }
+            (Kind::Renew { refs }, Reply::Renewed { states }) => {
+                let refs = refs.clone();
+                open.deafen(endpoint);
+                self.finish(now, number, Ok(Answer::Done { tag: None }), out);
+                return self.renewed(now, (endpoint, sent), &refs, &states, out);
+            }
+            (_, Reply::Value { value, tag }) => {
+                let tag = Some(tag);
+                Answer::Value { value, tag }
+            }
+            (Kind::Leave { .. }, _) | (_, Reply::Left) => Answer::Left,
+            (_, Reply::Done { tag }) => Answer::Done { tag },
+            (_, Reply::Keys(keys)) => Answer::Keys(keys),
+            (_, Reply::Queue { entries, flag }) => Answer::Queue { entries, flag },
+            (_, Reply::Inspect(inspection)) => Answer::Inspect(inspection),
+            (_, Reply::Keyspaces(keyspaces)) => Answer::Keyspaces(keyspaces),
+            (_, Reply::Status(status)) => Answer::Status(status),
+            _ => return self.on_failure_at(now, endpoint, number, Failure::Broken, out),
+        };
+        open.deafen(endpoint);
+        self.finish(now, number, Ok(answer), out);
+    }
+
+    /// What a node says at the entry, if it names exactly the section's keys.
+    fn entry(&self, id: SectionId, number: u64, reply: Reply) -> Option<(Vec<Entered>, Micros)> {
+        let section = self.sections.get(&id)?;
+        match (reply, &self.open.get(&number)?.operation) {
+            (
+                Reply::Entered { keys, lease },
+                Operation::Enter { .. } | Operation::Resume { .. },
+            ) => {
+                let all = keys.len() == section.keys.len()
+                    && keys.iter().all(|k| section.keys.contains_key(&k.held.key));
+                all.then_some((keys, lease))
+            }
+            (Reply::Value { value, .. }, Operation::Critical { held, .. }) => {
+                let held = held.clone();
+                Some((Vec::from([Entered { held, value }]), section.lease))
+            }
+            _ => None,
+        }
+    }
+
+    fn entered(
+        &mut self,
+        now: Micros,
+        id: SectionId,
+        (keys, lease, sent): (&[Entered], Micros, Micros),
+        follow: Option<(u64, Endpoint)>,
+    ) {
+        let until = self.lease_end(sent, lease);
+        let Some(section) = self.sections.get_mut(&id) else {
+            return;
+        };
+        section.stage = Stage::Held;
+        for entered in keys {
+            if let Some(key) = section.keys.get_mut(&entered.held.key) {
+                key.held = Some(entered.held.clone());
+                key.known = Some(entered.value.clone());
+                key.lease_until = key.lease_until.max(until);
+            }
+        }
+        section.lease = lease.max(1);
+        section.warn_at = Some(section.lease_until().max(now.saturating_add(lease / 2)));
+        // A grant after a wait counts from long ago: a fresh lease is wanted at once.
+        let late = until < now.saturating_add(lease / 2);
+        section.renew_at = if late {
+            now
+        } else {
+            sent.saturating_add(lease / 3)
+        };
+        section.follow = follow;
+        if let Some((number, _)) = follow {
+            self.follows.insert(number, id);
+        }
+        self.arm_section(id);
+    }
+
+    /// Ends an operation: its other transmissions are closed, its section learns of it, its user too.
+    pub(super) fn finish(
+        &mut self,
+        now: Micros,
+        number: u64,
+        result: Result<Answer, Refusal>,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(mut open) = self.open.remove(&number) else {
+            return;
+        };
+        if let Some(at) = open.timer {
+            self.timers
+                .remove(&(at, super::session::Due::Operation(number)));
+        }
+        let result = result.map_err(|refusal| open.merged(refusal));
+        for endpoint in core::mem::take(&mut open.listening) {
+            out.push(Event::Close { endpoint, number });
+        }
+        if let Some(id) = open.kind.section() {
+            self.settle(now, id, number, &open.kind, &open.operation, &result, out);
+        }
+        if let Some(ticket) = open.ticket {
+            out.push(Event::Done { ticket, result });
+        }
+        if let Some(id) = open.kind.section() {
+            self.go_on(now, id, out);
+        }
+    }
+
+    /// What the end of an operation means to its section.
+    #[allow(clippy::too_many_arguments)]
+    fn settle(
+        &mut self,
+        now: Micros,
+        id: SectionId,
+        number: u64,
+        kind: &Kind,
+        operation: &Operation,
+        result: &Result<Answer, Refusal>,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(section) = self.sections.get_mut(&id) else {
+            return;
+        };
+        section.conclude(number, kind);
+        match (kind, result) {
+            (Kind::Write { key, write, .. }, Ok(_)) => {
+                if let Some(key) = section.keys.get_mut(key) {
+                    if *write > key.writes.acknowledged() {
+                        key.known = written(operation);
+                    }
+                    key.writes.acknowledge(*write);
+                }
+            }
+            (Kind::Write { key, write, .. }, Err(refusal)) => {
+                if let Some(key) = section.keys.get_mut(key)
+                    && !refusal.may_have_taken_effect
+                {
+                    key.writes.withdraw(*write);
+                }
+            }
+            (Kind::Get { key, .. }, Ok(Answer::Value { value, .. })) => {
+                if let Some(key) = section.keys.get_mut(key) {
+                    key.known = Some(value.clone());
+                }
+            }
+            _ => {}
+        }
+        match (kind, result) {
+            (Kind::Write { leaves: true, .. }, Ok(_)) => self.unfollow(id, out),
+            (
+                Kind::Write {
+                    leaves: true, key, ..
+                },
+                Err(refusal),
+            ) => {
+                let past = refusal.code == Code::NoLongerHolder;
+                let lost = past.then(|| key.clone());
+                self.start_leave(now, None, id, lost, out);
+            }
+            (Kind::Enter { .. }, Err(refusal)) => {
+                if let Some((polled, _)) = section.polled.take() {
+                    self.polls.remove(&polled);
+                }
+                let leave = refusal.may_have_taken_effect && section.lives();
+                section.stage = Stage::Over;
+                if leave {
+                    self.start_leave(now, None, id, None, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets a section's waiting operations have their turn, and forgets a section that is over.
+    fn go_on(&mut self, now: Micros, id: SectionId, out: &mut Vec<Event>) {
+        let Some(section) = self.sections.get(&id) else {
+            return;
+        };
+        let blocked: Vec<u64> = section.blocked.iter().copied().collect();
+        for number in blocked {
+            self.try_launch(now, number, out);
+        }
+        if let Some(section) = self.sections.get(&id)
+            && section.stage == Stage::Over
+            && section.open.is_empty()
+        {
+            self.unfollow(id, out);
+            if let Some(section) = self.sections.remove(&id)
+                && let Some(at) = section.timer
+            {
+                self.timers.remove(&(at, super::session::Due::Section(id)));
+            }
+        }
+    }
+
+    /// One key of a section was lost: the whole section is over (PROTOCOL F19).
+    pub(super) fn lose(
+        &mut self,
+        now: Micros,
+        id: SectionId,
+        key: &KeyId,
+        reason: LostReason,
+        out: &mut Vec<Event>,
+    ) {
+        if self.options.planted.has(Bug::LostKeyIgnored) {
+            return;
+        }
+        let Some(section) = self.sections.get(&id) else {
+            return;
+        };
+        if section.stage == Stage::Over {
+            return;
+        }
+        let entering = section.stage == Stage::Waiting;
+        let unsent = if entering {
+            &section.open
+        } else {
+            &section.blocked
+        };
+        let refused: Vec<u64> = unsent.iter().copied().collect();
+        if !(entering && section.polled.is_none()) {
+            let section = id;
+            out.push(Event::SectionLost { section, reason });
+        }
+        if let Some((number, _)) = section.polled {
+            self.polls.remove(&number);
+        }
+        // Over before the waiting operations are refused: nothing must begin in between.
+        self.start_leave(now, None, id, Some(key.clone()), out);
+        for number in refused {
+            self.finish(now, number, Err(over()), out);
+        }
+        self.go_on(now, id, out);
+    }
+
+    /// Whether the section holds, or waits with, exactly this ref.
+    pub(super) fn owns(&self, id: SectionId, held: &Held) -> bool {
+        let section = self.sections.get(&id);
+        let key = section.and_then(|s| s.keys.get(&held.key));
+        key.is_some_and(|k| k.held.as_ref() == Some(held))
+    }
+
+    /// The entered request need not stay open.
+    pub(super) fn unfollow(&mut self, id: SectionId, out: &mut Vec<Event>) {
+        if let Some(section) = self.sections.get_mut(&id)
+            && let Some((number, endpoint)) = section.follow.take()
+        {
+            self.follows.remove(&number);
+            out.push(Event::Close { endpoint, number });
+        }
+    }
+}
+
+/// The value that a critical put writes.
+fn written(operation: &Operation) -> Option<Option<bytes::Bytes>> {
+    match operation {
+        Operation::Critical {
+            operation: crate::request::Critical::Put { value, .. },
+            ..
+        } => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Nobody has answered.
+pub(super) fn silent() -> Refusal {
+    Refusal::definite(
+        Code::Unavailable,
+        "No node has answered within the time allowed; try again.",
+    )
+}

@@ -1,0 +1,427 @@
+//! Grants: what must be known of every key before its next holder enters.
+//!
+//! A ref that has come to hold all its keys is *granted* once each key's latest value is certain:
+//!
+//! * flag set: a fenced synch (PROTOCOL F1, F4);
+//! * flag clear: the value read while the enqueue was being agreed, if it may be used (F3); the local
+//!   copy, if the last holder left cleanly with exactly its tag; else a quorum read after the apply;
+//! * the eventual cell is newer: it is adopted by a fenced synch (F6).
+//!
+//! Three rules beyond F3, F4 and F6, each with the schedule that breaks its absence:
+//!
+//! * G1. *An adoption is a fenced synch, and whoever began one for a ref never falls back to a plain
+//!   read.* Otherwise: an adoption is stored at A only and its primary dies; the next primary reads B
+//!   and C, which show neither the eventual value nor the adoption, and grants the old value; the
+//!   holder's second get reads A.
+//! * G2. *A new primary that must grant a ref which held before it led runs a synch*, since the primary
+//!   before it may have begun an adoption (the same schedule).
+//! * G3. *A ref that leaves without having been told of its grant leaves dirty*; a synch or adoption in
+//!   its name may be in flight. (The coordinator's rule; the flag then makes the next holder synch.)
+
+use super::message::Latest;
+use super::primary::Cx;
+use super::state::{Applied, Queues};
+use crate::base::{Ballot, Bug, KeyId, LockRef, Micros, Planted, Seat, SessionId, Tag};
+use crate::command::LockCommand;
+use crate::register::{Op, OpId, Outcome, local_critical};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// What a quorum operation was started for.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    Speculation((SessionId, u64), KeyId),
+    Grant(LockRef, KeyId),
+}
+
+/// Why a key's value is being asked for again later.
+const PAUSE: Micros = 50_000;
+
+/// How far one key of a grant is.
+#[derive(Debug)]
+enum Task {
+    /// A reader behind the first of its batch: only the first synchs or adopts (PROTOCOL F19).
+    Behind,
+    /// Reading at a quorum without a fence.
+    Reading(OpId),
+    /// Synching; the flag that it will clear, if one was set.
+    Synching(OpId, Option<u64>),
+    /// Failed; again from this time on, by a synch if one was begun.
+    Paused { until: Micros, synch: bool },
+    /// Known.
+    Ready(Option<Bytes>, Tag),
+}
+
+#[derive(Debug)]
+struct Grant {
+    generation: u32,
+    tasks: BTreeMap<KeyId, Task>,
+}
+
+/// A value read while the enqueue was being agreed.
+#[derive(Debug)]
+pub(super) struct Speculation {
+    reads: BTreeMap<KeyId, SpeculativeRead>,
+    /// A command touched one of the keys since the read began, or the leadership changed.
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+enum SpeculativeRead {
+    Running(OpId),
+    Done(Outcome),
+}
+
+/// All grants in preparation at one primary.
+#[derive(Debug)]
+pub(super) struct Grants {
+    seat: Seat,
+    ballot: Ballot,
+    /// Attempts of synchs, over all refs: never repeated within a ballot.
+    attempt: u32,
+    grants: BTreeMap<LockRef, Grant>,
+    speculations: BTreeMap<(SessionId, u64), Speculation>,
+    ops: BTreeMap<OpId, Target>,
+    /// Keys whose last holder left cleanly with this tag, and nothing has happened since.
+    left: BTreeMap<KeyId, Tag>,
+    /// Only for the planted rule that never cancels.
+    kept: BTreeMap<LockRef, Speculation>,
+}
+
+impl Grants {
+    pub(super) fn new(seat: Seat, ballot: Ballot) -> Grants {
+        Grants {
+            seat,
+            ballot,
+            attempt: 0,
+            grants: BTreeMap::new(),
+            speculations: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            left: BTreeMap::new(),
+            kept: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn running(&self, lock_ref: LockRef) -> bool {
+        self.grants.contains_key(&lock_ref)
+    }
+
+    pub(super) fn is_ready(&self, lock_ref: LockRef) -> bool {
+        let ready = |grant: &Grant| grant.tasks.values().all(|t| matches!(t, Task::Ready(..)));
+        self.grants.get(&lock_ref).is_some_and(ready)
+    }
+
+    pub(super) fn ready(&self) -> Vec<LockRef> {
+        self.grants.keys().copied().filter(|r| self.is_ready(*r)).collect()
+    }
+
+    /// The values of a grant that is ready; it is then no longer in preparation.
+    pub(super) fn take(&mut self, lock_ref: LockRef) -> Vec<Latest> {
+        let grant = self.grants.remove(&lock_ref).expect("ready");
+        let latest = |(key, task)| match task {
+            Task::Ready(value, tag) => Latest { key, value, tag },
+            _ => unreachable!("all keys of a ready grant are known"),
+        };
+        grant.tasks.into_iter().map(latest).collect()
+    }
+
+    /// Keys without a queue or flag are read while their enqueue is being agreed.
+    pub(super) fn speculate(&mut self, id: (SessionId, u64), keys: &[KeyId], cx: &mut Cx<'_>) {
+        let mut reads = BTreeMap::new();
+        for key in keys {
+            let op = cx.start(Op::Entry { key: key.clone() });
+            self.ops.insert(op, Target::Speculation(id, key.clone()));
+            reads.insert(key.clone(), SpeculativeRead::Running(op));
+        }
+        self.speculations.insert(id, Speculation { reads, cancelled: false });
+    }
+
+    pub(super) fn speculation_read(&mut self, id: (SessionId, u64), key: KeyId, outcome: Outcome) {
+        if let Some(speculation) = self.speculations.get_mut(&id) {
+            speculation.reads.insert(key, SpeculativeRead::Done(outcome));
+        }
+    }
+
+    /// A command was applied: its own speculation, if it has one; every other one that reads a key
+    /// which the command touched is cancelled.
+    pub(super) fn take_speculation(
+        &mut self,
+        id: (SessionId, u64),
+        touched: &[KeyId],
+        repeated: bool,
+        planted: Planted,
+    ) -> Option<Speculation> {
+        let own = if repeated { None } else { self.speculations.remove(&id) };
+        let lax = planted.has(Bug::SpeculationNeverCancelled)
+            || planted.has(Bug::SpeculationHeadOnly);
+        if !lax {
+            for speculation in self.speculations.values_mut() {
+                if touched.iter().any(|k| speculation.reads.contains_key(k)) {
+                    speculation.cancelled = true;
+                }
+            }
+        }
+        own.filter(|s| !s.cancelled)
+    }
+
+    /// The enqueue did not hold at its apply: its speculation is of no use.
+    pub(super) fn keep_speculation(
+        &mut self,
+        lock_ref: LockRef,
+        speculation: Option<Speculation>,
+        planted: Planted,
+    ) {
+        if let Some(speculation) = speculation
+            && planted.has(Bug::SpeculationNeverCancelled)
+        {
+            self.kept.insert(lock_ref, speculation);
+        }
+    }
+
+    /// What a clean leave said of keys that somebody waits for; anything else makes it void.
+    pub(super) fn note_left(&mut self, applied: &Applied, queues: &Queues) {
+        if !matches!(applied.outcome, super::Outcome::Enqueued { .. }) {
+            for key in &applied.touched {
+                self.left.remove(key);
+            }
+        }
+        for (key, tag) in &applied.left {
+            if let Some(tag) = tag
+                && queues.queue(key).is_some_and(|q| !q.refs.is_empty())
+            {
+                self.left.insert(key.clone(), *tag);
+            }
+        }
+    }
+
+    /// Starts to prepare the grant of a ref that holds all its keys.
+    pub(super) fn begin(
+        &mut self,
+        lock_ref: LockRef,
+        generation: u32,
+        speculation: Option<Speculation>,
+        synch: bool,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(known) = queues.get(lock_ref) else { return };
+        let mut speculation = speculation.or_else(|| self.kept.remove(&lock_ref));
+        self.grants.insert(lock_ref, Grant { generation, tasks: BTreeMap::new() });
+        for key in &known.keys {
+            let read = speculation.as_mut().and_then(|s| s.reads.remove(key));
+            self.begin_key(lock_ref, key, read, synch, queues, cx);
+        }
+    }
+
+    fn begin_key(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        read: Option<SpeculativeRead>,
+        synch: bool,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(queue) = queues.queue(key) else { return };
+        let first = queue.refs.front() == Some(&lock_ref);
+        let each = cx.planted.has(Bug::SharedSynchEach);
+        if !first && !each {
+            return self.follow_first(lock_ref, key, queues, cx);
+        }
+        if queue.flag.is_some() || synch {
+            return self.synch(lock_ref, key, queue.flag, cx);
+        }
+        match read {
+            Some(SpeculativeRead::Running(op)) => {
+                self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
+                self.set(lock_ref, key, Task::Reading(op));
+            }
+            Some(SpeculativeRead::Done(outcome)) => {
+                self.settle(lock_ref, key, outcome, queues, cx);
+            }
+            None => self.hand_over_or_read(lock_ref, key, cx),
+        }
+    }
+
+    /// A reader behind the first of its batch enters when the first has entered, and then reads only.
+    fn follow_first(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(queue) = queues.queue(key) else { return };
+        let first_prepares = queue.refs.front().is_some_and(|r| self.grants.contains_key(r));
+        if queue.flag.is_some() || first_prepares {
+            self.set(lock_ref, key, Task::Behind);
+        } else {
+            self.read(lock_ref, key, cx);
+        }
+    }
+
+    fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
+        if let Some(tag) = self.left.get(key)
+            && let Some(value) = local_critical(cx.memory, cx.place, key, *tag)
+        {
+            let tag = *tag;
+            return self.set(lock_ref, key, Task::Ready(value, tag));
+        }
+        self.read(lock_ref, key, cx);
+    }
+
+    fn set(&mut self, lock_ref: LockRef, key: &KeyId, task: Task) {
+        if let Some(grant) = self.grants.get_mut(&lock_ref) {
+            grant.tasks.insert(key.clone(), task);
+        }
+    }
+
+    fn read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
+        let op = cx.start(Op::Entry { key: key.clone() });
+        self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
+        self.set(lock_ref, key, Task::Reading(op));
+    }
+
+    fn synch(&mut self, lock_ref: LockRef, key: &KeyId, flag: Option<u64>, cx: &mut Cx<'_>) {
+        let Some(grant) = self.grants.get(&lock_ref) else { return };
+        self.attempt += 1;
+        let (mut round, mut seat, mut attempt) = (self.ballot.round, self.seat.0, self.attempt);
+        if cx.planted.has(Bug::SynchTagWithoutAttempt) {
+            (round, seat, attempt) = (0, 0, 0);
+        }
+        let tag = Tag::synch(lock_ref, grant.generation, round, seat, attempt);
+        let op = cx.start(Op::Synch { key: key.clone(), tag });
+        self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
+        self.set(lock_ref, key, Task::Synching(op, flag));
+    }
+
+    /// What the operation was for.
+    pub(super) fn take_op(&mut self, op: OpId) -> Option<Target> {
+        self.ops.remove(&op)
+    }
+
+    /// A read or synch of a grant has ended. Returns the command that clears the flag, if one is due.
+    pub(super) fn on_outcome(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        outcome: Outcome,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) -> Option<LockCommand> {
+        let task = self.grants.get(&lock_ref)?.tasks.get(key)?;
+        let Task::Synching(_, flag) = task else {
+            self.settle(lock_ref, key, outcome, queues, cx);
+            return None;
+        };
+        let flag = *flag;
+        match outcome {
+            Outcome::Synched { value, tag } => {
+                self.set(lock_ref, key, Task::Ready(value, tag));
+                flag.map(|flag| LockCommand::SynchDone { key: key.clone(), flag })
+            }
+            _ => {
+                let until = cx.now.monotonic + PAUSE;
+                self.set(lock_ref, key, Task::Paused { until, synch: true });
+                None
+            }
+        }
+    }
+
+    /// An unfenced read of a grant has ended.
+    fn settle(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        outcome: Outcome,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let first = queues.queue(key).is_some_and(|q| q.refs.front() == Some(&lock_ref));
+        match outcome {
+            // A higher ref has written: this primary's state is old, and the ref past.
+            Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
+                let until = cx.now.monotonic + PAUSE;
+                self.set(lock_ref, key, Task::Paused { until, synch: false });
+            }
+            Outcome::Entry { tag, eventual: Some((newer, _)), .. }
+                if first
+                    && newer.applied >= tag.lock_ref.0
+                    && !cx.planted.has(Bug::EnterIgnoresEventual) =>
+            {
+                self.synch(lock_ref, key, None, cx);
+            }
+            Outcome::Entry { value, tag, .. } => {
+                self.set(lock_ref, key, Task::Ready(value, tag));
+            }
+            _ => {
+                let until = cx.now.monotonic + PAUSE;
+                self.set(lock_ref, key, Task::Paused { until, synch: false });
+            }
+        }
+    }
+
+    /// Readers behind a first one that has now entered, or gone, go on.
+    pub(super) fn wake_shared(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+        let mut behind = Vec::new();
+        for (lock_ref, grant) in &self.grants {
+            for (key, task) in &grant.tasks {
+                if matches!(task, Task::Behind) {
+                    behind.push((*lock_ref, key.clone()));
+                }
+            }
+        }
+        for (lock_ref, key) in behind {
+            self.begin_key(lock_ref, &key, None, false, queues, cx);
+        }
+    }
+
+    /// Repeats what failed.
+    pub(super) fn tick(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        let mut due = Vec::new();
+        for (lock_ref, grant) in &self.grants {
+            for (key, task) in &grant.tasks {
+                if let Task::Paused { until, synch } = task
+                    && *until <= now
+                {
+                    due.push((*lock_ref, key.clone(), *synch));
+                }
+            }
+        }
+        for (lock_ref, key, synch) in due {
+            self.begin_key(lock_ref, &key, None, synch, queues, cx);
+        }
+    }
+
+    /// When something paused is due.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        let due = |task: &Task| match task {
+            Task::Paused { until, .. } => Some(*until),
+            _ => None,
+        };
+        self.grants.values().flat_map(|g| g.tasks.values()).filter_map(due).min()
+    }
+
+    /// The ref is past: nobody waits for its grant.
+    pub(super) fn stop(&mut self, lock_ref: LockRef, cx: &mut Cx<'_>) {
+        self.kept.remove(&lock_ref);
+        let Some(grant) = self.grants.remove(&lock_ref) else { return };
+        for task in grant.tasks.into_values() {
+            if let Task::Reading(op) | Task::Synching(op, _) = task {
+                self.ops.remove(&op);
+                cx.registers.cancel(op);
+            }
+        }
+    }
+
+    /// The ballot is lost.
+    pub(super) fn stop_all(&mut self, cx: &mut Cx<'_>) {
+        for op in core::mem::take(&mut self.ops).into_keys() {
+            cx.registers.cancel(op);
+        }
+        self.grants.clear();
+        self.speculations.clear();
+    }
+}

@@ -1,0 +1,564 @@
+//! What the primary of a segment does beyond applying its log: it submits commands, reads or synchs
+//! the values of the next holder, pushes grants and losses, and keeps the leases of clients. All of it
+//! is volatile: a new primary starts empty, waits one client lease before it releases anybody, and
+//! learns whom to push to from renewals.
+
+use super::grant::{Grants, Target};
+use super::message::{Latest, Message, Outcome, Rejection};
+use super::state::{Applied, Queues};
+use crate::base::{
+    Ballot, Bug, KeyId, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
+    SessionId, Timing,
+};
+use crate::command::{Body, Command, LockCommand};
+use crate::io::{Effects, Memory};
+use crate::register::{self, Caller, OpId, Place};
+use crate::request::{QueueEntry, RefState};
+use crate::sessions::Sessions;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What a primary works with during one step.
+pub struct Cx<'a> {
+    /// The time.
+    pub now: Now,
+    /// What to do.
+    pub fx: &'a mut Effects,
+    /// Durations.
+    pub timing: &'a Timing,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// Wrong rules.
+    pub planted: Planted,
+    /// Quorum operations.
+    pub registers: &'a mut Caller,
+    /// Durable memory.
+    pub memory: &'a dyn Memory,
+    /// Where the segment's registers are.
+    pub place: &'a Place,
+    /// Whether a quorum is bound to this primary: only then may it answer for the present.
+    pub leased: bool,
+}
+
+impl Cx<'_> {
+    pub(super) fn start(&mut self, op: register::Op) -> OpId {
+        let deadline = self.now.monotonic + self.timing.request;
+        let mut cx = register::Cx {
+            now: self.now,
+            fx: &mut *self.fx,
+            memory: self.memory,
+            timing: self.timing,
+            limits: self.limits,
+            planted: self.planted,
+        };
+        self.registers.start(op, self.place, deadline, &mut cx)
+    }
+}
+
+/// Who waits for the outcome of a command in flight.
+#[derive(Debug, Default)]
+struct Pending {
+    askers: Vec<(NodeName, u64)>,
+    keys: Vec<KeyId>,
+}
+
+/// The volatile side of one ref.
+#[derive(Debug)]
+pub(super) struct Holding {
+    /// Where grants and losses are pushed.
+    pub(super) waiter: Option<NodeName>,
+    /// When its client was last heard; for a new primary, when it began to lead.
+    pub(super) heard: Micros,
+    /// When it was first seen to hold.
+    pub(super) entered: Option<Micros>,
+    /// This primary, or one before it, has granted it, as far as is known.
+    pub(super) granted: bool,
+    /// It held when this primary began: an earlier primary may have a synch in flight.
+    pub(super) inherited: bool,
+    /// A forced release is on its way.
+    releasing: bool,
+}
+
+/// The primary of one segment, for one ballot.
+#[derive(Debug)]
+pub struct Primary {
+    segment: SegmentId,
+    me: NodeName,
+    since: Micros,
+    pending: BTreeMap<(SessionId, u64), Pending>,
+    pub(super) holdings: BTreeMap<LockRef, Holding>,
+    grants: Grants,
+    proposals: Vec<Command>,
+}
+
+impl Primary {
+    /// A node has begun to lead: `queues` is the state with everything recovered applied.
+    pub fn new(
+        segment: SegmentId,
+        me: NodeName,
+        seat: Seat,
+        ballot: Ballot,
+        queues: &Queues,
+        now: Now,
+        planted: Planted,
+    ) -> Primary {
+        let since = now.monotonic;
+        let heard = if planted.has(Bug::NewPrimaryReleasesAtOnce) { 0 } else { since };
+        let holding = |lock_ref| Holding {
+            waiter: None,
+            heard,
+            entered: None,
+            granted: false,
+            inherited: queues.holds(lock_ref),
+            releasing: false,
+        };
+        Primary {
+            segment,
+            me,
+            since,
+            pending: BTreeMap::new(),
+            holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
+            grants: Grants::new(seat, ballot),
+            proposals: Vec::new(),
+        }
+    }
+
+    /// When it began to lead.
+    pub fn since(&self) -> Micros {
+        self.since
+    }
+
+    /// Commands to propose.
+    pub fn take_proposals(&mut self) -> Vec<Command> {
+        core::mem::take(&mut self.proposals)
+    }
+
+    /// Commands waiting or in flight.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// A coordinator submits a command. It is proposed unless it has taken effect already, is in
+    /// flight, or must wait.
+    pub fn on_submit(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        command: Command,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let id = (command.session, command.number);
+        let known = match cx.planted.has(Bug::NoDeduplication) {
+            true => None,
+            false => queues.outcome(command.session, command.number),
+        };
+        if let Some(outcome) = known {
+            return self.answer_again(from, call, id, outcome, queues, cx);
+        }
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.askers.retain(|(node, _)| *node != from);
+            pending.askers.push((from, call));
+            return;
+        }
+        let Body::Lock(body) = &command.body else {
+            return self.reject(from, call, Rejection::Elsewhere(None), cx);
+        };
+        if self.pending.len() >= cx.limits.proposals {
+            return self.reject(from, call, Rejection::Busy, cx);
+        }
+        let keys = match body {
+            LockCommand::Enqueue { keys, .. } => keys.clone(),
+            LockCommand::Release { lock_ref } => {
+                let left = self.lease_left(*lock_ref, queues, cx);
+                if left > 0 {
+                    return self.reject(from, call, Rejection::Leased(left), cx);
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        let mut free = !keys.is_empty() && keys.iter().all(|k| queues.is_idle(k));
+        free &= !self.pending.values().any(|p| p.keys.iter().any(|k| keys.contains(k)));
+        if free {
+            self.grants.speculate(id, &keys, cx);
+        }
+        self.pending.insert(id, Pending { askers: alloc::vec![(from, call)], keys });
+        self.proposals.push(self.stamped(command, cx.now));
+    }
+
+    /// The command as it is proposed: with the primary's wall clock, for people.
+    fn stamped(&self, mut command: Command, now: Now) -> Command {
+        if let Body::Lock(
+            LockCommand::Enqueue { origin, .. } | LockCommand::Resume { origin, .. },
+        ) = &mut command.body
+        {
+            origin.since = now.wall;
+        }
+        command
+    }
+
+    fn reject(&self, from: NodeName, call: u64, why: Rejection, cx: &mut Cx<'_>) {
+        cx.fx.send(from, Message::Submitted { call, result: Err(why), ahead: 0 });
+    }
+
+    /// How long a forced release of this ref must wait for the lease last granted (PROTOCOL F10).
+    fn lease_left(&self, lock_ref: LockRef, queues: &Queues, cx: &Cx<'_>) -> Micros {
+        if !queues.holds(lock_ref) {
+            return 0;
+        }
+        let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get(&lock_ref))
+        else {
+            return 0;
+        };
+        let until = holding.heard + cx.timing.lengthened(known.origin.lease);
+        until.saturating_sub(cx.now.monotonic)
+    }
+
+    /// A command is repeated that has taken effect: its outcome again, and the grant if it holds.
+    fn answer_again(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        id: (SessionId, u64),
+        outcome: Outcome,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let lock_ref = match &outcome {
+            Outcome::Enqueued { lock_ref } => Some(*lock_ref),
+            Outcome::Resumed { .. } => {
+                queues.refs().find(|(_, k)| (k.session, k.number) == id).map(|(r, _)| r)
+            }
+            _ => None,
+        };
+        let mut ahead = 0;
+        if let Some(lock_ref) = lock_ref {
+            let Some(known) = queues.get(lock_ref) else {
+                let result = Ok(Outcome::Gone);
+                cx.fx.promise(from, Message::Submitted { call, result, ahead: 0 });
+                return;
+            };
+            ahead = queues.ahead(lock_ref);
+            let generation = known.generation;
+            self.attend(lock_ref, from, cx.now);
+            if queues.holds(lock_ref) {
+                self.grant_again(lock_ref, generation, queues, cx);
+            }
+        }
+        cx.fx.promise(from, Message::Submitted { call, result: Ok(outcome), ahead });
+    }
+
+    /// The client behind a ref is alive, and its coordinator is `from`.
+    fn attend(&mut self, lock_ref: LockRef, from: NodeName, now: Now) {
+        if let Some(holding) = self.holdings.get_mut(&lock_ref) {
+            holding.waiter = Some(from);
+            holding.heard = now.monotonic;
+        }
+    }
+
+    /// The grant of a holder may not have reached its client: the values are read anew, pushed again.
+    fn grant_again(
+        &mut self,
+        lock_ref: LockRef,
+        generation: u32,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(holding) = self.holdings.get_mut(&lock_ref) else { return };
+        if !self.grants.running(lock_ref) {
+            let synch = holding.inherited && !holding.granted;
+            self.grants.begin(lock_ref, generation, None, synch, queues, cx);
+            self.push_ready(lock_ref, queues, cx);
+        }
+    }
+
+    /// A command of the log was applied to `queues`, which is the state after it.
+    pub fn applied(
+        &mut self,
+        command: &Command,
+        applied: &Applied,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) {
+        let id = (command.session, command.number);
+        let own = command.session == Sessions::OWN;
+        let speculation =
+            self.grants.take_speculation(id, &applied.touched, applied.repeated, cx.planted);
+        if let Some((lock_ref, removed)) = &applied.removed {
+            self.grants.stop(*lock_ref, cx);
+            if let Some(holding) = self.holdings.remove(lock_ref)
+                && let Some(waiter) = holding.waiter
+            {
+                let lost = Message::Lost {
+                    session: removed.session,
+                    segment: self.segment,
+                    lock_ref: *lock_ref,
+                    generation: removed.generation,
+                };
+                cx.fx.promise(waiter, lost);
+            }
+        }
+        self.grants.note_left(applied, queues);
+        let pending = if own { None } else { self.pending.remove(&id) };
+        let mut told = false;
+        match applied.outcome {
+            Outcome::Enqueued { lock_ref } if !applied.repeated => {
+                self.enqueued(lock_ref, pending.as_ref(), cx.now);
+                if queues.holds(lock_ref) {
+                    self.grants.begin(lock_ref, 0, speculation, false, queues, cx);
+                    told = self.push_ready(lock_ref, queues, cx);
+                } else {
+                    self.grants.keep_speculation(lock_ref, speculation, cx.planted);
+                }
+            }
+            Outcome::Resumed { generation } if !applied.repeated => {
+                told = self.resumed(id, generation, pending.as_ref(), queues, cx);
+            }
+            _ => {}
+        }
+        if !told && let Some(pending) = pending {
+            let ahead = match applied.outcome {
+                Outcome::Enqueued { lock_ref } => queues.ahead(lock_ref),
+                _ => 0,
+            };
+            for (node, call) in pending.askers {
+                let result = Ok(applied.outcome.clone());
+                cx.fx.promise(node, Message::Submitted { call, result, ahead });
+            }
+        }
+        self.grant_heads(&applied.touched, queues, cx);
+    }
+
+    fn enqueued(&mut self, lock_ref: LockRef, pending: Option<&Pending>, now: Now) {
+        let holding = Holding {
+            waiter: pending.and_then(|p| p.askers.last()).map(|(node, _)| *node),
+            heard: now.monotonic,
+            entered: None,
+            granted: false,
+            inherited: false,
+            releasing: false,
+        };
+        self.holdings.insert(lock_ref, holding);
+    }
+
+    fn resumed(
+        &mut self,
+        id: (SessionId, u64),
+        generation: u32,
+        pending: Option<&Pending>,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let found = queues.refs().find(|(_, k)| (k.session, k.number) == id);
+        let Some((lock_ref, _)) = found else { return false };
+        self.grants.stop(lock_ref, cx);
+        if let Some(holding) = self.holdings.get_mut(&lock_ref) {
+            holding.heard = cx.now.monotonic;
+            holding.granted = false;
+            if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
+                holding.waiter = Some(*node);
+            }
+        }
+        if !queues.holds(lock_ref) {
+            return false;
+        }
+        self.grants.begin(lock_ref, generation, None, false, queues, cx);
+        self.push_ready(lock_ref, queues, cx)
+    }
+
+    /// Starts the grant of every ref that has come to hold through a command that touched `keys`.
+    fn grant_heads(&mut self, keys: &[KeyId], queues: &Queues, cx: &mut Cx<'_>) {
+        for key in keys {
+            let Some(queue) = queues.queue(key) else { continue };
+            for lock_ref in queue.refs.iter().copied() {
+                if !queues.holds_key(key, lock_ref) {
+                    break;
+                }
+                let Some(holding) = self.holdings.get(&lock_ref) else { continue };
+                let waits = !holding.granted && !holding.inherited;
+                if waits && queues.holds(lock_ref) && !self.grants.running(lock_ref) {
+                    let generation = queues.get(lock_ref).map_or(0, |k| k.generation);
+                    self.grants.begin(lock_ref, generation, None, false, queues, cx);
+                }
+            }
+        }
+        self.grants.wake_shared(queues, cx);
+        self.push_all_ready(queues, cx);
+    }
+
+    fn push_all_ready(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+        for lock_ref in self.grants.ready() {
+            self.push_ready(lock_ref, queues, cx);
+        }
+    }
+
+    /// Pushes a grant whose values are all there; true if it went out.
+    fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut Cx<'_>) -> bool {
+        // Without the lease another primary may have ended this section; with it none can have.
+        if !cx.leased || !self.grants.is_ready(lock_ref) {
+            return false;
+        }
+        let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))
+        else {
+            return false;
+        };
+        let Some(waiter) = holding.waiter else { return false };
+        holding.granted = true;
+        holding.entered.get_or_insert(cx.now.monotonic);
+        let latest: Vec<Latest> = self.grants.take(lock_ref);
+        let granted = Message::Granted {
+            session: known.session,
+            number: known.number,
+            segment: self.segment,
+            lock_ref,
+            generation: known.generation,
+            latest,
+            lease: known.origin.lease,
+        };
+        cx.fx.promise(waiter, granted);
+        true
+    }
+
+    /// A quorum operation that a grant waits for has ended.
+    pub fn on_outcome(
+        &mut self,
+        op: OpId,
+        outcome: register::Outcome,
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let Some(target) = self.grants.take_op(op) else { return false };
+        match target {
+            Target::Speculation(id, key) => self.grants.speculation_read(id, key, outcome),
+            Target::Grant(lock_ref, key) => {
+                let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
+                self.proposals.extend(done.map(|body| self.own(body)));
+                self.push_ready(lock_ref, queues, cx);
+                self.grants.wake_shared(queues, cx);
+            }
+        }
+        true
+    }
+
+    fn own(&self, body: LockCommand) -> Command {
+        Command {
+            session: Sessions::OWN,
+            number: 0,
+            answered_through: 0,
+            epoch: crate::base::Epoch::FIRST,
+            body: Body::Lock(body),
+        }
+    }
+
+    /// Keeps refs alive and says how they stand.
+    pub fn on_renew(
+        &mut self,
+        from: NodeName,
+        refs: &[(LockRef, u32)],
+        again: &[LockRef],
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) -> Vec<RefState> {
+        let mut states = Vec::with_capacity(refs.len());
+        for (lock_ref, generation) in refs {
+            states.push(self.renew_one(from, *lock_ref, *generation, again, queues, cx));
+        }
+        states
+    }
+
+    fn renew_one(
+        &mut self,
+        from: NodeName,
+        lock_ref: LockRef,
+        generation: u32,
+        again: &[LockRef],
+        queues: &Queues,
+        cx: &mut Cx<'_>,
+    ) -> RefState {
+        let Some(known) = queues.get(lock_ref) else { return RefState::Gone };
+        if known.generation != generation {
+            return RefState::Gone;
+        }
+        if !queues.holds(lock_ref) {
+            self.attend(lock_ref, from, cx.now);
+            return RefState::Queued { ahead: queues.ahead(lock_ref) };
+        }
+        let Some(holding) = self.holdings.get_mut(&lock_ref) else { return RefState::Gone };
+        if holding.releasing {
+            return RefState::Holding { lease: 0 };
+        }
+        let entered = *holding.entered.get_or_insert(cx.now.monotonic);
+        if cx.now.monotonic.saturating_sub(entered) >= known.origin.section_max {
+            // The lease runs out from here on; then the section ends (MUSIC's T).
+            return RefState::Holding { lease: 0 };
+        }
+        self.attend(lock_ref, from, cx.now);
+        if again.contains(&lock_ref) {
+            self.grant_again(lock_ref, generation, queues, cx);
+            return RefState::Queued { ahead: 0 };
+        }
+        RefState::Holding { lease: known.origin.lease }
+    }
+
+    /// A key's queue, head first, and its flag.
+    pub fn listing(&self, key: &KeyId, queues: &Queues) -> (Vec<QueueEntry>, Option<u64>) {
+        let Some(queue) = queues.queue(key) else { return (Vec::new(), None) };
+        let entry = |lock_ref: &LockRef| {
+            let known = queues.get(*lock_ref)?;
+            Some(QueueEntry {
+                lock_ref: *lock_ref,
+                generation: known.generation,
+                session: known.session,
+                mode: known.mode,
+                site: known.origin.site,
+                since: known.origin.since,
+                holds: queues.holds(*lock_ref),
+            })
+        };
+        (queue.refs.iter().filter_map(entry).collect(), queue.flag)
+    }
+
+    /// Releases refs whose client has been silent for a lease, and repeats reads that failed.
+    pub fn tick(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+        if !cx.leased {
+            return;
+        }
+        let mut expired = Vec::new();
+        for (lock_ref, holding) in &mut self.holdings {
+            let Some(known) = queues.get(*lock_ref) else { continue };
+            let until = holding.heard + cx.timing.lengthened(known.origin.lease);
+            if cx.now.monotonic >= until && !holding.releasing {
+                holding.releasing = true;
+                expired.push(*lock_ref);
+            }
+        }
+        for lock_ref in expired {
+            let release = self.own(LockCommand::Release { lock_ref });
+            self.proposals.push(release);
+        }
+        self.grants.tick(queues, cx);
+        self.push_all_ready(queues, cx);
+    }
+
+    /// When it wants to be stepped next; leases are looked at once per beat.
+    pub fn wake(&self) -> Option<Micros> {
+        self.grants.wake()
+    }
+
+    /// The ballot is lost: whoever waits must ask the next primary.
+    pub fn step_down(mut self, cx: &mut Cx<'_>) {
+        for pending in core::mem::take(&mut self.pending).into_values() {
+            for (node, call) in pending.askers {
+                let result = Err(Rejection::Overtaken);
+                cx.fx.send(node, Message::Submitted { call, result, ahead: 0 });
+            }
+        }
+        self.grants.stop_all(cx);
+    }
+
+    /// The node that this primary is.
+    pub fn me(&self) -> NodeName {
+        self.me
+    }
+}

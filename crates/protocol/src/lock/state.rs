@@ -1,0 +1,391 @@
+//! The lock queues of one segment: a state machine that every member of the group applies.
+//!
+//! Its input is the segment's log, its output a function of the log alone. A command's number in the
+//! segment's whole history is its position; the position of an enqueue is the lock ref that it gives.
+
+use super::message::Outcome;
+use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
+use crate::command::{Body, Command, LockCommand, Origin};
+use crate::request::{Code, Mode, Refusal};
+use crate::sessions::Sessions;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Refs that may wait for one key. Part of the state's definition: equal on all replicas.
+pub const QUEUE_MAX: usize = 4_096;
+
+/// A ref that waits or holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ref {
+    /// Whose it is.
+    pub session: SessionId,
+    /// The command that enqueued or last resumed it.
+    pub number: u64,
+    /// Exclusive or shared.
+    pub mode: Mode,
+    /// Its keys in this segment.
+    pub keys: Vec<KeyId>,
+    /// How often it was resumed.
+    pub generation: u32,
+    /// Who waits.
+    pub origin: Origin,
+}
+
+/// The queue of one key. A key without refs and without a flag is not stored at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Refs in increasing order, head first.
+    pub refs: VecDeque<LockRef>,
+    /// The position of the command that removed a holder whose last write may be in flight: the next
+    /// holder must synch first (PROTOCOL F18).
+    pub flag: Option<u64>,
+}
+
+/// What applying one command did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The command's number in the segment's history.
+    pub position: u64,
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// It had taken effect before; this time nothing changed.
+    pub repeated: bool,
+    /// Keys whose queue or flag the command was about.
+    pub touched: Vec<KeyId>,
+    /// The ref that left or was released, with what it was.
+    pub removed: Option<(LockRef, Ref)>,
+    /// Tags of last writes that a clean leave stated, for hand-overs (PROTOCOL F3).
+    pub left: Vec<(KeyId, Option<Tag>)>,
+}
+
+/// What a replica knows of a ref that somebody names as its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderState {
+    /// It holds the key.
+    Head,
+    /// It waits for the key.
+    Waiting,
+    /// It is over, or of an older generation.
+    Past,
+    /// This replica has not applied that far.
+    Unknown,
+}
+
+/// All lock queues of one segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queues {
+    /// Commands in the segment's whole history, over all its logs.
+    commands: u64,
+    /// Keys with a queue or a flag.
+    keys: BTreeMap<KeyId, Queue>,
+    /// Refs in any queue.
+    refs: BTreeMap<LockRef, Ref>,
+    /// Who asked what.
+    sessions: Sessions,
+    /// All refs up to here are past, and data replicas may say so (PROTOCOL F8f).
+    floor: LockRef,
+}
+
+impl Queues {
+    /// The next log of this segment starts from this state. Its command numbers go on.
+    pub fn succeed(mut self, planted: Planted) -> Queues {
+        if planted.has(Bug::RefsRestartWithLog) {
+            self.commands = 0;
+        }
+        self
+    }
+
+    /// Commands in the segment's whole history.
+    pub fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    /// All refs up to here are past.
+    pub fn floor(&self) -> LockRef {
+        self.floor
+    }
+
+    /// Keys with a queue or a flag.
+    pub fn keys(&self) -> impl Iterator<Item = (&KeyId, &Queue)> {
+        self.keys.iter()
+    }
+
+    /// The queue of a key, if it has one.
+    pub fn queue(&self, key: &KeyId) -> Option<&Queue> {
+        self.keys.get(key)
+    }
+
+    /// Refs in any queue.
+    pub fn refs(&self) -> impl Iterator<Item = (LockRef, &Ref)> {
+        self.refs.iter().map(|(r, known)| (*r, known))
+    }
+
+    /// A ref that waits or holds.
+    pub fn get(&self, lock_ref: LockRef) -> Option<&Ref> {
+        self.refs.get(&lock_ref)
+    }
+
+    /// The outcome of a command that has taken effect already.
+    pub fn outcome(&self, session: SessionId, number: u64) -> Option<Outcome> {
+        self.sessions.outcome(session, number)
+    }
+
+    /// Nobody holds or waits for the key, and its data store is defined.
+    pub fn is_idle(&self, key: &KeyId) -> bool {
+        !self.keys.contains_key(key)
+    }
+
+    /// Refs ahead of this one on the key where most are.
+    pub fn ahead(&self, lock_ref: LockRef) -> u32 {
+        let Some(known) = self.refs.get(&lock_ref) else { return 0 };
+        let place = |key| {
+            let queue = self.keys.get(key)?;
+            queue.refs.iter().position(|r| *r == lock_ref)
+        };
+        known.keys.iter().filter_map(place).max().unwrap_or(0) as u32
+    }
+
+    /// Whether a ref holds one key: the head, or a reader in the shared prefix.
+    pub fn holds_key(&self, key: &KeyId, lock_ref: LockRef) -> bool {
+        let Some(queue) = self.keys.get(key) else { return false };
+        if queue.refs.front() == Some(&lock_ref) {
+            return true;
+        }
+        let shared = |r: &LockRef| self.refs.get(r).is_some_and(|k| k.mode == Mode::Shared);
+        queue.refs.iter().take_while(|r| shared(r)).any(|r| *r == lock_ref)
+    }
+
+    /// Whether a ref holds all its keys of this segment.
+    pub fn holds(&self, lock_ref: LockRef) -> bool {
+        let Some(known) = self.refs.get(&lock_ref) else { return false };
+        known.keys.iter().all(|key| self.holds_key(key, lock_ref))
+    }
+
+    /// What this state says of a ref and generation that somebody names as its own for `key`.
+    pub fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState {
+        match self.refs.get(&lock_ref) {
+            Some(known) if known.generation > generation => HolderState::Past,
+            Some(known) if known.generation < generation => HolderState::Unknown,
+            Some(known) if !known.keys.contains(key) => HolderState::Past,
+            Some(_) if self.holds(lock_ref) => HolderState::Head,
+            Some(_) => HolderState::Waiting,
+            None if lock_ref.0 <= self.commands => HolderState::Past,
+            None => HolderState::Unknown,
+        }
+    }
+
+    /// Applies the next command of the log.
+    pub fn apply(&mut self, command: &Command, planted: Planted) -> Applied {
+        self.commands += 1;
+        let position = self.commands;
+        let mut applied = Applied {
+            position,
+            outcome: Outcome::Gone,
+            repeated: false,
+            touched: Vec::new(),
+            removed: None,
+            left: Vec::new(),
+        };
+        if command.session != Sessions::OWN
+            && !planted.has(Bug::NoDeduplication)
+            && let Some(outcome) = self.sessions.outcome(command.session, command.number)
+        {
+            applied.outcome = outcome;
+            applied.repeated = true;
+            return applied;
+        }
+        match &command.body {
+            Body::Lock(body) => self.apply_lock(command, body, planted, &mut applied),
+            Body::Group(_) => {
+                applied.outcome = Outcome::Refused(Refusal::definite(
+                    Code::BadRequest,
+                    "a group's command does not belong to a segment",
+                ));
+            }
+        }
+        self.sessions.remember(
+            command.session,
+            command.number,
+            command.answered_through,
+            position,
+            applied.outcome.clone(),
+        );
+        applied
+    }
+
+    fn apply_lock(
+        &mut self,
+        command: &Command,
+        body: &LockCommand,
+        planted: Planted,
+        applied: &mut Applied,
+    ) {
+        match body {
+            LockCommand::Enqueue { keys, mode, origin } => {
+                applied.touched = keys.clone();
+                applied.outcome = self.enqueue(command, keys, *mode, *origin, applied.position);
+            }
+            LockCommand::Leave { lock_ref, generation, clean } => {
+                self.leave(*lock_ref, *generation, clean, applied);
+            }
+            LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
+            LockCommand::SynchDone { key, flag } => {
+                applied.touched.push(key.clone());
+                applied.outcome = Outcome::Done;
+                if let Some(queue) = self.keys.get_mut(key)
+                    && (queue.flag == Some(*flag) || planted.has(Bug::SynchDoneUnconditional))
+                {
+                    queue.flag = None;
+                    self.forget_idle(key);
+                }
+            }
+            LockCommand::Resume { lock_ref, generation, origin } => {
+                self.resume(command, *lock_ref, *generation, *origin, planted, applied);
+            }
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        command: &Command,
+        keys: &[KeyId],
+        mode: Mode,
+        origin: Origin,
+        position: u64,
+    ) -> Outcome {
+        let full = |key| self.keys.get(key).is_some_and(|q| q.refs.len() >= QUEUE_MAX);
+        if keys.iter().any(full) {
+            return Outcome::Refused(Refusal::definite(
+                Code::Busy,
+                "too many wait for this key already; try again later",
+            ));
+        }
+        let lock_ref = LockRef(position);
+        for key in keys {
+            self.keys.entry(key.clone()).or_default().refs.push_back(lock_ref);
+        }
+        let known = Ref {
+            session: command.session,
+            number: command.number,
+            mode,
+            keys: keys.to_vec(),
+            generation: 0,
+            origin,
+        };
+        self.refs.insert(lock_ref, known);
+        Outcome::Enqueued { lock_ref }
+    }
+
+    fn leave(
+        &mut self,
+        lock_ref: LockRef,
+        generation: u32,
+        clean: &[(KeyId, Option<Tag>)],
+        applied: &mut Applied,
+    ) {
+        let Some(known) = self.refs.get(&lock_ref) else { return };
+        if known.generation != generation {
+            return;
+        }
+        let known = known.clone();
+        // Only what may have been granted can have a write in flight: a waiter leaves no trace.
+        let held = known.mode == Mode::Exclusive && self.holds(lock_ref);
+        let mut all_clean = true;
+        for key in &known.keys {
+            let stated = clean.iter().find(|(k, _)| k == key);
+            if held && stated.is_none() {
+                self.keys.get_mut(key).expect("a ref's keys have queues").flag =
+                    Some(applied.position);
+                all_clean = false;
+            }
+            if held && let Some((_, tag)) = stated {
+                applied.left.push((key.clone(), *tag));
+            }
+        }
+        applied.outcome = Outcome::Left { clean: all_clean };
+        self.remove(lock_ref, known, applied);
+    }
+
+    fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
+        let Some(known) = self.refs.get(&lock_ref).cloned() else { return };
+        if known.mode == Mode::Exclusive && self.holds(lock_ref) {
+            for key in &known.keys {
+                let queue = self.keys.get_mut(key).expect("a ref's keys have queues");
+                queue.flag = Some(applied.position);
+                if planted.has(Bug::ForcedReleaseClearsFlag) {
+                    queue.flag = None;
+                }
+            }
+        }
+        applied.outcome = Outcome::Done;
+        self.remove(lock_ref, known, applied);
+    }
+
+    fn resume(
+        &mut self,
+        command: &Command,
+        lock_ref: LockRef,
+        generation: u32,
+        origin: Origin,
+        planted: Planted,
+        applied: &mut Applied,
+    ) {
+        let held = self.holds(lock_ref);
+        let Some(known) = self.refs.get_mut(&lock_ref) else { return };
+        if known.generation != generation {
+            return;
+        }
+        // A new ref would stand at the head above the refs that wait behind it, and outrank their
+        // writes for ever. The ref therefore stays and its generation grows: tags of the new
+        // generation lie above those of the old and below those of every later ref.
+        if !planted.has(Bug::ResumeReusesNumbers) {
+            known.generation += 1;
+        }
+        known.session = command.session;
+        known.number = command.number;
+        known.origin = origin;
+        applied.touched = known.keys.clone();
+        applied.outcome = Outcome::Resumed { generation: known.generation };
+        if held && known.mode == Mode::Exclusive && !planted.has(Bug::ResumeReusesNumbers) {
+            for key in &applied.touched {
+                self.keys.get_mut(key).expect("a ref's keys have queues").flag =
+                    Some(applied.position);
+            }
+        }
+    }
+
+    fn remove(&mut self, lock_ref: LockRef, known: Ref, applied: &mut Applied) {
+        self.refs.remove(&lock_ref);
+        for key in &known.keys {
+            if let Some(queue) = self.keys.get_mut(key) {
+                queue.refs.retain(|r| *r != lock_ref);
+            }
+            self.forget_idle(key);
+        }
+        applied.touched = known.keys.clone();
+        applied.removed = Some((lock_ref, known));
+    }
+
+    fn forget_idle(&mut self, key: &KeyId) {
+        if self.keys.get(key).is_some_and(|q| q.refs.is_empty() && q.flag.is_none()) {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Checks what must hold after every command.
+    pub fn assert_invariants(&self) {
+        for (key, queue) in &self.keys {
+            assert!(!queue.refs.is_empty() || queue.flag.is_some(), "an idle key is not stored");
+            assert!(
+                queue.refs.iter().zip(queue.refs.iter().skip(1)).all(|(a, b)| a < b),
+                "a queue is in the order of its refs"
+            );
+            for lock_ref in &queue.refs {
+                let known = self.refs.get(lock_ref).expect("a queued ref is known");
+                assert!(known.keys.contains(key), "a ref knows its keys");
+                assert!(lock_ref.0 <= self.commands, "a ref is the number of a command");
+            }
+        }
+    }
+}
