@@ -186,8 +186,8 @@ impl Client {
         let at = self.clock.read(now);
         let endpoint = Endpoint(from.0);
         match reply {
-            Some(reply) => self.session.reply(at, endpoint, number, reply, &mut events),
-            None => self.session.failed(at, endpoint, number, Failure::Broken, &mut events),
+            Some(reply) => self.session.on_reply(at, endpoint, number, reply, &mut events),
+            None => self.session.on_failure(at, endpoint, number, Failure::Broken, &mut events),
         }
         self.carry_out(now, events, history, wishes);
     }
