@@ -39,6 +39,7 @@ pub mod base;
 pub mod client;
 pub mod command;
 pub mod coordinator;
+pub mod group;
 pub mod io;
 pub mod lock;
 pub mod message;

@@ -1,6 +1,8 @@
 //! Messages between coordinators, beyond registers and locks.
 
 use crate::base::KeyspaceId;
+use crate::command::Command;
+use crate::lock::{Outcome, Rejection};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -27,5 +29,19 @@ pub enum Message {
         call: u64,
         /// In order.
         keys: Vec<Bytes>,
+    },
+    /// Propose a command in the log of the group that keeps the catalogue. Its leader answers.
+    Propose {
+        /// Repeated in the answer.
+        call: u64,
+        /// The command, to the group's own state.
+        command: Command,
+    },
+    /// The command was applied, or not taken.
+    Proposed {
+        /// From the question.
+        call: u64,
+        /// Its outcome.
+        result: Result<Outcome, Rejection>,
     },
 }

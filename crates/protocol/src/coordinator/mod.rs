@@ -1,4 +1,505 @@
-//! The code that runs one client request against primaries and replicas.
+//! The code that runs one client request against primaries and replicas: MUSIC's "replica" of
+//! Figure 1. Any node can be the coordinator of any request.
+//!
+//! # The problem
+//! A request such as `enter` or a critical `put` takes several messages to several nodes, any of
+//! which may be lost, late or answered by a node that is no longer what it was. The client may
+//! repeat the request at another coordinator while this one is still at it.
+//!
+//! # The idea
+//! Nothing that decides safety lives here. A coordinator is volatile: it may forget everything at
+//! any instant. What it sends carries its own protection: a command its identity
+//! (`session`, `number`), by which it takes effect once (F2); a critical write its tag, the same at
+//! every coordinator, and its lock ref, by which replicas refuse a past holder (F1, M2). The
+//! coordinator's gate before a critical operation (MUSIC's guard) saves wasted work and gives clear
+//! refusals; it is not what makes sections exclusive.
+//!
+//! Each request is a [`Job`]: a small machine that is given events and, one day, ends with a reply.
+//! The jobs share a [`desk::Desk`]: reliable submission of commands ([`submit`]), register
+//! operations, grants, the grants that passed here, and jobs to be spawned.
+//!
+//! # Numbers of commands
+//! A request may issue several commands. The `step`-th of request `number` is the session's command
+//! `4 · number + step`; every retry of the request, anywhere, gives it the same number, so that a
+//! retried `put_and_leave` learns from the segment's record how its ref left (F5). One request
+//! never issues the same step twice in one segment, and segments keep their records apart.
+//!
+//! # Invariants
+//! * A leave is clean only if the client says so, or if the put that decides it was acknowledged by
+//!   a quorum here, or if this coordinator alone could have used the ref (F5). A coordinator that
+//!   gives up on an `enter` leaves *dirty*: the client may have repeated the request elsewhere, been
+//!   granted there, and have a put in flight. Leaving a queue before the head sets no flag, so this
+//!   costs a synch only where the grant was already on its way.
+//! * A ref is left only by the client's word, or when this coordinator knows that it gave up on it.
+//!   A grant that nobody here waits for is somebody else's business.
+//! * Every open request has a deadline; every table is bounded.
+//! * A definite refusal speaks for this transmission of the request. A client that sent the request
+//!   before, without an answer, must take the whole as unknown.
 
+mod acquire;
+mod critical;
+mod desk;
+mod enter;
+mod leave;
 pub mod message;
+mod refuse;
+mod simple;
+mod single;
+pub mod sketch;
+mod submit;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod topology;
+
 pub use message::Message;
+use sketch as register;
+pub use sketch::Place;
+pub use topology::{HolderState, Target, Topology};
+
+use crate::base::{Limits, NodeName, Timing};
+use crate::base::{LockRef, Micros, Now, Planted, SegmentId, SessionId, SiteId, Wake};
+use crate::io::{CallId, Effects};
+use crate::lock::{self, Latest};
+use crate::request::{Code, Operation, Refusal, Reply, Request};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use core::fmt::Debug;
+use desk::Desk;
+use submit::{Answer, Answered};
+use timers::Timers;
+
+/// Commands that one request may issue in one segment.
+const STEPS: u64 = 4;
+/// Request numbers above this have no command numbers.
+const NUMBER_MAX: u64 = u64::MAX / STEPS - 1;
+
+/// The step of a request that joins or takes over a queue, or is its only command.
+const STEP_FIRST: u64 = 0;
+/// The step of a request that leaves.
+const STEP_LEAVE: u64 = 1;
+
+/// The number of a request's `step`-th command; see the module's page.
+fn command_number(number: u64, step: u64) -> u64 {
+    number * STEPS + step
+}
+
+type TaskId = u64;
+
+/// What a coordinator is stepped with.
+pub struct Cx<'a> {
+    /// The time.
+    pub now: Now,
+    /// What the step wants done.
+    pub fx: &'a mut Effects,
+    /// Durations.
+    pub timing: &'a Timing,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// What is wrong on purpose.
+    pub planted: Planted,
+    /// The node's quorum operations.
+    pub registers: &'a mut register::Caller,
+    /// The cluster as this node knows it.
+    pub topology: &'a dyn Topology,
+}
+
+impl Cx<'_> {
+    fn after(&self, pause: Micros) -> Micros {
+        self.now.monotonic.saturating_add(pause)
+    }
+}
+
+/// A grant, as a primary pushed it.
+#[derive(Clone, Debug)]
+struct Grant {
+    session: SessionId,
+    number: u64,
+    segment: SegmentId,
+    lock_ref: LockRef,
+    generation: u32,
+    latest: alloc::vec::Vec<Latest>,
+    lease: Micros,
+}
+
+/// What a job is told.
+#[derive(Clone, Debug)]
+enum Event {
+    /// Its first event.
+    Start,
+    /// One of its questions to a primary ended.
+    Asked { ask: u64, answer: Answer },
+    /// One of its register operations ended.
+    Register(register::Outcome),
+    /// A group's keys.
+    Keys {
+        call: u64,
+        keys: alloc::vec::Vec<bytes::Bytes>,
+    },
+    /// A grant that it waits for.
+    Granted(Grant),
+    /// A ref that it watches is past.
+    Lost {
+        segment: SegmentId,
+        lock_ref: LockRef,
+        generation: u32,
+    },
+    /// The client went away.
+    Cancelled,
+    /// The time it asked for has come.
+    Timer,
+}
+
+/// What a job says to an event.
+#[derive(Debug)]
+enum Step {
+    /// More is to come.
+    Open,
+    /// The end, with the last reply, if anybody is to have one.
+    Close(Option<Reply>),
+}
+
+impl Step {
+    fn reply(reply: Reply) -> Step {
+        Step::Close(Some(reply))
+    }
+
+    fn refuse(refusal: Refusal) -> Step {
+        Step::reply(Reply::Refused(refusal))
+    }
+}
+
+/// Who is served.
+#[derive(Clone, Debug)]
+struct Client {
+    task: TaskId,
+    call: Option<CallId>,
+    session: SessionId,
+    number: u64,
+    answered_through: u64,
+    site: SiteId,
+    /// When a request that has no quorum is given up.
+    deadline: Micros,
+}
+
+impl Client {
+    /// An answer after which the request stays open.
+    fn tell(&self, reply: Reply, cx: &mut Cx<'_>) {
+        if let Some(call) = self.call {
+            cx.fx.reply(call, reply);
+        }
+    }
+}
+
+/// One request, or something that the coordinator owes to a request that is gone.
+trait Job: Debug {
+    /// Handles one event.
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step;
+
+    /// When the job wants a [`Event::Timer`].
+    fn wake(&self, client: &Client) -> Option<Micros> {
+        Some(client.deadline)
+    }
+
+    /// Gives back what the job has registered at the desk.
+    fn close(&mut self, _client: &Client, _desk: &mut Desk) {}
+}
+
+#[derive(Debug)]
+struct Task {
+    client: Client,
+    job: Box<dyn Job>,
+}
+
+/// All client requests that are open at one node.
+#[derive(Debug)]
+pub struct Coordinator {
+    desk: Desk,
+    tasks: BTreeMap<TaskId, Task>,
+    calls: BTreeMap<CallId, TaskId>,
+    timers: Timers,
+}
+
+impl Coordinator {
+    /// A coordinator that issues commands of its own under `session`, which nobody else uses, now or
+    /// in an earlier life of the node: 128 bits drawn at this start.
+    pub fn new(session: SessionId) -> Coordinator {
+        Coordinator {
+            desk: Desk::new(session),
+            tasks: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            timers: Timers::default(),
+        }
+    }
+
+    /// Requests open here.
+    pub fn open(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// A client's request. It is answered by replies to `call`; all refusals say whether the request
+    /// may have taken effect.
+    pub fn on_request(&mut self, call: CallId, request: Request, cx: &mut Cx<'_>) {
+        if self.calls.len() >= cx.limits.requests {
+            let text = "too many requests are open at this node; try again, or at another node";
+            let refusal = Refusal::definite(Code::Busy, text);
+            return cx.fx.reply(call, Reply::Refused(refusal));
+        }
+        if request.number > NUMBER_MAX || request.answered_through > NUMBER_MAX {
+            let text = "request numbers end at 2^62; open a new session";
+            let refusal = Refusal::definite(Code::BadRequest, text);
+            return cx.fx.reply(call, Reply::Refused(refusal));
+        }
+        if let Operation::Status = request.operation {
+            let mut status = cx.topology.status();
+            status.requests = self.calls.len() as u64;
+            return cx.fx.reply(call, Reply::Status(status));
+        }
+        let client = Client {
+            task: self.desk.next_task(),
+            call: Some(call),
+            session: request.session,
+            number: request.number,
+            answered_through: request.answered_through,
+            site: request.site,
+            deadline: cx.after(cx.timing.request),
+        };
+        match job_for(request.operation, &client, &mut self.desk, cx) {
+            Ok(job) => {
+                self.calls.insert(call, client.task);
+                self.start(client, job, cx);
+            }
+            Err(reply) => cx.fx.reply(call, reply),
+        }
+    }
+
+    /// The client of `call` went away. What may have changed something is carried on in the
+    /// background; a wait for a lock is given up, unless it was to leave its ref waiting.
+    pub fn on_cancel(&mut self, call: CallId, cx: &mut Cx<'_>) {
+        let Some(id) = self.calls.remove(&call) else {
+            return;
+        };
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.client.call = None;
+        }
+        self.run(id, Event::Cancelled, cx);
+        self.drain(cx);
+    }
+
+    /// A primary's answer or push. Questions to primaries are not for a coordinator.
+    pub fn on_lock(&mut self, from: NodeName, message: lock::Message, cx: &mut Cx<'_>) {
+        match message {
+            lock::Message::Granted {
+                session,
+                number,
+                segment,
+                lock_ref,
+                generation,
+                latest,
+                lease,
+            } => {
+                self.desk.submit.leads(Target::Segment(segment), from);
+                let grant = Grant {
+                    session,
+                    number,
+                    segment,
+                    lock_ref,
+                    generation,
+                    latest,
+                    lease,
+                };
+                self.granted(grant, cx);
+            }
+            lock::Message::Lost {
+                segment,
+                lock_ref,
+                generation,
+                ..
+            } => self.desk.lost.push((segment, lock_ref, generation)),
+            lock::Message::Submitted {
+                call,
+                result: Ok(lock::Outcome::Enqueued { lock_ref }),
+                ..
+            } if self.desk.gave_up_call(call).is_some() => {
+                self.desk.leave_given_up(call, lock_ref, cx);
+            }
+            answer => {
+                if let Some(answered) = self.desk.submit.on_lock(from, answer, cx) {
+                    self.answered(answered, cx);
+                }
+            }
+        }
+        self.drain(cx);
+    }
+
+    /// A message of another coordinator, or of the catalogue's keeper. `Propose` is for the node's
+    /// group log, not for its coordinator, and is ignored here.
+    pub fn on_coordinator(&mut self, from: NodeName, message: Message, cx: &mut Cx<'_>) {
+        match message {
+            Message::Keys {
+                call,
+                keyspace,
+                prefix,
+                after,
+                limit,
+            } => {
+                let limit = simple::listed(limit);
+                let keys = cx
+                    .topology
+                    .local_keys(keyspace, &prefix, after.as_ref(), limit);
+                cx.fx.send(from, Message::KeysAre { call, keys });
+            }
+            Message::KeysAre { call, keys } => {
+                if let Some(task) = self.desk.listing(call) {
+                    self.run(task, Event::Keys { call, keys }, cx);
+                }
+            }
+            Message::Proposed { call, result } => {
+                if let Some(answered) = self.desk.submit.on_proposed(from, call, result, cx) {
+                    self.answered(answered, cx);
+                }
+            }
+            Message::Propose { .. } => {}
+        }
+        self.drain(cx);
+    }
+
+    /// A register operation that this coordinator started has ended.
+    pub fn on_register(&mut self, op: register::OpId, outcome: register::Outcome, cx: &mut Cx<'_>) {
+        if let Some(task) = self.desk.ops.remove(&op) {
+            self.run(task, Event::Register(outcome), cx);
+            self.drain(cx);
+        }
+    }
+
+    /// The time of [`Coordinator::wake`] has come.
+    pub fn tick(&mut self, cx: &mut Cx<'_>) {
+        while let Some(answered) = self.desk.submit.tick(cx) {
+            self.answered(answered, cx);
+        }
+        while let Some(task) = self.timers.take_due(cx.now.monotonic) {
+            self.run(task, Event::Timer, cx);
+        }
+        self.drain(cx);
+    }
+
+    /// When the coordinator wants to be stepped next.
+    pub fn wake(&self) -> Wake {
+        let at = match (self.timers.next(), self.desk.submit.wake()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Wake { at, after: None }
+    }
+
+    fn start(&mut self, client: Client, job: Box<dyn Job>, cx: &mut Cx<'_>) {
+        let id = client.task;
+        self.tasks.insert(id, Task { client, job });
+        self.run(id, Event::Start, cx);
+        self.drain(cx);
+    }
+
+    fn answered(&mut self, answered: Answered, cx: &mut Cx<'_>) {
+        let Answered { task, ask, answer } = answered;
+        self.run(task, Event::Asked { ask, answer }, cx);
+    }
+
+    fn granted(&mut self, grant: Grant, cx: &mut Cx<'_>) {
+        let waiting = self.desk.waiting_for(&grant);
+        if waiting.is_empty() {
+            self.desk.granted_to_nobody(&grant, cx);
+        }
+        for task in waiting {
+            self.run(task, Event::Granted(grant.clone()), cx);
+        }
+    }
+
+    fn run(&mut self, id: TaskId, event: Event, cx: &mut Cx<'_>) {
+        let Some(mut task) = self.tasks.remove(&id) else {
+            return;
+        };
+        match task.job.on(event, &task.client, &mut self.desk, cx) {
+            Step::Open => {
+                self.timers.set(id, task.job.wake(&task.client));
+                self.tasks.insert(id, task);
+            }
+            Step::Close(reply) => {
+                task.job.close(&task.client, &mut self.desk);
+                self.desk.submit.close_all(id);
+                self.timers.set(id, None);
+                if let Some(call) = task.client.call {
+                    self.calls.remove(&call);
+                    if let Some(reply) = reply {
+                        cx.fx.reply(call, reply);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts what jobs have spawned and tells who watches a lost ref, until nothing is left.
+    fn drain(&mut self, cx: &mut Cx<'_>) {
+        loop {
+            if let Some((client, job)) = self.desk.spawned.pop() {
+                let id = client.task;
+                self.tasks.insert(id, Task { client, job });
+                self.run(id, Event::Start, cx);
+            } else if let Some((segment, lock_ref, generation)) = self.desk.lost.pop() {
+                self.desk.passes.forget(segment, lock_ref, generation);
+                for task in self.desk.watching(segment, lock_ref) {
+                    let event = Event::Lost {
+                        segment,
+                        lock_ref,
+                        generation,
+                    };
+                    self.run(task, event, cx);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// The machine that runs an operation, or the reply where there is nothing to run.
+fn job_for(
+    operation: Operation,
+    client: &Client,
+    desk: &mut Desk,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Reply> {
+    let job: Result<Box<dyn Job>, Refusal> = match operation {
+        Operation::Enter {
+            keys,
+            mode,
+            wait,
+            follow,
+            lease,
+        } => enter::enter(keys, mode, wait, follow, lease, client, cx),
+        Operation::Resume { held } => enter::resume(held, client, cx),
+        Operation::Critical {
+            held,
+            operation,
+            leave,
+        } => critical::critical(held, operation, leave, cx),
+        Operation::Leave { keys } => leave::leave(&keys, client, cx),
+        Operation::Renew { held } => simple::renew(held, cx),
+        Operation::Release { key, lock_ref } => simple::release(key, lock_ref, client, cx),
+        Operation::Get { .. }
+        | Operation::Put { .. }
+        | Operation::Read { .. }
+        | Operation::Write { .. }
+        | Operation::Inspect { .. } => single::register_job(operation, client, desk, cx),
+        Operation::Keys {
+            keyspace,
+            prefix,
+            after,
+            limit,
+        } => simple::keys(keyspace, prefix, after, limit, cx),
+        Operation::Queue { key } => simple::queue(key, cx),
+        Operation::CreateKeyspace(keyspace) => simple::create(keyspace, client, cx),
+        Operation::Keyspaces => return Err(Reply::Keyspaces(cx.topology.keyspaces())),
+        Operation::Status => return Err(Reply::Status(cx.topology.status())),
+    };
+    job.map_err(Reply::Refused)
+}

@@ -21,9 +21,9 @@
 use super::message::Latest;
 use super::primary::Cx;
 use super::state::{Applied, Queues};
-use crate::base::{Ballot, Bug, KeyId, LockRef, Micros, Planted, Seat, SessionId, Tag};
+use crate::base::{Address, Ballot, Bug, KeyId, LockRef, Micros, Planted, Seat, SessionId, Tag};
 use crate::command::LockCommand;
-use crate::register::{Op, OpId, Outcome, local_critical};
+use crate::register::{Holder, Op, OpId, Outcome, local_critical};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -103,6 +103,10 @@ impl Grants {
         }
     }
 
+    pub(super) fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
     pub(super) fn running(&self, lock_ref: LockRef) -> bool {
         self.grants.contains_key(&lock_ref)
     }
@@ -130,7 +134,7 @@ impl Grants {
     pub(super) fn speculate(&mut self, id: (SessionId, u64), keys: &[KeyId], cx: &mut Cx<'_>) {
         let mut reads = BTreeMap::new();
         for key in keys {
-            let op = cx.start(Op::Entry { key: key.clone() });
+            let op = cx.start(Op::Entry { key: key.clone(), holder: None });
             self.ops.insert(op, Target::Speculation(id, key.clone()));
             reads.insert(key.clone(), SpeculativeRead::Running(op));
         }
@@ -262,8 +266,10 @@ impl Grants {
     }
 
     fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
+        let keyspace = cx.keyspaces.iter().find(|k| k.id == key.keyspace);
         if let Some(tag) = self.left.get(key)
-            && let Some(value) = local_critical(cx.memory, cx.place, key, *tag)
+            && let Some(address) = keyspace.map(|k| Address::of(k.id, k.tag_rule, &key.key))
+            && let Some(value) = local_critical(cx.memory, cx.place, address, key, *tag)
         {
             let tag = *tag;
             return self.set(lock_ref, key, Task::Ready(value, tag));
@@ -278,7 +284,9 @@ impl Grants {
     }
 
     fn read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
-        let op = cx.start(Op::Entry { key: key.clone() });
+        let generation = self.grants.get(&lock_ref).map_or(0, |g| g.generation);
+        let holder = Some(Holder { lock_ref, generation });
+        let op = cx.start(Op::Entry { key: key.clone(), holder });
         self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
         self.set(lock_ref, key, Task::Reading(op));
     }
@@ -345,10 +353,9 @@ impl Grants {
                 let until = cx.now.monotonic + PAUSE;
                 self.set(lock_ref, key, Task::Paused { until, synch: false });
             }
-            Outcome::Entry { tag, eventual: Some((newer, _)), .. }
-                if first
-                    && newer.applied >= tag.lock_ref.0
-                    && !cx.planted.has(Bug::EnterIgnoresEventual) =>
+            // Only told where it is newer than the critical cell.
+            Outcome::Entry { eventual: Some(_), .. }
+                if first && !cx.planted.has(Bug::EnterIgnoresEventual) =>
             {
                 self.synch(lock_ref, key, None, cx);
             }

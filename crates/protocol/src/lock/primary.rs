@@ -7,7 +7,7 @@ use super::grant::{Grants, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Applied, Queues};
 use crate::base::{
-    Ballot, Bug, KeyId, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
+    Ballot, Bug, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
     SessionId, Timing,
 };
 use crate::command::{Body, Command, LockCommand};
@@ -36,8 +36,14 @@ pub struct Cx<'a> {
     pub memory: &'a dyn Memory,
     /// Where the segment's registers are.
     pub place: &'a Place,
+    /// The catalogue.
+    pub keyspaces: &'a [Keyspace],
     /// Whether a quorum is bound to this primary: only then may it answer for the present.
     pub leased: bool,
+    /// Which segment this is.
+    pub segment: SegmentId,
+    /// Where operations are noted, so that their outcomes come back here.
+    pub started: &'a mut BTreeMap<OpId, SegmentId>,
 }
 
 impl Cx<'_> {
@@ -51,7 +57,9 @@ impl Cx<'_> {
             limits: self.limits,
             planted: self.planted,
         };
-        self.registers.start(op, self.place, deadline, &mut cx)
+        let op = self.registers.start(op, self.place, deadline, &mut cx);
+        self.started.insert(op, self.segment);
+        op
     }
 }
 
@@ -121,6 +129,11 @@ impl Primary {
             grants: Grants::new(seat, ballot),
             proposals: Vec::new(),
         }
+    }
+
+    /// The ballot that it leads.
+    pub fn ballot(&self) -> Ballot {
+        self.grants.ballot()
     }
 
     /// When it began to lead.

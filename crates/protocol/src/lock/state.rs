@@ -6,6 +6,7 @@
 use super::message::Outcome;
 use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
 use crate::command::{Body, Command, LockCommand, Origin};
+use crate::register::HolderState;
 use crate::request::{Code, Mode, Refusal};
 use crate::sessions::Sessions;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -57,19 +58,6 @@ pub struct Applied {
     pub removed: Option<(LockRef, Ref)>,
     /// Tags of last writes that a clean leave stated, for hand-overs (PROTOCOL F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
-}
-
-/// What a replica knows of a ref that somebody names as its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HolderState {
-    /// It holds the key.
-    Head,
-    /// It waits for the key.
-    Waiting,
-    /// It is over, or of an older generation.
-    Past,
-    /// This replica has not applied that far.
-    Unknown,
 }
 
 /// All lock queues of one segment.

@@ -1,4 +1,493 @@
 //! One replicated log: multi-Paxos.
+//! (essay to come)
 
+mod acceptor;
+mod election;
+mod learner;
 pub mod message;
+mod proposer;
+mod store;
+
 pub use message::{Accepted, Entry, Message};
+pub use store::Unrecoverable;
+
+use crate::base::{
+    Ballot, Bug, Epoch, Limits, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp,
+    Timing, View,
+};
+use crate::command::Command;
+use crate::io::{Effects, Memory, Void};
+use acceptor::Offer;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use election::Candidate;
+use learner::{Fetching, Part, Partial, Snapshot};
+use store::{CHOSEN, CreatedRecord, Held};
+
+/// What a step of a log needs from its node.
+pub struct Cx<'a> {
+    /// The time.
+    pub now: Now,
+    /// Where writes and messages go.
+    pub fx: &'a mut Effects,
+    /// Durations.
+    pub timing: &'a Timing,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// What is wrong on purpose.
+    pub planted: Planted,
+}
+
+/// A ballot that is led here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// When it began to lead, on this node's boot-time clock: phase 1 was done then.
+    pub since: Micros,
+}
+
+/// Why a command was not taken. It did not and will not take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Declined {
+    /// This replica does not lead; perhaps that seat does.
+    NotPrimary(Option<Seat>),
+    /// Too many commands wait or are in flight here: try again later.
+    Busy,
+    /// The log ends or has ended: go to its successor.
+    Stopping,
+}
+
+impl core::fmt::Display for Declined {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Declined::NotPrimary(_) => {
+                "this replica is not the log's primary, the command had no effect: ask the primary"
+            }
+            Declined::Busy => {
+                "the primary's queue is full, the command had no effect: try again later"
+            }
+            Declined::Stopping => {
+                "the log ends here, the command had no effect: propose it to the successor log"
+            }
+        })
+    }
+}
+
+/// The answer to a leader's beat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// This replica follows the ballot, and is bound to it for one lease.
+    Follows(Ballot),
+    /// It has promised this higher ballot.
+    Deposed(Ballot),
+    /// The beat made no sense; nothing is to be answered.
+    Ignored,
+}
+
+/// A replica read back from memory, and the state from which to go on.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The replica.
+    pub log: Log,
+    /// The slot after which `state` is: 0 for the initial state.
+    pub slot: Slot,
+    /// The initial state, or that of the last snapshot.
+    pub state: Bytes,
+}
+
+/// One replica of one replicated log. See the module's essay.
+#[derive(Debug)]
+pub struct Log {
+    id: LogId,
+    view: View,
+    seat: Seat,
+    planted: Planted,
+
+    // Acceptor. `promised`, `used`, `held`, `upper` are durable.
+    promised: Ballot,
+    /// The highest round that this seat stood with.
+    used: u32,
+    /// Votes and learned entries, above the truncation and a little below it.
+    held: BTreeMap<Slot, Held>,
+    /// Slots whose vote is unreadable.
+    void: BTreeSet<Slot>,
+    upper: Timestamp,
+    /// When this process took the log up.
+    boot: Micros,
+    grant: Option<Grant>,
+
+    // Learner.
+    chosen: Slot,
+    /// Somebody knows this much to be chosen.
+    known: Slot,
+    delivered: Slot,
+    /// The highest `Begin` handed out.
+    begin: Ballot,
+    over: Option<(Slot, Epoch)>,
+    /// What the leader of the highest ballot heard of last said to be chosen.
+    heard: Option<(Ballot, Slot)>,
+    snapshot: Option<Snapshot>,
+    installed: Option<(Slot, Bytes)>,
+    partial: Option<Partial>,
+    fetching: Option<Fetching>,
+
+    // Proposer.
+    role: Role,
+    /// The highest ballot that anyone refused us with.
+    seen: Ballot,
+    hint: Option<Seat>,
+    /// When a follower stands; `None`: not set yet, or not a follower.
+    election_at: Option<Micros>,
+    /// The epoch with which the log shall end.
+    wish: Option<Epoch>,
+    queue: VecDeque<Command>,
+    dropped: VecDeque<Command>,
+
+    ignored: BTreeMap<&'static str, u64>,
+}
+
+/// A read lease as its giver knows it.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    holder: Ballot,
+    until: Micros,
+}
+
+#[derive(Debug)]
+enum Role {
+    Follower,
+    Candidate(Candidate),
+    Leading(Leading),
+}
+
+/// The volatile state of a leader.
+#[derive(Debug)]
+struct Leading {
+    ballot: Ballot,
+    since: Micros,
+    /// The next slot to propose.
+    next: Slot,
+    /// Slots proposed and not chosen.
+    flights: BTreeMap<Slot, Flight>,
+    /// The slot of the own `Begin`.
+    begin: Option<Slot>,
+    /// A `Stop` is proposed: nothing comes after it.
+    ending: bool,
+    /// Commands in flight.
+    commands: usize,
+    /// By seat: when the latest message left that the seat acknowledged.
+    acked: Vec<Option<Micros>>,
+    /// When flights are sent again.
+    due: Option<Micros>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    /// One bit per seat.
+    votes: u16,
+    /// When it was first sent.
+    sent: Micros,
+    /// When it was last sent.
+    last: Micros,
+}
+
+impl Log {
+    /// Creates a replica durably: everything else that this step promises leaves after it. `first`
+    /// owns ballot 0 and leads it without phase 1, in the process that created the log. `start` is
+    /// the initial state, opaque here and the same at all seats.
+    ///
+    /// # Panics
+    /// If `seat` or `first` is not of the view, or the view has more than 13 seats.
+    pub fn create(
+        id: LogId,
+        view: View,
+        seat: Seat,
+        first: Seat,
+        start: Bytes,
+        cx: &mut Cx<'_>,
+    ) -> Log {
+        let created = CreatedRecord { view, first, start };
+        store::put_created(id, &created, cx.fx);
+        let mut log = Log::blank(id, created.view, seat, first, cx.now.monotonic);
+        log.planted = cx.planted;
+        log.hint = Some(first);
+        if seat == first {
+            log.lead(log.promised, cx);
+            log.propose_begin(cx);
+        } else {
+            // As if restarted: a creation that was not durable may have granted leases before.
+            log.wait_election(log.boot_over(cx.timing), cx.timing);
+        }
+        log
+    }
+
+    fn blank(id: LogId, view: View, seat: Seat, first: Seat, boot: Micros) -> Log {
+        assert!((1..=13).contains(&view.len()), "a view has 1 to 13 seats");
+        assert!(usize::from(seat.0) < view.len() && usize::from(first.0) < view.len());
+        Log {
+            id,
+            view,
+            seat,
+            planted: Planted::NONE,
+            promised: Ballot {
+                round: 0,
+                seat: first,
+            },
+            used: 0,
+            held: BTreeMap::new(),
+            void: BTreeSet::new(),
+            upper: Timestamp::default(),
+            boot,
+            grant: None,
+            chosen: Slot(0),
+            known: Slot(0),
+            delivered: Slot(0),
+            begin: Ballot::default(),
+            over: None,
+            heard: None,
+            snapshot: None,
+            installed: None,
+            partial: None,
+            fetching: None,
+            role: Role::Follower,
+            seen: Ballot::default(),
+            hint: None,
+            election_at: None,
+            wish: None,
+            queue: VecDeque::new(),
+            dropped: VecDeque::new(),
+            ignored: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a replica back. Nobody leads in it: a ballot is led by one process only. Chosen entries
+    /// after the returned state come out of [`Log::next_chosen`] again.
+    ///
+    /// # Errors
+    /// [`Unrecoverable`] if the log is unknown here, or a record that exists once per log is corrupt.
+    /// A corrupt vote is no error: the replica is silent in phase 1 until it has learned from the
+    /// others what was chosen there.
+    pub fn recover(
+        id: LogId,
+        me: NodeName,
+        memory: &dyn Memory,
+        now: Now,
+    ) -> Result<Recovered, Unrecoverable> {
+        let disk = store::load(id, memory)?;
+        let seat = disk.seat_of(me)?;
+        let first = disk.created.first;
+        let mut log = Log::blank(id, disk.created.view, seat, first, now.monotonic);
+        log.promised = disk.promised;
+        log.used = disk.used;
+        log.held = disk.held;
+        log.void = disk.void;
+        log.upper = disk.upper;
+        log.chosen = disk.chosen;
+        log.known = log.void.last().map_or(log.chosen, |s| log.chosen.max(*s));
+        log.hint = (log.promised.seat != seat).then_some(log.promised.seat);
+        let (mut slot, mut state) = (Slot(0), disk.created.start);
+        if let Some((record, raw)) = disk.snapshot {
+            log.snapshot = Some(Snapshot::new(&record, raw));
+            log.begin = record.begin;
+            log.delivered = record.slot;
+            log.over = record.stopped.map(|next| (record.slot, next));
+            slot = record.slot;
+            state = record.state;
+        }
+        if let Some(Entry::Stop { next }) = log.held.get(&log.chosen).map(|h| &h.entry) {
+            log.over = Some((log.chosen, *next));
+        }
+        Ok(Recovered { log, slot, state })
+    }
+
+    /// Which log.
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
+    /// Its members.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The seat of this replica.
+    pub fn seat(&self) -> Seat {
+        self.seat
+    }
+
+    /// The seat that probably leads.
+    pub fn primary_hint(&self) -> Option<Seat> {
+        self.hint
+    }
+
+    /// The ballot promised.
+    pub fn ballot(&self) -> Ballot {
+        self.promised
+    }
+
+    /// The epoch with which the log ended, once its first `Stop` is chosen.
+    pub fn stopped(&self) -> Option<Epoch> {
+        self.over.map(|(_, next)| next)
+    }
+
+    /// How often messages were ignored, by reason.
+    pub fn ignored(&self) -> &BTreeMap<&'static str, u64> {
+        &self.ignored
+    }
+
+    /// A message from the replica in seat `from` of this log's view.
+    pub fn on_message(&mut self, from: Seat, message: Message, cx: &mut Cx<'_>) {
+        self.planted = cx.planted;
+        if !self.seats(from) {
+            return self.ignore("message from outside the view");
+        }
+        match message {
+            Message::Prepare { ballot, above } => self.on_prepare(from, ballot, above, cx),
+            Message::Promise {
+                ballot,
+                chosen,
+                accepted,
+                upper,
+            } => self.on_promise(from, ballot, chosen, (accepted, upper), cx),
+            Message::Accept {
+                ballot,
+                slot,
+                entry,
+                chosen,
+                upper,
+            } => {
+                let offer = Offer {
+                    slot,
+                    entry,
+                    chosen,
+                    upper,
+                };
+                self.on_accept(from, ballot, offer, cx);
+            }
+            Message::Accepted { ballot, slot } => self.on_accepted(from, ballot, slot),
+            Message::Refused { ballot, promised } => self.on_refused(ballot, promised, cx),
+            Message::Leased { .. } => self.ignore("bound by a lease"),
+            Message::Release { ballot, successor } => {
+                self.on_release(from, ballot, successor, cx);
+            }
+            Message::Fetch {
+                from: first,
+                resume,
+            } => self.on_fetch(from, first, resume, cx),
+            Message::Entries {
+                from: first,
+                entries,
+                chosen,
+            } => self.on_entries(from, first, entries, chosen, cx),
+            Message::Chunk {
+                slot,
+                offset,
+                total,
+                digest,
+                data,
+            } => {
+                let part = Part {
+                    slot,
+                    offset,
+                    total,
+                    digest,
+                    data,
+                };
+                self.on_chunk(from, part, cx);
+            }
+        }
+        self.flush(cx);
+    }
+
+    /// The time of [`Log::wake`] has come, or any other time.
+    pub fn tick(&mut self, cx: &mut Cx<'_>) {
+        self.planted = cx.planted;
+        self.fetch_again(cx);
+        self.tick_leader(cx);
+        self.tick_election(cx);
+        self.flush(cx);
+    }
+
+    /// When this replica wants to be ticked; a time that has passed means now.
+    pub fn wake(&self) -> Option<Micros> {
+        let role = match &self.role {
+            Role::Leading(lead) => lead.due,
+            Role::Candidate(candidate) => Some(candidate.due),
+            Role::Follower if self.over.is_some() => None,
+            Role::Follower => Some(self.election_at.unwrap_or(self.boot)),
+        };
+        let fetch = self.fetching.map(|f| f.due);
+        match (role, fetch) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn seats(&self, seat: Seat) -> bool {
+        usize::from(seat.0) < self.view.len()
+    }
+
+    fn quorum(&self) -> usize {
+        let less = usize::from(self.planted.has(Bug::LogQuorumTooSmall));
+        (self.view.majority() - less).max(1)
+    }
+
+    fn ignore(&mut self, reason: &'static str) {
+        *self.ignored.entry(reason).or_default() += 1;
+    }
+
+    /// Sends at once: the message claims nothing that this step writes.
+    fn send(&self, to: Seat, message: Message, cx: &mut Cx<'_>) {
+        if let Some(name) = self.view.node_at(to) {
+            let log = self.id;
+            cx.fx.send(name, crate::Message::Paxos { log, message });
+        }
+    }
+
+    /// Sends once this step is durable: the message claims that something is remembered.
+    fn vow(&self, to: Seat, message: Message, cx: &mut Cx<'_>) {
+        if let Some(name) = self.view.node_at(to) {
+            let log = self.id;
+            cx.fx.promise(name, crate::Message::Paxos { log, message });
+        }
+    }
+
+    /// Checks what this replica believes of itself; for tests, after every step.
+    ///
+    /// # Panics
+    /// If a belief is wrong.
+    pub fn assert_invariants(&self) {
+        assert!(self.truncated() <= self.delivered && self.delivered <= self.chosen);
+        assert!(self.chosen <= self.known || self.known == Slot(0) || self.over.is_some());
+        for slot in (self.delivered.0 + 1)..=self.chosen.0 {
+            assert!(
+                self.held.contains_key(&Slot(slot)),
+                "a chosen entry is held"
+            );
+        }
+        for (slot, held) in self.held.range(self.chosen.next()..) {
+            let ballot = held.ballot;
+            assert!(
+                ballot <= self.promised || ballot == CHOSEN,
+                "voted above the promise"
+            );
+            assert!(!self.void.contains(slot));
+        }
+        if let Some((slot, _)) = self.over {
+            assert!(self.chosen == slot, "nothing is chosen above the stop");
+        }
+        if let Role::Leading(lead) = &self.role {
+            assert_eq!(lead.ballot, self.promised);
+            assert_eq!(lead.ballot.seat, self.seat);
+            assert!(lead.next > self.chosen);
+            assert!(
+                lead.flights
+                    .keys()
+                    .all(|s| *s > self.chosen && *s < lead.next)
+            );
+            assert!(!self.muted(), "a leader knows its votes");
+        }
+    }
+}

@@ -63,6 +63,9 @@ pub enum Ask {
     Read {
         /// Who asks.
         holder: Option<Holder>,
+        /// The asker is the primary that grants the section to `holder`: a ref that still waits, as
+        /// far as this replica has applied, is not refused. A past one is.
+        entering: bool,
         /// The tag that the asker is about to write.
         fence: Option<Tag>,
         /// Whether the eventual cell is wanted too.

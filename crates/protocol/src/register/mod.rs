@@ -1,4 +1,148 @@
-//! Quorum registers.
+//! Quorum registers: where values live.
+//!
+//! **Problem.** A value must survive the loss of any minority of a group's members and be read back
+//! as it was last written, although writers die midway, holders of critical sections are wrongly
+//! taken for dead, and messages come late.
+//!
+//! **Idea.** Every member of a view keeps, per key, one value under a totally ordered [`Tag`]. A write
+//! stores at a quorum under a tag of its own; a read takes the highest tag of a quorum, and two
+//! quorums meet (ABD; MUSIC §III). Inside a critical section the tag is `(lock ref, sequence number,
+//! session)`, so one round writes and a retry repeats itself. A new section after a forced release
+//! first *synchs*: it reads a quorum with a **fence**, the tag under which it then writes the value
+//! back. A member durably refuses every write below a fence before it answers, as an acceptor of Paxos
+//! does with a ballot, so that a write acknowledged to the last holder is either seen by the synch or
+//! refused (PROTOCOL F1, F4).
+//!
+//! **Two cells.** A key of a section keyspace has a critical cell C and an eventual cell E, so that an
+//! eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual put is
+//! durable at one replica only.
+//!
+//! **Messages.** [`Message::Ask`] and [`Message::Answer`], nothing else; every answer leaves when what
+//! it is based on is durable. [`Replica`] answers, [`Caller`] asks.
+//!
+//! **Invariants.**
+//! * I1. At a replica, the tag of C and the fence of a key never decrease, through restarts too.
+//! * I2. A tag names one value: a replica never replaces a content by another under an equal tag.
+//! * I3. A replica stores nothing into C below its fence.
+//! * I4. A phase of an operation counts answers of one epoch, one call and distinct members; a void
+//!   answer counts for nothing (F8c).
+//! * I5. No answer is counted after the operation's deadline, which is at most `timing.request` ahead.
+//!   A replica that lost a record waits that long before it learns it again: by then nobody relies
+//!   on what it had promised and forgotten, unless a quorum of the others knows it too.
+//!
+//! **Departures.** MUSIC's synch reads without a fence and writes with the coordinator's clock, which
+//! loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one (F6).
 
+mod caller;
+mod cell;
 pub mod message;
+pub mod policy;
+pub mod quorum;
+mod repair;
+mod replica;
+mod running;
+
+pub use caller::Caller;
 pub use message::{Answer, Ask, Coding, Content, Fragment, Holder, Message, Store};
+pub use quorum::{Quorum, quorum};
+pub use replica::{Counts, Replica, keys};
+pub use running::{Op, OpId, Outcome, Place};
+
+use crate::base::tag::GENERATION_SPAN;
+use crate::base::{
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Tag, Timing, View,
+};
+use crate::io::{Effects, Memory};
+use bytes::Bytes;
+
+/// What a step gives to the machines of this room. A replica reads what earlier steps wrote, so that
+/// one step hands it one message at most.
+pub struct Cx<'a> {
+    /// The time of the step.
+    pub now: Now,
+    /// Where effects go.
+    pub fx: &'a mut Effects,
+    /// Durable memory as the step began.
+    pub memory: &'a dyn Memory,
+    /// Durations.
+    pub timing: &'a Timing,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// What is wrong on purpose.
+    pub planted: Planted,
+}
+
+/// What the applied state of a key's lock queue says of a ref. Only chosen and applied commands count
+/// (PROTOCOL F1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderState {
+    /// It holds the key, in this generation.
+    Head,
+    /// It waits, or was never given although its number has been applied.
+    Waiting,
+    /// It left, was released by force, or was resumed in a higher generation.
+    Past,
+    /// Its number, or its generation's, is above what is applied here.
+    Unknown,
+}
+
+/// What a replica must know of one segment: the node answers from its own applied state.
+pub trait SegmentView {
+    /// The members of the open or sealed store that the ask names; none where this node has no such
+    /// store, or is no member.
+    fn members(&self) -> Option<&View>;
+    /// The next epoch, once this one is sealed here for ever.
+    fn sealed(&self) -> Option<Epoch>;
+    /// The store was moved to the next epoch and deleted.
+    fn moved(&self) -> bool {
+        false
+    }
+    /// Commands of the segment's history that are applied here.
+    fn applied(&self) -> u64;
+    /// What the applied queue says of a ref.
+    fn holder_state(&self, key: &KeyId, holder: Holder) -> HolderState;
+    /// Whether anybody holds or waits for the key.
+    fn busy(&self, key: &KeyId) -> bool;
+    /// A keyspace, as far as this node's catalogue goes.
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace>;
+    /// Whether the disk takes writes.
+    fn writable(&self) -> bool;
+}
+
+impl Holder {
+    /// The section that a critical tag was made in.
+    pub fn of(tag: Tag) -> Holder {
+        Holder {
+            lock_ref: tag.lock_ref,
+            generation: (tag.sequence / GENERATION_SPAN) as u32,
+        }
+    }
+
+    /// Sections are ordered by ref, then by how often they were resumed.
+    fn rank(self) -> (LockRef, u32) {
+        (self.lock_ref, self.generation)
+    }
+}
+
+/// Whether `tag` is a synch's: the first number of a generation of a section.
+fn is_synch(tag: Tag) -> bool {
+    tag.lock_ref > LockRef(0) && tag.sequence.is_multiple_of(GENERATION_SPAN)
+}
+
+/// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no newer
+/// eventual value: the tag that a clean leave states names the true value (PROTOCOL F3). Only where a
+/// copy is the whole value.
+pub fn local_critical(
+    memory: &dyn Memory,
+    place: &Place,
+    address: Address,
+    key: &KeyId,
+    tag: Tag,
+) -> Option<Option<Bytes>> {
+    let at = cell::At { store: place.store, address, key: key.clone() };
+    let cell = cell::Cell::load(memory, &at).ok()?;
+    if cell.head.tag != tag || cell.head.eventual_is_newer() {
+        return None;
+    }
+    policy::decode(&[&cell.critical().ok()?]).ok()
+}

@@ -3,12 +3,16 @@
 //! ```text
 //! n <name>                                             the node's own: registry, catalogue
 //! l <group 16> <part 1+4> <epoch 8> <kind 1> [slot 8]  a replica of a log
-//! r <segment 4> <epoch 8> <address 8> <keyspace 4> <key>  a register cell
+//! r <segment 4> <epoch 8> <part 1> <address 8> <keyspace 4> <key>  a part of a key's registers
 //! ```
 //!
-//! Numbers are big-endian, so that order in bytes is order in numbers.
+//! Numbers are big-endian, so that order in bytes is order in numbers. A key's registers are three
+//! records: a small head with all tags and the fence, and one record for each cell's content. So a
+//! fence or an eventual put never rewrites a large critical value, and a store's keys can be listed
+//! from the heads alone, which lie together.
 
-use crate::base::{Address, KeyId, KeyspaceId, LogId, Part, Slot};
+use crate::base::{Address, Epoch, GroupId, KeyId, KeyspaceId, LogId, Part, Slot};
+use crate::io::Memory;
 use crate::register::Store;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -70,6 +74,23 @@ pub fn accepted(log: LogId, slot: Slot) -> Bytes {
     key.into()
 }
 
+/// The epochs in which this node has a log of `part`, lowest first.
+pub fn epochs(group: GroupId, part: Part, memory: &dyn Memory) -> Vec<Epoch> {
+    let mut found = Vec::new();
+    let mut epoch = Epoch(0);
+    loop {
+        let from = log_prefix(LogId { group, part, epoch });
+        let to = log_prefix(LogId { group, part, epoch: Epoch(u64::MAX) });
+        let Some((key, _)) = memory.scan(&from, &to, 1).pop() else { return found };
+        let Some(number) = key.get(22..30).and_then(|b| <[u8; 8]>::try_from(b).ok()) else {
+            return found;
+        };
+        epoch = Epoch(u64::from_be_bytes(number));
+        found.push(epoch);
+        epoch = epoch.next();
+    }
+}
+
 /// The slot of an accepted-slot key.
 pub fn slot_of(key: &[u8]) -> Option<Slot> {
     let tail: [u8; 8] = key.get(key.len().checked_sub(8)?..)?.try_into().ok()?;
@@ -84,28 +105,50 @@ fn store_prefix(store: Store) -> Vec<u8> {
     key
 }
 
-/// The register cells of one key.
-pub fn cell(store: Store, address: Address, key: &KeyId) -> Bytes {
+/// What a register record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum CellPart {
+    /// Tags, digest and fence.
+    Head = 0,
+    /// The content of the critical or register cell.
+    Critical = 1,
+    /// The content of the eventual cell.
+    Eventual = 2,
+}
+
+/// One part of one key's registers.
+pub fn cell(store: Store, part: CellPart, address: Address, key: &KeyId) -> Bytes {
     let mut out = store_prefix(store);
+    out.push(part as u8);
     out.extend_from_slice(&address.0.to_be_bytes());
     out.extend_from_slice(&key.keyspace.0.to_be_bytes());
     out.extend_from_slice(&key.key);
     out.into()
 }
 
-/// The range of all cells of one store, in address order.
+/// The range of all register records of one store: what is deleted with it.
 pub fn cells(store: Store) -> (Bytes, Bytes) {
     let from = store_prefix(store);
     let mut to = from.clone();
-    to.extend_from_slice(&[0xff; 9]);
+    to.push(0xff);
     (from.into(), to.into())
 }
 
-/// The key that a cell's record belongs to.
+/// The range of all records of one part of one store, in address order.
+pub fn cells_of(store: Store, part: CellPart) -> (Bytes, Bytes) {
+    let mut from = store_prefix(store);
+    let mut to = from.clone();
+    from.push(part as u8);
+    to.push(part as u8 + 1);
+    (from.into(), to.into())
+}
+
+/// The key that a register record belongs to.
 pub fn key_of(cell: &[u8]) -> Option<KeyId> {
-    let keyspace: [u8; 4] = cell.get(21..25)?.try_into().ok()?;
+    let keyspace: [u8; 4] = cell.get(22..26)?.try_into().ok()?;
     Some(KeyId {
         keyspace: KeyspaceId(u32::from_be_bytes(keyspace)),
-        key: Bytes::copy_from_slice(cell.get(25..)?),
+        key: Bytes::copy_from_slice(cell.get(26..)?),
     })
 }

@@ -66,7 +66,9 @@ struct Frozen {
 }
 
 impl Store {
-    /// Opens the directory and replays the log. Blocks.
+    /// Opens the directory and replays the log. Blocks. A disk serves one store at a time: drop the
+    /// old one, with its flush and checkpoint, before opening it again (or open a copy of it, as
+    /// [`crate::MemDisk::crash`] gives).
     ///
     /// # Errors
     ///

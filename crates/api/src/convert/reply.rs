@@ -1,0 +1,287 @@
+//! Replies.
+
+use super::request::{keyspace_from, keyspace_to};
+use super::*;
+use crate::errors::{refusal_from_proto, refusal_to_proto};
+use crate::v1::enter_event::Event;
+use crate::v1::ref_state::State;
+use crate::v1::session_reply::Reply as Wire;
+use fermata_protocol::base::{Epoch, EventualTag, NodeName, SegmentId};
+use fermata_protocol::request::{
+    Entered, Inspection, LogStatus, NodeStatus, QueueEntry, RefState, Reply,
+};
+
+/// The message of a reply.
+pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
+    match reply {
+        Reply::Queued { held, ahead } => {
+            let held = held.iter().map(|h| held_to(names, h)).collect();
+            event(Event::Queued(v1::Queued { held, ahead }))
+        }
+        Reply::Entered { keys, lease } => {
+            let one = |e: Entered| v1::EnteredKey {
+                held: Some(held_to(names, &e.held)),
+                value: e.value,
+            };
+            let keys = keys.into_iter().map(one).collect();
+            event(Event::Entered(v1::Entered {
+                keys,
+                lease_us: lease,
+            }))
+        }
+        Reply::Lost { held } => event(Event::Lost(v1::Lost {
+            held: Some(held_to(names, &held)),
+        })),
+        Reply::Value { value, tag } => {
+            let tag = (tag != Tag::ZERO).then(|| tag_to(tag));
+            Wire::Value(v1::Value { value, tag })
+        }
+        Reply::Done { tag } => Wire::Done(v1::Done {
+            tag: tag.map(tag_to),
+            left: false,
+        }),
+        Reply::Left => Wire::Done(v1::Done {
+            tag: None,
+            left: true,
+        }),
+        Reply::Renewed { states } => {
+            let states = states.into_iter().map(state_to).collect();
+            Wire::Renewed(v1::Renewed { states })
+        }
+        Reply::Keys(keys) => Wire::Keys(v1::KeyList { keys }),
+        Reply::Queue { entries, flag } => {
+            let entries = entries.into_iter().map(|e| entry_to(e, names)).collect();
+            Wire::Queue(v1::LockQueue { entries, flag })
+        }
+        Reply::Inspect(inspection) => Wire::Inspection(inspection_to(inspection)),
+        Reply::Keyspaces(all) => {
+            let keyspaces = all.iter().map(keyspace_to).collect();
+            Wire::Keyspaces(v1::KeyspaceList { keyspaces })
+        }
+        Reply::Status(status) => Wire::Status(status_to(status, names)),
+        Reply::Refused(refusal) => Wire::Refusal(refusal_to_proto(&refusal)),
+    }
+}
+
+fn event(event: Event) -> Wire {
+    Wire::Event(v1::EnterEvent { event: Some(event) })
+}
+
+fn state_to(state: RefState) -> v1::RefState {
+    let state = match state {
+        RefState::Queued { ahead } => State::QueuedAhead(ahead),
+        RefState::Holding { lease } => State::HoldingLeaseUs(lease),
+        RefState::Gone => State::Gone(v1::Nothing {}),
+        RefState::Unknown => State::Unknown(v1::Nothing {}),
+    };
+    v1::RefState { state: Some(state) }
+}
+
+fn entry_to(entry: QueueEntry, names: &Names) -> v1::QueueEntry {
+    v1::QueueEntry {
+        lock_ref: entry.lock_ref.0,
+        generation: entry.generation,
+        session: session_to(entry.session),
+        mode: mode_to(entry.mode).into(),
+        site: names.site_name(entry.site),
+        since_us: entry.since,
+        holds: entry.holds,
+    }
+}
+
+fn inspection_to(i: Inspection) -> v1::Inspection {
+    v1::Inspection {
+        node: i.node.0.into(),
+        segment: i.segment.0,
+        epoch: i.epoch.0,
+        tag: Some(tag_to(i.tag)),
+        fence: Some(tag_to(i.fence)),
+        value_bytes: i.bytes,
+        eventual: i.eventual.map(|e| v1::EventualTag {
+            applied: e.applied,
+            clock_us: e.clock,
+            node: e.node.0.into(),
+            counter: e.counter,
+        }),
+        applied: i.applied,
+    }
+}
+
+fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
+    let log = |l: LogStatus| v1::LogStatus {
+        segment: l.segment.map(|s| s.0),
+        epoch: l.epoch.0,
+        primary: l.primary.map(|p| p.0.into()),
+        applied: l.applied,
+        commands: l.commands,
+        busy_keys: l.busy_keys,
+    };
+    v1::NodeStatus {
+        node: s.node.0.into(),
+        label: s.label,
+        site: names.site_name(s.site),
+        writable: s.writable,
+        alive: s.alive.into_iter().map(|n| n.0.into()).collect(),
+        logs: s.logs.into_iter().map(log).collect(),
+        requests: s.requests,
+    }
+}
+
+/// The reply that a message is, for a client; names it does not know yet are added.
+///
+/// # Errors
+/// The server sent something that is no reply: whether the request took effect is not known.
+pub fn reply_from_proto(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
+    parse(wire, names).map_err(|refusal| {
+        let detail = format!("the server's answer is malformed: {}", refusal.detail);
+        Refusal::unknown(Code::Unavailable, detail)
+    })
+}
+
+fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
+    Ok(match wire {
+        Wire::Event(e) => event_from(e, names)?,
+        Wire::Value(v) => {
+            let tag = v.tag.map(tag_from).transpose()?.unwrap_or(Tag::ZERO);
+            Reply::Value {
+                value: v.value,
+                tag,
+            }
+        }
+        Wire::Done(d) if d.left => Reply::Left,
+        Wire::Done(d) => Reply::Done {
+            tag: d.tag.map(tag_from).transpose()?,
+        },
+        Wire::Renewed(r) => {
+            let states = r
+                .states
+                .into_iter()
+                .map(state_from)
+                .collect::<Result<_, _>>()?;
+            Reply::Renewed { states }
+        }
+        Wire::Keys(k) => Reply::Keys(k.keys),
+        Wire::Queue(q) => {
+            let entries = q.entries.into_iter().map(|e| entry_from(e, names));
+            Reply::Queue {
+                entries: entries.collect::<Result<_, _>>()?,
+                flag: q.flag,
+            }
+        }
+        Wire::Inspection(i) => Reply::Inspect(inspection_from(i)?),
+        Wire::Keyspaces(k) => {
+            let all = k.keyspaces.into_iter().map(keyspace_from);
+            Reply::Keyspaces(all.collect::<Result<_, _>>()?)
+        }
+        Wire::Status(s) => Reply::Status(status_from(s, names)?),
+        Wire::Refusal(r) => Reply::Refused(refusal_from_proto(r)),
+    })
+}
+
+fn event_from(e: v1::EnterEvent, names: &mut Names) -> Result<Reply, Refusal> {
+    let lookup = &mut Adding(names);
+    match e.event.ok_or_else(|| bad("an event without content"))? {
+        Event::Queued(q) => Ok(Reply::Queued {
+            held: all_held(lookup, q.held)?,
+            ahead: q.ahead,
+        }),
+        Event::Entered(e) => {
+            bounded(e.keys.len())?;
+            let keys = e.keys.into_iter().map(|k| {
+                let held = held_from(lookup, k.held)?;
+                Ok(Entered {
+                    held,
+                    value: k.value,
+                })
+            });
+            Ok(Reply::Entered {
+                keys: keys.collect::<Result<_, Refusal>>()?,
+                lease: e.lease_us,
+            })
+        }
+        Event::Lost(l) => Ok(Reply::Lost {
+            held: held_from(lookup, l.held)?,
+        }),
+    }
+}
+
+fn state_from(state: v1::RefState) -> Result<RefState, Refusal> {
+    Ok(
+        match state.state.ok_or_else(|| bad("a state without content"))? {
+            State::QueuedAhead(ahead) => RefState::Queued { ahead },
+            State::HoldingLeaseUs(lease) => RefState::Holding { lease },
+            State::Gone(_) => RefState::Gone,
+            State::Unknown(_) => RefState::Unknown,
+        },
+    )
+}
+
+fn entry_from(e: v1::QueueEntry, names: &mut Names) -> Result<QueueEntry, Refusal> {
+    Ok(QueueEntry {
+        lock_ref: LockRef(e.lock_ref),
+        generation: e.generation,
+        session: session_from(&e.session)?,
+        mode: mode_from(e.mode)?,
+        site: names.add_site(&e.site),
+        since: e.since_us,
+        holds: e.holds,
+    })
+}
+
+fn node_from(node: u32) -> Result<NodeName, Refusal> {
+    u16::try_from(node)
+        .map(NodeName)
+        .map_err(|_| bad("a node's number is below 65,536"))
+}
+
+fn inspection_from(i: v1::Inspection) -> Result<Inspection, Refusal> {
+    let eventual = |e: v1::EventualTag| {
+        Ok(EventualTag {
+            applied: e.applied,
+            clock: e.clock_us,
+            node: node_from(e.node)?,
+            counter: e.counter,
+        })
+    };
+    let tag = |tag: Option<v1::Tag>| tag.map_or(Ok(Tag::ZERO), tag_from);
+    Ok(Inspection {
+        node: node_from(i.node)?,
+        segment: SegmentId(i.segment),
+        epoch: Epoch(i.epoch),
+        tag: tag(i.tag)?,
+        fence: tag(i.fence)?,
+        bytes: i.value_bytes,
+        eventual: i.eventual.map(eventual).transpose()?,
+        applied: i.applied,
+    })
+}
+
+fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refusal> {
+    let log = |l: v1::LogStatus| {
+        Ok(LogStatus {
+            segment: l.segment.map(SegmentId),
+            epoch: Epoch(l.epoch),
+            primary: l.primary.map(node_from).transpose()?,
+            applied: l.applied,
+            commands: l.commands,
+            busy_keys: l.busy_keys,
+        })
+    };
+    Ok(NodeStatus {
+        node: node_from(s.node)?,
+        label: s.label,
+        site: names.add_site(&s.site),
+        writable: s.writable,
+        alive: s
+            .alive
+            .into_iter()
+            .map(node_from)
+            .collect::<Result<_, _>>()?,
+        logs: s
+            .logs
+            .into_iter()
+            .map(log)
+            .collect::<Result<_, Refusal>>()?,
+        requests: s.requests,
+    })
+}

@@ -1,0 +1,376 @@
+//! Requests.
+
+use super::*;
+use crate::v1::session_request::Operation as Wire;
+use fermata_protocol::base::{Keyspace, KeyspaceId, Purpose, SiteId, StoragePolicy, TagRule};
+use fermata_protocol::request::{Critical, Operation, Request};
+
+/// The request that a message asks for. `home` is the site of the node asked, which an empty site name
+/// means.
+///
+/// # Errors
+/// What is wrong with it; nothing was done. [`Wire::Cancel`] is no request and is refused here.
+pub fn request_from_proto(wire: Wire, names: &Names, home: SiteId) -> Result<Request, Refusal> {
+    let (header, operation) = operation_from(wire, names)?;
+    let header = header.ok_or_else(|| bad("the request has no header"))?;
+    if header.number == 0 {
+        return Err(bad("number is 0: a session's requests are numbered from 1"));
+    }
+    if header.answered_through >= header.number {
+        return Err(bad(
+            "answered_through is not below number: this very request is open",
+        ));
+    }
+    let site = match header.site.as_str() {
+        "" => home,
+        name => names.site(name).ok_or_else(|| unknown_site(names, name))?,
+    };
+    Ok(Request {
+        session: session_from(&header.session)?,
+        number: header.number,
+        answered_through: header.answered_through,
+        site,
+        operation,
+    })
+}
+
+fn unknown_site(names: &Names, name: &str) -> Refusal {
+    let shown: String = name.chars().take(64).collect();
+    bad(format!(
+        "there is no site {shown:?}: the sites are {}",
+        names.sites().join(", ")
+    ))
+}
+
+type Parsed = (Option<v1::Header>, Operation);
+
+fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
+    let lookup = &mut Strict(names);
+    Ok(match wire {
+        Wire::Get(m) => (
+            m.header,
+            Operation::Get {
+                key: key_from(lookup, m.key)?,
+            },
+        ),
+        Wire::Put(m) => {
+            let (key, value) = (key_from(lookup, m.key)?, m.value);
+            (m.header, Operation::Put { key, value })
+        }
+        Wire::Read(m) => (
+            m.header,
+            Operation::Read {
+                key: key_from(lookup, m.key)?,
+            },
+        ),
+        Wire::Write(m) => {
+            let (key, value) = (key_from(lookup, m.key)?, m.value);
+            (m.header, Operation::Write { key, value })
+        }
+        Wire::Keys(m) => keys_from(m, names)?,
+        Wire::Queue(m) => (
+            m.header,
+            Operation::Queue {
+                key: key_from(lookup, m.key)?,
+            },
+        ),
+        Wire::Inspect(m) => (
+            m.header,
+            Operation::Inspect {
+                key: key_from(lookup, m.key)?,
+            },
+        ),
+        Wire::CreateKeyspace(m) => {
+            let wire = m
+                .keyspace
+                .ok_or_else(|| bad("the request has no keyspace"))?;
+            (m.header, Operation::CreateKeyspace(keyspace_from(wire)?))
+        }
+        Wire::ListKeyspaces(m) => (m.header, Operation::Keyspaces),
+        Wire::Status(m) => (m.header, Operation::Status),
+        Wire::Cancel(_) => return Err(bad("a cancel is not a request")),
+        section => section_from(section, lookup)?,
+    })
+}
+
+/// The part of [`operation_from`] that is about sections.
+fn section_from(wire: Wire, lookup: &mut impl Lookup) -> Result<Parsed, Refusal> {
+    Ok(match wire {
+        Wire::Enter(m) => enter_from(m, lookup)?,
+        Wire::CriticalPut(m) => critical_put_from(m, lookup)?,
+        Wire::Resume(m) => {
+            let held = some(all_held(lookup, m.held)?, "held")?;
+            (m.header, Operation::Resume { held })
+        }
+        Wire::CriticalGet(m) => {
+            let (held, operation) = (held_from(lookup, m.held)?, Critical::Get);
+            let leave = Vec::new();
+            (
+                m.header,
+                Operation::Critical {
+                    held,
+                    operation,
+                    leave,
+                },
+            )
+        }
+        Wire::Leave(m) => {
+            let keys = some(leaving_from(lookup, m.keys)?, "keys")?;
+            (m.header, Operation::Leave { keys })
+        }
+        Wire::Renew(m) => {
+            let held = some(all_held(lookup, m.held)?, "held")?;
+            (m.header, Operation::Renew { held })
+        }
+        Wire::Release(m) => {
+            if m.lock_ref == 0 {
+                return Err(bad("lock_ref is 0: lock refs begin at 1"));
+            }
+            let (key, lock_ref) = (key_from(lookup, m.key)?, LockRef(m.lock_ref));
+            (m.header, Operation::Release { key, lock_ref })
+        }
+        _ => unreachable!("only operations on sections come here"),
+    })
+}
+
+fn some<T>(all: Vec<T>, field: &str) -> Result<Vec<T>, Refusal> {
+    if all.is_empty() {
+        return Err(bad(format!("{field} is empty: name at least one key")));
+    }
+    Ok(all)
+}
+
+fn enter_from(m: v1::EnterRequest, lookup: &mut impl Lookup) -> Result<Parsed, Refusal> {
+    bounded(m.keys.len())?;
+    let keys = m.keys.into_iter().map(|k| key_from(lookup, Some(k)));
+    let mut keys = some(keys.collect::<Result<Vec<_>, _>>()?, "keys")?;
+    let named = keys.len();
+    keys.sort();
+    keys.dedup();
+    if keys.len() < named {
+        return Err(bad(
+            "a key is named twice: name every key of the section once",
+        ));
+    }
+    let operation = Operation::Enter {
+        keys,
+        mode: mode_from(m.mode)?,
+        wait: m.wait_us,
+        follow: m.follow,
+        lease: m.lease_us,
+    };
+    Ok((m.header, operation))
+}
+
+fn critical_put_from(
+    m: v1::CriticalPutRequest,
+    lookup: &mut impl Lookup,
+) -> Result<Parsed, Refusal> {
+    let operation = Operation::Critical {
+        held: held_from(lookup, m.held)?,
+        operation: Critical::Put {
+            number: sequence_from(m.sequence)?,
+            value: m.value,
+        },
+        leave: leaving_from(lookup, m.leave)?,
+    };
+    Ok((m.header, operation))
+}
+
+fn keys_from(m: v1::KeysRequest, names: &Names) -> Result<Parsed, Refusal> {
+    let limit = match m.limit {
+        0 => KEYS_DEFAULT,
+        limit if limit <= KEYS_MAX => limit,
+        limit => {
+            let detail = format!("limit {limit} is above {KEYS_MAX}: page with `after`");
+            return Err(Refusal::definite(Code::TooLarge, detail));
+        }
+    };
+    let operation = Operation::Keys {
+        keyspace: keyspace(names, &m.keyspace)?,
+        prefix: m.prefix,
+        after: m.after,
+        limit,
+    };
+    Ok((m.header, operation))
+}
+
+/// A keyspace to create, or one that a server lists.
+pub(super) fn keyspace_from(m: v1::Keyspace) -> Result<Keyspace, Refusal> {
+    let fits = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_');
+    if m.name.is_empty() || m.name.len() > 64 || !m.name.chars().all(fits) {
+        return Err(bad("a keyspace's name is 1 to 64 of a-z 0-9 - _"));
+    }
+    let purpose = match v1::Purpose::try_from(m.purpose) {
+        Ok(v1::Purpose::Sections) => Purpose::Sections,
+        Ok(v1::Purpose::Registers) => Purpose::Registers,
+        _ => return Err(bad("a keyspace's purpose is 1 (sections) or 2 (registers)")),
+    };
+    let storage = match v1::StoragePolicy::try_from(m.storage) {
+        Ok(v1::StoragePolicy::Unspecified | v1::StoragePolicy::Replicated) => {
+            StoragePolicy::Replicated
+        }
+        Err(_) => return Err(bad("a keyspace's storage is 1 (replicated)")),
+    };
+    let tag_rule = match m.tag_before {
+        None => TagRule::Whole,
+        Some(byte) => TagRule::Before(
+            u8::try_from(byte).map_err(|_| bad("tag_before is one byte, 0 to 255"))?,
+        ),
+    };
+    let [built_in, _] = Keyspace::built_in();
+    let or = |given: u64, default: u64| if given == 0 { default } else { given };
+    Ok(Keyspace {
+        id: KeyspaceId(m.id),
+        name: m.name,
+        purpose,
+        storage,
+        tag_rule,
+        lease: or(m.lease_us, built_in.lease),
+        section_max: or(m.section_max_us, built_in.section_max),
+    })
+}
+
+pub(super) fn keyspace_to(keyspace: &Keyspace) -> v1::Keyspace {
+    let purpose = match keyspace.purpose {
+        Purpose::Sections => v1::Purpose::Sections,
+        Purpose::Registers => v1::Purpose::Registers,
+    };
+    let storage = match keyspace.storage {
+        StoragePolicy::Replicated => v1::StoragePolicy::Replicated,
+    };
+    v1::Keyspace {
+        name: keyspace.name.clone(),
+        purpose: purpose.into(),
+        storage: storage.into(),
+        tag_before: match keyspace.tag_rule {
+            TagRule::Whole => None,
+            TagRule::Before(byte) => Some(byte.into()),
+        },
+        lease_us: keyspace.lease,
+        section_max_us: keyspace.section_max,
+        id: keyspace.id.0,
+    }
+}
+
+/// The message of a request, for a client. The request's site number is ignored: `site` is the name
+/// to send, empty for the site of the node asked.
+pub fn operation_to_proto(request: &Request, names: &Names, site: &str) -> Wire {
+    let header = Some(v1::Header {
+        session: session_to(request.session),
+        number: request.number,
+        answered_through: request.answered_through,
+        site: site.to_owned(),
+    });
+    let key = |key: &KeyId| Some(key_to(names, key));
+    match &request.operation {
+        Operation::Enter { .. }
+        | Operation::Critical { .. }
+        | Operation::Leave { .. }
+        | Operation::Renew { .. }
+        | Operation::Resume { .. }
+        | Operation::Release { .. } => section_to_proto(&request.operation, header, names),
+        Operation::Get { key: k } => Wire::Get(v1::GetRequest {
+            header,
+            key: key(k),
+        }),
+        Operation::Put { key: k, value } => Wire::Put(v1::PutRequest {
+            header,
+            key: key(k),
+            value: value.clone(),
+        }),
+        Operation::Read { key: k } => Wire::Read(v1::ReadRequest {
+            header,
+            key: key(k),
+        }),
+        Operation::Write { key: k, value } => Wire::Write(v1::WriteRequest {
+            header,
+            key: key(k),
+            value: value.clone(),
+        }),
+        Operation::Keys {
+            keyspace,
+            prefix,
+            after,
+            limit,
+        } => Wire::Keys(v1::KeysRequest {
+            header,
+            keyspace: names.keyspace_name(*keyspace),
+            prefix: prefix.clone(),
+            after: after.clone(),
+            limit: *limit,
+        }),
+        Operation::Queue { key: k } => Wire::Queue(v1::QueueRequest {
+            header,
+            key: key(k),
+        }),
+        Operation::Inspect { key: k } => Wire::Inspect(v1::InspectRequest {
+            header,
+            key: key(k),
+        }),
+        Operation::CreateKeyspace(keyspace) => {
+            let keyspace = Some(keyspace_to(keyspace));
+            Wire::CreateKeyspace(v1::CreateKeyspaceRequest { header, keyspace })
+        }
+        Operation::Keyspaces => Wire::ListKeyspaces(v1::ListKeyspacesRequest { header }),
+        Operation::Status => Wire::Status(v1::StatusRequest { header }),
+    }
+}
+
+/// The part of [`operation_to_proto`] that is about sections.
+fn section_to_proto(operation: &Operation, header: Option<v1::Header>, names: &Names) -> Wire {
+    let all = |held: &[Held]| held.iter().map(|h| held_to(names, h)).collect();
+    match operation {
+        Operation::Enter {
+            keys,
+            mode,
+            wait,
+            follow,
+            lease,
+        } => Wire::Enter(v1::EnterRequest {
+            header,
+            keys: keys.iter().map(|k| key_to(names, k)).collect(),
+            mode: mode_to(*mode).into(),
+            wait_us: *wait,
+            follow: *follow,
+            lease_us: *lease,
+        }),
+        Operation::Critical {
+            held,
+            operation: Critical::Get,
+            ..
+        } => {
+            let held = Some(held_to(names, held));
+            Wire::CriticalGet(v1::CriticalGetRequest { header, held })
+        }
+        Operation::Critical {
+            held,
+            operation: Critical::Put { number, value },
+            leave,
+        } => Wire::CriticalPut(v1::CriticalPutRequest {
+            header,
+            held: Some(held_to(names, held)),
+            sequence: *number,
+            value: value.clone(),
+            leave: leaving_to(names, leave),
+        }),
+        Operation::Leave { keys } => Wire::Leave(v1::LeaveRequest {
+            header,
+            keys: leaving_to(names, keys),
+        }),
+        Operation::Renew { held } => Wire::Renew(v1::RenewRequest {
+            header,
+            held: all(held),
+        }),
+        Operation::Resume { held } => Wire::Resume(v1::ResumeRequest {
+            header,
+            held: all(held),
+        }),
+        Operation::Release { key, lock_ref } => Wire::Release(v1::ReleaseRequest {
+            header,
+            key: Some(key_to(names, key)),
+            lock_ref: lock_ref.0,
+        }),
+        _ => unreachable!("only operations on sections come here"),
+    }
+}

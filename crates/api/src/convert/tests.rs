@@ -1,0 +1,230 @@
+use super::*;
+use crate::v1::session_request::Operation as Wire;
+use fermata_protocol::base::{Keyspace, SiteId};
+use fermata_protocol::request::{Critical, Entered, Operation, RefState, Reply, Request};
+use proptest::prelude::*;
+use prost::Message;
+
+fn names() -> Names {
+    Names::new(&Keyspace::built_in(), vec!["ohio".into(), "oregon".into()])
+}
+
+fn key() -> impl Strategy<Value = KeyId> {
+    (1u32..3, prop::collection::vec(any::<u8>(), 1..40)).prop_map(|(keyspace, key)| KeyId {
+        keyspace: fermata_protocol::base::KeyspaceId(keyspace),
+        key: key.into(),
+    })
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    (key(), 1u64.., 0..GENERATIONS).prop_map(|(key, lock_ref, generation)| Held {
+        key,
+        lock_ref: LockRef(lock_ref),
+        generation,
+    })
+}
+
+fn leaving() -> impl Strategy<Value = (Held, Leaving)> {
+    let tag = (any::<u64>(), any::<u64>(), any::<u128>()).prop_map(|(l, sequence, writer)| Tag {
+        lock_ref: LockRef(l),
+        sequence,
+        writer,
+    });
+    let how = prop_oneof![
+        Just(Leaving::Dirty),
+        prop::option::of(tag).prop_map(Leaving::Clean)
+    ];
+    (held(), how)
+}
+
+fn value() -> impl Strategy<Value = Option<Bytes>> {
+    prop::option::of(prop::collection::vec(any::<u8>(), 0..64).prop_map(Bytes::from))
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        (
+            prop::collection::btree_set(key(), 1..4),
+            any::<bool>(),
+            any::<u64>(),
+            any::<bool>(),
+            prop::option::of(any::<u64>())
+        )
+            .prop_map(|(keys, shared, wait, follow, lease)| Operation::Enter {
+                keys: keys.into_iter().collect(),
+                mode: if shared {
+                    Mode::Shared
+                } else {
+                    Mode::Exclusive
+                },
+                wait,
+                follow,
+                lease,
+            }),
+        held().prop_map(|held| Operation::Critical {
+            held,
+            operation: Critical::Get,
+            leave: vec![],
+        }),
+        (
+            held(),
+            1..GENERATION_SPAN,
+            value(),
+            prop::collection::vec(leaving(), 0..3)
+        )
+            .prop_map(|(held, number, value, leave)| Operation::Critical {
+                held,
+                operation: Critical::Put { number, value },
+                leave,
+            }),
+        prop::collection::vec(leaving(), 1..3).prop_map(|keys| Operation::Leave { keys }),
+        prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Renew { held }),
+        prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Resume { held }),
+        (key(), 1u64..).prop_map(|(key, l)| Operation::Release {
+            key,
+            lock_ref: LockRef(l)
+        }),
+        key().prop_map(|key| Operation::Get { key }),
+        (key(), value()).prop_map(|(key, value)| Operation::Put { key, value }),
+        key().prop_map(|key| Operation::Read { key }),
+        (key(), value()).prop_map(|(key, value)| Operation::Write { key, value }),
+        key().prop_map(|key| Operation::Queue { key }),
+        key().prop_map(|key| Operation::Inspect { key }),
+        Just(Operation::Keyspaces),
+        Just(Operation::Status),
+        Just(Operation::CreateKeyspace(Keyspace::built_in()[1].clone())),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_request_survives_the_wire(operation in operation(), session: u128, number in 1u64..) {
+        let request = Request {
+            session: SessionId(session),
+            number,
+            answered_through: number - 1,
+            site: SiteId(1),
+            operation,
+        };
+        let wire = operation_to_proto(&request, &names(), "oregon");
+        let frame = v1::SessionRequest { id: 1, operation: Some(wire) };
+        let frame = v1::SessionRequest::decode(&frame.encode_to_vec()[..]).unwrap();
+        let back = request_from_proto(frame.operation.unwrap(), &names(), SiteId(0)).unwrap();
+        prop_assert_eq!(back, request);
+    }
+
+    #[test]
+    fn any_bytes_are_a_request_or_a_refusal(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(frame) = v1::SessionRequest::decode(&bytes[..])
+            && let Some(wire) = frame.operation
+            && let Err(refusal) = request_from_proto(wire, &names(), SiteId(0))
+        {
+            prop_assert!(!refusal.may_have_taken_effect);
+        }
+        if let Ok(frame) = v1::SessionReply::decode(&bytes[..])
+            && let Some(wire) = frame.reply
+        {
+            let _ = reply_from_proto(wire, &mut names());
+        }
+    }
+
+    #[test]
+    fn a_section_reply_survives_the_wire(held in held(), value in value(), lease: u64) {
+        let replies = [
+            Reply::Queued { held: vec![held.clone()], ahead: 3 },
+            Reply::Entered { keys: vec![Entered { held: held.clone(), value }], lease },
+            Reply::Lost { held },
+            Reply::Left,
+            Reply::Done { tag: None },
+            Reply::Renewed { states: vec![RefState::Gone, RefState::Holding { lease }] },
+        ];
+        for reply in replies {
+            let wire = reply_to_proto(reply.clone(), &names());
+            prop_assert_eq!(reply_from_proto(wire, &mut names()).unwrap(), reply);
+        }
+    }
+}
+
+/// A well-formed critical put, to be spoiled.
+fn put() -> v1::CriticalPutRequest {
+    v1::CriticalPutRequest {
+        header: Some(v1::Header {
+            session: vec![7; 16].into(),
+            number: 5,
+            answered_through: 4,
+            site: String::new(),
+        }),
+        held: Some(v1::Held {
+            key: Some(v1::Key {
+                keyspace: "default".into(),
+                key: "k".into(),
+            }),
+            lock_ref: 1,
+            generation: 0,
+        }),
+        sequence: 1,
+        value: Some("v".into()),
+        leave: vec![],
+    }
+}
+
+#[test]
+fn each_malformed_field_is_refused_by_name() {
+    type Spoil = fn(&mut v1::CriticalPutRequest);
+    let spoils: [(&str, Spoil); 12] = [
+        ("header", |m| m.header = None),
+        ("16 random bytes", |m| {
+            m.header.as_mut().unwrap().session = "short".into()
+        }),
+        ("number is 0", |m| m.header.as_mut().unwrap().number = 0),
+        ("answered_through", |m| {
+            m.header.as_mut().unwrap().answered_through = 5
+        }),
+        ("no site", |m| {
+            m.header.as_mut().unwrap().site = "atlantis".into()
+        }),
+        ("held", |m| m.held = None),
+        ("lock_ref", |m| m.held.as_mut().unwrap().lock_ref = 0),
+        ("generation", |m| {
+            m.held.as_mut().unwrap().generation = GENERATIONS
+        }),
+        ("key is empty", |m| {
+            m.held.as_mut().unwrap().key.as_mut().unwrap().key.clear()
+        }),
+        ("no keyspace", |m| {
+            m.held
+                .as_mut()
+                .unwrap()
+                .key
+                .as_mut()
+                .unwrap()
+                .keyspace
+                .clear()
+        }),
+        ("2^40", |m| m.sequence = 0),
+        ("2^40", |m| m.sequence = GENERATION_SPAN),
+    ];
+    assert!(request_from_proto(Wire::CriticalPut(put()), &names(), SiteId(0)).is_ok());
+    for (word, spoil) in spoils {
+        let mut message = put();
+        spoil(&mut message);
+        let refusal = request_from_proto(Wire::CriticalPut(message), &names(), SiteId(0));
+        let refusal = refusal.unwrap_err();
+        assert_eq!(refusal.code, Code::BadRequest, "{word}");
+        assert!(refusal.detail.contains(word), "{word}: {}", refusal.detail);
+    }
+}
+
+#[test]
+fn an_unknown_keyspace_is_not_found() {
+    let key = v1::Key {
+        keyspace: "nowhere".into(),
+        key: "k".into(),
+    };
+    let wire = Wire::Get(v1::GetRequest {
+        header: put().header,
+        key: Some(key),
+    });
+    let refusal = request_from_proto(wire, &names(), SiteId(0)).unwrap_err();
+    assert_eq!(refusal.code, Code::NoSuchKeyspace);
+}

@@ -1,0 +1,375 @@
+//! What the jobs of a coordinator share: questions to primaries, register operations, who waits for
+//! which grant, which grants have passed, and what is owed to requests that are gone.
+
+use super::leave::Background;
+use super::submit::Submitter;
+use super::topology::Topology;
+use super::{Client, Cx, Grant, Job, TaskId, register};
+use crate::base::{Epoch, KeyId, LockRef, SegmentId, SessionId};
+use crate::command::{Body, Command, LockCommand};
+use crate::request::Mode;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+/// Grants remembered, so that a holder's operations pass the gate without asking.
+const PASSES: usize = 65_536;
+/// Enqueues remembered that were given up before their answer.
+const GIVEN_UP: usize = 4_096;
+/// Background jobs at a time; what is dropped beyond is ended by its lease.
+const SPAWNED: usize = 16_384;
+
+/// The identity of an enqueue: session, command number, segment.
+type Enqueue = (SessionId, u64, SegmentId);
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Desk {
+    /// Questions to primaries.
+    pub(super) submit: Submitter,
+    /// Register operations and whose they are.
+    pub(super) ops: BTreeMap<register::OpId, TaskId>,
+    /// Grants that passed here.
+    pub(super) passes: Passes,
+    /// The coordinator's own session.
+    pub(super) own: Own,
+    /// Jobs to be started when the present event is done.
+    pub(super) spawned: Vec<(Client, Box<dyn Job>)>,
+    /// Refs that turned out to be past, to be told to those who watch them.
+    pub(super) lost: Vec<(SegmentId, LockRef, u32)>,
+    waiting: BTreeSet<(Enqueue, TaskId)>,
+    watched: BTreeSet<(SegmentId, LockRef, TaskId)>,
+    listings: BTreeMap<u64, TaskId>,
+    given_up: GivenUp,
+    tasks: TaskId,
+    calls: u64,
+    background: usize,
+}
+
+impl Desk {
+    pub(super) fn new(session: SessionId) -> Desk {
+        Desk {
+            submit: Submitter::default(),
+            ops: BTreeMap::new(),
+            passes: Passes::default(),
+            own: Own::new(session),
+            spawned: Vec::new(),
+            lost: Vec::new(),
+            waiting: BTreeSet::new(),
+            watched: BTreeSet::new(),
+            listings: BTreeMap::new(),
+            given_up: GivenUp::default(),
+            tasks: 0,
+            calls: 0,
+            background: 0,
+        }
+    }
+
+    /// A name for a new task.
+    pub(super) fn next_task(&mut self) -> TaskId {
+        self.tasks += 1;
+        self.tasks
+    }
+
+    /// Starts a quorum operation; none where nobody is known to keep the segment.
+    pub(super) fn operate(
+        &mut self,
+        client: &Client,
+        segment: SegmentId,
+        op: register::Op,
+        cx: &mut Cx<'_>,
+    ) -> Option<register::OpId> {
+        let place = cx.topology.place(segment)?;
+        let id = cx
+            .registers
+            .start(op, place, client.deadline, cx.now, cx.fx);
+        self.ops.insert(id, client.task);
+        Some(id)
+    }
+
+    /// Registers a task for the grant of an enqueue or a resume. Whoever gave up on the same command
+    /// before has no say in it any more.
+    pub(super) fn wait_for(&mut self, enqueue: Enqueue, task: TaskId) {
+        self.given_up.take(&enqueue);
+        self.waiting.insert((enqueue, task));
+    }
+
+    /// Takes the registration back.
+    pub(super) fn wait_no_more(&mut self, enqueue: Enqueue, task: TaskId) {
+        self.waiting.remove(&(enqueue, task));
+    }
+
+    /// Who waits for a grant.
+    pub(super) fn waiting_for(&self, grant: &Grant) -> Vec<TaskId> {
+        let enqueue = (grant.session, grant.number, grant.segment);
+        let range = (enqueue, 0)..=(enqueue, u64::MAX);
+        self.waiting.range(range).map(|(_, task)| *task).collect()
+    }
+
+    /// Registers a task for the loss of a ref.
+    pub(super) fn watch(&mut self, segment: SegmentId, lock_ref: LockRef, task: TaskId) {
+        self.watched.insert((segment, lock_ref, task));
+    }
+
+    /// Takes the registration back.
+    pub(super) fn watch_no_more(&mut self, segment: SegmentId, lock_ref: LockRef, task: TaskId) {
+        self.watched.remove(&(segment, lock_ref, task));
+    }
+
+    /// Who watches a ref.
+    pub(super) fn watching(&self, segment: SegmentId, lock_ref: LockRef) -> Vec<TaskId> {
+        let range = (segment, lock_ref, 0)..=(segment, lock_ref, u64::MAX);
+        self.watched
+            .range(range)
+            .map(|(_, _, task)| *task)
+            .collect()
+    }
+
+    /// A call number of a question about keys.
+    pub(super) fn list(&mut self, task: TaskId) -> u64 {
+        self.calls += 1;
+        self.listings.insert(self.calls, task);
+        self.calls
+    }
+
+    /// Whose question about keys that is.
+    pub(super) fn listing(&self, call: u64) -> Option<TaskId> {
+        self.listings.get(&call).copied()
+    }
+
+    /// Forgets a question about keys.
+    pub(super) fn list_no_more(&mut self, call: u64) {
+        self.listings.remove(&call);
+    }
+
+    /// Runs a job after the present event, for a client that is not there.
+    pub(super) fn spawn(&mut self, client: &Client, job: Box<dyn Job>) {
+        if self.background >= SPAWNED {
+            return;
+        }
+        self.background += 1;
+        let client = Client {
+            task: self.next_task(),
+            call: None,
+            ..client.clone()
+        };
+        self.spawned.push((client, job));
+    }
+
+    /// A spawned job has ended.
+    pub(super) fn spawned_ended(&mut self) {
+        self.background = self.background.saturating_sub(1);
+    }
+
+    /// Nobody here will use the ref that this enqueue may have been given. `asked` is the question
+    /// that carries it, which its task is about to close.
+    pub(super) fn give_up(&mut self, client: &Client, enqueue: Enqueue, asked: Option<u64>) {
+        self.given_up.insert(enqueue, client, asked);
+    }
+
+    /// Whether another task here waits for the same enqueue: the client has repeated its request.
+    pub(super) fn shared(&self, enqueue: Enqueue, task: TaskId) -> bool {
+        let range = (enqueue, 0)..=(enqueue, u64::MAX);
+        self.waiting.range(range).any(|(_, other)| *other != task)
+    }
+
+    /// The enqueue that was given up while this question was open.
+    pub(super) fn gave_up_call(&self, call: u64) -> Option<Enqueue> {
+        self.given_up.calls.get(&call).copied()
+    }
+
+    /// The answer came after all: the ref is left.
+    pub(super) fn leave_given_up(&mut self, call: u64, lock_ref: LockRef, cx: &Cx<'_>) {
+        if let Some(enqueue) = self.gave_up_call(call)
+            && let Some(client) = self.given_up.take(&enqueue)
+        {
+            self.leave_dirty(&client, enqueue.2, lock_ref, 0, cx);
+        }
+    }
+
+    /// A grant that nobody waits for: left if it was given up here, otherwise none of our business.
+    pub(super) fn granted_to_nobody(&mut self, grant: &Grant, cx: &Cx<'_>) {
+        let enqueue = (grant.session, grant.number, grant.segment);
+        if let Some(client) = self.given_up.take(&enqueue) {
+            let generation = grant.generation;
+            self.leave_dirty(&client, grant.segment, grant.lock_ref, generation, cx);
+        }
+    }
+
+    /// Leaves a ref in the background so that the next holder synchs.
+    pub(super) fn leave_dirty(
+        &mut self,
+        client: &Client,
+        segment: SegmentId,
+        lock_ref: LockRef,
+        generation: u32,
+        cx: &Cx<'_>,
+    ) {
+        let leave = LockCommand::Leave {
+            lock_ref,
+            generation,
+            clean: Vec::new(),
+        };
+        let job = Background::new([(segment, leave)].into(), cx);
+        self.spawn(client, Box::new(job));
+    }
+
+    /// A command of a client's request.
+    pub(super) fn command(client: &Client, step: u64, epoch: Epoch, body: LockCommand) -> Command {
+        Command {
+            session: client.session,
+            number: super::command_number(client.number, step),
+            answered_through: super::command_number(client.answered_through, super::STEPS - 1),
+            epoch,
+            body: Body::Lock(body),
+        }
+    }
+
+    /// The epoch that a command to `segment` is first proposed in, as known here.
+    pub(super) fn epoch(topology: &dyn Topology, segment: SegmentId) -> Epoch {
+        topology.epoch(super::Target::Segment(segment))
+    }
+}
+
+/// The coordinator's own session: commands that no client's record may decide.
+#[derive(Debug)]
+pub(super) struct Own {
+    session: SessionId,
+    next: u64,
+    open: BTreeSet<u64>,
+}
+
+impl Own {
+    fn new(session: SessionId) -> Own {
+        Own {
+            session,
+            next: 0,
+            open: BTreeSet::new(),
+        }
+    }
+
+    /// A client that is this coordinator itself, with a fresh number; give it back with
+    /// [`Own::done`] when nothing under it will be sent again.
+    pub(super) fn client(&mut self, like: &Client) -> Client {
+        self.next += 1;
+        self.open.insert(self.next);
+        let oldest = self.open.first().copied().unwrap_or(self.next);
+        Client {
+            session: self.session,
+            number: self.next,
+            answered_through: oldest.saturating_sub(1),
+            ..like.clone()
+        }
+    }
+
+    /// The number has its answer.
+    pub(super) fn done(&mut self, number: u64) {
+        self.open.remove(&number);
+    }
+}
+
+/// A grant that passed here.
+#[derive(Debug)]
+struct Pass {
+    generation: u32,
+    mode: Mode,
+    keys: Vec<KeyId>,
+}
+
+/// Grants that passed here, a bounded number of the latest.
+#[derive(Debug, Default)]
+pub(super) struct Passes {
+    of: BTreeMap<(SegmentId, LockRef), Pass>,
+    order: VecDeque<(SegmentId, LockRef)>,
+}
+
+impl Passes {
+    /// A primary says that the ref holds `key`.
+    pub(super) fn remember(
+        &mut self,
+        segment: SegmentId,
+        lock_ref: LockRef,
+        generation: u32,
+        mode: Mode,
+        key: &KeyId,
+    ) {
+        let at = (segment, lock_ref);
+        if let Some(pass) = self.of.get_mut(&at) {
+            if pass.generation < generation {
+                pass.generation = generation;
+                pass.keys.clear();
+            }
+            if !pass.keys.contains(key) {
+                pass.keys.push(key.clone());
+            }
+            return;
+        }
+        // The order list may name passes that were forgotten since: they count until they reach
+        // its end, which bounds both.
+        while self.order.len() >= PASSES {
+            if let Some(oldest) = self.order.pop_front() {
+                self.of.remove(&oldest);
+            }
+        }
+        self.order.push_back(at);
+        let keys = [key.clone()].into();
+        let pass = Pass {
+            generation,
+            mode,
+            keys,
+        };
+        self.of.insert(at, pass);
+    }
+
+    /// Whether the ref was seen to hold `key` in this very generation, and how.
+    pub(super) fn seen(
+        &self,
+        segment: SegmentId,
+        lock_ref: LockRef,
+        generation: u32,
+        key: &KeyId,
+    ) -> Option<Mode> {
+        let pass = self.of.get(&(segment, lock_ref))?;
+        let known = pass.generation == generation && pass.keys.contains(key);
+        known.then_some(pass.mode)
+    }
+
+    /// The ref is past in this generation.
+    pub(super) fn forget(&mut self, segment: SegmentId, lock_ref: LockRef, generation: u32) {
+        let at = (segment, lock_ref);
+        if self.of.get(&at).is_some_and(|p| p.generation <= generation) {
+            self.of.remove(&at);
+        }
+    }
+}
+
+/// Enqueues that were given up before their ref was known.
+#[derive(Debug, Default)]
+struct GivenUp {
+    of: BTreeMap<Enqueue, (Client, Option<u64>)>,
+    calls: BTreeMap<u64, Enqueue>,
+    order: VecDeque<Enqueue>,
+}
+
+impl GivenUp {
+    fn insert(&mut self, enqueue: Enqueue, client: &Client, asked: Option<u64>) {
+        while self.order.len() >= GIVEN_UP {
+            if let Some(oldest) = self.order.pop_front() {
+                self.take(&oldest);
+            }
+        }
+        if let Some(call) = asked {
+            self.calls.insert(call, enqueue);
+        }
+        self.order.push_back(enqueue);
+        self.of.insert(enqueue, (client.clone(), asked));
+    }
+
+    fn take(&mut self, enqueue: &Enqueue) -> Option<Client> {
+        let (client, asked) = self.of.remove(enqueue)?;
+        if let Some(call) = asked {
+            self.calls.remove(&call);
+        }
+        Some(client)
+    }
+}

@@ -1,0 +1,338 @@
+//! `enter` and `resume`: the client's side of a section's beginning, and the stream that tells it of
+//! the end.
+
+use super::acquire::{Acquire, Progress};
+use super::desk::Desk;
+use super::refuse;
+use super::{Client, Cx, Event, Job, STEP_FIRST, Step};
+use crate::base::{Address, KeyId, Micros, Purpose, SegmentId};
+use crate::command::{Command, LockCommand, Origin};
+use crate::request::{Entered, Held, Mode, Refusal, Reply};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// The shortest lease that a client may ask for, microseconds: shorter ones end in transit.
+const LEASE_MIN: Micros = 100_000;
+
+/// The job of `Enter`.
+#[allow(clippy::too_many_arguments, reason = "the fields of one operation")]
+pub(super) fn enter(
+    keys: Vec<KeyId>,
+    mode: Mode,
+    wait: Micros,
+    follow: bool,
+    lease: Option<Micros>,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let commands = enqueues(&keys, mode, lease, client, cx)?;
+    let acquire = Acquire::new(commands, Some(mode));
+    let mut once = Vec::with_capacity(keys.len());
+    for key in keys {
+        if !once.contains(&key) {
+            once.push(key);
+        }
+    }
+    let keys = once;
+    let wait_until = cx.after(wait);
+    Ok(Box::new(Enter::new(
+        acquire, keys, wait, wait_until, follow, true,
+    )))
+}
+
+/// The job of `Resume`. Its mode is not known here, so its grant does not pass the gate of later
+/// operations by itself.
+pub(super) fn resume(
+    held: Vec<Held>,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let origin_of = |keys: &[KeyId]| origin(keys, None, client, cx);
+    let keys: Vec<KeyId> = held.iter().map(|h| h.key.clone()).collect();
+    let mut commands = Vec::new();
+    for (segment, keys) in in_order(&keys, cx)? {
+        let of = |h: &&Held| keys.contains(&h.key);
+        let mut refs = held.iter().filter(of).map(|h| (h.lock_ref, h.generation));
+        let Some((lock_ref, generation)) = refs.next() else {
+            continue;
+        };
+        if refs.any(|r| r != (lock_ref, generation)) {
+            return Err(refuse::bad(
+                "a section has one lock ref per segment; resume each alone",
+            ));
+        }
+        let body = LockCommand::Resume {
+            lock_ref,
+            generation,
+            origin: origin_of(&keys)?,
+        };
+        let epoch = Desk::epoch(cx.topology, segment);
+        commands.push((
+            segment,
+            keys,
+            Desk::command(client, STEP_FIRST, epoch, body),
+        ));
+    }
+    let acquire = Acquire::new(commands, None);
+    Ok(Box::new(Enter::new(
+        acquire,
+        keys,
+        cx.timing.request,
+        client.deadline,
+        false,
+        false,
+    )))
+}
+
+/// The enqueue commands of a section, in the order of locking.
+pub(super) fn enqueues(
+    keys: &[KeyId],
+    mode: Mode,
+    lease: Option<Micros>,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Vec<(SegmentId, Vec<KeyId>, Command)>, Refusal> {
+    let mut commands = Vec::new();
+    for (segment, keys) in in_order(keys, cx)? {
+        let body = LockCommand::Enqueue {
+            origin: origin(&keys, lease, client, cx)?,
+            keys: keys.clone(),
+            mode,
+        };
+        let epoch = Desk::epoch(cx.topology, segment);
+        commands.push((
+            segment,
+            keys,
+            Desk::command(client, STEP_FIRST, epoch, body),
+        ));
+    }
+    Ok(commands)
+}
+
+/// The keys by segment, each once, in (address, keyspace, key) order (F19).
+fn in_order(keys: &[KeyId], cx: &Cx<'_>) -> Result<Vec<(SegmentId, Vec<KeyId>)>, Refusal> {
+    if keys.is_empty() || keys.len() > cx.limits.section_keys {
+        return Err(refuse::bad(
+            "a section has at least one key, and as many as the limit",
+        ));
+    }
+    let mut placed: Vec<(Address, &KeyId)> = Vec::new();
+    for key in keys {
+        refuse::checked(key, Some(Purpose::Sections), cx)?;
+        let address = cx.topology.address(key);
+        let address = address.ok_or_else(|| refuse::bad("the key has no place on the ring"))?;
+        placed.push((address, key));
+    }
+    placed.sort();
+    placed.dedup();
+    let mut parts: Vec<(SegmentId, Vec<KeyId>)> = Vec::new();
+    for (_, key) in placed {
+        let segment = super::leave::segment_of(key, cx)?;
+        match parts.last_mut() {
+            Some((last, keys)) if *last == segment => keys.push(key.clone()),
+            _ => parts.push((segment, [key.clone()].into())),
+        }
+    }
+    Ok(parts)
+}
+
+/// Who waits for `keys`: the shortest lease and maximum of their keyspaces.
+fn origin(
+    keys: &[KeyId],
+    lease: Option<Micros>,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Origin, Refusal> {
+    let (mut silent, mut longest) = (Micros::MAX, Micros::MAX);
+    for key in keys {
+        let keyspace = refuse::checked(key, Some(Purpose::Sections), cx)?;
+        silent = silent.min(keyspace.lease);
+        longest = longest.min(keyspace.section_max);
+    }
+    let lease = lease
+        .map_or(silent, |asked| asked.max(LEASE_MIN))
+        .min(longest);
+    Ok(Origin {
+        node: cx.topology.me(),
+        site: client.site,
+        since: cx.now.wall,
+        lease,
+        section_max: longest,
+    })
+}
+
+#[derive(Debug)]
+struct Enter {
+    acquire: Acquire,
+    /// As the client named them.
+    keys: Vec<KeyId>,
+    wait: Micros,
+    wait_until: Micros,
+    follow: bool,
+    /// An enqueue that fails is left; a section that cannot be resumed stays the client's.
+    leaves: bool,
+    entered: bool,
+}
+
+impl Enter {
+    fn new(
+        acquire: Acquire,
+        keys: Vec<KeyId>,
+        wait: Micros,
+        wait_until: Micros,
+        follow: bool,
+        leaves: bool,
+    ) -> Enter {
+        Enter {
+            acquire,
+            keys,
+            wait,
+            wait_until,
+            follow,
+            leaves,
+            entered: false,
+        }
+    }
+
+    fn fail(&mut self, refusal: Refusal, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
+        if self.leaves {
+            self.acquire.give_up(client, desk, cx);
+        }
+        Step::refuse(refusal)
+    }
+
+    fn enter(&mut self, client: &Client, cx: &mut Cx<'_>) -> Step {
+        let latest = |key: &KeyId| {
+            let (held, value, _) = self.acquire.latest(key)?;
+            Some(Entered { held, value })
+        };
+        let reply = Reply::Entered {
+            keys: self.keys.iter().filter_map(latest).collect(),
+            lease: self.acquire.lease(),
+        };
+        self.entered = true;
+        if self.follow && client.call.is_some() {
+            client.tell(reply, cx);
+            Step::Open
+        } else {
+            Step::reply(reply)
+        }
+    }
+
+    fn queued(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        let reply = Reply::Queued {
+            held: self.acquire.held(),
+            ahead: self.acquire.ahead(),
+        };
+        if self.wait > 0 {
+            if cx.now.monotonic >= self.wait_until {
+                return self.over(client, desk, cx);
+            }
+            client.tell(reply, cx);
+            return Step::Open;
+        }
+        if self.acquire.ahead() > 0 {
+            return Step::reply(reply);
+        }
+        // Nobody is ahead: either the grant is on its way, or this repeats an enqueue whose ref is
+        // past. The primary knows.
+        self.acquire.renew(client, desk, cx);
+        Step::Open
+    }
+
+    /// The time to wait is over, with a ref that waits.
+    fn over(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        if !self.leaves {
+            return Step::refuse(refuse::unavailable("resuming the section", true));
+        }
+        if self.wait == 0 {
+            return Step::reply(Reply::Queued {
+                held: self.acquire.held(),
+                ahead: self.acquire.ahead(),
+            });
+        }
+        self.fail(refuse::wait_over(), client, desk, cx)
+    }
+
+    /// When a wait ends whose ref is known.
+    fn ends(&self, client: &Client) -> Micros {
+        if self.wait == 0 {
+            client.deadline
+        } else {
+            self.wait_until
+        }
+    }
+
+    /// After the entry: only the end is of interest.
+    fn follow(&mut self, event: &Event, cx: &Cx<'_>) -> Step {
+        match event {
+            Event::Cancelled => Step::Close(None),
+            Event::Lost {
+                segment,
+                lock_ref,
+                generation,
+            } => {
+                let of = |key: &&KeyId| cx.topology.segment(key) == Some(*segment);
+                let held = self
+                    .keys
+                    .iter()
+                    .filter(of)
+                    .find_map(|k| self.acquire.latest(k));
+                match held {
+                    Some((held, _, _))
+                        if held.lock_ref == *lock_ref
+                            && held.generation <= *generation
+                            && !cx.planted.has(crate::base::Bug::LostKeyIgnored) =>
+                    {
+                        Step::reply(Reply::Lost { held })
+                    }
+                    _ => Step::Open,
+                }
+            }
+            _ => Step::Open,
+        }
+    }
+}
+
+impl Job for Enter {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        if self.entered {
+            return self.follow(&event, cx);
+        }
+        match event {
+            Event::Start => {
+                self.acquire.begin(client, desk, cx);
+                return Step::Open;
+            }
+            Event::Cancelled if self.leaves && self.wait == 0 => return Step::Close(None),
+            Event::Cancelled => {
+                let gone = refuse::wait_over();
+                return self.fail(gone, client, desk, cx);
+            }
+            Event::Timer if self.acquire.waits() && cx.now.monotonic >= self.ends(client) => {
+                return self.over(client, desk, cx);
+            }
+            _ => {}
+        }
+        match self.acquire.on(event, client, desk, cx) {
+            Progress::Nothing => Step::Open,
+            Progress::Queued => self.queued(client, desk, cx),
+            Progress::Entered => self.enter(client, cx),
+            Progress::Failed(refusal) => self.fail(refusal, client, desk, cx),
+        }
+    }
+
+    fn wake(&self, client: &Client) -> Option<Micros> {
+        if self.entered {
+            None
+        } else if self.acquire.waits() {
+            Some(self.acquire.wake().min(self.ends(client)))
+        } else {
+            Some(self.acquire.wake())
+        }
+    }
+
+    fn close(&mut self, client: &Client, desk: &mut Desk) {
+        self.acquire.close(client, desk);
+    }
+}

@@ -1,0 +1,179 @@
+//! One sentence for everything that can go wrong: what was refused, what to do, whether it may have
+//! taken effect.
+
+use super::submit::Answer;
+use super::{Cx, register};
+use crate::base::{KeyId, Keyspace, Purpose};
+use crate::lock::Rejection;
+use crate::request::{Code, Refusal};
+use alloc::format;
+use bytes::Bytes;
+
+/// The ref is past, and this operation certainly changed nothing.
+pub(super) fn past(what: &str) -> Refusal {
+    let text = format!("{what} was refused: the lock ref is past; enter a new section");
+    Refusal::definite(Code::NoLongerHolder, text)
+}
+
+/// The ref is past, and the operation may have been adopted by the next holder's synch.
+pub(super) fn past_unsure(what: &str) -> Refusal {
+    let text = format!(
+        "{what} has no confirmation: the lock ref is past, and the next holder may have adopted \
+         it; enter a new section and read"
+    );
+    Refusal::unknown(Code::NoLongerHolder, text)
+}
+
+/// The ref waits.
+pub(super) fn not_holder(what: &str) -> Refusal {
+    let text = format!("{what} was refused: the lock ref does not hold the key yet; wait for it");
+    Refusal::definite(Code::NotHolder, text)
+}
+
+/// Nobody with a say was reached.
+pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
+    if unsure {
+        let text = format!(
+            "{what} has no confirmation: no quorum answered in time; it may have taken effect; \
+             repeat it, here or at another node"
+        );
+        Refusal::unknown(Code::Unavailable, text)
+    } else {
+        let text = format!(
+            "{what} was not done: no quorum answered in time; repeat it, here or at another node"
+        );
+        Refusal::definite(Code::Unavailable, text)
+    }
+}
+
+/// The wait for a lock is over.
+pub(super) fn wait_over() -> Refusal {
+    let text = "the lock was not granted within the time to wait; its queue was left, try again";
+    Refusal::definite(Code::WaitOver, text)
+}
+
+/// The disk takes no writes.
+pub(super) fn disk_full(what: &str) -> Refusal {
+    let text = format!("{what} was refused: a quorum of disks takes no writes; free some space");
+    Refusal::unknown(Code::DiskFull, text)
+}
+
+/// A peer's answer that fits no question.
+pub(super) fn nonsense(what: &str) -> Refusal {
+    let text = format!("{what} got an answer that this version does not understand");
+    Refusal::unknown(Code::Unavailable, text)
+}
+
+/// How a question to a primary ended without an answer.
+pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
+    match answer {
+        Answer::Rejected { rejection, unsure } => match rejection {
+            Rejection::Busy => {
+                let text = format!("{what} was refused: the queue is full; try again later");
+                Refusal {
+                    may_have_taken_effect: *unsure,
+                    ..Refusal::definite(Code::Busy, text)
+                }
+            }
+            Rejection::DiskFull => Refusal {
+                may_have_taken_effect: *unsure,
+                ..disk_full(what)
+            },
+            _ => unavailable(what, *unsure),
+        },
+        Answer::Silent {
+            unsure: false,
+            last: Some(Rejection::Leased(_)),
+        } => {
+            let text = format!("{what} was refused: the holder still has a lease; try again");
+            Refusal::definite(Code::Unavailable, text)
+        }
+        Answer::Silent {
+            unsure,
+            last: Some(rejection @ (Rejection::Busy | Rejection::DiskFull)),
+        } => {
+            let rejected = Answer::Rejected {
+                rejection: rejection.clone(),
+                unsure: *unsure,
+            };
+            unanswered(what, &rejected)
+        }
+        Answer::Silent { unsure, .. } => unavailable(what, *unsure),
+        Answer::Outcome { .. } | Answer::States(_) | Answer::Queue(..) => nonsense(what),
+    }
+}
+
+/// How a register operation failed; none for an outcome that is no failure of this kind.
+pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
+    match outcome {
+        register::Outcome::Past {
+            may_have_taken_effect: true,
+        } => past_unsure(what),
+        register::Outcome::Past { .. } => past(what),
+        register::Outcome::NotHolder => not_holder(what),
+        register::Outcome::StaleSequence => {
+            let text = format!(
+                "{what} was refused: the section has already made a write with a higher number; \
+                 resume the section if its counter was lost"
+            );
+            Refusal::definite(Code::StaleSequence, text)
+        }
+        register::Outcome::DiskFull => disk_full(what),
+        register::Outcome::Locked => {
+            let text = format!("{what} was refused: the key is locked; enter a section to write");
+            Refusal::definite(Code::Locked, text)
+        }
+        register::Outcome::Unavailable {
+            may_have_taken_effect,
+        } => unavailable(what, *may_have_taken_effect),
+        _ => nonsense(what),
+    }
+}
+
+/// The keyspace of a key that is fit for `purpose`.
+pub(super) fn checked<'a>(
+    key: &KeyId,
+    purpose: Option<Purpose>,
+    cx: &'a Cx<'_>,
+) -> Result<&'a Keyspace, Refusal> {
+    if key.key.is_empty() || key.key.len() > cx.limits.key {
+        let text = format!(
+            "a key has 1 to {} bytes (limit `key`), this one {}",
+            cx.limits.key,
+            key.key.len()
+        );
+        return Err(Refusal::definite(Code::TooLarge, text));
+    }
+    let Some(keyspace) = cx.topology.keyspace(key.keyspace) else {
+        let text = format!("there is no keyspace {}; create it first", key.keyspace.0);
+        return Err(Refusal::definite(Code::NoSuchKeyspace, text));
+    };
+    if purpose.is_some_and(|p| p != keyspace.purpose) {
+        let text = match keyspace.purpose {
+            Purpose::Sections => "keys of a section keyspace are not for this operation",
+            Purpose::Registers => "keys of a register keyspace have no locks: use read and write",
+        };
+        return Err(Refusal::definite(Code::WrongPurpose, text));
+    }
+    Ok(keyspace)
+}
+
+/// Refuses a value over the limit.
+pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refusal> {
+    match value {
+        Some(value) if value.len() > cx.limits.value => {
+            let text = format!(
+                "a value has at most {} bytes (limit `value`), this one {}",
+                cx.limits.value,
+                value.len()
+            );
+            Err(Refusal::definite(Code::TooLarge, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A request that makes no sense.
+pub(super) fn bad(text: &str) -> Refusal {
+    Refusal::definite(Code::BadRequest, text)
+}

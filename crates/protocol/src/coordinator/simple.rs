@@ -1,0 +1,370 @@
+//! Requests of one step: renewals, forced releases, listings, the catalogue.
+
+use super::desk::Desk;
+use super::refuse;
+use super::submit::{Answer, Question};
+use super::{Client, Cx, Event, Job, Message, STEP_FIRST, STEPS, Step, Target, command_number};
+use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId};
+use crate::command::{Body, Command, GroupCommand, LockCommand};
+use crate::lock::Outcome;
+use crate::request::{Held, RefState, Refusal, Reply};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Keys in one listing at most.
+const LISTED: u32 = 4_096;
+/// Retry times after which a renewal is answered without the segments that are silent: long before
+/// a lease is over, so that the others are not kept waiting.
+const RENEWAL: u64 = 3;
+
+/// A bounded number of keys.
+pub(super) fn listed(limit: u32) -> usize {
+    limit.min(LISTED) as usize
+}
+
+/// The job of `Renew`.
+pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
+    if held.is_empty() || held.len() > cx.limits.section_keys {
+        return Err(refuse::bad(
+            "a renewal names at least one ref, and as many as a section has",
+        ));
+    }
+    let mut parts: Vec<RenewPart> = Vec::new();
+    for (index, held) in held.iter().enumerate() {
+        let segment = super::leave::segment_of(&held.key, cx)?;
+        let one = (held.lock_ref, held.generation);
+        let at = parts.iter().position(|p| p.segment == segment);
+        let at = at.unwrap_or_else(|| {
+            parts.push(RenewPart::new(segment));
+            parts.len() - 1
+        });
+        parts[at].of.push((index, one));
+        if !parts[at].refs.contains(&one) {
+            parts[at].refs.push(one);
+        }
+    }
+    let states = vec![None; held.len()];
+    Ok(Box::new(Renew {
+        held,
+        parts,
+        states,
+    }))
+}
+
+#[derive(Debug)]
+struct RenewPart {
+    segment: SegmentId,
+    refs: Vec<(LockRef, u32)>,
+    /// Which of the refs asked for are these.
+    of: Vec<(usize, (LockRef, u32))>,
+    ask: u64,
+}
+
+impl RenewPart {
+    fn new(segment: SegmentId) -> RenewPart {
+        RenewPart {
+            segment,
+            refs: Vec::new(),
+            of: Vec::new(),
+            ask: 0,
+        }
+    }
+}
+
+/// A heartbeat: relayed to each primary, which alone grants leases (F10).
+#[derive(Debug)]
+struct Renew {
+    held: Vec<Held>,
+    parts: Vec<RenewPart>,
+    states: Vec<Option<RefState>>,
+}
+
+impl Renew {
+    fn ask(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        if cx.planted.has(Bug::LeaseWithoutPrimary) {
+            let lease = |held: &Held| {
+                let lease = cx
+                    .topology
+                    .keyspace(held.key.keyspace)
+                    .map_or(0, |k| k.lease);
+                RefState::Holding { lease }
+            };
+            let states = self.held.iter().map(lease).collect();
+            return Step::reply(Reply::Renewed { states });
+        }
+        let deadline = cx.after(RENEWAL * cx.timing.retry);
+        for part in &mut self.parts {
+            let question = Question::Renew {
+                session: client.session,
+                refs: part.refs.clone(),
+                again: Vec::new(),
+            };
+            let target = Target::Segment(part.segment);
+            part.ask = desk
+                .submit
+                .ask(client.task, target, question, deadline, true, cx);
+        }
+        Step::Open
+    }
+
+    fn answered(&mut self, ask: u64, answer: &Answer, desk: &mut Desk) -> Step {
+        let Some(part) = self.parts.iter().find(|p| p.ask == ask) else {
+            return Step::Open;
+        };
+        for (index, one) in &part.of {
+            let place = part.refs.iter().position(|r| r == one);
+            let state = match (answer, place) {
+                (Answer::States(states), Some(place)) => states.get(place).copied(),
+                _ => None,
+            };
+            if state == Some(RefState::Gone) {
+                desk.lost.push((part.segment, one.0, one.1));
+            }
+            if let Some(slot) = self.states.get_mut(*index) {
+                *slot = Some(state.unwrap_or(RefState::Unknown));
+            }
+        }
+        let states: Option<Vec<RefState>> = self.states.iter().copied().collect();
+        match states {
+            Some(states) => Step::reply(Reply::Renewed { states }),
+            None => Step::Open,
+        }
+    }
+}
+
+impl Job for Renew {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        match event {
+            Event::Start => self.ask(client, desk, cx),
+            Event::Asked { ask, answer } => self.answered(ask, &answer, desk),
+            Event::Cancelled => Step::Close(None),
+            _ => Step::Open,
+        }
+    }
+
+    fn wake(&self, _client: &Client) -> Option<Micros> {
+        None
+    }
+}
+
+/// One question to a primary and the reply that follows from its answer.
+#[derive(Debug)]
+struct Asked {
+    what: &'static str,
+    target: Target,
+    question: Question,
+}
+
+impl Asked {
+    fn reply(&self, answer: Answer) -> Step {
+        match answer {
+            Answer::Queue(entries, flag) => Step::reply(Reply::Queue { entries, flag }),
+            // A ref that is gone needs no release.
+            Answer::Outcome {
+                outcome: Outcome::Done | Outcome::Gone,
+                ..
+            } => Step::reply(Reply::Done { tag: None }),
+            Answer::Outcome {
+                outcome: Outcome::Refused(refusal),
+                ..
+            } => Step::refuse(refusal),
+            other => Step::refuse(refuse::unanswered(self.what, &other)),
+        }
+    }
+}
+
+impl Job for Asked {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        match event {
+            Event::Start => {
+                let question = self.question.clone();
+                let deadline = client.deadline;
+                desk.submit
+                    .ask(client.task, self.target, question, deadline, true, cx);
+                Step::Open
+            }
+            Event::Asked { answer, .. } => self.reply(answer),
+            Event::Cancelled if matches!(self.question, Question::Queue(_)) => Step::Close(None),
+            _ => Step::Open,
+        }
+    }
+
+    fn wake(&self, _client: &Client) -> Option<Micros> {
+        None
+    }
+}
+
+/// The job of `Release`: it waits for the holder's lease as long as the request may last (F10).
+pub(super) fn release(
+    key: KeyId,
+    lock_ref: LockRef,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let segment = super::leave::segment_of(&key, cx)?;
+    let epoch = Desk::epoch(cx.topology, segment);
+    let body = LockCommand::Release { lock_ref };
+    Ok(Box::new(Asked {
+        what: "the forced release",
+        target: Target::Segment(segment),
+        question: Question::Command(Desk::command(client, STEP_FIRST, epoch, body)),
+    }))
+}
+
+/// The job of `Queue`.
+pub(super) fn queue(key: KeyId, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
+    let segment = super::leave::segment_of(&key, cx)?;
+    Ok(Box::new(Asked {
+        what: "reading the queue",
+        target: Target::Segment(segment),
+        question: Question::Queue(key),
+    }))
+}
+
+/// The job of `CreateKeyspace`.
+pub(super) fn create(
+    keyspace: Keyspace,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    let named = (1..=64).contains(&keyspace.name.len()) && keyspace.name.bytes().all(letter);
+    if !named {
+        return Err(refuse::bad(
+            "a keyspace's name is 1 to 64 of a-z, 0-9, - and _",
+        ));
+    }
+    if keyspace.lease == 0 || keyspace.section_max < keyspace.lease {
+        return Err(refuse::bad(
+            "a lease is longer than 0 and at most the longest section",
+        ));
+    }
+    let through = client.answered_through;
+    let command = Command {
+        session: client.session,
+        number: command_number(client.number, STEP_FIRST),
+        answered_through: command_number(through, STEPS - 1),
+        epoch: cx.topology.epoch(Target::Catalogue),
+        body: Body::Group(GroupCommand::CreateKeyspace(keyspace)),
+    };
+    Ok(Box::new(Asked {
+        what: "creating the keyspace",
+        target: Target::Catalogue,
+        question: Question::Command(command),
+    }))
+}
+
+/// The job of `Keys`.
+pub(super) fn keys(
+    keyspace: KeyspaceId,
+    prefix: Bytes,
+    after: Option<Bytes>,
+    limit: u32,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let bound = cx.limits.key;
+    if prefix.len() > bound || after.as_ref().is_some_and(|a| a.len() > bound) {
+        return Err(refuse::bad(
+            "a prefix or a start is no longer than a key may be",
+        ));
+    }
+    if cx.topology.keyspace(keyspace).is_none() {
+        let text = "there is no such keyspace; create it first";
+        return Err(Refusal::definite(
+            crate::request::Code::NoSuchKeyspace,
+            text,
+        ));
+    }
+    Ok(Box::new(Listing {
+        keyspace,
+        prefix,
+        after,
+        limit: limit.min(LISTED),
+        open: BTreeMap::new(),
+        found: Vec::new(),
+        retry_at: Micros::MAX,
+    }))
+}
+
+/// Asks the nearest member of every group and merges.
+#[derive(Debug)]
+struct Listing {
+    keyspace: KeyspaceId,
+    prefix: Bytes,
+    after: Option<Bytes>,
+    limit: u32,
+    open: BTreeMap<u64, NodeName>,
+    found: Vec<Bytes>,
+    retry_at: Micros,
+}
+
+impl Listing {
+    /// Asks all groups, again from the start where one has been silent: another member may answer.
+    fn ask(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        self.forget(desk);
+        self.found.clear();
+        self.retry_at = cx.after(cx.timing.retry);
+        for node in cx.topology.one_member_per_group() {
+            let call = desk.list(client.task);
+            self.open.insert(call, node);
+            let question = Message::Keys {
+                call,
+                keyspace: self.keyspace,
+                prefix: self.prefix.clone(),
+                after: self.after.clone(),
+                limit: self.limit,
+            };
+            cx.fx.send(node, question);
+        }
+        Step::Open
+    }
+
+    fn forget(&mut self, desk: &mut Desk) {
+        for call in core::mem::take(&mut self.open).into_keys() {
+            desk.list_no_more(call);
+        }
+    }
+
+    fn listed(&mut self, call: u64, keys: Vec<Bytes>, desk: &mut Desk) -> Step {
+        if self.open.remove(&call).is_none() {
+            return Step::Open;
+        }
+        desk.list_no_more(call);
+        self.found
+            .extend(keys.into_iter().take(self.limit as usize));
+        if !self.open.is_empty() {
+            return Step::Open;
+        }
+        let mut found = core::mem::take(&mut self.found);
+        found.sort();
+        found.dedup();
+        found.truncate(self.limit as usize);
+        Step::reply(Reply::Keys(found))
+    }
+}
+
+impl Job for Listing {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        match event {
+            Event::Start => self.ask(client, desk, cx),
+            Event::Keys { call, keys } => self.listed(call, keys, desk),
+            Event::Timer if cx.now.monotonic >= client.deadline => {
+                Step::refuse(refuse::unavailable("the listing", false))
+            }
+            Event::Timer if cx.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
+            Event::Cancelled => Step::Close(None),
+            _ => Step::Open,
+        }
+    }
+
+    fn wake(&self, client: &Client) -> Option<Micros> {
+        Some(self.retry_at.min(client.deadline))
+    }
+
+    fn close(&mut self, _client: &Client, desk: &mut Desk) {
+        self.forget(desk);
+    }
+}

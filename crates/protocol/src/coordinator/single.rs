@@ -1,0 +1,387 @@
+//! Operations on one key outside the client's own sections.
+//!
+//! * Eventual `get` and `put`, `inspect`, and `read` and `write` of registers: one register
+//!   operation each.
+//! * `write` in a section keyspace is a section of its own (MUSIC's CP put, F7): enqueue, put
+//!   number 1, leave. It is answered when the put has its quorum; the leave is on its way. Its
+//!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes under
+//!   the same tag, and learns from the leave's record that it has been done.
+//! * `read` in a section keyspace is a shared section of its own; the grant carries the value. It
+//!   changes nothing, so every attempt is the coordinator's own affair, under its own session.
+
+use super::acquire::{Acquire, Progress};
+use super::desk::Desk;
+use super::leave::{Background, Leaves, Left};
+use super::refuse;
+use super::{Client, Cx, Event, Job, Step, register};
+use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::command::LockCommand;
+use crate::request::{Code, Mode, Operation, Refusal, Reply};
+use alloc::boxed::Box;
+use bytes::Bytes;
+
+/// The jobs of `Get`, `Put`, `Read`, `Write` and `Inspect`.
+pub(super) fn register_job(
+    operation: Operation,
+    client: &Client,
+    desk: &mut Desk,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let (what, key, op) = match operation {
+        Operation::Get { key } => {
+            refuse::checked(&key, Some(Purpose::Sections), cx)?;
+            ("the get", key.clone(), register::Op::EventualGet { key })
+        }
+        Operation::Put { key, value } => {
+            refuse::checked(&key, Some(Purpose::Sections), cx)?;
+            refuse::value_fits(value.as_ref(), cx)?;
+            (
+                "the put",
+                key.clone(),
+                register::Op::EventualPut { key, value },
+            )
+        }
+        Operation::Read { key } => {
+            if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
+                return section(key, Use::Read, client, desk, cx);
+            }
+            ("the read", key.clone(), register::Op::Read { key })
+        }
+        Operation::Write { key, value } => {
+            refuse::value_fits(value.as_ref(), cx)?;
+            if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
+                return section(key, Use::Write(value), client, desk, cx);
+            }
+            // The same for every retry, and nobody else's: sessions are random 128-bit numbers.
+            let writer = client.session.0 ^ u128::from(client.number);
+            let op = register::Op::Write {
+                key: key.clone(),
+                writer,
+                value,
+            };
+            ("the write", key, op)
+        }
+        Operation::Inspect { key } => {
+            refuse::checked(&key, None, cx)?;
+            ("the inspection", key.clone(), register::Op::Inspect { key })
+        }
+        _ => return Err(refuse::bad("the operation is not one on a single key")),
+    };
+    let segment = cx.topology.segment(&key);
+    let segment = segment.ok_or_else(|| refuse::bad("the key has no place on the ring"))?;
+    Ok(Box::new(One {
+        what,
+        segment,
+        op,
+        again: None,
+        sent: false,
+    }))
+}
+
+/// One register operation.
+#[derive(Debug)]
+struct One {
+    what: &'static str,
+    segment: SegmentId,
+    op: register::Op,
+    again: Option<Micros>,
+    sent: bool,
+}
+
+impl One {
+    fn writes(&self) -> bool {
+        matches!(
+            self.op,
+            register::Op::Write { .. } | register::Op::EventualPut { .. }
+        )
+    }
+
+    fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        if desk
+            .operate(client, self.segment, self.op.clone(), cx)
+            .is_some()
+        {
+            self.sent = true;
+            self.again = None;
+        } else {
+            self.again = Some(cx.after(cx.timing.retry / 8 + 1));
+        }
+        Step::Open
+    }
+}
+
+impl Job for One {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        let over = cx.now.monotonic >= client.deadline;
+        match event {
+            Event::Start => self.operate(client, desk, cx),
+            Event::Timer if over => {
+                let unsure = self.sent && self.writes();
+                Step::refuse(refuse::unavailable(self.what, unsure))
+            }
+            Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
+            Event::Cancelled if !self.writes() => Step::Close(None),
+            Event::Register(outcome) => match outcome {
+                register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
+                register::Outcome::EventualValue { value } => Step::reply(Reply::Value {
+                    value,
+                    tag: Tag::ZERO,
+                }),
+                register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
+                register::Outcome::EventualStored => Step::reply(Reply::Done { tag: None }),
+                register::Outcome::Inspection(inspection) => {
+                    Step::reply(Reply::Inspect(inspection))
+                }
+                register::Outcome::Moved if !over => {
+                    self.again = Some(cx.after(cx.timing.retry / 8 + 1));
+                    Step::Open
+                }
+                register::Outcome::Moved => {
+                    Step::refuse(refuse::unavailable(self.what, self.writes()))
+                }
+                other => Step::refuse(refuse::failed(self.what, &other)),
+            },
+            _ => Step::Open,
+        }
+    }
+
+    fn wake(&self, client: &Client) -> Option<Micros> {
+        self.again.map(|at| at.min(client.deadline))
+    }
+}
+
+/// What a section of the coordinator's own is for.
+#[derive(Debug)]
+enum Use {
+    Read,
+    Write(Option<Bytes>),
+}
+
+fn section(
+    key: KeyId,
+    purpose: Use,
+    client: &Client,
+    desk: &mut Desk,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    let (owner, mode) = match purpose {
+        Use::Read => (desk.own.client(client), Mode::Shared),
+        Use::Write(_) => (client.clone(), Mode::Exclusive),
+    };
+    let keys = [key.clone()];
+    let commands = super::enter::enqueues(&keys, mode, None, &owner, cx)?;
+    let segment = super::leave::segment_of(&key, cx)?;
+    Ok(Box::new(Section {
+        segment,
+        key,
+        purpose,
+        owner,
+        acquire: Acquire::new(commands, Some(mode)),
+        phase: Phase::Acquiring,
+        sent: false,
+    }))
+}
+
+#[derive(Debug)]
+enum Phase {
+    Acquiring,
+    /// Since when nothing is under way; none: the put is.
+    Putting(Option<Micros>),
+    /// The ref was past at once: has an earlier transmission done it?
+    Probing(Leaves),
+}
+
+#[derive(Debug)]
+struct Section {
+    segment: SegmentId,
+    key: KeyId,
+    purpose: Use,
+    /// Under whose identity the commands are issued.
+    owner: Client,
+    acquire: Acquire,
+    phase: Phase,
+    sent: bool,
+}
+
+impl Section {
+    fn what(&self) -> &'static str {
+        match self.purpose {
+            Use::Read => "the read",
+            Use::Write(_) => "the write",
+        }
+    }
+
+    /// Leaves in the background, cleanly with the tag of the write, or because nothing was written.
+    fn leave(&self, tag: Option<Tag>, client: &Client, desk: &mut Desk, cx: &Cx<'_>) {
+        let Some((held, _, _)) = self.acquire.latest(&self.key) else {
+            return;
+        };
+        let leave = LockCommand::Leave {
+            lock_ref: held.lock_ref,
+            generation: held.generation,
+            clean: [(self.key.clone(), tag)].into(),
+        };
+        let leaves = [(self.segment, leave)].into();
+        let job = match self.purpose {
+            Use::Read => Background::private(leaves, cx),
+            Use::Write(_) => Background::new(leaves, cx),
+        };
+        desk.spawn(client, Box::new(job));
+    }
+
+    /// The tag of the write, once the ref is known.
+    fn tag(&self) -> Option<Tag> {
+        let (held, _, _) = self.acquire.latest(&self.key)?;
+        Some(Tag::critical(
+            held.lock_ref,
+            held.generation,
+            1,
+            self.owner.session,
+        ))
+    }
+
+    fn entered(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        let Some((held, value, tag)) = self.acquire.latest(&self.key) else {
+            return Step::refuse(refuse::nonsense(self.what()));
+        };
+        match &self.purpose {
+            Use::Read => {
+                self.leave(None, client, desk, cx);
+                Step::reply(Reply::Value { value, tag })
+            }
+            Use::Write(value) => {
+                let tag = Tag::critical(held.lock_ref, held.generation, 1, self.owner.session);
+                let op = register::Op::Put {
+                    key: self.key.clone(),
+                    tag,
+                    value: value.clone(),
+                };
+                if desk.operate(client, self.segment, op, cx).is_some() {
+                    self.sent = true;
+                    self.phase = Phase::Putting(None);
+                } else {
+                    self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
+                }
+                Step::Open
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        outcome: register::Outcome,
+        client: &Client,
+        desk: &mut Desk,
+        cx: &Cx<'_>,
+    ) -> Step {
+        match outcome {
+            register::Outcome::Stored { tag } => {
+                self.leave(Some(tag), client, desk, cx);
+                Step::reply(Reply::Done { tag: Some(tag) })
+            }
+            register::Outcome::NotHolder | register::Outcome::Moved
+                if cx.now.monotonic < client.deadline =>
+            {
+                self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
+                Step::Open
+            }
+            other => {
+                self.acquire.give_up(&self.owner, desk, cx);
+                let mut refusal = refuse::failed(self.what(), &other);
+                if refusal.code != Code::NoLongerHolder {
+                    refusal.may_have_taken_effect |= self.sent;
+                }
+                Step::refuse(refusal)
+            }
+        }
+    }
+
+    /// The ref is past although nobody here has left it. A write may be the retry of one that did
+    /// all it had to do: the record of its leave tells.
+    fn failed(
+        &mut self,
+        refusal: Refusal,
+        client: &Client,
+        desk: &mut Desk,
+        cx: &mut Cx<'_>,
+    ) -> Step {
+        if refusal.code != Code::NoLongerHolder || matches!(self.purpose, Use::Read) {
+            self.acquire.give_up(&self.owner, desk, cx);
+            return Step::refuse(refusal);
+        }
+        let held = self.acquire.held();
+        let leave = LockCommand::Leave {
+            lock_ref: held.first().map_or(LockRef(0), |h| h.lock_ref),
+            generation: held.first().map_or(0, |h| h.generation),
+            clean: [].into(),
+        };
+        let mut leaves = Leaves::new([(self.segment, leave)].into());
+        let deadline = cx.after(cx.timing.request);
+        leaves.begin(client.task, client, deadline, desk, cx);
+        self.phase = Phase::Probing(leaves);
+        Step::Open
+    }
+
+    fn over(&mut self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
+        let _ = client;
+        self.acquire.give_up(&self.owner, desk, cx);
+        if self.sent {
+            return Step::refuse(refuse::unavailable(self.what(), true));
+        }
+        Step::refuse(refuse::wait_over())
+    }
+}
+
+impl Job for Section {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        let over = cx.now.monotonic >= client.deadline;
+        match (&mut self.phase, event) {
+            (Phase::Acquiring, Event::Start) => {
+                let own = Client {
+                    task: client.task,
+                    ..self.owner.clone()
+                };
+                self.acquire.begin(&own, desk, cx);
+                Step::Open
+            }
+            (Phase::Acquiring, Event::Cancelled) => self.over(client, desk, cx),
+            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => {
+                self.over(client, desk, cx)
+            }
+            (Phase::Acquiring, event) => match self.acquire.on(event, client, desk, cx) {
+                Progress::Nothing | Progress::Queued => Step::Open,
+                Progress::Entered => self.entered(client, desk, cx),
+                Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
+            },
+            (Phase::Putting(_), Event::Register(outcome)) => self.put(outcome, client, desk, cx),
+            (Phase::Putting(Some(_)), Event::Timer) if over => self.over(client, desk, cx),
+            (Phase::Putting(Some(_)), Event::Timer) => self.entered(client, desk, cx),
+            (Phase::Probing(leaves), Event::Asked { ask, answer }) => {
+                let left = leaves.on(ask, answer);
+                match left {
+                    Left::Going => Step::Open,
+                    Left::All(parts) if parts.iter().all(|(_, clean)| *clean) => {
+                        Step::reply(Reply::Done { tag: self.tag() })
+                    }
+                    _ => Step::refuse(refuse::past_unsure(self.what())),
+                }
+            }
+            _ => Step::Open,
+        }
+    }
+
+    fn wake(&self, client: &Client) -> Option<Micros> {
+        match &self.phase {
+            Phase::Acquiring => Some(self.acquire.wake().min(client.deadline)),
+            Phase::Putting(again) => again.map(|at| at.min(client.deadline)),
+            Phase::Probing(_) => None,
+        }
+    }
+
+    fn close(&mut self, client: &Client, desk: &mut Desk) {
+        self.acquire.close(client, desk);
+        if matches!(self.purpose, Use::Read) {
+            desk.own.done(self.owner.number);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! One question to whoever leads: sent until it is answered.
+//!
+//! A coordinator knows neither who leads a log nor whether its message arrived. It asks whom it
+//! believes to lead, follows the hints of those who do not, and asks the members in turn when
+//! nothing comes back. A command keeps its identity through all of it, so that it takes effect once
+//! (PROTOCOL F2); what can be lost is only the knowledge whether it did. That is what `unsure`
+//! says: some transmission of the command may be, or become, chosen although nobody answered for it.
+//!
+//! Departure from the obvious: a hint to a node that has just been silent is not followed at once.
+//! Followers name a dead primary until they miss its beats, and following them would turn the
+//! search into a loop.
+
+use super::timers::Timers;
+use super::topology::{Target, Topology};
+use super::{Cx, TaskId, message};
+use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId};
+use crate::command::Command;
+use crate::lock::{self, Outcome, Rejection};
+use crate::request::{QueueEntry, RefState};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Hints kept; more than any node has segments in use.
+const HINTS: usize = 4_096;
+/// Hints followed in a row before the search pauses.
+const HOPS: u8 = 4;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Question {
+    /// Propose this.
+    Command(Command),
+    /// Keep these alive.
+    Renew {
+        /// Whose.
+        session: SessionId,
+        /// Refs and generations.
+        refs: Vec<(LockRef, u32)>,
+        /// Those whose grant has not arrived.
+        again: Vec<LockRef>,
+    },
+    /// Who waits for this key.
+    Queue(KeyId),
+}
+
+/// How a question ended.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// A command was applied.
+    Outcome {
+        /// What came of it.
+        outcome: Outcome,
+        /// For an enqueue: refs ahead.
+        ahead: u32,
+    },
+    /// To `Renew`, in order.
+    States(Vec<RefState>),
+    /// To `Queue`.
+    Queue(Vec<QueueEntry>, Option<u64>),
+    /// The primary did not take it.
+    Rejected {
+        /// Why.
+        rejection: Rejection,
+        /// A command may have been chosen through an earlier transmission.
+        unsure: bool,
+    },
+    /// The time is over.
+    Silent {
+        /// A command may have been chosen, or may be.
+        unsure: bool,
+        /// What the last primary that answered said.
+        last: Option<Rejection>,
+    },
+}
+
+/// An answer for a task.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    /// Who asked.
+    pub(super) task: TaskId,
+    /// Which of its questions.
+    pub(super) ask: u64,
+    /// The answer.
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug)]
+struct Ask {
+    task: TaskId,
+    target: Target,
+    question: Question,
+    deadline: Micros,
+    patient: bool,
+    /// To whom the last transmission went that nobody has answered.
+    awaits: Option<NodeName>,
+    /// Who did not answer the transmission before.
+    silent: Option<NodeName>,
+    /// Whom to ask after the pause.
+    next: Option<NodeName>,
+    turn: usize,
+    hops: u8,
+    unsure: bool,
+    last: Option<Rejection>,
+}
+
+/// All open questions of a coordinator.
+#[derive(Debug, Default)]
+pub(super) struct Submitter {
+    next: u64,
+    open: BTreeMap<u64, Ask>,
+    owners: BTreeSet<(TaskId, u64)>,
+    timers: Timers,
+    hints: BTreeMap<Target, NodeName>,
+}
+
+impl Submitter {
+    /// Asks until `deadline`. A patient question goes on after `Busy`, `DiskFull` and `Leased`;
+    /// another one ends with them.
+    pub(super) fn ask(
+        &mut self,
+        task: TaskId,
+        target: Target,
+        question: Question,
+        deadline: Micros,
+        patient: bool,
+        cx: &mut Cx<'_>,
+    ) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        let mut ask = Ask {
+            task,
+            target,
+            question,
+            deadline,
+            patient,
+            awaits: None,
+            silent: None,
+            next: None,
+            turn: 0,
+            hops: 0,
+            unsure: false,
+            last: None,
+        };
+        let first = self.hints.get(&target).copied();
+        let first = first.or_else(|| cx.topology.primary(target));
+        self.transmit(id, &mut ask, first, cx);
+        self.open.insert(id, ask);
+        self.owners.insert((task, id));
+        id
+    }
+
+    /// The grant of this command's ref came, which answers its submission.
+    pub(super) fn close(&mut self, ask: u64) {
+        if let Some(open) = self.open.remove(&ask) {
+            self.owners.remove(&(open.task, ask));
+            self.timers.set(ask, None);
+        }
+    }
+
+    /// Forgets all questions of a task.
+    pub(super) fn close_all(&mut self, task: TaskId) {
+        while let Some(&(_, ask)) = self.owners.range((task, 0)..=(task, u64::MAX)).next() {
+            self.close(ask);
+        }
+    }
+
+    /// A primary speaks for a target: ask it first from now on.
+    pub(super) fn leads(&mut self, target: Target, node: NodeName) {
+        if self.hints.len() >= HINTS && !self.hints.contains_key(&target) {
+            self.hints.clear();
+        }
+        self.hints.insert(target, node);
+    }
+
+    /// An answer of a primary, or of one that should be.
+    pub(super) fn on_lock(
+        &mut self,
+        from: NodeName,
+        message: lock::Message,
+        cx: &mut Cx<'_>,
+    ) -> Option<Answered> {
+        match message {
+            lock::Message::Submitted {
+                call,
+                result,
+                ahead,
+            } => {
+                let answer = result.map(|outcome| Answer::Outcome { outcome, ahead });
+                self.answered(from, call, answer, cx)
+            }
+            lock::Message::Renewed { call, result } => {
+                self.answered(from, call, result.map(Answer::States), cx)
+            }
+            lock::Message::QueueIs { call, result } => {
+                let answer = result.map(|(entries, flag)| Answer::Queue(entries, flag));
+                self.answered(from, call, answer, cx)
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer to a command for the catalogue.
+    pub(super) fn on_proposed(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        result: Result<Outcome, Rejection>,
+        cx: &mut Cx<'_>,
+    ) -> Option<Answered> {
+        let answer = result.map(|outcome| Answer::Outcome { outcome, ahead: 0 });
+        self.answered(from, call, answer, cx)
+    }
+
+    fn answered(
+        &mut self,
+        from: NodeName,
+        id: u64,
+        answer: Result<Answer, Rejection>,
+        cx: &mut Cx<'_>,
+    ) -> Option<Answered> {
+        let mut ask = self.open.remove(&id)?;
+        match answer {
+            Ok(answer) if fits(&ask.question, &answer) => {
+                self.leads(ask.target, from);
+                self.finish(id, &ask, answer)
+            }
+            Err(rejection) if ask.awaits == Some(from) => {
+                ask.awaits = None;
+                ask.last = Some(rejection.clone());
+                if let Some(unsure) = self.rejected(from, id, &mut ask, &rejection, cx) {
+                    self.finish(id, &ask, Answer::Rejected { rejection, unsure })
+                } else {
+                    self.open.insert(id, ask);
+                    None
+                }
+            }
+            _ => {
+                self.open.insert(id, ask);
+                None
+            }
+        }
+    }
+
+    /// Goes on after a rejection, or says that the question ends with it, and how sure that is.
+    fn rejected(
+        &mut self,
+        from: NodeName,
+        id: u64,
+        ask: &mut Ask,
+        rejection: &Rejection,
+        cx: &mut Cx<'_>,
+    ) -> Option<bool> {
+        let pause = cx.timing.retry / 4;
+        match rejection {
+            Rejection::NotPrimary(Some(hint)) if *hint != from => {
+                let hint = *hint;
+                if ask.silent == Some(hint) || ask.hops >= HOPS {
+                    ask.silent = None;
+                    ask.next = Some(hint);
+                    self.pause(id, ask, pause, cx);
+                } else {
+                    ask.hops += 1;
+                    self.leads(ask.target, hint);
+                    self.transmit(id, ask, Some(hint), cx);
+                }
+            }
+            Rejection::NotPrimary(_) | Rejection::Elsewhere(_) => {
+                self.hints.remove(&ask.target);
+                self.pause(id, ask, pause, cx);
+            }
+            Rejection::Overtaken => {
+                ask.unsure = matches!(ask.question, Question::Command(_));
+                self.hints.remove(&ask.target);
+                self.pause(id, ask, pause, cx);
+            }
+            Rejection::Busy | Rejection::DiskFull if ask.patient => {
+                self.pause(id, ask, cx.timing.retry, cx);
+            }
+            Rejection::Leased(left) if ask.patient => {
+                ask.next = Some(from);
+                self.pause(id, ask, (*left).max(pause), cx);
+            }
+            Rejection::Busy | Rejection::DiskFull | Rejection::Leased(_) => {
+                return Some(ask.unsure);
+            }
+        }
+        None
+    }
+
+    fn finish(&mut self, id: u64, ask: &Ask, answer: Answer) -> Option<Answered> {
+        self.owners.remove(&(ask.task, id));
+        self.timers.set(id, None);
+        Some(Answered {
+            task: ask.task,
+            ask: id,
+            answer,
+        })
+    }
+
+    fn pause(&mut self, id: u64, ask: &mut Ask, pause: Micros, cx: &Cx<'_>) {
+        ask.hops = 0;
+        let at = cx.now.monotonic.saturating_add(pause);
+        self.timers.set(id, Some(at.min(ask.deadline)));
+    }
+
+    fn transmit(&mut self, id: u64, ask: &mut Ask, to: Option<NodeName>, cx: &mut Cx<'_>) {
+        let at = cx.now.monotonic.saturating_add(cx.timing.retry);
+        self.timers.set(id, Some(at.min(ask.deadline)));
+        let to = to.or_else(|| turn(ask, cx.topology));
+        let Some(to) = to else { return };
+        ask.awaits = Some(to);
+        let segment = match ask.target {
+            Target::Segment(segment) => segment,
+            Target::Catalogue => {
+                if let Question::Command(command) = &ask.question {
+                    let command = command.clone();
+                    cx.fx
+                        .send(to, message::Message::Propose { call: id, command });
+                }
+                return;
+            }
+        };
+        cx.fx.send(to, to_primary(id, segment, &ask.question));
+    }
+
+    /// Sends again what was not answered; returns a question whose time is over. Call until none.
+    pub(super) fn tick(&mut self, cx: &mut Cx<'_>) -> Option<Answered> {
+        while let Some(id) = self.timers.take_due(cx.now.monotonic) {
+            let Some(mut ask) = self.open.remove(&id) else {
+                continue;
+            };
+            let waits = ask.awaits.take();
+            if waits.is_some() && matches!(ask.question, Question::Command(_)) {
+                ask.unsure = true;
+            }
+            if cx.now.monotonic >= ask.deadline {
+                let unsure = ask.unsure;
+                let last = ask.last.take();
+                return self.finish(id, &ask, Answer::Silent { unsure, last });
+            }
+            if let Some(silent) = waits {
+                ask.silent = Some(silent);
+                if self.hints.get(&ask.target) == Some(&silent) {
+                    self.hints.remove(&ask.target);
+                }
+            }
+            ask.hops = 0;
+            let next = ask.next.take();
+            self.transmit(id, &mut ask, next, cx);
+            self.open.insert(id, ask);
+        }
+        None
+    }
+
+    /// When something is to be sent again or given up.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        self.timers.next()
+    }
+}
+
+/// Whether a peer answered what was asked.
+fn fits(question: &Question, answer: &Answer) -> bool {
+    match (question, answer) {
+        (Question::Command(_), Answer::Outcome { .. }) => true,
+        (Question::Renew { refs, .. }, Answer::States(states)) => refs.len() == states.len(),
+        (Question::Queue(_), Answer::Queue(..)) => true,
+        _ => false,
+    }
+}
+
+/// The next member in turn, but not the one that was silent just now, where there is another.
+fn turn(ask: &mut Ask, topology: &dyn Topology) -> Option<NodeName> {
+    let members = topology.members(ask.target);
+    for _ in 0..members.len() {
+        let pick = members.get(ask.turn % members.len()).copied();
+        ask.turn += 1;
+        if pick != ask.silent {
+            return pick;
+        }
+    }
+    members.first().copied()
+}
+
+fn to_primary(call: u64, segment: SegmentId, question: &Question) -> lock::Message {
+    match question {
+        Question::Command(command) => lock::Message::Submit {
+            call,
+            segment,
+            command: command.clone(),
+        },
+        Question::Renew {
+            session,
+            refs,
+            again,
+        } => lock::Message::Renew {
+            call,
+            segment,
+            session: *session,
+            refs: refs.clone(),
+            again: again.clone(),
+        },
+        Question::Queue(key) => lock::Message::Queue {
+            call,
+            segment,
+            key: key.clone(),
+        },
+    }
+}

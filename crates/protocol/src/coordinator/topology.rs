@@ -1,0 +1,68 @@
+//! What a coordinator wants to know of the cluster and of its own node: answered by the node from
+//! memory, never by asking anybody.
+
+use super::Place;
+use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId};
+use crate::request::{Mode, NodeStatus};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Whose primary is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The log of a segment.
+    Segment(SegmentId),
+    /// The log of the group that keeps the keyspace catalogue.
+    Catalogue,
+}
+
+/// What this node's replica of a segment has applied of one lock ref on one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderState {
+    /// At the head, in this generation.
+    Head(Mode),
+    /// In the queue, behind others.
+    Waiting,
+    /// It was in the queue and left it, or the generation is an older one: final.
+    Past,
+    /// Not a member, or not applied so far.
+    Unknown,
+}
+
+/// The cluster as the node knows it. Everything here may be stale but
+/// [`Topology::holder_state`]'s `Past`, which comes from applied commands and is final.
+pub trait Topology {
+    /// This node.
+    fn me(&self) -> NodeName;
+    /// A keyspace of the catalogue as known here.
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace>;
+    /// The catalogue as known here.
+    fn keyspaces(&self) -> Vec<Keyspace>;
+    /// Where a key lies on the ring; none without such a keyspace.
+    fn address(&self, key: &KeyId) -> Option<Address>;
+    /// The segment of a key; none without such a keyspace.
+    fn segment(&self, key: &KeyId) -> Option<SegmentId>;
+    /// The register replicas of a segment, nearest first; none where no group is known to own it.
+    fn place(&self, segment: SegmentId) -> Option<Place>;
+    /// Who is believed to lead.
+    fn primary(&self, target: Target) -> Option<NodeName>;
+    /// Who may lead, nearest first.
+    fn members(&self, target: Target) -> Vec<NodeName>;
+    /// The epoch in force, as known here.
+    fn epoch(&self, target: Target) -> Epoch;
+    /// What this node has applied of a ref.
+    fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState;
+    /// The nearest live member of every group.
+    fn one_member_per_group(&self) -> Vec<NodeName>;
+    /// Keys that this node's registers hold, in order: those of `keyspace` that start with `prefix`
+    /// and lie above `after`, at most `limit`.
+    fn local_keys(
+        &self,
+        keyspace: KeyspaceId,
+        prefix: &Bytes,
+        after: Option<&Bytes>,
+        limit: usize,
+    ) -> Vec<Bytes>;
+    /// This node's state; the coordinator fills in the requests that are open.
+    fn status(&self) -> NodeStatus;
+}

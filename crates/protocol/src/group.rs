@@ -1,0 +1,146 @@
+//! A group's own state: its view, its arc, and, in the group that keeps it, the keyspace catalogue.
+//! A state machine that every member applies from the group's log (RING §1.2).
+
+use crate::base::{Epoch, Group, Keyspace, KeyspaceId, SegmentId, View};
+use crate::command::{Body, Command, GroupCommand};
+use crate::lock::Outcome;
+use crate::request::{Code, Refusal};
+use crate::sessions::Sessions;
+use alloc::format;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Keyspaces of one cluster at most.
+pub const KEYSPACES_MAX: usize = 1_024;
+/// Bytes of a keyspace's name at most.
+pub const KEYSPACE_NAME_MAX: usize = 64;
+
+/// The state of one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupState {
+    commands: u64,
+    view: View,
+    from: SegmentId,
+    to: SegmentId,
+    next: Option<View>,
+    catalogue: Vec<Keyspace>,
+    version: u64,
+    sessions: Sessions,
+}
+
+impl GroupState {
+    /// The state in which a group of the cluster file starts.
+    pub fn start(group: &Group) -> GroupState {
+        GroupState {
+            commands: 0,
+            view: group.view.clone(),
+            from: group.from,
+            to: group.to,
+            next: None,
+            catalogue: Keyspace::built_in().to_vec(),
+            version: 1,
+            sessions: Sessions::default(),
+        }
+    }
+
+    /// The state in which the next log of this group starts, once a successor view is decided.
+    pub fn succeed(mut self) -> GroupState {
+        if let Some(next) = self.next.take() {
+            self.view = next;
+        }
+        self
+    }
+
+    /// The members.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The first and last segment of the arc.
+    pub fn arc(&self) -> (SegmentId, SegmentId) {
+        (self.from, self.to)
+    }
+
+    /// The successor view: decided, which is also the end of this log.
+    pub fn decided(&self) -> Option<&View> {
+        self.next.as_ref()
+    }
+
+    /// The number of changes of the catalogue, and the catalogue.
+    pub fn catalogue(&self) -> (u64, &[Keyspace]) {
+        (self.version, &self.catalogue)
+    }
+
+    /// Commands in the group's whole history.
+    pub fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    /// The outcome of a command that has taken effect already.
+    pub fn outcome(&self, command: &Command) -> Option<Outcome> {
+        self.sessions.outcome(command.session, command.number)
+    }
+
+    /// Applies the next command of the log. After the first `Next` nothing has an effect.
+    pub fn apply(&mut self, command: &Command) -> Outcome {
+        self.commands += 1;
+        if let Some(outcome) = self.outcome(command) {
+            return outcome;
+        }
+        let outcome = match &command.body {
+            _ if self.next.is_some() => Outcome::Refused(Refusal::definite(
+                Code::Unavailable,
+                "the group is changing its view; send the request again",
+            )),
+            Body::Group(GroupCommand::Next(view)) => self.decide(view),
+            Body::Group(GroupCommand::CreateKeyspace(keyspace)) => self.create(keyspace),
+            Body::Group(
+                GroupCommand::Split(_)
+                | GroupCommand::Decide(_)
+                | GroupCommand::Vote(_)
+                | GroupCommand::Take(_),
+            )
+            | Body::Lock(_) => {
+                let why = "this group does not know such a command; nothing was changed";
+                Outcome::Refused(Refusal::definite(Code::BadRequest, why))
+            }
+        };
+        let (session, number) = (command.session, command.number);
+        let answered = command.answered_through;
+        self.sessions.remember(session, number, answered, self.commands, outcome.clone());
+        outcome
+    }
+
+    fn decide(&mut self, view: &View) -> Outcome {
+        let epoch: Epoch = self.view.epoch.next();
+        let same_seats = view.seats == self.view.seats && view.group == self.view.group;
+        if view.epoch != epoch || !same_seats {
+            let why = "only the next epoch of the same seats can be decided; nothing was changed";
+            return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
+        }
+        self.next = Some(view.clone());
+        Outcome::Done
+    }
+
+    fn create(&mut self, keyspace: &Keyspace) -> Outcome {
+        let name = keyspace.name.as_str();
+        let spelled = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+        let refuse = |code, why| Outcome::Refused(Refusal::definite(code, why));
+        if name.is_empty() || name.len() > KEYSPACE_NAME_MAX || !name.bytes().all(spelled) {
+            let why = "a keyspace's name has 1 to 64 of a-z, 0-9, - and _; choose another";
+            return refuse(Code::BadRequest, why.into());
+        }
+        if self.catalogue.iter().any(|k| k.name == keyspace.name) {
+            let why = format!("there is a keyspace {name} already; choose another name");
+            return refuse(Code::KeyspaceExists, why);
+        }
+        if self.catalogue.len() >= KEYSPACES_MAX {
+            let why = format!("the cluster has {KEYSPACES_MAX} keyspaces, which is the most");
+            return refuse(Code::Busy, why);
+        }
+        let id = self.catalogue.iter().map(|k| k.id.0).max().unwrap_or(0) + 1;
+        self.catalogue.push(Keyspace { id: KeyspaceId(id), ..keyspace.clone() });
+        self.version += 1;
+        Outcome::Done
+    }
+}

@@ -1,0 +1,132 @@
+//! Beats: one message per pair of nodes, whatever the number of logs. A beat says which logs its
+//! sender leads; the answer extends their leases. Both say how new the sender's catalogue is.
+
+use super::{Here, Node, Step};
+use crate::base::{LogId, NodeName, Part};
+use crate::io::Effects;
+use crate::message::{Beat, BeatAck, Message};
+use crate::paxos::{Follow, Log};
+use crate::wire::{self, record};
+use alloc::vec::Vec;
+
+impl Node {
+    pub(super) fn beat(&mut self, step: &mut Step<'_>) {
+        self.start_when_complete(step);
+        let me = self.here.id.name;
+        let peers: Vec<NodeName> = self.here.config.cluster.nodes.iter().map(|n| n.name).collect();
+        for peer in peers.into_iter().filter(|p| *p != me) {
+            if self.here.started {
+                let leads = self.here.leads_with(peer);
+                let catalogue = self.here.catalogue_version;
+                let sent = step.now.monotonic;
+                step.fx.send(peer, Message::Beat(Beat { sent, leads, catalogue }));
+            } else {
+                self.say_hello(peer, true, step);
+            }
+        }
+    }
+
+    pub(super) fn on_beat(&mut self, from: NodeName, beat: Beat, step: &mut Step<'_>) {
+        let (mut follows, mut deposed) = (Vec::new(), Vec::new());
+        for (id, ballot, chosen) in beat.leads {
+            let verdict = self.here.with_log(id, step, |log, cx| {
+                let seat = log.view().seat_of(from)?;
+                Some(log.on_beat(seat, ballot, chosen, cx))
+            });
+            match verdict.flatten() {
+                Some(Follow::Follows(ballot)) => follows.push((id, ballot)),
+                Some(Follow::Deposed(promised)) => deposed.push((id, promised)),
+                None => self.ignore("beat of an unknown log"),
+            }
+        }
+        let catalogue = self.here.catalogue_version;
+        let ack = BeatAck { sent: beat.sent, follows, deposed, catalogue };
+        step.fx.send(from, Message::BeatAck(ack));
+        self.here.share_catalogue(from, beat.catalogue, step.fx);
+    }
+
+    pub(super) fn on_beat_ack(&mut self, from: NodeName, ack: BeatAck, step: &mut Step<'_>) {
+        for (id, ballot) in ack.follows {
+            self.here.with_log(id, step, |log, cx| {
+                if let Some(seat) = log.view().seat_of(from) {
+                    log.on_beat_ack(seat, ballot, ack.sent, cx);
+                }
+            });
+        }
+        for (id, promised) in ack.deposed {
+            self.here.with_log(id, step, |log, cx| {
+                if let Some(seat) = log.view().seat_of(from) {
+                    log.on_deposed(seat, promised, cx);
+                }
+            });
+        }
+        self.here.share_catalogue(from, ack.catalogue, step.fx);
+    }
+}
+
+impl Here {
+    /// The logs that this node leads and `peer` has a seat in.
+    fn leads_with(&self, peer: NodeName) -> Vec<(LogId, crate::base::Ballot, crate::base::Slot)> {
+        let lead = |log: &Log| {
+            log.view().seat_of(peer)?;
+            let (ballot, chosen) = log.beat()?;
+            Some((log.id(), ballot, chosen))
+        };
+        let groups = self.groups.values().filter_map(|g| lead(&g.log));
+        groups.chain(self.segments.values().filter_map(|s| lead(&s.log))).collect()
+    }
+
+    fn share_catalogue(&self, peer: NodeName, version: u64, fx: &mut Effects) {
+        if version < self.catalogue_version {
+            let keyspaces = self.catalogue.clone();
+            fx.send(peer, Message::Catalogue { version: self.catalogue_version, keyspaces });
+        }
+    }
+
+    /// Takes a newer catalogue over.
+    pub(super) fn learn_catalogue(
+        &mut self,
+        version: u64,
+        keyspaces: Vec<crate::base::Keyspace>,
+        fx: &mut Effects,
+    ) {
+        if version > self.catalogue_version {
+            self.catalogue_version = version;
+            self.catalogue = keyspaces;
+            let saved = (self.catalogue_version, &self.catalogue);
+            fx.put(record::node("catalogue"), wire::encode(&saved));
+        }
+    }
+
+    /// Runs something of one log, the retired ones included, and notes that it may have moved on.
+    pub(super) fn with_log<T>(
+        &mut self,
+        id: LogId,
+        step: &mut Step<'_>,
+        act: impl FnOnce(&mut Log, &mut crate::paxos::Cx<'_>) -> T,
+    ) -> Option<T> {
+        let mut cx = crate::paxos::Cx {
+            now: step.now,
+            fx: &mut *step.fx,
+            timing: &self.config.timing,
+            limits: &self.config.limits,
+            planted: self.config.planted,
+        };
+        let (current, retired) = match id.part {
+            Part::Group => {
+                self.busy_groups.insert(id.group);
+                let room = self.groups.get_mut(&id.group)?;
+                (&mut room.log, &mut room.retired)
+            }
+            Part::Segment(segment) => {
+                self.busy_segments.insert(segment);
+                let room = self.segments.get_mut(&segment)?;
+                (&mut room.log, &mut room.retired)
+            }
+        };
+        if current.id() == id {
+            return Some(act(current, &mut cx));
+        }
+        retired.as_mut().filter(|log| log.id() == id).map(|log| act(log, &mut cx))
+    }
+}

@@ -1,0 +1,613 @@
+//! The logs that a node keeps, and the states that they order.
+
+use super::membership::Registry;
+use super::{Node, Step};
+use crate::base::{
+    Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros,
+    NodeId, NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
+};
+use crate::command::Command;
+use crate::coordinator;
+use crate::group::GroupState;
+use crate::io::Memory;
+use crate::lock::{Primary, Queues, Rejection};
+use crate::paxos::{self, Entry, Log, Recovered};
+use crate::register::{Place, Store};
+use crate::wire::{self, record};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// The replica of one segment at this node.
+#[derive(Debug)]
+pub struct Segment {
+    /// The log in force.
+    pub log: Log,
+    /// Its predecessor, which answers those who have not stopped yet.
+    pub retired: Option<Log>,
+    /// The lock queues, with everything delivered applied.
+    pub queues: Queues,
+    /// What it does beyond, while it leads.
+    pub primary: Option<Primary>,
+    /// Where the segment's registers are.
+    pub place: Place,
+}
+
+/// The replica of one group's own log at this node.
+#[derive(Debug)]
+pub struct GroupLog {
+    /// The log in force.
+    pub log: Log,
+    /// Its predecessor.
+    pub retired: Option<Log>,
+    /// The group's state, with everything delivered applied.
+    pub state: GroupState,
+    /// Who waits for the outcome of a command.
+    waiting: BTreeMap<(crate::base::SessionId, u64), (NodeName, u64)>,
+}
+
+/// What a node has: its identity, its logs, and what it knows of the rest.
+#[derive(Debug)]
+pub struct Here {
+    /// Who this is.
+    pub id: NodeId,
+    /// How it was configured.
+    pub config: Config,
+    /// Whether it knows every node and takes part.
+    pub started: bool,
+    /// Whether its disk takes writes.
+    pub writable: bool,
+    /// The segments in which it has a seat.
+    pub segments: BTreeMap<SegmentId, Segment>,
+    /// The groups in which it has a seat.
+    pub groups: BTreeMap<GroupId, GroupLog>,
+    pub(super) registry: Registry,
+    /// When each peer was last heard.
+    pub(super) alive: BTreeMap<NodeName, Micros>,
+    pub(super) catalogue: Vec<Keyspace>,
+    pub(super) catalogue_version: u64,
+    pub(super) busy_segments: BTreeSet<SegmentId>,
+    pub(super) busy_groups: BTreeSet<GroupId>,
+}
+
+impl Here {
+    pub(super) fn recover(
+        config: Config,
+        id: NodeId,
+        memory: &dyn Memory,
+        now: Now,
+    ) -> Result<Here, String> {
+        let damaged = |what| format!("the record of the {what} is corrupt: replace this node");
+        let saved = memory.get(&record::node("registry")).map_err(|_| damaged("registry"))?;
+        let saved: Option<Vec<(NodeName, Incarnation)>> =
+            saved.map(|b| wire::decode(&b)).transpose().map_err(|_| damaged("registry"))?;
+        let started = saved.is_some();
+        let mut registry: Registry = saved.unwrap_or_default().into_iter().collect();
+        registry.entry(id.name).or_insert(id.incarnation);
+        if registry[&id.name] != id.incarnation {
+            return Err("this data directory belongs to another incarnation of the node".into());
+        }
+        let catalogue = memory.get(&record::node("catalogue")).map_err(|_| damaged("catalogue"))?;
+        let catalogue: Option<(u64, Vec<Keyspace>)> =
+            catalogue.map(|b| wire::decode(&b)).transpose().map_err(|_| damaged("catalogue"))?;
+        let (catalogue_version, catalogue) =
+            catalogue.unwrap_or_else(|| (1, Keyspace::built_in().to_vec()));
+        let mut here = Here {
+            id,
+            config,
+            started,
+            writable: true,
+            segments: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            registry,
+            alive: BTreeMap::new(),
+            catalogue,
+            catalogue_version,
+            busy_segments: BTreeSet::new(),
+            busy_groups: BTreeSet::new(),
+        };
+        if started {
+            here.recover_logs(memory, now)?;
+        }
+        Ok(here)
+    }
+
+    /// The seat that leads a log's ballot 0: spread over the view by the log's number.
+    pub(super) fn first_primary(number: u32, members: usize) -> Seat {
+        Seat((number as usize % members) as u8)
+    }
+
+    fn own_groups(&self) -> Vec<crate::base::Group> {
+        let has_seat = |g: &&crate::base::Group| g.view.seat_of(self.id.name).is_some();
+        self.config.cluster.groups.iter().filter(has_seat).cloned().collect()
+    }
+
+    /// Creates the logs of a new node, in one durable batch.
+    pub(super) fn create_logs(&mut self, step: &mut Step<'_>) {
+        for group in self.own_groups() {
+            let start = GroupState::start(&group);
+            let id = LogId { group: group.id, part: Part::Group, epoch: group.view.epoch };
+            let log = self.create(id, &group.view, 0, wire::encode(&start), step);
+            let room = GroupLog { log, retired: None, state: start, waiting: BTreeMap::new() };
+            self.groups.insert(group.id, room);
+            self.busy_groups.insert(group.id);
+            for number in group.from.0..=group.to.0 {
+                let segment = SegmentId(number);
+                let part = Part::Segment(segment);
+                let id = LogId { group: group.id, part, epoch: group.view.epoch };
+                let queues = Queues::default();
+                let log = self.create(id, &group.view, number, wire::encode(&queues), step);
+                let place = self.new_place(segment, &group.view);
+                let room = Segment { log, retired: None, queues, primary: None, place };
+                self.segments.insert(segment, room);
+                self.busy_segments.insert(segment);
+            }
+        }
+    }
+
+    fn create(
+        &self,
+        id: LogId,
+        view: &View,
+        number: u32,
+        start: Bytes,
+        step: &mut Step<'_>,
+    ) -> Log {
+        let seat = view.seat_of(self.id.name).expect("a member creates its logs");
+        let first = Here::first_primary(number, view.len());
+        let mut cx = paxos_cx(&self.config, step);
+        Log::create(id, view.clone(), seat, first, start, &mut cx)
+    }
+
+    fn new_place(&self, segment: SegmentId, view: &View) -> Place {
+        let seats = self.nearest_first(view.nodes());
+        let order = seats.iter().filter_map(|n| view.seat_of(*n)).collect();
+        Place {
+            store: Store { segment, epoch: view.epoch },
+            view: view.clone(),
+            order,
+            storage: StoragePolicy::Replicated,
+        }
+    }
+
+    /// Rebuilds all logs. Of each part the highest epoch is in force; the one before is retired.
+    fn recover_logs(&mut self, memory: &dyn Memory, now: Now) -> Result<(), String> {
+        for group in self.own_groups() {
+            let (log, retired, state) =
+                self.recover_part::<GroupState>(group.id, Part::Group, memory, now)?;
+            let room = GroupLog { log, retired, state, waiting: BTreeMap::new() };
+            self.groups.insert(group.id, room);
+            self.busy_groups.insert(group.id);
+            for number in group.from.0..=group.to.0 {
+                let segment = SegmentId(number);
+                let (log, retired, queues) =
+                    self.recover_part::<Queues>(group.id, Part::Segment(segment), memory, now)?;
+                let place = self.new_place(segment, &group.view);
+                let room = Segment { log, retired, queues, primary: None, place };
+                self.segments.insert(segment, room);
+                self.busy_segments.insert(segment);
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_part<S: serde::de::DeserializeOwned>(
+        &self,
+        group: GroupId,
+        part: Part,
+        memory: &dyn Memory,
+        now: Now,
+    ) -> Result<(Log, Option<Log>, S), String> {
+        let lost = || format!("the log {part:?} cannot be read: replace this node");
+        let mut logs: Vec<(Log, Bytes)> = Vec::new();
+        for epoch in record::epochs(group, part, memory) {
+            let id = LogId { group, part, epoch };
+            let Recovered { log, state, .. } =
+                Log::recover(id, self.id.name, memory, now).map_err(|why| format!("{why}"))?;
+            logs.push((log, state));
+        }
+        let (log, state) = logs.pop().ok_or_else(lost)?;
+        let state = wire::decode(&state).map_err(|_| lost())?;
+        Ok((log, logs.pop().map(|(log, _)| log), state))
+    }
+
+    /// The next thing that a log wants to be stepped for.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        let logs = self.groups.values().filter_map(|g| g.log.wake());
+        let segments = self.segments.values().flat_map(|s| {
+            let grants = s.primary.as_ref().and_then(Primary::wake);
+            [s.log.wake(), grants].into_iter().flatten()
+        });
+        logs.chain(segments).min()
+    }
+
+    /// Segments that this node leads.
+    pub fn led(&self) -> impl Iterator<Item = SegmentId> {
+        self.segments.iter().filter(|(_, s)| s.primary.is_some()).map(|(id, _)| *id)
+    }
+
+    pub(super) fn take_busy_segments(&mut self) -> BTreeSet<SegmentId> {
+        core::mem::take(&mut self.busy_segments)
+    }
+
+    pub(super) fn take_busy_groups(&mut self) -> BTreeSet<GroupId> {
+        core::mem::take(&mut self.busy_groups)
+    }
+
+    pub(super) fn tick_logs(&mut self, step: &mut Step<'_>) {
+        let mut cx = paxos_cx(&self.config, step);
+        for room in self.groups.values_mut() {
+            room.log.tick(&mut cx);
+        }
+        for room in self.segments.values_mut() {
+            room.log.tick(&mut cx);
+        }
+        self.busy_groups.extend(self.groups.keys());
+        self.busy_segments.extend(self.segments.keys());
+    }
+
+    pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
+        let mut cx = paxos_cx(&self.config, step);
+        for room in self.groups.values_mut() {
+            room.log.flush(&mut cx);
+        }
+        for room in self.segments.values_mut() {
+            room.log.flush(&mut cx);
+        }
+    }
+
+    pub(super) fn on_paxos(
+        &mut self,
+        from: NodeName,
+        id: LogId,
+        message: paxos::Message,
+        step: &mut Step<'_>,
+    ) {
+        // A full disk can make no promise; what is asked of it will be asked again.
+        let asks = matches!(
+            message,
+            paxos::Message::Prepare { .. } | paxos::Message::Accept { .. }
+        );
+        if asks && !self.writable {
+            return;
+        }
+        self.with_log(id, step, |log, cx| {
+            if let Some(seat) = log.view().seat_of(from) {
+                log.on_message(seat, message, cx);
+            }
+        });
+    }
+
+    pub(super) fn propose(
+        &mut self,
+        segment: SegmentId,
+        commands: Vec<Command>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(room) = self.segments.get_mut(&segment) else { return };
+        let epoch = room.log.id().epoch;
+        let mut cx = paxos_cx(&self.config, step);
+        for command in commands {
+            // A refusal means that the ballot is lost; the primary steps down and its callers ask
+            // whoever leads now.
+            let _ = room.log.propose(Command { epoch, ..command }, &mut cx);
+        }
+        self.busy_segments.insert(segment);
+    }
+
+    /// Why this node cannot take a command for a segment.
+    pub(super) fn why_not_primary(
+        &self,
+        segment: SegmentId,
+        _step: &Step<'_>,
+    ) -> Option<Rejection> {
+        let Some(room) = self.segments.get(&segment) else {
+            return Some(Rejection::Elsewhere(None));
+        };
+        if !self.writable {
+            return Some(Rejection::DiskFull);
+        }
+        if room.primary.is_none() {
+            let hint = room.log.primary_hint().and_then(|s| room.log.view().node_at(s));
+            return Some(Rejection::NotPrimary(hint.filter(|n| *n != self.id.name)));
+        }
+        None
+    }
+
+    /// Why this node cannot answer for the present of a segment.
+    pub(super) fn why_not_leased(&self, segment: SegmentId, step: &Step<'_>) -> Option<Rejection> {
+        let room = self.segments.get(&segment);
+        match room {
+            None => Some(Rejection::Elsewhere(None)),
+            Some(room) if room.primary.is_none() => {
+                let hint = room.log.primary_hint().and_then(|s| room.log.view().node_at(s));
+                Some(Rejection::NotPrimary(hint.filter(|n| *n != self.id.name)))
+            }
+            Some(room) if !room.log.has_lease(step.now, &self.config.timing) => {
+                Some(Rejection::NotPrimary(None))
+            }
+            Some(_) => None,
+        }
+    }
+
+    pub(super) fn propose_to_group(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        command: Command,
+        step: &mut Step<'_>,
+    ) {
+        let first = self.config.cluster.groups.first().map(|g| g.id);
+        let room = first.and_then(|id| self.groups.get_mut(&id));
+        let reject = |why, step: &mut Step<'_>| {
+            step.fx.send(from, coordinator::Message::Proposed { call, result: Err(why) });
+        };
+        let Some(room) = room else { return reject(Rejection::Elsewhere(None), step) };
+        if let Some(outcome) = room.state.outcome(&command) {
+            let answer = coordinator::Message::Proposed { call, result: Ok(outcome) };
+            return step.fx.promise(from, answer);
+        }
+        if !room.log.is_primary() || !self.writable {
+            let hint = room.log.primary_hint().and_then(|s| room.log.view().node_at(s));
+            let hint = hint.filter(|n| *n != self.id.name);
+            return reject(Rejection::NotPrimary(hint), step);
+        }
+        room.waiting.insert((command.session, command.number), (from, call));
+        let mut cx = paxos_cx(&self.config, step);
+        if room.log.propose(command, &mut cx).is_err() {
+            return reject(Rejection::Busy, step);
+        }
+        self.busy_groups.extend(first);
+    }
+
+    /// The keyspace of that id, as known here.
+    pub fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.catalogue.iter().find(|k| k.id == id)
+    }
+
+    /// Where a key lies; none without such a keyspace.
+    pub fn address(&self, key: &KeyId) -> Option<Address> {
+        let keyspace = self.keyspace(key.keyspace)?;
+        Some(Address::of(key.keyspace, keyspace.tag_rule, &key.key))
+    }
+
+    /// The register replicas of a segment.
+    pub(super) fn place(&self, segment: SegmentId) -> Option<Place> {
+        if let Some(room) = self.segments.get(&segment) {
+            return Some(room.place.clone());
+        }
+        let group = self.config.cluster.group_of(segment)?;
+        Some(self.new_place(segment, &group.view))
+    }
+
+    pub(super) fn site_of(&self, name: NodeName) -> SiteId {
+        let known = self.config.cluster.nodes.iter().find(|n| n.name == name);
+        known.map(|n| n.site).unwrap_or_default()
+    }
+
+    /// Nodes in the order in which this node asks them: itself, its site, the others.
+    pub(super) fn nearest_first(&self, nodes: impl Iterator<Item = NodeName>) -> Vec<NodeName> {
+        let mut nodes: Vec<NodeName> = nodes.collect();
+        let home = self.site_of(self.id.name);
+        nodes.sort_by_key(|n| (*n != self.id.name, self.site_of(*n) != home));
+        nodes
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        for room in self.segments.values() {
+            debug_assert!({
+                room.queues.assert_invariants();
+                true
+            });
+        }
+    }
+}
+
+fn paxos_cx<'a>(config: &'a Config, step: &'a mut Step<'_>) -> paxos::Cx<'a> {
+    paxos::Cx {
+        now: step.now,
+        fx: &mut *step.fx,
+        timing: &config.timing,
+        limits: &config.limits,
+        planted: config.planted,
+    }
+}
+
+impl Node {
+    /// Applies what a segment's log has delivered, and starts or ends its primary.
+    pub(super) fn run_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        self.install_segment(segment, step);
+        while let Some(entry) = self.next_entry(segment) {
+            let Entry::Commands { commands, .. } = entry else { continue };
+            for command in commands {
+                let planted = self.here.config.planted;
+                let room = self.here.segments.get_mut(&segment).expect("it delivered an entry");
+                let applied = room.queues.apply(&command, planted);
+                self.with_primary(segment, step, |primary, queues, cx| {
+                    primary.applied(&command, &applied, queues, cx);
+                });
+            }
+        }
+        self.lead_or_follow(segment, step);
+        self.stop_segment(segment, step);
+        let limits = &self.here.config.limits;
+        let Some(room) = self.here.segments.get_mut(&segment) else { return };
+        if room.log.needs_snapshot(limits) {
+            let state = wire::encode(&room.queues);
+            let slot = room.log.delivered();
+            room.log.truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+        }
+    }
+
+    fn next_entry(&mut self, segment: SegmentId) -> Option<Entry> {
+        Some(self.here.segments.get_mut(&segment)?.log.next_chosen()?.1)
+    }
+
+    /// A snapshot has come from a peer: it is the state now.
+    fn install_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.here.segments.get_mut(&segment) else { return };
+        let Some((_, state)) = room.log.take_installed() else { return };
+        match wire::decode(&state) {
+            Ok(queues) => room.queues = queues,
+            Err(_) => {
+                step.fx.halt = Some(format!(
+                    "the snapshot of segment {} that a peer sent cannot be read: \
+                     the nodes run different versions",
+                    segment.0
+                ));
+            }
+        }
+    }
+
+    /// The primary of a segment exists exactly while its log leads with one ballot.
+    fn lead_or_follow(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.here.segments.get_mut(&segment) else { return };
+        let leads = room.log.is_primary().then(|| room.log.leadership()).flatten();
+        let same = match (&leads, &room.primary) {
+            (Some(leads), Some(primary)) => leads.ballot == primary.ballot(),
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return;
+        }
+        if room.primary.is_some() {
+            let Some(ended) = room.primary.take() else { return };
+            let mut cx = crate::lock::primary::Cx {
+                now: step.now,
+                fx: &mut *step.fx,
+                timing: &self.here.config.timing,
+                limits: &self.here.config.limits,
+                planted: self.here.config.planted,
+                registers: &mut self.caller,
+                memory: step.memory,
+                place: &room.place,
+                keyspaces: &self.here.catalogue,
+                leased: false,
+                segment,
+                started: &mut self.grant_ops,
+            };
+            ended.step_down(&mut cx);
+        }
+        if let Some(leads) = leads {
+            let (me, planted) = (self.here.id.name, self.here.config.planted);
+            let seat = room.log.seat();
+            let begins =
+                Primary::new(segment, me, seat, leads.ballot, &room.queues, step.now, planted);
+            room.primary = Some(begins);
+        }
+    }
+
+    /// Stops a segment's log when its group has decided the next view, and starts the successor.
+    fn stop_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.here.segments.get_mut(&segment) else { return };
+        let id = room.log.id();
+        let epoch = self.here.groups.get(&id.group).map(|g| match g.state.decided() {
+            Some(next) => next.epoch,
+            None => g.log.id().epoch,
+        });
+        let Some(epoch) = epoch else { return };
+        if room.log.stopped().is_none() {
+            if epoch > id.epoch && room.log.is_primary() {
+                room.log.propose_stop(id.epoch.next(), &mut paxos_cx(&self.here.config, step));
+            }
+            return;
+        }
+        let next = room.log.stopped().unwrap_or(id.epoch.next());
+        let planted = self.here.config.planted;
+        let queues = core::mem::take(&mut room.queues).succeed(planted);
+        let view = View { epoch: next, ..room.log.view().clone() };
+        let log = self.here.create(
+            LogId { epoch: next, ..id },
+            &view,
+            segment.0,
+            wire::encode(&queues),
+            step,
+        );
+        let room = self.here.segments.get_mut(&segment).expect("looked up above");
+        room.queues = queues;
+        if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
+            Log::delete(gone.id(), step.fx);
+        }
+        self.here.busy_segments.insert(segment);
+    }
+
+    /// Applies what a group's log has delivered.
+    pub(super) fn run_group(&mut self, group: GroupId, step: &mut Step<'_>) {
+        self.install_group(group, step);
+        let first = self.here.config.cluster.groups.first().map(|g| g.id);
+        while let Some(room) = self.here.groups.get_mut(&group) {
+            let Some((_, entry)) = room.log.next_chosen() else { break };
+            let Entry::Commands { commands, .. } = entry else { continue };
+            for command in commands {
+                let outcome = room.state.apply(&command);
+                if let Some((node, call)) = room.waiting.remove(&(command.session, command.number))
+                {
+                    let answer = coordinator::Message::Proposed { call, result: Ok(outcome) };
+                    step.fx.promise(node, answer);
+                }
+            }
+        }
+        self.stop_group(group, step);
+        let Some(room) = self.here.groups.get_mut(&group) else { return };
+        if !room.log.is_primary() {
+            for (node, call) in core::mem::take(&mut room.waiting).into_values() {
+                let result = Err(Rejection::Overtaken);
+                step.fx.send(node, coordinator::Message::Proposed { call, result });
+            }
+        }
+        if room.log.needs_snapshot(&self.here.config.limits) {
+            let (slot, state) = (room.log.delivered(), wire::encode(&room.state));
+            room.log.truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+        }
+        if Some(group) == first {
+            let (version, catalogue) = room.state.catalogue();
+            let catalogue = catalogue.to_vec();
+            self.here.learn_catalogue(version, catalogue, step.fx);
+        }
+    }
+
+    fn install_group(&mut self, group: GroupId, step: &mut Step<'_>) {
+        let Some(room) = self.here.groups.get_mut(&group) else { return };
+        let Some((_, state)) = room.log.take_installed() else { return };
+        match wire::decode(&state) {
+            Ok(state) => room.state = state,
+            Err(_) => {
+                let why = "the snapshot of a group that a peer sent cannot be read: \
+                           the nodes run different versions";
+                step.fx.halt = Some(why.into());
+            }
+        }
+    }
+
+    /// The first chosen `Next` decides, and ends the group's log; its segments stop then.
+    fn stop_group(&mut self, group: GroupId, step: &mut Step<'_>) {
+        let Some(room) = self.here.groups.get_mut(&group) else { return };
+        let id = room.log.id();
+        let Some(next) = room.state.decided().cloned() else { return };
+        let segments: Vec<SegmentId> = self.here.segments.keys().copied().collect();
+        self.here.busy_segments.extend(segments);
+        if room.log.stopped().is_none() {
+            if room.log.is_primary() {
+                room.log.propose_stop(next.epoch, &mut paxos_cx(&self.here.config, step));
+            }
+            return;
+        }
+        let state = room.state.clone().succeed();
+        let log = self.here.create(
+            LogId { epoch: next.epoch, ..id },
+            &next,
+            0,
+            wire::encode(&state),
+            step,
+        );
+        let room = self.here.groups.get_mut(&group).expect("looked up above");
+        room.state = state;
+        if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
+            Log::delete(gone.id(), step.fx);
+        }
+        self.here.busy_groups.insert(group);
+    }
+}

@@ -1,0 +1,359 @@
+//! One node: routes inputs to machines; the only place where rooms meet.
+//!
+//! A node has a seat in some groups. For each of them it keeps a replica of the group's own log and of
+//! every segment's log, and applies them; where one of its logs leads it also runs the segment's
+//! primary. Beside that it answers for the registers of its segments, and coordinates the requests of
+//! its clients. What is durable is written by the rooms themselves, through [`Effects`].
+
+mod beat;
+mod logs;
+mod membership;
+mod topology;
+
+use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, Wake};
+use crate::coordinator::Coordinator;
+use crate::io::{CallId, Effects, Input, Memory};
+use crate::lock::{self, Queues};
+use crate::message::Message;
+use crate::register::{Caller, OpId, Replica};
+use crate::request::{Code, Refusal, Reply};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+pub use logs::{GroupLog, Here, Segment};
+
+/// One node of a cluster.
+#[derive(Debug)]
+pub struct Node {
+    here: Here,
+    replica: Replica,
+    caller: Caller,
+    coordinator: Coordinator,
+    /// Which segment's primary started a quorum operation; the coordinator started the others.
+    grant_ops: BTreeMap<OpId, SegmentId>,
+    rng: Rng,
+    next_beat: u64,
+    /// Messages not taken, by reason: for support.
+    ignored: BTreeMap<&'static str, u64>,
+}
+
+/// What every handler of a node works with during one step.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Now,
+    pub(crate) memory: &'a dyn Memory,
+    pub(crate) fx: &'a mut Effects,
+}
+
+impl Node {
+    /// A node over its durable memory, which may be empty. A new node does nothing until it has heard
+    /// from every other node of its cluster once; one that has been started before starts at once.
+    ///
+    /// # Errors
+    /// One sentence for the operator, when the memory does not fit the configuration, or is corrupt
+    /// where no peer can help.
+    pub fn recover(
+        config: Config,
+        id: NodeId,
+        memory: &dyn Memory,
+        now: Now,
+        seed: u64,
+    ) -> Result<Node, String> {
+        let here = Here::recover(config, id, memory, now)?;
+        Ok(Node {
+            replica: Replica::new(id.name, seed),
+            caller: Caller::new(id.name, seed),
+            coordinator: Coordinator::new(id.name),
+            here,
+            grant_ops: BTreeMap::new(),
+            rng: Rng::new(seed),
+            next_beat: now.monotonic,
+            ignored: BTreeMap::new(),
+        })
+    }
+
+    /// Handles one input.
+    pub fn step(&mut self, now: Now, input: Input, memory: &dyn Memory, fx: &mut Effects) {
+        let mut step = Step { now, memory, fx };
+        match input {
+            Input::Message { from, message } => self.receive(from, message, &mut step),
+            Input::Request { call, request } if self.here.started => {
+                self.coordinate(&mut step, |coordinator, cx| {
+                    coordinator.on_request(call, request, cx);
+                });
+            }
+            Input::Request { call, .. } => refuse_early(call, step.fx),
+            Input::Cancel(call) => {
+                self.coordinate(&mut step, |coordinator, cx| coordinator.on_cancel(call, cx));
+            }
+            Input::Tick => self.tick(&mut step),
+            Input::Writable(writable) => self.here.writable = writable,
+        }
+        self.settle(&mut step);
+        self.here.assert_invariants();
+    }
+
+    /// When the node wants to be stepped next, although nothing arrives.
+    pub fn wake(&self) -> Wake {
+        let at = [
+            Some(self.next_beat),
+            self.here.wake(),
+            self.caller.wake(),
+            self.replica.wake(),
+            self.coordinator.wake(),
+        ];
+        Wake { at: at.into_iter().flatten().min(), after: None }
+    }
+
+    /// Who this is.
+    pub fn id(&self) -> NodeId {
+        self.here.id
+    }
+
+    /// How it was configured.
+    pub fn config(&self) -> &Config {
+        &self.here.config
+    }
+
+    /// The logs of this node and their states: for support and for checkers.
+    pub fn here(&self) -> &Here {
+        &self.here
+    }
+
+    /// Whether it knows the whole cluster and takes part.
+    pub fn is_started(&self) -> bool {
+        self.here.started
+    }
+
+    /// Messages not taken, by reason.
+    pub fn ignored(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.ignored.iter().map(|(why, count)| (*why, *count))
+    }
+
+    fn ignore(&mut self, why: &'static str) {
+        *self.ignored.entry(why).or_default() += 1;
+    }
+
+    fn receive(&mut self, from: NodeId, message: Message, step: &mut Step<'_>) {
+        if let Message::Hello(hello) = message {
+            return self.on_hello(from, hello, step);
+        }
+        if !self.here.started {
+            return self.ignore("not started");
+        }
+        if !self.here.knows(from) {
+            self.ignore("unknown incarnation");
+            return self.say_hello(from.name, false, step);
+        }
+        self.here.alive.insert(from.name, step.now.monotonic);
+        match message {
+            Message::Hello(_) => unreachable!("handled above"),
+            Message::Paxos { log, message } => self.here.on_paxos(from.name, log, message, step),
+            Message::Register(message) => self.on_register(from.name, message, step),
+            Message::Lock(message) => self.on_lock(from.name, message, step),
+            Message::Coordinator(message) => self.on_coordinator(from.name, message, step),
+            Message::Beat(beat) => self.on_beat(from.name, beat, step),
+            Message::BeatAck(ack) => self.on_beat_ack(from.name, ack, step),
+            Message::Catalogue { version, keyspaces } => {
+                self.here.learn_catalogue(version, keyspaces, step.fx);
+            }
+        }
+    }
+
+    fn tick(&mut self, step: &mut Step<'_>) {
+        if step.now.monotonic >= self.next_beat {
+            self.next_beat = step.now.monotonic + self.here.config.timing.beat;
+            self.beat(step);
+        }
+        if !self.here.started {
+            return;
+        }
+        self.here.tick_logs(step);
+        let mut cx = register_cx(&self.here, step);
+        self.caller.tick(&mut cx);
+        self.replica.tick(&mut cx);
+        self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
+        let due: alloc::vec::Vec<SegmentId> = self.here.led().collect();
+        for segment in due {
+            self.with_primary(segment, step, |primary, queues, cx| primary.tick(queues, cx));
+        }
+    }
+
+    /// Carries on what the input has made possible, until nothing is left to do.
+    fn settle(&mut self, step: &mut Step<'_>) {
+        loop {
+            let mut idle = true;
+            for segment in self.here.take_busy_segments() {
+                idle = false;
+                self.run_segment(segment, step);
+            }
+            for group in self.here.take_busy_groups() {
+                idle = false;
+                self.run_group(group, step);
+            }
+            while let Some((op, outcome)) = self.caller.take_finished() {
+                idle = false;
+                match self.grant_ops.remove(&op) {
+                    Some(segment) => {
+                        self.with_primary(segment, step, |primary, queues, cx| {
+                            primary.on_outcome(op, outcome, queues, cx);
+                        });
+                    }
+                    None => self.coordinate(step, |coordinator, cx| {
+                        coordinator.on_register(op, outcome, cx);
+                    }),
+                }
+            }
+            if idle {
+                break;
+            }
+        }
+        self.here.flush_logs(step);
+    }
+
+    fn on_register(
+        &mut self,
+        from: NodeName,
+        message: crate::register::Message,
+        step: &mut Step<'_>,
+    ) {
+        use crate::register::Message::{Answer, Ask};
+        let mut cx = register_cx(&self.here, step);
+        match message {
+            Ask { call, store, key, ask } => {
+                let at = topology::AtSegment { here: &self.here, store };
+                self.replica.on_ask(from, call, store, key, ask, &at, &mut cx);
+            }
+            Answer { call, store, answer, .. } if Replica::owns(call) => {
+                let at = topology::AtSegment { here: &self.here, store };
+                self.replica.on_answer(from, call, store, answer, &at, &mut cx);
+            }
+            Answer { call, store, seat, answer } => {
+                self.caller.on_answer(from, call, store, seat, answer, &mut cx);
+            }
+        }
+    }
+
+    fn on_coordinator(
+        &mut self,
+        from: NodeName,
+        message: crate::coordinator::Message,
+        step: &mut Step<'_>,
+    ) {
+        match message {
+            crate::coordinator::Message::Propose { call, command } => {
+                self.here.propose_to_group(from, call, command, step);
+            }
+            message => self.coordinate(step, |coordinator, cx| {
+                coordinator.on_coordinator(from, message, cx);
+            }),
+        }
+    }
+
+    /// A lock message is for the segment's primary if it asks, for the coordinator if it answers.
+    fn on_lock(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
+        match message {
+            lock::Message::Submit { call, segment, command } => {
+                let why = self.here.why_not_primary(segment, step);
+                if let Some(why) = why {
+                    let result = Err(why);
+                    let answer = lock::Message::Submitted { call, result, ahead: 0 };
+                    return step.fx.send(from, answer);
+                }
+                self.with_primary(segment, step, |primary, queues, cx| {
+                    primary.on_submit(from, call, command, queues, cx);
+                });
+            }
+            lock::Message::Renew { call, segment, session: _, refs, again } => {
+                let result = match self.here.why_not_leased(segment, step) {
+                    Some(why) => Err(why),
+                    None => Ok(self
+                        .with_primary(segment, step, |primary, queues, cx| {
+                            primary.on_renew(from, &refs, &again, queues, cx)
+                        })
+                        .unwrap_or_default()),
+                };
+                step.fx.promise(from, lock::Message::Renewed { call, result });
+            }
+            lock::Message::Queue { call, segment, key } => {
+                let result = match self.here.why_not_leased(segment, step) {
+                    Some(why) => Err(why),
+                    None => Ok(self
+                        .with_primary(segment, step, |primary, queues, _| {
+                            primary.listing(&key, queues)
+                        })
+                        .unwrap_or_default()),
+                };
+                step.fx.promise(from, lock::Message::QueueIs { call, result });
+            }
+            answer => self.coordinate(step, |coordinator, cx| {
+                coordinator.on_lock(from, answer, cx);
+            }),
+        }
+    }
+
+    fn coordinate(
+        &mut self,
+        step: &mut Step<'_>,
+        act: impl FnOnce(&mut Coordinator, &mut crate::coordinator::Cx<'_>),
+    ) {
+        let topology = topology::Known { here: &self.here, memory: step.memory, now: step.now };
+        let mut cx = crate::coordinator::Cx {
+            now: step.now,
+            fx: &mut *step.fx,
+            timing: &self.here.config.timing,
+            limits: &self.here.config.limits,
+            planted: self.here.config.planted,
+            registers: &mut self.caller,
+            memory: step.memory,
+            topology: &topology,
+        };
+        act(&mut self.coordinator, &mut cx);
+    }
+
+    /// Runs something of a segment's primary, if this node leads it, and proposes what comes of it.
+    fn with_primary<T>(
+        &mut self,
+        segment: SegmentId,
+        step: &mut Step<'_>,
+        act: impl FnOnce(&mut lock::Primary, &Queues, &mut lock::primary::Cx<'_>) -> T,
+    ) -> Option<T> {
+        let Here { segments, config, catalogue, .. } = &mut self.here;
+        let room = segments.get_mut(&segment)?;
+        let primary = room.primary.as_mut()?;
+        let mut cx = lock::primary::Cx {
+            now: step.now,
+            fx: &mut *step.fx,
+            timing: &config.timing,
+            limits: &config.limits,
+            planted: config.planted,
+            registers: &mut self.caller,
+            memory: step.memory,
+            place: &room.place,
+            keyspaces: catalogue,
+            leased: room.log.has_lease(step.now, &config.timing),
+            segment,
+            started: &mut self.grant_ops,
+        };
+        let result = act(primary, &room.queues, &mut cx);
+        let proposals = primary.take_proposals();
+        self.here.propose(segment, proposals, step);
+        Some(result)
+    }
+}
+
+/// What register machines work with.
+fn register_cx<'a>(here: &'a Here, step: &'a mut Step<'_>) -> crate::register::Cx<'a> {
+    crate::register::Cx {
+        now: step.now,
+        fx: &mut *step.fx,
+        memory: step.memory,
+        timing: &here.config.timing,
+        limits: &here.config.limits,
+        planted: here.config.planted,
+    }
+}
+
+fn refuse_early(call: CallId, fx: &mut Effects) {
+    let why = "this node has not heard from every node of its new cluster yet; \
+               start them all, or ask again in a moment";
+    fx.reply(call, Reply::Refused(Refusal::definite(Code::Unavailable, why)));
+}

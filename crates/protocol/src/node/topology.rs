@@ -1,0 +1,224 @@
+//! What this node knows of the cluster, as its coordinator and its register replica ask for it.
+
+use super::Here;
+use crate::base::{
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, SegmentId, View,
+};
+use crate::coordinator::{self, Target, Topology};
+use crate::io::Memory;
+use crate::register::{self, Place, SegmentView, Store};
+use crate::request::{LogStatus, NodeStatus};
+use alloc::collections::BTreeSet;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// The node's knowledge at one instant.
+pub(crate) struct Known<'a> {
+    pub(crate) here: &'a Here,
+    pub(crate) memory: &'a dyn Memory,
+    pub(crate) now: Now,
+}
+
+impl Topology for Known<'_> {
+    fn me(&self) -> NodeName {
+        self.here.id.name
+    }
+
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.here.keyspace(id)
+    }
+
+    fn keyspaces(&self) -> Vec<Keyspace> {
+        self.here.catalogue.clone()
+    }
+
+    fn address(&self, key: &KeyId) -> Option<Address> {
+        self.here.address(key)
+    }
+
+    fn segment(&self, key: &KeyId) -> Option<SegmentId> {
+        Some(self.here.address(key)?.segment(self.here.config.cluster.segment_bits))
+    }
+
+    fn place(&self, segment: SegmentId) -> Option<Place> {
+        self.here.place(segment)
+    }
+
+    fn primary(&self, target: Target) -> Option<NodeName> {
+        let (log, group) = match target {
+            Target::Segment(segment) => {
+                let group = self.here.config.cluster.group_of(segment)?;
+                (self.here.segments.get(&segment).map(|s| &s.log), group)
+            }
+            Target::Catalogue => {
+                let group = self.here.config.cluster.groups.first()?;
+                (self.here.groups.get(&group.id).map(|g| &g.log), group)
+            }
+        };
+        match log {
+            Some(log) => log.view().node_at(log.primary_hint()?),
+            None => {
+                let number = match target {
+                    Target::Segment(segment) => segment.0,
+                    Target::Catalogue => 0,
+                };
+                group.view.node_at(Here::first_primary(number, group.view.len()))
+            }
+        }
+    }
+
+    fn members(&self, target: Target) -> Vec<NodeName> {
+        let group = match target {
+            Target::Segment(segment) => self.here.config.cluster.group_of(segment),
+            Target::Catalogue => self.here.config.cluster.groups.first(),
+        };
+        group.map(|g| self.here.nearest_first(g.view.nodes())).unwrap_or_default()
+    }
+
+    fn epoch(&self, target: Target) -> Epoch {
+        let group = match target {
+            Target::Segment(segment) => {
+                if let Some(room) = self.here.segments.get(&segment) {
+                    return room.log.id().epoch;
+                }
+                self.here.config.cluster.group_of(segment)
+            }
+            Target::Catalogue => self.here.config.cluster.groups.first(),
+        };
+        group.map_or(Epoch::FIRST, |g| g.view.epoch)
+    }
+
+    fn holder_state(
+        &self,
+        key: &KeyId,
+        lock_ref: LockRef,
+        generation: u32,
+    ) -> coordinator::HolderState {
+        let room = self.segment(key).and_then(|s| self.here.segments.get(&s));
+        let Some(room) = room else { return coordinator::HolderState::Unknown };
+        match room.queues.holder_state(key, lock_ref, generation) {
+            register::HolderState::Head => match room.queues.get(lock_ref) {
+                Some(known) => coordinator::HolderState::Head(known.mode),
+                None => coordinator::HolderState::Unknown,
+            },
+            register::HolderState::Waiting => coordinator::HolderState::Waiting,
+            register::HolderState::Past => coordinator::HolderState::Past,
+            register::HolderState::Unknown => coordinator::HolderState::Unknown,
+        }
+    }
+
+    fn one_member_per_group(&self) -> Vec<NodeName> {
+        let fresh = |name: &NodeName| {
+            let heard = self.here.alive.get(name).copied().unwrap_or(0);
+            *name == self.here.id.name
+                || heard + self.here.config.timing.lease > self.now.monotonic
+        };
+        let member = |view: &crate::base::View| {
+            let order = self.here.nearest_first(view.nodes());
+            order.iter().copied().find(fresh).or(order.first().copied())
+        };
+        self.here.config.cluster.groups.iter().filter_map(|g| member(&g.view)).collect()
+    }
+
+    fn local_keys(
+        &self,
+        keyspace: KeyspaceId,
+        prefix: &Bytes,
+        after: Option<&Bytes>,
+        limit: usize,
+    ) -> Vec<Bytes> {
+        let mut found = BTreeSet::new();
+        let after = after.map(|a| &a[..]);
+        for room in self.here.segments.values() {
+            let store = room.place.store;
+            found.extend(register::keys(self.memory, store, keyspace, prefix, after, limit));
+            while found.len() > limit {
+                found.pop_last();
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    fn status(&self) -> NodeStatus {
+        let here = self.here;
+        let fresh = |at: &u64| at + here.config.timing.lease > self.now.monotonic;
+        let group_status = |room: &super::GroupLog| LogStatus {
+            segment: None,
+            epoch: room.log.id().epoch,
+            primary: room.log.primary_hint().and_then(|s| room.log.view().node_at(s)),
+            applied: room.log.delivered().0,
+            commands: room.state.commands(),
+            busy_keys: 0,
+        };
+        let segment_status = |(id, room): (&SegmentId, &super::Segment)| LogStatus {
+            segment: Some(*id),
+            epoch: room.log.id().epoch,
+            primary: room.log.primary_hint().and_then(|s| room.log.view().node_at(s)),
+            applied: room.log.delivered().0,
+            commands: room.queues.commands(),
+            busy_keys: room.queues.keys().count() as u64,
+        };
+        NodeStatus {
+            node: here.id.name,
+            label: here.label(here.id.name).to_string(),
+            site: here.site_of(here.id.name),
+            writable: here.writable,
+            alive: here.alive.iter().filter(|(_, at)| fresh(at)).map(|(n, _)| *n).collect(),
+            logs: here
+                .groups
+                .values()
+                .map(group_status)
+                .chain(here.segments.iter().map(segment_status))
+                .collect(),
+            requests: 0,
+        }
+    }
+}
+
+/// One segment as its register replica asks for it.
+pub(crate) struct AtSegment<'a> {
+    pub(crate) here: &'a Here,
+    pub(crate) store: Store,
+}
+
+impl AtSegment<'_> {
+    fn room(&self) -> Option<&super::Segment> {
+        let room = self.here.segments.get(&self.store.segment)?;
+        (room.place.store == self.store).then_some(room)
+    }
+}
+
+impl SegmentView for AtSegment<'_> {
+    fn members(&self) -> Option<&View> {
+        self.room().map(|room| &room.place.view)
+    }
+
+    fn sealed(&self) -> Option<Epoch> {
+        // Registers keep their epoch while the seats stay the same, so none is sealed yet.
+        None
+    }
+
+    fn applied(&self) -> u64 {
+        self.room().map_or(0, |room| room.queues.commands())
+    }
+
+    fn holder_state(&self, key: &KeyId, holder: register::Holder) -> register::HolderState {
+        match self.room() {
+            Some(room) => room.queues.holder_state(key, holder.lock_ref, holder.generation),
+            None => register::HolderState::Unknown,
+        }
+    }
+
+    fn busy(&self, key: &KeyId) -> bool {
+        self.room().is_some_and(|room| !room.queues.is_idle(key))
+    }
+
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.here.keyspace(id)
+    }
+
+    fn writable(&self) -> bool {
+        self.here.writable
+    }
+}

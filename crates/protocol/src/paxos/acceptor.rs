@@ -1,0 +1,222 @@
+//! The acceptor: promises, votes, and the read leases that bind it.
+
+use super::store::{CHOSEN, Held, ROUNDS};
+use super::{Cx, Entry, Follow, Grant, Log, Message, Role};
+use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timestamp, Timing};
+use alloc::vec::Vec;
+
+/// What an `Accept` says, besides its ballot.
+pub(super) struct Offer {
+    pub(super) slot: Slot,
+    pub(super) entry: Entry,
+    pub(super) chosen: Slot,
+    pub(super) upper: Timestamp,
+}
+
+/// How far above its chosen prefix a replica holds votes.
+pub(super) fn reach(limits: &Limits) -> u64 {
+    limits.snapshot_every + 4 * limits.window as u64 + 16
+}
+
+impl Log {
+    /// Whether this acceptor must not answer phase 1, because it cannot tell what it voted for: a vote
+    /// is corrupt, and nobody has told it yet what was chosen there. Silence is always safe; "nothing
+    /// accepted" would be a lie.
+    pub(super) fn muted(&self) -> bool {
+        self.void.last().is_some_and(|slot| *slot > self.chosen)
+    }
+
+    /// The ballot whose read lease forbids a promise to `asker`, if one does.
+    pub(super) fn bound(&self, asker: Seat, now: Now, timing: &Timing) -> Option<Ballot> {
+        if let Role::Leading(lead) = &self.role {
+            // The leader's own vote for its lease is this very check, made in the same process.
+            if asker != self.seat && self.has_lease(now, timing) {
+                return Some(lead.ballot);
+            }
+        }
+        // A lease is granted in memory only: a flush per beat and log would be dear. So a process does
+        // not know what the one before it granted, and refuses everybody until that has run out.
+        if now.monotonic < self.boot_over(timing) {
+            return Some(self.promised);
+        }
+        let grant = self.grant.as_ref()?;
+        let foreign = grant.holder.seat != asker && grant.holder.seat != self.seat;
+        (foreign && now.monotonic < grant.until).then_some(grant.holder)
+    }
+
+    /// When nothing that an earlier process granted can be in force any more.
+    pub(super) fn boot_over(&self, timing: &Timing) -> Micros {
+        if self.planted.has(Bug::LeaseForgottenAtRestart) {
+            return self.boot;
+        }
+        self.boot + timing.lengthened(timing.lease)
+    }
+
+    pub(super) fn on_prepare(&mut self, from: Seat, ballot: Ballot, above: Slot, cx: &mut Cx<'_>) {
+        if ballot.seat != from || ballot.round >= ROUNDS {
+            return self.ignore("prepare with a ballot that is not the sender's");
+        }
+        if ballot < self.promised {
+            let promised = self.promised;
+            let answer = Message::Refused { ballot, promised };
+            // The higher promise itself may not be durable yet.
+            return self.vow(from, answer, cx);
+        }
+        if self.muted() {
+            return self.ignore("prepare while a vote is unreadable");
+        }
+        if ballot > self.promised {
+            if let Some(holder) = self.bound(from, cx.now, cx.timing) {
+                return self.send(from, Message::Leased { ballot, holder }, cx);
+            }
+            self.raise(ballot, cx);
+            // The candidate gets the time that a leader would get.
+            self.wait_election(cx.now.monotonic + cx.timing.retry, cx.timing);
+        }
+        // Slots up to `chosen` are not reported: the proposer must fetch them before it leads.
+        let first = Slot(self.chosen.max(above).0.saturating_add(1));
+        let accepted: Vec<_> = self
+            .held
+            .range(first..)
+            .map(|(slot, held)| super::Accepted {
+                slot: *slot,
+                ballot: held.ballot,
+                entry: held.entry.clone(),
+            })
+            .collect();
+        let answer = Message::Promise {
+            ballot,
+            chosen: self.chosen,
+            accepted,
+            upper: self.upper,
+        };
+        self.vow(from, answer, cx);
+    }
+
+    pub(super) fn on_accept(&mut self, from: Seat, ballot: Ballot, offer: Offer, cx: &mut Cx<'_>) {
+        if ballot.seat != from || ballot.round >= ROUNDS || from == self.seat {
+            return self.ignore("accept with a ballot that is not the sender's");
+        }
+        if ballot < self.promised {
+            let promised = self.promised;
+            return self.vow(from, Message::Refused { ballot, promised }, cx);
+        }
+        let Offer {
+            slot,
+            entry,
+            chosen,
+            upper,
+        } = offer;
+        self.follow(ballot, cx);
+        self.hear(ballot, chosen);
+        if slot.0 == 0 || slot > self.horizon(cx) {
+            self.learn(from, ballot, chosen, cx);
+            return self.ignore("accept beyond the horizon");
+        }
+        match self.held.get(&slot) {
+            // Chosen: nothing to vote on; a different entry would be a broken quorum somewhere.
+            Some(held) if slot <= self.chosen || held.ballot == CHOSEN => {
+                if held.entry != entry {
+                    return self.ignore("accept of another entry than the chosen one");
+                }
+            }
+            Some(Held {
+                ballot: voted,
+                entry: old,
+            }) if *voted == ballot => {
+                if *old != entry {
+                    return self.ignore("two entries for one slot in one ballot");
+                }
+            }
+            None if slot <= self.chosen => {}
+            _ => {
+                self.upper = self.upper.max(upper);
+                self.put_held(slot, ballot, entry, cx.fx);
+            }
+        }
+        // A vote counts where it is durable, hence not before.
+        self.vow(from, Message::Accepted { ballot, slot }, cx);
+        self.learn(from, ballot, chosen, cx);
+    }
+
+    /// The highest slot that this acceptor takes into memory. A leader's window keeps it far below,
+    /// unless this replica lags, and then it must fetch first.
+    fn horizon(&self, cx: &Cx<'_>) -> Slot {
+        Slot(self.chosen.0 + reach(cx.limits))
+    }
+
+    /// Promises `ballot` durably. Whoever leads or stands below it does so no longer.
+    pub(super) fn raise(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+        assert!(ballot > self.promised, "a promise is never taken back");
+        self.promised = ballot;
+        self.put_promise(cx.fx);
+        if ballot.seat != self.seat {
+            self.step_down(cx);
+        }
+    }
+
+    /// Follows a leader: raises the promise to its ballot if need be, and grants it the read lease, on
+    /// this node's clock from now.
+    ///
+    /// A ballot that leads has a quorum of promises, and each of them was given when no lease of
+    /// another bound the giver. So whatever another ballot had is over, and this acceptor may follow
+    /// although it may itself be bound still.
+    fn follow(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+        if ballot > self.promised {
+            self.raise(ballot, cx);
+        }
+        // A candidate that did not yet promise itself drops out when a leader lives.
+        if ballot.seat != self.seat {
+            self.step_down(cx);
+        }
+        let until = cx.now.monotonic + cx.timing.lengthened(cx.timing.lease);
+        self.grant = Some(Grant {
+            holder: ballot,
+            until,
+        });
+        self.hint = Some(ballot.seat);
+        self.wait_election(until, cx.timing);
+    }
+
+    /// A leader's beat: its ballot and how far its log is chosen. The answer may leave at once: it
+    /// claims the lease only, and a restart waits out any lease.
+    pub fn on_beat(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) -> Follow {
+        self.planted = cx.planted;
+        if ballot.seat != from || ballot.round >= ROUNDS || from == self.seat || !self.seats(from) {
+            self.ignore("beat with a ballot that is not the sender's");
+            return Follow::Ignored;
+        }
+        if ballot < self.promised {
+            return Follow::Deposed(self.promised);
+        }
+        self.follow(ballot, cx);
+        self.learn(from, ballot, chosen, cx);
+        Follow::Follows(ballot)
+    }
+
+    /// The holder of the lease gives it back.
+    pub(super) fn on_release(
+        &mut self,
+        from: Seat,
+        ballot: Ballot,
+        successor: Option<Seat>,
+        cx: &mut Cx<'_>,
+    ) {
+        if ballot.seat != from {
+            return self.ignore("release of another's ballot");
+        }
+        if self.grant.as_ref().is_some_and(|g| g.holder == ballot) {
+            self.grant = None;
+        }
+        if ballot < self.promised || self.leads() {
+            return;
+        }
+        self.hint = successor;
+        if successor == Some(self.seat) {
+            self.election_at = Some(cx.now.monotonic);
+            self.try_stand(cx);
+        } else {
+            self.wait_election(cx.now.monotonic, cx.timing);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Who leads: timers, candidacy, phase 1, and what a new leader makes of what it hears.
+
+use super::store::ROUNDS;
+use super::{Cx, Entry, Leading, Log, Message, Role};
+use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timestamp, Timing};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// Phase 1 under way.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) ballot: Ballot,
+    promises: BTreeMap<Seat, Reported>,
+    /// Whether this seat's own acceptor was asked; it is asked last.
+    own: bool,
+    /// When those that have not answered are asked again.
+    pub(super) due: Micros,
+}
+
+/// What one acceptor reported with its promise.
+#[derive(Debug)]
+struct Reported {
+    chosen: Slot,
+    accepted: Vec<super::Accepted>,
+}
+
+impl Log {
+    /// The next election is due when `from` has come, the election pause has passed, and the seats
+    /// before this one had their chance.
+    pub(super) fn wait_election(&mut self, from: Micros, timing: &Timing) {
+        let stagger = timing.stagger * Micros::from(self.seat.0);
+        self.election_at = Some(from + timing.election + stagger);
+    }
+
+    /// Stands for election if nothing binds this node's own acceptor.
+    pub(super) fn try_stand(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.role, Role::Follower) || self.over.is_some() {
+            return;
+        }
+        if self.muted() {
+            // It could not promise itself. It asks the others for what it lacks instead.
+            return self.wait_election(cx.now.monotonic, cx.timing);
+        }
+        if self.bound(self.seat, cx.now, cx.timing).is_some() {
+            let over = self.grant.as_ref().map_or(0, |g| g.until);
+            let over = over.max(self.boot_over(cx.timing));
+            // Convergence does not wait for the primary to be missed, but it does wait for its lease.
+            let pause = Micros::from(self.wish.is_none());
+            self.election_at = Some(over + pause * cx.timing.election);
+            return;
+        }
+        self.stand(cx);
+    }
+
+    /// Phase 1 for all slots, with a ballot that no process ever led: the round is durable before
+    /// anybody hears of it.
+    ///
+    /// The own acceptor promises last, when the others make a quorum with it. A candidate that nobody
+    /// supports thus goes on following the leader whom the others hear.
+    pub(super) fn stand(&mut self, cx: &mut Cx<'_>) {
+        let top = self.promised.max(self.seen);
+        let round = top.round.max(self.used);
+        if round + 1 >= ROUNDS {
+            self.wait_election(cx.now.monotonic, cx.timing);
+            return self.ignore("no round is left to stand with");
+        }
+        self.used = round + 1;
+        self.put_promise(cx.fx);
+        let ballot = Ballot {
+            round: self.used,
+            seat: self.seat,
+        };
+        self.role = Role::Candidate(Candidate {
+            ballot,
+            promises: BTreeMap::new(),
+            own: false,
+            due: cx.now.monotonic + cx.timing.retry,
+        });
+        self.election_at = None;
+        self.ask_promises(cx);
+        self.ask_own(cx);
+    }
+
+    fn ask_promises(&mut self, cx: &mut Cx<'_>) {
+        let Role::Candidate(candidate) = &mut self.role else {
+            return;
+        };
+        candidate.due = cx.now.monotonic + cx.timing.retry;
+        let ballot = candidate.ballot;
+        let silent: Vec<Seat> = (0..self.view.len() as u8)
+            .map(Seat)
+            .filter(|s| *s != self.seat && !candidate.promises.contains_key(s))
+            .collect();
+        let above = self.chosen;
+        for seat in silent {
+            self.vow(seat, Message::Prepare { ballot, above }, cx);
+        }
+    }
+
+    fn ask_own(&mut self, cx: &mut Cx<'_>) {
+        let quorum = self.quorum();
+        let Role::Candidate(candidate) = &mut self.role else {
+            return;
+        };
+        if candidate.own || candidate.promises.len() + 1 < quorum {
+            return;
+        }
+        candidate.own = true;
+        let (seat, ballot, above) = (self.seat, candidate.ballot, self.chosen);
+        self.on_prepare(seat, ballot, above, cx);
+    }
+
+    /// The time of a candidate or follower has come.
+    pub(super) fn tick_election(&mut self, cx: &mut Cx<'_>) {
+        match &mut self.role {
+            Role::Candidate(candidate) if cx.now.monotonic >= candidate.due => {
+                // What this seat promised itself is sent to it again, too, should it have been lost.
+                if !candidate.promises.contains_key(&self.seat) {
+                    candidate.own = false;
+                }
+                self.ask_promises(cx);
+                self.ask_own(cx);
+            }
+            Role::Follower if self.over.is_none() => match self.election_at {
+                Some(at) if cx.now.monotonic < at => {}
+                Some(_) => self.try_stand(cx),
+                None => {
+                    let stagger = cx.timing.stagger * Micros::from(self.seat.0);
+                    self.election_at = Some(self.boot_over(cx.timing) + stagger);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_promise(
+        &mut self,
+        from: Seat,
+        ballot: Ballot,
+        chosen: Slot,
+        (accepted, upper): (Vec<super::Accepted>, Timestamp),
+        cx: &mut Cx<'_>,
+    ) {
+        // A restart may have forgotten part of `chosen`, not of the votes: hence twice the reach.
+        let top = chosen
+            .0
+            .saturating_add(2 * super::acceptor::reach(cx.limits));
+        if accepted.iter().any(|a| a.slot.0 > top) {
+            return self.ignore("promise with a slot beyond the horizon");
+        }
+        match &mut self.role {
+            Role::Candidate(candidate) if candidate.ballot == ballot => {
+                candidate
+                    .promises
+                    .insert(from, Reported { chosen, accepted });
+            }
+            _ => return self.ignore("promise for another ballot"),
+        }
+        self.upper = self.upper.max(upper);
+        self.known = self.known.max(chosen);
+        self.ask_own(cx);
+        if chosen > self.chosen {
+            self.want(from, cx);
+        }
+        self.try_lead(cx);
+    }
+
+    /// Leads if a quorum has promised, this seat among it, and everything that anyone of that quorum
+    /// knows to be chosen is here. A proposer behind somebody's truncation would take "nothing
+    /// reported" for "free", and propose a no-op over a chosen entry.
+    ///
+    /// A seat that promised, knows more, and died does not hold this up when a quorum without it is
+    /// there: that quorum reports every slot above our own prefix vote by vote.
+    pub(super) fn try_lead(&mut self, cx: &mut Cx<'_>) {
+        let quorum = self.quorum();
+        let Role::Candidate(candidate) = &self.role else {
+            return;
+        };
+        if self.over.is_some() {
+            // Somebody ended the log. There is nothing left to lead.
+            self.role = Role::Follower;
+            return;
+        }
+        let usable = candidate
+            .promises
+            .values()
+            .filter(|r| r.chosen <= self.chosen);
+        let ready = usable.count() >= quorum && candidate.promises.contains_key(&self.seat);
+        if !ready {
+            return;
+        }
+        let candidate = match core::mem::replace(&mut self.role, Role::Follower) {
+            Role::Candidate(candidate) => candidate,
+            _ => unreachable!("matched above"),
+        };
+        let merged = self.merge(&candidate);
+        self.lead(candidate.ballot, cx);
+        self.recover_slots(merged, cx);
+    }
+
+    /// Per slot, the entry of the highest ballot reported: if any was chosen, it is that one.
+    fn merge(&self, candidate: &Candidate) -> BTreeMap<Slot, Entry> {
+        let mut merged: BTreeMap<Slot, (Ballot, usize, &Entry)> = BTreeMap::new();
+        for reported in candidate
+            .promises
+            .values()
+            .filter(|r| r.chosen <= self.chosen)
+        {
+            for vote in reported.accepted.iter().filter(|a| a.slot > self.chosen) {
+                let best = merged
+                    .entry(vote.slot)
+                    .or_insert((vote.ballot, 0, &vote.entry));
+                if vote.ballot > best.0 {
+                    *best = (vote.ballot, 1, &vote.entry);
+                } else if vote.ballot == best.0 {
+                    best.1 += 1;
+                }
+            }
+        }
+        let quorum = self.quorum();
+        let timid = self.planted.has(Bug::NoopOverAccepted);
+        merged
+            .into_iter()
+            .map(|(slot, (_, votes, entry))| match entry {
+                // The printed rule of convergence: "accepted, not chosen, hence free".
+                _ if timid && votes < quorum => (slot, Entry::Noop),
+                entry => (slot, entry.clone()),
+            })
+            .collect()
+    }
+
+    /// Begins to lead `ballot`.
+    pub(super) fn lead(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+        assert_eq!(
+            self.promised, ballot,
+            "a leader has promised its own ballot"
+        );
+        self.hint = Some(self.seat);
+        self.grant = None;
+        self.fetching = None;
+        self.partial = None;
+        self.election_at = None;
+        self.role = Role::Leading(Leading {
+            ballot,
+            since: cx.now.monotonic,
+            next: self.chosen.next(),
+            flights: BTreeMap::new(),
+            begin: None,
+            ending: false,
+            commands: 0,
+            acked: alloc::vec![None; self.view.len()],
+            due: None,
+        });
+    }
+
+    /// Proposes again what was recovered, no-ops in the holes, and above it the own `Begin`, or
+    /// straight away the `Stop` that is wished for. Above a recovered `Stop` nothing is proposed.
+    fn recover_slots(&mut self, mut merged: BTreeMap<Slot, Entry>, cx: &mut Cx<'_>) {
+        let top = merged
+            .last_key_value()
+            .map_or(self.chosen, |(slot, _)| *slot);
+        let mut slot = self.chosen;
+        while slot < top {
+            slot = slot.next();
+            let entry = match merged.remove(&slot) {
+                Some(entry) => entry,
+                None => self.filler(),
+            };
+            let last = matches!(entry, Entry::Stop { .. });
+            self.propose_entry(entry, cx);
+            if last {
+                self.set_ending();
+                return;
+            }
+        }
+        if self.wish.is_some() && self.queue.is_empty() {
+            self.propose_wished_stop(cx);
+        } else {
+            self.propose_begin(cx);
+        }
+    }
+
+    /// What goes into a hole: never a client's command. One proposed here would take effect before
+    /// commands that were proposed long ago, by a leader that may have answered upon them.
+    fn filler(&mut self) -> Entry {
+        if self.planted.has(Bug::HoleFilledWithCommand) && !self.queue.is_empty() {
+            let commands = core::mem::take(&mut self.queue).into_iter().collect();
+            return Entry::Commands {
+                birth: self.promised,
+                commands,
+            };
+        }
+        Entry::Noop
+    }
+
+    pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, cx: &mut Cx<'_>) {
+        if promised.round >= ROUNDS {
+            return self.ignore("refusal with an absurd round");
+        }
+        self.seen = self.seen.max(promised);
+        match &self.role {
+            Role::Candidate(candidate) if candidate.ballot == ballot && promised > ballot => {
+                self.role = Role::Follower;
+                self.wait_election(cx.now.monotonic, cx.timing);
+            }
+            Role::Leading(lead) if lead.ballot == ballot && promised > ballot => {
+                let leased = self.has_lease(cx.now, cx.timing);
+                if leased && !self.muted() && self.over.is_none() {
+                    // A seat that was cut off has promised somebody nobody else supports. The
+                    // leader outbids it, for it is the one that the others follow.
+                    self.stand(cx);
+                } else {
+                    self.step_down(cx);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Neither leads nor stands any more. Commands that were not proposed are handed back.
+    pub(super) fn step_down(&mut self, cx: &mut Cx<'_>) {
+        if matches!(self.role, Role::Follower) {
+            return;
+        }
+        self.role = Role::Follower;
+        if !self.planted.has(Bug::HoleFilledWithCommand) {
+            self.dropped = core::mem::take(&mut self.queue);
+        }
+        self.wait_election(cx.now.monotonic, cx.timing);
+    }
+
+    /// Commands that this replica took but never proposed before it ceased to lead: they did not and
+    /// will not take effect. What it did propose may have.
+    pub fn take_dropped(&mut self) -> VecDeque<crate::command::Command> {
+        core::mem::take(&mut self.dropped)
+    }
+}

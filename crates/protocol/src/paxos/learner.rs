@@ -1,0 +1,395 @@
+//! The learner: what is chosen, handing it out in order, catching up, truncation.
+
+use super::store::{CHOSEN, SnapshotRecord};
+use super::{Cx, Entry, Log, Message, Role};
+use crate::base::{Ballot, Epoch, Limits, Micros, Seat, Slot};
+use crate::wire::{decode, encode};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Bytes of the largest snapshot that is taken from a peer.
+const SNAPSHOT_MAX: u64 = 1 << 30;
+
+/// A snapshot that is being fetched.
+#[derive(Debug)]
+pub(super) struct Partial {
+    slot: Slot,
+    total: u64,
+    digest: u64,
+    data: Vec<u8>,
+}
+
+/// An open question to a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetching {
+    peer: Seat,
+    /// When it is asked again, elsewhere.
+    pub(super) due: Micros,
+}
+
+/// A snapshot on offer to lagging peers, encoded.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) slot: Slot,
+    pub(super) begin: Ballot,
+    pub(super) raw: Bytes,
+    pub(super) digest: u64,
+}
+
+impl Snapshot {
+    pub(super) fn new(record: &SnapshotRecord, raw: Bytes) -> Snapshot {
+        Snapshot {
+            slot: record.slot,
+            begin: record.begin,
+            digest: digest(&raw),
+            raw,
+        }
+    }
+}
+
+/// 64-bit FNV-1a over a snapshot, against torn or mixed transfers (not against forgery).
+fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl Log {
+    /// One more slot is chosen, and its entry is held.
+    pub(super) fn note_chosen(&mut self, slot: Slot) {
+        assert_eq!(slot, self.chosen.next(), "chosen slots are noted in order");
+        self.chosen = slot;
+        let held = self.held.get(&slot).expect("a chosen entry is held");
+        if let Entry::Stop { next } = held.entry {
+            self.over = Some((slot, next));
+            self.known = slot;
+        }
+        self.known = self.known.max(slot);
+    }
+
+    /// The leader of `ballot` says that everything up to `chosen` is chosen. What this replica voted
+    /// for *in that ballot* is then what was chosen there: the leader proposed one entry per slot, and
+    /// knew of nothing chosen against it. A vote of another ballot may be another entry: fetch.
+    pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) {
+        self.hear(ballot, chosen);
+        if self.over.is_none() && chosen > self.chosen {
+            self.known = self.known.max(chosen);
+            self.want(from, cx);
+        }
+    }
+
+    /// The part of [`Log::learn`] that asks nobody.
+    pub(super) fn hear(&mut self, ballot: Ballot, chosen: Slot) {
+        match &mut self.heard {
+            Some((b, c)) if *b == ballot => *c = chosen.max(*c),
+            Some((b, _)) if *b > ballot => {}
+            heard => *heard = Some((ballot, chosen)),
+        }
+        self.settle();
+    }
+
+    /// Extends the chosen prefix by all that is known of it.
+    fn settle(&mut self) {
+        let (ballot, upto) = self.heard.unwrap_or((CHOSEN, Slot(0)));
+        while self.over.is_none() {
+            let next = self.chosen.next();
+            match self.held.get(&next) {
+                Some(h) if h.ballot == CHOSEN || (h.ballot == ballot && next <= upto) => {
+                    self.note_chosen(next);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    /// Asks a peer for what is missing, unless somebody is asked already.
+    pub(super) fn want(&mut self, peer: Seat, cx: &mut Cx<'_>) {
+        if self.fetching.is_none() && self.known > self.chosen && !self.leads() {
+            self.fetch(peer, cx);
+        }
+    }
+
+    fn fetch(&mut self, peer: Seat, cx: &mut Cx<'_>) {
+        if peer == self.seat {
+            return;
+        }
+        self.fetching = Some(Fetching {
+            peer,
+            due: cx.now.monotonic + cx.timing.retry,
+        });
+        let resume = self.partial.as_ref().map(|p| (p.slot, p.data.len() as u64));
+        let from = self.chosen.next();
+        self.send(peer, Message::Fetch { from, resume }, cx);
+    }
+
+    /// Asks the next seat when the one asked is silent.
+    pub(super) fn fetch_again(&mut self, cx: &mut Cx<'_>) {
+        if self.known <= self.chosen || self.leads() || self.over.is_some() {
+            self.fetching = None;
+            return;
+        }
+        // Nobody is asked: only after a restart with unreadable votes.
+        let (last, due) = self.fetching.map_or((self.seat, 0), |f| (f.peer, f.due));
+        if cx.now.monotonic >= due {
+            let n = self.view.len() as u8;
+            let mut peer = Seat((last.0 + 1) % n);
+            if peer == self.seat {
+                peer = Seat((peer.0 + 1) % n);
+            }
+            self.fetch(peer, cx);
+        }
+    }
+
+    /// Something came from the peer that was asked: go on, or be done.
+    fn fetched(&mut self, from: Seat, cx: &mut Cx<'_>) {
+        self.fetching = None;
+        self.want(from, cx);
+        self.try_lead(cx);
+    }
+
+    pub(super) fn on_fetch(
+        &mut self,
+        from: Seat,
+        first: Slot,
+        resume: Option<(Slot, u64)>,
+        cx: &mut Cx<'_>,
+    ) {
+        if first > self.chosen || first.0 == 0 {
+            return self.ignore("fetch of what is not chosen here");
+        }
+        if !self.held.contains_key(&first) {
+            return self.send_chunk(from, resume, cx);
+        }
+        let mut bytes = 0;
+        let mut entries = Vec::new();
+        for (_, held) in self.held.range(first..=self.chosen) {
+            bytes += encode(&held.entry).len();
+            if bytes > cx.limits.chunk && !entries.is_empty() {
+                break;
+            }
+            entries.push(held.entry.clone());
+        }
+        let answer = Message::Entries {
+            from: first,
+            entries,
+            chosen: self.chosen,
+        };
+        // What is chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
+        self.send(from, answer, cx);
+    }
+
+    fn send_chunk(&mut self, to: Seat, resume: Option<(Slot, u64)>, cx: &mut Cx<'_>) {
+        let Some(snapshot) = &self.snapshot else {
+            return self.ignore("fetch below what is kept");
+        };
+        let total = snapshot.raw.len() as u64;
+        let offset = match resume {
+            Some((slot, have)) if slot == snapshot.slot && have <= total => have,
+            _ => 0,
+        };
+        let end = total.min(offset + cx.limits.chunk as u64);
+        let chunk = Message::Chunk {
+            slot: snapshot.slot,
+            offset,
+            total,
+            digest: snapshot.digest,
+            data: snapshot.raw.slice(offset as usize..end as usize),
+        };
+        self.send(to, chunk, cx);
+    }
+
+    pub(super) fn on_entries(
+        &mut self,
+        from: Seat,
+        first: Slot,
+        entries: Vec<Entry>,
+        chosen: Slot,
+        cx: &mut Cx<'_>,
+    ) {
+        if self.leads() || self.over.is_some() {
+            return;
+        }
+        if first.0 == 0 || first > self.chosen.next() {
+            return self.ignore("entries above a gap");
+        }
+        let known_here = (self.chosen.0 + 1 - first.0) as usize;
+        let before = self.chosen;
+        for entry in entries.into_iter().skip(known_here) {
+            let slot = self.chosen.next();
+            self.put_held(slot, CHOSEN, entry, cx.fx);
+            self.note_chosen(slot);
+            if self.over.is_some() {
+                break;
+            }
+        }
+        self.settle();
+        if self.over.is_none() {
+            self.known = self.known.max(chosen);
+        }
+        if self.chosen > before {
+            self.fetched(from, cx);
+        }
+    }
+
+    pub(super) fn on_chunk(&mut self, from: Seat, part: Part, cx: &mut Cx<'_>) {
+        if self.leads() || part.slot <= self.chosen || part.total > SNAPSHOT_MAX {
+            return self.ignore("chunk of a snapshot that is not wanted");
+        }
+        let same =
+            |p: &Partial| (p.slot, p.total, p.digest) == (part.slot, part.total, part.digest);
+        if !self.partial.as_ref().is_some_and(same) && part.offset == 0 {
+            self.partial = Some(Partial {
+                slot: part.slot,
+                total: part.total,
+                digest: part.digest,
+                data: Vec::new(),
+            });
+        }
+        let partial = match self.partial.as_mut() {
+            Some(p) if same(p) && p.data.len() as u64 == part.offset => p,
+            _ => return self.ignore("chunk out of order"),
+        };
+        partial.data.extend_from_slice(&part.data);
+        if (partial.data.len() as u64) < part.total {
+            if !part.data.is_empty() {
+                self.fetching = None;
+                self.known = self.known.max(part.slot);
+                self.want(from, cx);
+            }
+            return;
+        }
+        let whole = self.partial.take().expect("checked above");
+        self.install(whole, cx);
+        self.fetched(from, cx);
+    }
+
+    fn install(&mut self, whole: Partial, cx: &mut Cx<'_>) {
+        let raw = Bytes::from(whole.data);
+        let record: SnapshotRecord = match decode(&raw) {
+            Ok(record) if digest(&raw) == whole.digest => record,
+            _ => return self.ignore("snapshot with a wrong digest"),
+        };
+        if record.slot != whole.slot {
+            return self.ignore("snapshot of another slot");
+        }
+        let slot = record.slot;
+        self.put_snapshot(raw.clone(), slot, cx.fx);
+        self.held = self.held.split_off(&slot.next());
+        self.snapshot = Some(Snapshot::new(&record, raw));
+        self.chosen = slot;
+        self.delivered = slot;
+        self.begin = record.begin;
+        self.upper = self.upper.max(record.upper);
+        self.known = self.known.max(slot);
+        self.over = record.stopped.map(|next| (slot, next));
+        self.installed = Some((slot, record.state));
+        self.settle();
+    }
+
+    /// A snapshot that came from a peer: the caller replaces its state by it. Entries from
+    /// [`Log::next_chosen`] continue after its slot; ask for this first.
+    pub fn take_installed(&mut self) -> Option<(Slot, Bytes)> {
+        self.installed.take()
+    }
+
+    /// The next chosen entry, in order and once per process. Entries that a later ballot made void
+    /// come out as no-ops, and nothing comes after a `Stop`.
+    pub fn next_chosen(&mut self) -> Option<(Slot, Entry)> {
+        if self.delivered == self.chosen {
+            return None;
+        }
+        let slot = self.delivered.next();
+        self.delivered = slot;
+        let entry = self
+            .held
+            .get(&slot)
+            .expect("a chosen entry is held")
+            .entry
+            .clone();
+        Some((slot, effective(entry, &mut self.begin)))
+    }
+
+    /// The slot up to which [`Log::next_chosen`] has handed out.
+    pub fn delivered(&self) -> Slot {
+        self.delivered
+    }
+
+    /// The slot up to which everything is chosen, as far as this replica knows.
+    pub fn chosen(&self) -> Slot {
+        self.chosen
+    }
+
+    /// The slots up to and including this one exist as a snapshot only.
+    pub fn truncated(&self) -> Slot {
+        self.snapshot.as_ref().map_or(Slot(0), |s| s.slot)
+    }
+
+    /// Whether enough was handed out since the last snapshot for a new one.
+    pub fn needs_snapshot(&self, limits: &Limits) -> bool {
+        self.delivered.0 - self.truncated().0 >= limits.snapshot_every
+    }
+
+    /// Replaces everything up to `slot` by `state`, the caller's state after it, durably and in one
+    /// batch. A few entries stay in memory for peers that lag a little.
+    ///
+    /// # Panics
+    /// If `slot` was not handed out yet: the state would not be its.
+    pub fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Cx<'_>) {
+        assert!(slot <= self.delivered, "only applied slots are truncated");
+        if slot <= self.truncated() {
+            return;
+        }
+        let from = self.truncated();
+        let mut begin = self
+            .snapshot
+            .as_ref()
+            .map_or(Ballot::default(), |s| s.begin);
+        for (_, held) in self.held.range(from.next()..=slot) {
+            if let Entry::Begin { ballot } = held.entry {
+                begin = begin.max(ballot);
+            }
+        }
+        let record = SnapshotRecord {
+            slot,
+            begin,
+            stopped: self
+                .over
+                .and_then(|(s, next): (Slot, Epoch)| (s <= slot).then_some(next)),
+            upper: self.upper,
+            state,
+        };
+        let raw = encode(&record);
+        self.put_snapshot(raw.clone(), slot, cx.fx);
+        let keep = Slot(slot.0.saturating_sub(cx.limits.window as u64) + 1);
+        self.held = self.held.split_off(&keep);
+        self.snapshot = Some(Snapshot::new(&record, raw));
+    }
+
+    /// Whether this replica leads, phase 1 done.
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.role, Role::Leading(_))
+    }
+}
+
+/// A chunk, by name.
+pub(super) struct Part {
+    pub(super) slot: Slot,
+    pub(super) offset: u64,
+    pub(super) total: u64,
+    pub(super) digest: u64,
+    pub(super) data: Bytes,
+}
+
+/// What an entry means after the highest `Begin` so far: commands born below it are void, and so is an
+/// older `Begin` that surfaces late.
+fn effective(entry: Entry, begin: &mut Ballot) -> Entry {
+    match entry {
+        Entry::Begin { ballot } if ballot < *begin => Entry::Noop,
+        Entry::Begin { ballot } => {
+            *begin = ballot;
+            entry
+        }
+        Entry::Commands { birth, .. } if birth < *begin => Entry::Noop,
+        _ => entry,
+    }
+}

@@ -1,0 +1,264 @@
+//! What one replica of a log keeps durably, record by record.
+//!
+//! A vote (`Accepted`) also says how far this replica knew the log to be chosen when it voted: after a
+//! restart that prefix is applied at once, and phase 1 need not report it again.
+
+use super::{Entry, Log, Void};
+use crate::base::{Ballot, Epoch, LogId, NodeName, Seat, Slot, Timestamp, View};
+use crate::io::{Effects, Memory};
+use crate::wire::record::{self, LogRecord};
+use crate::wire::{decode, encode};
+use alloc::collections::{BTreeMap, BTreeSet};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// The ballot under which a replica keeps an entry that it was told to be chosen. It is above every
+/// ballot that is ever led: nothing outvotes a chosen entry.
+pub(super) const CHOSEN: Ballot = Ballot {
+    round: u32::MAX,
+    seat: Seat(u8::MAX),
+};
+
+/// Rounds from here on are refused, so that a round can always be outbid.
+pub(super) const ROUNDS: u32 = u32::MAX - 1;
+
+/// Records read per scan at recovery.
+const PAGE: usize = 1_024;
+
+/// That the log exists.
+#[derive(Serialize, Deserialize)]
+pub(super) struct CreatedRecord {
+    pub(super) view: View,
+    pub(super) first: Seat,
+    pub(super) start: Bytes,
+}
+
+/// The promise, and the highest round that this seat ever stood for: a ballot is led by one process.
+#[derive(Serialize, Deserialize)]
+struct PromiseRecord {
+    promised: Ballot,
+    used: u32,
+}
+
+/// One vote.
+#[derive(Serialize, Deserialize)]
+struct AcceptedRecord {
+    ballot: Ballot,
+    chosen: Slot,
+    upper: Timestamp,
+    entry: Entry,
+}
+
+#[derive(Serialize)]
+struct AcceptedRecordRef<'a> {
+    ballot: Ballot,
+    chosen: Slot,
+    upper: Timestamp,
+    entry: &'a Entry,
+}
+
+/// The state after a slot, with what the log itself must know of the slots below.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SnapshotRecord {
+    /// The last slot whose effect is included.
+    pub(super) slot: Slot,
+    /// The highest `Begin` up to there.
+    pub(super) begin: Ballot,
+    /// Whether the log had ended there.
+    pub(super) stopped: Option<Epoch>,
+    /// The highest number U accepted.
+    pub(super) upper: Timestamp,
+    /// The caller's state, opaque.
+    pub(super) state: Bytes,
+}
+
+/// A vote in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) ballot: Ballot,
+    pub(super) entry: Entry,
+}
+
+/// Everything that one replica has on disk.
+pub(super) struct Disk {
+    pub(super) created: CreatedRecord,
+    pub(super) promised: Ballot,
+    pub(super) used: u32,
+    pub(super) snapshot: Option<(SnapshotRecord, Bytes)>,
+    pub(super) held: BTreeMap<Slot, Held>,
+    pub(super) void: BTreeSet<Slot>,
+    pub(super) chosen: Slot,
+    pub(super) upper: Timestamp,
+}
+
+fn read<T: DeserializeOwned>(
+    id: LogId,
+    kind: LogRecord,
+    memory: &dyn Memory,
+) -> Result<Option<(T, Bytes)>, Unrecoverable> {
+    let Some(raw) = memory
+        .get(&record::log(id, kind))
+        .map_err(|Void| Unrecoverable::Void(kind))?
+    else {
+        return Ok(None);
+    };
+    let value = decode(&raw).map_err(|_| Unrecoverable::Void(kind))?;
+    Ok(Some((value, raw)))
+}
+
+/// Why a replica of a log cannot be rebuilt. It must not take part in the log: what it promised or
+/// voted for is unknown, which is not the same as never promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrecoverable {
+    /// There is no such log here.
+    Missing,
+    /// This node has no seat in the log's view.
+    NotMember,
+    /// A record that exists once per log is corrupt.
+    Void(LogRecord),
+}
+
+impl core::fmt::Display for Unrecoverable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Unrecoverable::Missing => f.write_str("there is no record of this log on this node"),
+            Unrecoverable::NotMember => f.write_str("this node has no seat in the log's view"),
+            Unrecoverable::Void(kind) => write!(
+                f,
+                "the log's {kind:?} record is corrupt, so this replica must not vote: replace it by \
+                 a new incarnation; the log is unharmed while a majority of its replicas is intact"
+            ),
+        }
+    }
+}
+
+/// Reads a replica back.
+pub(super) fn load(id: LogId, memory: &dyn Memory) -> Result<Disk, Unrecoverable> {
+    let created: CreatedRecord = read(id, LogRecord::Created, memory)?
+        .ok_or(Unrecoverable::Missing)?
+        .0;
+    let zero = Ballot {
+        round: 0,
+        seat: created.first,
+    };
+    let promise = read::<PromiseRecord>(id, LogRecord::Promise, memory)?;
+    let snapshot = read::<SnapshotRecord>(id, LogRecord::Snapshot, memory)?;
+    let base = snapshot.as_ref().map_or(Slot(0), |(s, _)| s.slot);
+    let mut disk = Disk {
+        created,
+        promised: promise.as_ref().map_or(zero, |(p, _)| p.promised),
+        used: promise.as_ref().map_or(0, |(p, _)| p.used),
+        upper: snapshot
+            .as_ref()
+            .map_or(Timestamp::default(), |(s, _)| s.upper),
+        snapshot,
+        held: BTreeMap::new(),
+        void: BTreeSet::new(),
+        chosen: base,
+    };
+    let mut from = record::accepted(id, base.next());
+    let to = record::log(id, LogRecord::Snapshot);
+    loop {
+        let page = memory.scan(&from, &to, PAGE);
+        let full = page.len() == PAGE;
+        let Some((last, _)) = page.last() else { break };
+        let mut following = last.to_vec();
+        following.push(0);
+        for (key, value) in page {
+            let Some(slot) = record::slot_of(&key) else {
+                continue;
+            };
+            disk.take(slot, value);
+        }
+        if !full {
+            break;
+        }
+        from = following.into();
+    }
+    disk.settle(base);
+    Ok(disk)
+}
+
+impl Disk {
+    fn take(&mut self, slot: Slot, value: Result<Bytes, Void>) {
+        match value.map(|raw| decode::<AcceptedRecord>(&raw)) {
+            Ok(Ok(vote)) => {
+                self.chosen = self.chosen.max(vote.chosen);
+                self.upper = self.upper.max(vote.upper);
+                let (ballot, entry) = (vote.ballot, vote.entry);
+                self.held.insert(slot, Held { ballot, entry });
+            }
+            // Neither "voted for nothing" nor any guess: see `Log::muted`.
+            _ => {
+                self.void.insert(slot);
+            }
+        }
+    }
+
+    /// The chosen prefix ends where an entry is missing. (Votes for learned entries are `CHOSEN`
+    /// themselves and extend it.)
+    fn settle(&mut self, base: Slot) {
+        let mut chosen = base;
+        while let Some(held) = self.held.get(&chosen.next()) {
+            if chosen.next() > self.chosen && held.ballot != CHOSEN {
+                break;
+            }
+            chosen = chosen.next();
+            if matches!(held.entry, Entry::Stop { .. }) {
+                break;
+            }
+        }
+        self.chosen = chosen;
+    }
+
+    pub(super) fn seat_of(&self, me: NodeName) -> Result<Seat, Unrecoverable> {
+        self.created
+            .view
+            .seat_of(me)
+            .ok_or(Unrecoverable::NotMember)
+    }
+}
+
+pub(super) fn put_created(id: LogId, created: &CreatedRecord, fx: &mut Effects) {
+    fx.put(record::log(id, LogRecord::Created), encode(created));
+}
+
+impl Log {
+    pub(super) fn put_promise(&self, fx: &mut Effects) {
+        let value = encode(&PromiseRecord {
+            promised: self.promised,
+            used: self.used,
+        });
+        fx.put(record::log(self.id, LogRecord::Promise), value);
+    }
+
+    /// Votes, or learns, in memory and on disk.
+    pub(super) fn put_held(&mut self, slot: Slot, ballot: Ballot, entry: Entry, fx: &mut Effects) {
+        let value = encode(&AcceptedRecordRef {
+            ballot,
+            chosen: self.chosen,
+            upper: self.upper,
+            entry: &entry,
+        });
+        fx.put(record::accepted(self.id, slot), value);
+        self.void.remove(&slot);
+        self.held.insert(slot, Held { ballot, entry });
+    }
+
+    /// Replaces everything up to the snapshot's slot by the snapshot, in one batch.
+    pub(super) fn put_snapshot(&mut self, raw: Bytes, slot: Slot, fx: &mut Effects) {
+        fx.put(record::log(self.id, LogRecord::Snapshot), raw);
+        fx.delete_range(
+            record::accepted(self.id, Slot(0)),
+            record::accepted(self.id, slot.next()),
+        );
+        self.void.retain(|s| *s > slot);
+    }
+
+    /// Removes every record of a log: after its successor has taken over (RING's `Retire`).
+    pub fn delete(id: LogId, fx: &mut Effects) {
+        let mut to = record::log(id, LogRecord::Snapshot).to_vec();
+        to.push(0);
+        fx.delete_range(record::log(id, LogRecord::Created), to.into());
+    }
+}

@@ -1,0 +1,159 @@
+//! The caller: runs register operations for the coordinator and the primary of this node. Everything
+//! here is volatile; an operation dies with its node, and what it has stored stays.
+
+use super::Cx;
+use super::message::{Answer, Message, Store};
+use super::running::{Next, Op, OpId, Outcome, Place, Running, assert_duties};
+use crate::base::{Micros, NodeName, Rng};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Runs any number of operations; the node bounds them by its open requests.
+#[derive(Debug)]
+pub struct Caller {
+    name: NodeName,
+    next_op: u64,
+    next_call: u64,
+    open: BTreeMap<OpId, Open>,
+    /// The operation that each call in flight belongs to: one call per phase, so that an answer to an
+    /// earlier phase is never counted in a later one.
+    calls: BTreeMap<u64, OpId>,
+    wakes: BTreeSet<(Micros, OpId)>,
+    finished: VecDeque<(OpId, Outcome)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    running: Running,
+    wake: Micros,
+}
+
+impl Caller {
+    /// The caller of node `name`; `seed` differs with every start, so that late answers to an earlier
+    /// life of the node meet no call.
+    pub fn new(name: NodeName, seed: u64) -> Caller {
+        Caller {
+            name,
+            next_op: 0,
+            // The top bit marks a replica's own calls; the next one leaves room to count.
+            next_call: Rng::new(seed).draw() >> 2,
+            open: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            wakes: BTreeSet::new(),
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// Starts an operation, which ends by `deadline` of the boot-time clock, or after
+    /// `timing.request` if that is earlier.
+    pub fn start(&mut self, op: Op, place: &Place, deadline: Micros, cx: &mut Cx<'_>) -> OpId {
+        assert_duties(&op, place, cx);
+        let id = OpId(self.next_op);
+        self.next_op += 1;
+        let own = place.view.seat_of(self.name);
+        let running = Running::new(op, place.clone(), own, deadline, cx);
+        let open = Open {
+            running,
+            wake: Micros::MAX,
+        };
+        self.open.insert(id, open);
+        self.go_on(id, Next::Phase, cx);
+        id
+    }
+
+    /// Takes a replica's answer. Answers that nobody waits for are ignored.
+    pub fn on_answer(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        store: Store,
+        answer: Answer,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(&id) = self.calls.get(&call) else {
+            return;
+        };
+        let open = self
+            .open
+            .get_mut(&id)
+            .expect("a call in flight is of an open operation");
+        let place = &open.running.place;
+        let Some(seat) = place.view.seat_of(from).filter(|_| place.store == store) else {
+            return;
+        };
+        let next = open.running.on_answer(seat, answer, cx);
+        self.go_on(id, next, cx);
+    }
+
+    /// Asks again where nobody answered, and ends what has run out of time.
+    pub fn tick(&mut self, cx: &mut Cx<'_>) {
+        while let Some(&(wake, id)) = self.wakes.first() {
+            if wake > cx.now.monotonic {
+                break;
+            }
+            let open = self
+                .open
+                .get_mut(&id)
+                .expect("a wish is of an open operation");
+            let next = open.running.judge(cx);
+            self.go_on(id, next, cx);
+        }
+    }
+
+    /// When [`Caller::tick`] has something to do.
+    pub fn wake(&self) -> Option<Micros> {
+        self.wakes.first().map(|(wake, _)| *wake)
+    }
+
+    /// The next operation that has ended.
+    pub fn take_finished(&mut self) -> Option<(OpId, Outcome)> {
+        self.finished.pop_front()
+    }
+
+    /// Forgets an operation. What it has sent may still take effect.
+    pub fn cancel(&mut self, id: OpId) {
+        self.finished.retain(|(finished, _)| *finished != id);
+        self.close(id);
+    }
+
+    /// Operations under way.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    fn close(&mut self, id: OpId) {
+        if let Some(open) = self.open.remove(&id) {
+            self.calls.remove(&open.running.call);
+            self.wakes.remove(&(open.wake, id));
+        }
+    }
+
+    fn go_on(&mut self, id: OpId, next: Next, cx: &mut Cx<'_>) {
+        if let Next::Done(outcome) = next {
+            self.close(id);
+            self.finished.push_back((id, outcome));
+            return;
+        }
+        let Some(open) = self.open.get_mut(&id) else {
+            return;
+        };
+        if let Next::Phase = next {
+            self.calls.remove(&open.running.call);
+            open.running.call = self.next_call;
+            self.calls.insert(self.next_call, id);
+            self.next_call += 1;
+        }
+        for (seat, ask) in open.running.due(cx) {
+            let node = open.running.place.view.node_at(seat);
+            let message = Message::Ask {
+                call: open.running.call,
+                store: open.running.place.store,
+                key: open.running.key().clone(),
+                ask,
+            };
+            cx.fx.send(node.expect("a seat of the view"), message);
+        }
+        self.wakes.remove(&(open.wake, id));
+        open.wake = open.running.wake(cx);
+        self.wakes.insert((open.wake, id));
+    }
+}

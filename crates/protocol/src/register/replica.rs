@@ -1,0 +1,484 @@
+//! The replica: one member's answers. It keeps nothing in memory that its durable records hold; what
+//! it keeps is a clock for eventual tags, counters, and repairs under way.
+
+use super::cell::{At, Cell};
+use super::message::{Answer, Ask, Content, Holder, Message, Store};
+use super::repair::Repairs;
+use super::{Cx, HolderState, SegmentView, is_synch, policy};
+use crate::base::tag::GENERATION_SPAN;
+use crate::base::{
+    Address, Bug, EventualTag, KeyId, KeyspaceId, LockRef, Micros, NodeName, Purpose, Seat, Tag,
+};
+use crate::io::{Memory, Void};
+use crate::request::Inspection;
+use crate::wire::record::{self, CellPart};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// What a replica has counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Answers that were void because a record was damaged.
+    pub voids: u64,
+    /// Damaged keys learnt again from the others.
+    pub repairs: u64,
+    /// Asks ignored: a keyspace that this node's catalogue does not have yet.
+    pub ignored_keyspace: u64,
+    /// Asks ignored: a key or value over the limit.
+    pub ignored_limit: u64,
+    /// Asks ignored: not for a keyspace of this purpose.
+    pub ignored_purpose: u64,
+}
+
+/// A register replica: answers for every store of its node.
+#[derive(Debug)]
+pub struct Replica {
+    pub(super) name: NodeName,
+    /// The last clock given to an eventual put by this process.
+    clock: u64,
+    /// Distinguishes eventual tags of two lives of this node, should the wall clock go back between.
+    counter: u32,
+    pub(super) repairs: Repairs,
+    pub(super) counts: Counts,
+}
+
+/// What one ask is answered from.
+struct Case<'a, 'b> {
+    view: &'a dyn SegmentView,
+    at: &'a At,
+    cx: &'a mut Cx<'b>,
+}
+
+impl Replica {
+    /// The replica of node `name`; `seed` differs with every start.
+    pub fn new(name: NodeName, seed: u64) -> Replica {
+        Replica {
+            name,
+            clock: 0,
+            counter: seed as u32,
+            repairs: Repairs::new(seed),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether an answer under this call belongs to [`Replica::on_answer`], not to the caller.
+    pub fn owns(call: u64) -> bool {
+        Repairs::owns(call)
+    }
+
+    /// When [`Replica::tick`] has something to do.
+    pub fn wake(&self) -> Option<Micros> {
+        self.repairs.wake()
+    }
+
+    /// Answers one ask. `view` is of the ask's segment and epoch.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of one message, and where it arrived"
+    )]
+    pub fn on_ask(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        store: Store,
+        key: KeyId,
+        ask: Ask,
+        view: &dyn SegmentView,
+        cx: &mut Cx<'_>,
+    ) {
+        let seat = view.members().and_then(|m| m.seat_of(self.name));
+        let answer = match seat {
+            _ if view.moved() => Some(Answer::Moved),
+            None => Some(Answer::Elsewhere),
+            Some(_) if view.sealed().is_some() => view.sealed().map(|next| Answer::Sealed { next }),
+            Some(_) => self.answer(store, key, ask, view, cx),
+        };
+        if let Some(answer) = answer {
+            let message = Message::Answer {
+                call,
+                store,
+                seat: seat.unwrap_or_default(),
+                answer,
+            };
+            cx.fx.promise(from, message);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        store: Store,
+        key: KeyId,
+        ask: Ask,
+        view: &dyn SegmentView,
+        cx: &mut Cx<'_>,
+    ) -> Option<Answer> {
+        let Some(keyspace) = view.keyspace(key.keyspace) else {
+            self.counts.ignored_keyspace += 1;
+            return None;
+        };
+        if key.key.len() > cx.limits.key || bytes_of(&ask) > cx.limits.value {
+            self.counts.ignored_limit += 1;
+            return None;
+        }
+        if !suits(&ask, keyspace.purpose) {
+            self.counts.ignored_purpose += 1;
+            return None;
+        }
+        let address = Address::of(key.keyspace, keyspace.tag_rule, &key.key);
+        let at = At {
+            store,
+            address,
+            key,
+        };
+        let mut case = Case { view, at: &at, cx };
+        let spread = matches!(ask, Ask::EventualSpread { .. });
+        match self.dispatch(ask, &mut case) {
+            Ok(_) if spread => None,
+            Ok(answer) => Some(answer),
+            Err(Void) => {
+                self.counts.voids += 1;
+                self.repairs
+                    .begin(&at, keyspace.storage, view.members(), cx);
+                (!spread).then_some(Answer::Void)
+            }
+        }
+    }
+
+    fn dispatch(&mut self, ask: Ask, case: &mut Case<'_, '_>) -> Result<Answer, Void> {
+        let cell = Cell::load(case.cx.memory, case.at)?;
+        match ask {
+            Ask::Read {
+                holder,
+                entering,
+                fence,
+                eventual,
+                values,
+            } => {
+                let refused = holder.and_then(|holder| case.refused(&cell, holder, entering));
+                match refused {
+                    Some(answer) => Ok(answer),
+                    None => case.read(cell, fence, eventual, values),
+                }
+            }
+            Ask::Store { tag, content } => case.store(cell, tag, &content),
+            Ask::EventualGet => {
+                let eventual = if cell.head.eventual_is_newer() {
+                    cell.eventual()?
+                } else {
+                    None
+                };
+                let content = match eventual {
+                    Some((_, content)) => content,
+                    None => cell.critical()?,
+                };
+                Ok(Answer::EventualValue { content })
+            }
+            Ask::EventualPut { content } => Ok(self.eventual_put(cell, &content, case)),
+            Ask::EventualSpread { tag, content } => {
+                case.eventual_spread(cell, tag, &content);
+                Ok(Answer::EventualStored { tag })
+            }
+            Ask::Inspect => Ok(Answer::Inspection(Inspection {
+                node: self.name,
+                segment: case.at.store.segment,
+                epoch: case.at.store.epoch,
+                tag: cell.head.tag,
+                fence: cell.head.fence,
+                bytes: cell.head.length,
+                eventual: cell.head.eventual,
+                applied: case.view.applied(),
+            })),
+        }
+    }
+
+    /// Accepts an eventual put, or refuses it because the key is or may be locked (PROTOCOL F6).
+    ///
+    /// The tag's `applied` is what this replica has applied, or what the replica had that accepted
+    /// the eventual value which is here: that one vouches that every section up to there was over.
+    fn eventual_put(
+        &mut self,
+        mut cell: Cell<'_>,
+        content: &Content,
+        case: &mut Case<'_, '_>,
+    ) -> Answer {
+        if !case.view.writable() {
+            return Answer::DiskFull;
+        }
+        let before = cell.head.eventual.unwrap_or_default();
+        let applied = case.view.applied().max(before.applied);
+        let entered = cell.head.tag.lock_ref.max(cell.head.fence.lock_ref);
+        let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
+        if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
+            return Answer::Locked;
+        }
+        self.clock = case
+            .cx
+            .now
+            .wall
+            .max(self.clock + 1)
+            .max(before.clock.saturating_add(1));
+        self.counter = self.counter.wrapping_add(1);
+        let tag = EventualTag {
+            applied,
+            clock: self.clock,
+            node: self.name,
+            counter: self.counter,
+        };
+        if unsafe_cell {
+            case.put_in_critical_cell(&mut cell, tag, content);
+        } else {
+            cell.put_eventual(case.cx.fx, tag, content);
+        }
+        for (i, member) in case
+            .view
+            .members()
+            .iter()
+            .flat_map(|m| m.seats.iter().enumerate())
+        {
+            if member.name != self.name {
+                let content = policy::reseated(content, Seat(i as u8));
+                let message = Message::Ask {
+                    call: 0,
+                    store: case.at.store,
+                    key: case.at.key.clone(),
+                    ask: Ask::EventualSpread { tag, content },
+                };
+                case.cx.fx.promise(member.name, message);
+            }
+        }
+        Answer::EventualStored { tag }
+    }
+}
+
+impl Case<'_, '_> {
+    /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder is
+    /// past, whatever is applied here (PROTOCOL F1).
+    fn refused(&self, cell: &Cell<'_>, holder: Holder, entering: bool) -> Option<Answer> {
+        if self.cx.planted.has(Bug::PastWriteAccepted) {
+            return None;
+        }
+        let known = cell.head.tag.max(cell.head.fence);
+        if Holder::of(known).rank() > holder.rank() {
+            return Some(Answer::Past { tag: known });
+        }
+        match self.view.holder_state(&self.at.key, holder) {
+            HolderState::Head | HolderState::Unknown => None,
+            HolderState::Past => Some(Answer::Past { tag: known }),
+            HolderState::Waiting if entering => None,
+            HolderState::Waiting => Some(Answer::NotHolder),
+        }
+    }
+
+    fn read(
+        &mut self,
+        mut cell: Cell<'_>,
+        fence: Option<Tag>,
+        eventual: bool,
+        values: bool,
+    ) -> Result<Answer, Void> {
+        // Contents first: a void answer must not leave a fence behind that nobody counts on.
+        let content = if values {
+            cell.critical()?
+        } else {
+            Content::Absent
+        };
+        let second = if eventual { cell.eventual()? } else { None };
+        let before = cell.head.fence;
+        if let Some(fence) = fence {
+            let known = cell.head.tag.max(before);
+            if fence < known {
+                return Ok(Answer::Past { tag: known });
+            }
+            let fence = if self.cx.planted.has(Bug::FenceOnRefOnly) {
+                Tag {
+                    lock_ref: fence.lock_ref,
+                    ..Tag::ZERO
+                }
+            } else {
+                fence
+            };
+            if fence > before {
+                if !self.view.writable() {
+                    return Ok(Answer::DiskFull);
+                }
+                cell.head.fence = fence;
+                cell.put_head(self.cx.fx);
+            }
+        }
+        Ok(Answer::Cells {
+            tag: cell.head.tag,
+            content,
+            fence: before,
+            eventual: second,
+        })
+    }
+
+    fn store(&mut self, cell: Cell<'_>, tag: Tag, content: &Content) -> Result<Answer, Void> {
+        if tag.lock_ref > LockRef(0)
+            && let Some(refusal) = self.store_refused(&cell, tag)
+        {
+            return Ok(refusal);
+        }
+        let head = cell.head;
+        if tag == head.tag {
+            return self.store_again(cell, tag, content);
+        }
+        if tag > head.tag {
+            return Ok(self.put(cell, tag, content));
+        }
+        // Below the cell's tag. In a register keyspace the higher write simply wins; in a section the
+        // writer must learn that its number may be an old one.
+        if tag.lock_ref == LockRef(0) || self.cx.planted.has(Bug::PastWriteAccepted) {
+            return Ok(Answer::Stored);
+        }
+        if is_synch(tag) {
+            let stale_may_grant = self.cx.planted.has(Bug::FenceOnRefOnly);
+            return Ok(if stale_may_grant && tag.lock_ref == head.tag.lock_ref {
+                Answer::Stored
+            } else {
+                Answer::Past { tag: head.tag }
+            });
+        }
+        Ok(Answer::Outranked { tag: head.tag })
+    }
+
+    /// The rules of section keyspaces: below the fence nothing is stored; a section that is past
+    /// stores nothing; a synch needs no holder, for its section has not begun.
+    fn store_refused(&self, cell: &Cell<'_>, tag: Tag) -> Option<Answer> {
+        if self.cx.planted.has(Bug::PastWriteAccepted) {
+            return None;
+        }
+        if tag < cell.head.fence {
+            return Some(Answer::Past {
+                tag: cell.head.fence,
+            });
+        }
+        let holder = Holder::of(tag);
+        if is_synch(tag) {
+            let later = Holder::of(cell.head.tag).rank() > holder.rank();
+            return later.then_some(Answer::Past { tag: cell.head.tag });
+        }
+        self.refused(cell, holder, false)
+    }
+
+    /// A tag names one value: storing it again changes nothing, unless what is here is damaged.
+    fn store_again(&mut self, cell: Cell<'_>, tag: Tag, content: &Content) -> Result<Answer, Void> {
+        if policy::digest_of(content) != cell.head.digest {
+            return Ok(Answer::Outranked { tag });
+        }
+        match cell.critical() {
+            Ok(_) => Ok(Answer::Stored),
+            Err(Void) => Ok(self.put(cell, tag, content)),
+        }
+    }
+
+    fn put(&mut self, mut cell: Cell<'_>, tag: Tag, content: &Content) -> Answer {
+        if !self.view.writable() {
+            return Answer::DiskFull;
+        }
+        assert!(tag >= cell.head.tag, "a replica's tags never decrease");
+        cell.put_critical(self.cx.fx, tag, content);
+        Answer::Stored
+    }
+
+    fn eventual_spread(&mut self, mut cell: Cell<'_>, tag: EventualTag, content: &Content) {
+        if !self.view.writable() {
+            return;
+        }
+        if self.cx.planted.has(Bug::EventualPutInCriticalCell) {
+            self.put_in_critical_cell(&mut cell, tag, content);
+            return;
+        }
+        let newer = cell.head.eventual.is_none_or(|known| known < tag);
+        if newer && tag.applied >= cell.head.tag.lock_ref.0 {
+            cell.put_eventual(self.cx.fx, tag, content);
+        }
+    }
+
+    /// The planted bug: one cell for both kinds of put, with a tag above the last section's.
+    fn put_in_critical_cell(&mut self, cell: &mut Cell<'_>, tag: EventualTag, content: &Content) {
+        let tag = Tag {
+            lock_ref: LockRef(tag.applied).min(cell.head.tag.lock_ref),
+            sequence: GENERATION_SPAN - 1,
+            writer: u128::from(tag.clock),
+        };
+        if tag > cell.head.tag {
+            cell.put_critical(self.cx.fx, tag, content);
+        }
+    }
+}
+
+/// Bytes of the value that an ask carries.
+fn bytes_of(ask: &Ask) -> usize {
+    match ask {
+        Ask::Store { content, .. }
+        | Ask::EventualPut { content }
+        | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
+        Ask::Read { .. } | Ask::EventualGet | Ask::Inspect => 0,
+    }
+}
+
+/// Whether an ask is one for keys of this purpose (PROTOCOL F7), and no content is missing.
+fn suits(ask: &Ask, purpose: Purpose) -> bool {
+    match ask {
+        Ask::Store { tag, content } => {
+            (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
+                && *tag != Tag::ZERO
+                && policy::is_sound(content)
+        }
+        Ask::EventualPut { content } | Ask::EventualSpread { content, .. } => {
+            purpose == Purpose::Sections && policy::is_sound(content)
+        }
+        Ask::EventualGet => purpose == Purpose::Sections,
+        Ask::Read { .. } | Ask::Inspect => true,
+    }
+}
+
+/// Up to `limit` keys of one keyspace in one store that start with `prefix`, lie above `after` and
+/// have a value in either cell, in order of key. Reads every head of the store: bounded by the number
+/// of its keys. A damaged head counts as a key, for it may be one.
+pub fn keys(
+    memory: &dyn Memory,
+    store: Store,
+    keyspace: KeyspaceId,
+    prefix: &[u8],
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Vec<Bytes> {
+    const CHUNK: usize = 1_024;
+    let (mut from, to) = record::cells_of(store, CellPart::Head);
+    let mut found = Vec::new();
+    loop {
+        let chunk = memory.scan(&from, &to, CHUNK);
+        for (record, head) in &chunk {
+            let Some(id) = record::key_of(record) else {
+                continue;
+            };
+            let wanted = id.keyspace == keyspace
+                && id.key.starts_with(prefix)
+                && after.is_none_or(|after| id.key[..] > *after);
+            let live = head
+                .as_ref()
+                .ok()
+                .and_then(|bytes| crate::wire::decode::<super::cell::Head>(bytes).ok())
+                .is_none_or(|head| head.is_live());
+            if wanted && live {
+                found.push(id.key);
+            }
+        }
+        let Some((last, _)) = chunk.last().filter(|_| chunk.len() == CHUNK) else {
+            break;
+        };
+        let mut next = last.to_vec();
+        next.push(0);
+        from = next.into();
+    }
+    found.sort_unstable();
+    found.truncate(limit);
+    found
+}

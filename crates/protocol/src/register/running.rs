@@ -1,0 +1,811 @@
+//! One operation under way: which answers it has, what it asks next, when it is done. No sending here:
+//! [`super::Caller`] sends what this asks for.
+
+use super::message::{Answer, Ask, Content, Holder, Store};
+use super::{Cx, is_synch, policy, quorum};
+use crate::base::{
+    Bug, Epoch, EventualTag, KeyId, LockRef, Micros, Seat, StoragePolicy, Tag, View,
+};
+use crate::request::Inspection;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// The name of one operation at its caller; never reused while the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// Where an operation goes: one segment at one epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The store.
+    pub store: Store,
+    /// The members; its epoch is the store's.
+    pub view: View,
+    /// Seats to ask, nearest first; seats left out come after.
+    pub order: Vec<Seat>,
+    /// How the keyspace stores values.
+    pub storage: StoragePolicy,
+}
+
+/// A quorum operation, or one at a single replica. Values are within the limits: the caller's duty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A holder's read (MUSIC `criticalGet`). Ends in `Value`, `Past` or `NotHolder`. Where the q
+    /// answers disagree on a write of this very section, the highest is stored at q before it is
+    /// returned; a lower section's last write is at q already, or the synch has put it there.
+    Get {
+        /// The key.
+        key: KeyId,
+        /// Who reads.
+        holder: Holder,
+    },
+    /// A holder's write: one round (MUSIC `criticalPut`). Ends in `Stored`, `Past`, `NotHolder`,
+    /// `StaleSequence` or `DiskFull`.
+    Put {
+        /// The key.
+        key: KeyId,
+        /// From [`Tag::critical`]; a retry repeats it.
+        tag: Tag,
+        /// None deletes.
+        value: Option<Bytes>,
+        /// The client is known to have issued higher numbers in this section than the tag's, so that
+        /// being outranked at q replicas is success (PROTOCOL F16).
+        counter_above: bool,
+    },
+    /// Both cells at q, without a fence: what a grant carries. Ends in `Entry` or `Past`.
+    Entry {
+        /// The key.
+        key: KeyId,
+        /// The ref that is to be granted; none where it is not known yet.
+        holder: Option<Holder>,
+    },
+    /// The fenced read of both cells under `tag`, then the latest value stored under `tag` at q
+    /// (PROTOCOL F1, F4). Also adopts a newer eventual value (F6). Ends in `Synched`, `Past` or
+    /// `DiskFull`; only `Synched` grants.
+    Synch {
+        /// The key.
+        key: KeyId,
+        /// From [`Tag::synch`]; never used for two attempts.
+        tag: Tag,
+    },
+    /// A register's linearizable read (ABD). Ends in `Value`.
+    Read {
+        /// The key.
+        key: KeyId,
+    },
+    /// A register's linearizable write: the highest tag of q, then one above it at q. Ends in
+    /// `Stored` or `DiskFull`. A first round that finds this very writer completes its tag.
+    Write {
+        /// The key.
+        key: KeyId,
+        /// Session and request number, folded; not 0. A retry repeats it.
+        writer: u128,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
+    /// An eventual read at one replica. Ends in `Value` with a zero tag.
+    EventualGet {
+        /// The key.
+        key: KeyId,
+    },
+    /// An eventual write at one replica. Ends in `EventualStored`, `Locked` or `DiskFull`.
+    EventualPut {
+        /// The key.
+        key: KeyId,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
+    /// What one replica holds. Ends in `Inspection`.
+    Inspect {
+        /// The key.
+        key: KeyId,
+    },
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// `Get`, `Read`, `EventualGet`.
+    Value {
+        /// None where absent or deleted.
+        value: Option<Bytes>,
+        /// Its tag; zero for an eventual read.
+        tag: Tag,
+    },
+    /// `Entry`.
+    Entry {
+        /// The critical cell's value.
+        value: Option<Bytes>,
+        /// The critical cell's tag.
+        tag: Tag,
+        /// The eventual cell, only where it is newer than the critical one: it must be adopted by a
+        /// `Synch` before the grant (PROTOCOL F6).
+        eventual: Option<(EventualTag, Option<Bytes>)>,
+    },
+    /// `Put`, `Write`: at q replicas, durably.
+    Stored {
+        /// The write's tag.
+        tag: Tag,
+    },
+    /// `Synch`: at q replicas, durably.
+    Synched {
+        /// The latest value.
+        value: Option<Bytes>,
+        /// The synch's own tag.
+        tag: Tag,
+    },
+    /// `EventualPut`: at one replica, durably.
+    EventualStored {
+        /// The tag given.
+        tag: EventualTag,
+    },
+    /// `EventualPut`: somebody holds or waits for the key. Nothing was stored.
+    Locked,
+    /// The ref is past, or a later attempt of its synch is under way.
+    Past {
+        /// False only where every member refused the first and only transmission to it. A caller
+        /// that repeats an earlier operation must not rely on it.
+        may_have_taken_effect: bool,
+    },
+    /// More than n − q replicas say that the ref waits or was never given.
+    NotHolder {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// Every one of q replicas has a higher number of this section, or another value under this one
+    /// (PROTOCOL F16).
+    StaleSequence,
+    /// More than n − q replicas take no writes.
+    DiskFull {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// `Inspect`.
+    Inspection(Inspection),
+    /// The members have gone on to another epoch, which is given where it is known. The operation is
+    /// over; start it again there, under the same tag or writer. Reads and synchs start over.
+    Moved {
+        /// The epoch to go to.
+        next: Option<Epoch>,
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// No quorum by the deadline.
+    Unavailable {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+}
+
+/// What is asked in the present phase.
+#[derive(Debug)]
+enum Phase {
+    /// Cells of q members.
+    Collect,
+    /// A store at q members, after which the outcome is `then`.
+    Store {
+        tag: Tag,
+        value: Option<Bytes>,
+        then: Outcome,
+    },
+    /// One member after the other, by place in the order.
+    One { turn: usize },
+}
+
+/// One member in the present phase.
+#[derive(Clone, Debug, Default)]
+struct Member {
+    /// Its answer, if it counts towards the quorum.
+    good: Option<Answer>,
+    /// Its latest answer, if it refuses for now; it is asked again.
+    refusal: Option<Answer>,
+    /// It said that the ref is past.
+    past: bool,
+    /// Transmissions.
+    asks: u32,
+    /// When it is asked (again), unless it has answered for good.
+    due: Micros,
+}
+
+impl Member {
+    fn settled(&self) -> bool {
+        self.good.is_some() || self.past
+    }
+}
+
+/// What comes next.
+pub(super) enum Next {
+    /// Nothing now.
+    Wait,
+    /// A new phase: a new call, and everything that is due is sent.
+    Phase,
+    /// Done.
+    Done(Outcome),
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    op: Op,
+    pub(super) place: Place,
+    pub(super) call: u64,
+    began: Micros,
+    deadline: Micros,
+    phase: Phase,
+    members: Vec<Member>,
+    /// Seats in the order of asking.
+    order: Vec<Seat>,
+    /// Something that changes the key may have left this node.
+    effect: bool,
+}
+
+impl Running {
+    pub(super) fn new(
+        op: Op,
+        place: Place,
+        own: Option<Seat>,
+        deadline: Micros,
+        cx: &Cx<'_>,
+    ) -> Self {
+        let n = place.view.len();
+        let mut order: Vec<Seat> = Vec::with_capacity(n);
+        let all = (0..n as u8).map(Seat);
+        for seat in own
+            .into_iter()
+            .chain(place.order.iter().copied())
+            .chain(all)
+        {
+            if usize::from(seat.0) < n && !order.contains(&seat) {
+                order.push(seat);
+            }
+        }
+        let phase = match &op {
+            Op::Put { tag, value, .. } => Phase::Store {
+                tag: *tag,
+                value: value.clone(),
+                then: Outcome::Stored { tag: *tag },
+            },
+            Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
+                Phase::One { turn: 0 }
+            }
+            _ => Phase::Collect,
+        };
+        // I5: a replica with a damaged record relies on this bound.
+        let bound = cx.now.monotonic.saturating_add(cx.timing.request);
+        Running {
+            op,
+            place,
+            call: 0,
+            began: cx.now.monotonic,
+            deadline: deadline.min(bound),
+            phase,
+            members: alloc::vec![Member::default(); n],
+            order,
+            effect: false,
+        }
+    }
+
+    pub(super) fn key(&self) -> &KeyId {
+        match &self.op {
+            Op::Get { key, .. }
+            | Op::Put { key, .. }
+            | Op::Entry { key, .. }
+            | Op::Synch { key, .. }
+            | Op::Read { key }
+            | Op::Write { key, .. }
+            | Op::EventualGet { key }
+            | Op::EventualPut { key, .. }
+            | Op::Inspect { key } => key,
+        }
+    }
+
+    /// When something is to be done although nothing arrives.
+    pub(super) fn wake(&self, cx: &Cx<'_>) -> Micros {
+        let patience = self.began + cx.timing.retry;
+        let refused = self.members.iter().any(|m| m.refusal.is_some() || m.past);
+        let patience = (refused && patience > cx.now.monotonic).then_some(patience);
+        let due = match self.phase {
+            Phase::One { turn } => self.members[self.seat_of_turn(turn)].due,
+            _ => {
+                let open = self.members.iter().filter(|m| !m.settled());
+                open.map(|m| m.due).min().unwrap_or(Micros::MAX)
+            }
+        };
+        due.min(self.deadline).min(patience.unwrap_or(Micros::MAX))
+    }
+
+    fn seat_of_turn(&self, turn: usize) -> usize {
+        usize::from(self.order[turn % self.order.len()].0)
+    }
+
+    /// Seats that are to be asked now, each with what it is asked.
+    pub(super) fn due(&mut self, cx: &Cx<'_>) -> Vec<(Seat, Ask)> {
+        let now = cx.now.monotonic;
+        let mut seats = Vec::new();
+        if let Phase::One { turn } = self.phase {
+            let at = self.seat_of_turn(turn);
+            if self.members[at].asks > 0 && self.members[at].due <= now {
+                // Silent: the next one. The last ask may still arrive there.
+                self.phase = Phase::One { turn: turn + 1 };
+                let next = self.seat_of_turn(turn + 1);
+                self.members[next].due = now;
+                seats.push(Seat(next as u8));
+            } else if self.members[at].due <= now {
+                seats.push(Seat(at as u8));
+            }
+        } else {
+            for seat in &self.order {
+                let member = &self.members[usize::from(seat.0)];
+                if !member.settled() && member.due <= now {
+                    seats.push(*seat);
+                }
+            }
+        }
+        for seat in &seats {
+            let member = &mut self.members[usize::from(seat.0)];
+            member.asks += 1;
+            member.due = now + cx.timing.retry;
+        }
+        let asks: Vec<(Seat, Ask)> = seats
+            .iter()
+            .map(|seat| (*seat, self.ask(*seat, cx)))
+            .collect();
+        self.effect |= asks
+            .iter()
+            .any(|(_, ask)| matches!(ask, Ask::Store { .. } | Ask::EventualPut { .. }));
+        asks
+    }
+
+    fn ask(&self, seat: Seat, cx: &Cx<'_>) -> Ask {
+        if let Phase::Store { tag, value, .. } = &self.phase {
+            return Ask::Store {
+                tag: *tag,
+                content: policy::encode(self.place.storage, seat, value.as_ref()),
+            };
+        }
+        let read = |holder, entering, fence, eventual, values| Ask::Read {
+            holder,
+            entering,
+            fence,
+            eventual,
+            values,
+        };
+        match &self.op {
+            Op::Get { holder, .. } => read(Some(*holder), false, None, false, true),
+            Op::Entry { holder, .. } => read(*holder, true, None, true, true),
+            Op::Synch { tag, .. } => {
+                let fence = (!cx.planted.has(Bug::SynchWithoutFence)).then_some(*tag);
+                read(None, true, fence, true, true)
+            }
+            Op::Read { .. } => read(None, false, None, false, true),
+            // A put has no round of reading: see `new`.
+            Op::Write { .. } | Op::Put { .. } => read(None, false, None, false, false),
+            Op::EventualGet { .. } => Ask::EventualGet,
+            // Never coded: an eventual value is durable at one replica.
+            Op::EventualPut { value, .. } => Ask::EventualPut {
+                content: policy::encode(StoragePolicy::Replicated, seat, value.as_ref()),
+            },
+            Op::Inspect { .. } => Ask::Inspect,
+        }
+    }
+
+    /// Takes an answer of the present call.
+    pub(super) fn on_answer(&mut self, seat: Seat, answer: Answer, cx: &Cx<'_>) -> Next {
+        if cx.now.monotonic >= self.deadline {
+            return Next::Done(self.out_of_time());
+        }
+        if let Answer::Sealed { next } = answer {
+            return Next::Done(Outcome::Moved {
+                next: Some(next),
+                may_have_taken_effect: self.may_have(),
+            });
+        }
+        if let Phase::One { .. } = self.phase {
+            return self.on_single_answer(seat, answer, cx);
+        }
+        let answer = if is_sound(&answer) {
+            answer
+        } else {
+            Answer::Void
+        };
+        let storing = matches!(self.phase, Phase::Store { .. });
+        let member = &mut self.members[usize::from(seat.0)];
+        if member.settled() {
+            return Next::Wait;
+        }
+        let soon = cx.now.monotonic + cx.timing.beat.min(cx.timing.retry);
+        match answer {
+            Answer::Cells { .. } if !storing => member.good = Some(answer),
+            Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
+            Answer::Past { tag } => return self.on_past(seat, tag, soon, cx),
+            // The replica may apply what it lacks any moment; a beat carries it.
+            Answer::NotHolder | Answer::Elsewhere | Answer::Moved | Answer::DiskFull => {
+                member.refusal = Some(answer);
+                member.due = soon;
+            }
+            Answer::Void => member.refusal = Some(answer),
+            // Not an answer to what was asked.
+            _ => return Next::Wait,
+        }
+        self.judge(cx)
+    }
+
+    fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, cx: &Cx<'_>) -> Next {
+        match (&self.op, &self.phase) {
+            (Op::Get { holder, .. }, Phase::Store { .. }) if Holder::of(tag) == *holder => {
+                // Not this holder is past, but the value it was about to write back: a later attempt
+                // of its own synch has fenced it. Read again what that one makes of it.
+                self.enter(Phase::Collect, soon);
+                return Next::Phase;
+            }
+            (Op::Put { .. }, _) => {}
+            _ => {
+                return Next::Done(Outcome::Past {
+                    may_have_taken_effect: self.may_have(),
+                });
+            }
+        }
+        self.members[usize::from(seat.0)].past = true;
+        self.judge(cx)
+    }
+
+    fn on_single_answer(&mut self, seat: Seat, answer: Answer, cx: &Cx<'_>) -> Next {
+        let put = matches!(self.op, Op::EventualPut { .. });
+        let get = matches!(self.op, Op::EventualGet { .. });
+        match answer {
+            Answer::EventualValue { content } if get && policy::is_sound(&content) => {
+                let value = policy::decode(&[&content]).unwrap_or_default();
+                Next::Done(Outcome::Value {
+                    value,
+                    tag: Tag::ZERO,
+                })
+            }
+            Answer::EventualStored { tag } if put => Next::Done(Outcome::EventualStored { tag }),
+            // Nothing was stored: said only where nobody else was asked before.
+            Answer::Locked if put => Next::Done(if self.asks() == 1 {
+                Outcome::Locked
+            } else {
+                Outcome::Unavailable {
+                    may_have_taken_effect: true,
+                }
+            }),
+            Answer::Inspection(inspection) if matches!(self.op, Op::Inspect { .. }) => {
+                Next::Done(Outcome::Inspection(inspection))
+            }
+            Answer::Void | Answer::Elsewhere | Answer::Moved | Answer::DiskFull => {
+                self.members[usize::from(seat.0)].refusal = Some(answer);
+                let refused = self.members.iter().filter(|m| m.refusal.is_some()).count();
+                if refused == self.members.len() {
+                    return Next::Done(self.refused());
+                }
+                // Whichever was asked last is passed over at once if it was this one.
+                if let Phase::One { turn } = self.phase
+                    && self.seat_of_turn(turn) == usize::from(seat.0)
+                {
+                    self.members[usize::from(seat.0)].due = cx.now.monotonic;
+                    return Next::Phase;
+                }
+                Next::Wait
+            }
+            _ => Next::Wait,
+        }
+    }
+
+    fn asks(&self) -> u32 {
+        self.members.iter().map(|m| m.asks).sum()
+    }
+
+    fn quorum_size(&self, cx: &Cx<'_>) -> usize {
+        let q = quorum(self.place.storage, &self.place.view).size;
+        if cx.planted.has(Bug::RegisterQuorumTooSmall) {
+            (q - 1).max(1)
+        } else {
+            q
+        }
+    }
+
+    /// What the answers so far amount to.
+    pub(super) fn judge(&mut self, cx: &Cx<'_>) -> Next {
+        if cx.now.monotonic >= self.deadline {
+            return Next::Done(self.out_of_time());
+        }
+        if matches!(self.phase, Phase::One { .. }) {
+            return Next::Wait;
+        }
+        let q = self.quorum_size(cx);
+        let good = self.members.iter().filter(|m| m.good.is_some()).count();
+        let past = self.members.iter().any(|m| m.past);
+        if good >= q && !past {
+            return match self.phase {
+                Phase::Collect => self.collected(cx),
+                _ => Next::Done(self.stored()),
+            };
+        }
+        let patient = cx.now.monotonic < self.began + cx.timing.retry;
+        if past {
+            // Already lost; the rest is heard for a moment, only to say whether it may have been stored.
+            let all = self.members.iter().all(Member::settled);
+            return if all || !patient {
+                Next::Done(self.past())
+            } else {
+                Next::Wait
+            };
+        }
+        let refusing = self.members.iter().filter(|m| m.refusal.is_some());
+        let firmly = refusing.filter(|m| !matches!(m.refusal, Some(Answer::Void)));
+        if firmly.count() > self.members.len() - q && !patient {
+            return Next::Done(self.refused());
+        }
+        Next::Wait
+    }
+
+    /// q replicas have answered a read.
+    fn collected(&mut self, cx: &Cx<'_>) -> Next {
+        let cells = Cells::of(&self.members);
+        let Ok(value) = cells.value() else {
+            return Next::Wait;
+        };
+        match &self.op {
+            Op::Entry { .. } => Next::Done(Outcome::Entry {
+                value,
+                tag: cells.tag,
+                eventual: cells.newer_eventual(),
+            }),
+            Op::Synch { tag, .. } => {
+                let latest = match cells.newer_eventual() {
+                    Some((_, eventual)) => eventual,
+                    None => value,
+                };
+                let phase = Phase::Store {
+                    tag: *tag,
+                    value: latest.clone(),
+                    then: Outcome::Synched {
+                        value: latest,
+                        tag: *tag,
+                    },
+                };
+                self.enter(phase, cx.now.monotonic);
+                Next::Phase
+            }
+            Op::Write { writer, value, .. } => {
+                let tag = cells.tag_for(*writer);
+                let phase = Phase::Store {
+                    tag,
+                    value: value.clone(),
+                    then: Outcome::Stored { tag },
+                };
+                self.enter(phase, cx.now.monotonic);
+                Next::Phase
+            }
+            Op::Get { .. } | Op::Read { .. } => {
+                let then = Outcome::Value {
+                    value: value.clone(),
+                    tag: cells.tag,
+                };
+                let owned = match &self.op {
+                    Op::Get { holder, .. } => Holder::of(cells.tag) == *holder,
+                    _ => true,
+                };
+                let skip = cells.agree || !owned || cx.planted.has(Bug::ReadWithoutWriteBack);
+                if skip {
+                    return Next::Done(then);
+                }
+                let tag = cells.tag;
+                self.write_back(tag, value, then, cx.now.monotonic);
+                Next::Phase
+            }
+            _ => unreachable!("only reads collect"),
+        }
+    }
+
+    /// Stores what was read at those that do not have it yet.
+    fn write_back(&mut self, tag: Tag, value: Option<Bytes>, then: Outcome, now: Micros) {
+        let has = |member: &Member| matches!(&member.good, Some(Answer::Cells { tag: t, .. }) if *t == tag);
+        let holds: Vec<bool> = self.members.iter().map(has).collect();
+        self.enter(Phase::Store { tag, value, then }, now);
+        for (member, holds) in self.members.iter_mut().zip(holds) {
+            member.good = holds.then_some(Answer::Stored);
+        }
+    }
+
+    fn enter(&mut self, phase: Phase, due: Micros) {
+        self.phase = phase;
+        for member in &mut self.members {
+            *member = Member {
+                due,
+                ..Member::default()
+            };
+        }
+    }
+
+    /// q replicas have the tag, or a higher one of its section.
+    fn stored(&self) -> Outcome {
+        let Phase::Store { tag, then, .. } = &self.phase else {
+            unreachable!("only after a store");
+        };
+        let good = self.members.iter().filter_map(|m| m.good.as_ref());
+        if let Op::Put { counter_above, .. } = &self.op {
+            let mut clash = false;
+            let mut all = true;
+            for answer in good {
+                match answer {
+                    Answer::Outranked { tag: known } => clash |= known == tag,
+                    _ => all = false,
+                }
+            }
+            if clash || (all && !counter_above) {
+                return Outcome::StaleSequence;
+            }
+        }
+        then.clone()
+    }
+
+    /// Whether anything of this operation may be stored somewhere, now or later.
+    fn may_have(&self) -> bool {
+        let changes = matches!(
+            self.op,
+            Op::Put { .. } | Op::Write { .. } | Op::Synch { .. } | Op::EventualPut { .. }
+        );
+        changes && self.effect
+    }
+
+    /// As `may_have`, but false once every member has refused the only transmission to it: a refusal
+    /// of a second one says nothing of the first, whose answer may be lost.
+    fn may_have_despite_refusals(&self) -> bool {
+        let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
+        self.may_have() && !self.members.iter().all(refused)
+    }
+
+    fn past(&self) -> Outcome {
+        Outcome::Past {
+            may_have_taken_effect: self.may_have_despite_refusals(),
+        }
+    }
+
+    /// More than n − q refuse, and not for damage: the commonest reason, the gravest on a tie.
+    fn refused(&self) -> Outcome {
+        let count = |wanted: fn(&Answer) -> bool| {
+            let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
+            refusals.filter(|a| wanted(a)).count()
+        };
+        let elsewhere = count(|a| matches!(a, Answer::Elsewhere | Answer::Moved));
+        let full = count(|a| matches!(a, Answer::DiskFull));
+        let waiting = count(|a| matches!(a, Answer::NotHolder));
+        let may_have_taken_effect = self.may_have_despite_refusals();
+        let most = elsewhere.max(full).max(waiting);
+        if most == 0 {
+            Outcome::Unavailable {
+                may_have_taken_effect,
+            }
+        } else if most == elsewhere {
+            Outcome::Moved {
+                next: None,
+                may_have_taken_effect,
+            }
+        } else if most == full {
+            Outcome::DiskFull {
+                may_have_taken_effect,
+            }
+        } else {
+            Outcome::NotHolder {
+                may_have_taken_effect,
+            }
+        }
+    }
+
+    fn out_of_time(&self) -> Outcome {
+        if self.members.iter().any(|m| m.past) {
+            return self.past();
+        }
+        Outcome::Unavailable {
+            may_have_taken_effect: self.may_have_despite_refusals(),
+        }
+    }
+}
+
+/// The answers of a read, together.
+struct Cells<'a> {
+    tag: Tag,
+    contents: Vec<&'a Content>,
+    agree: bool,
+    all: Vec<Tag>,
+    eventual: Option<&'a (EventualTag, Content)>,
+}
+
+impl<'a> Cells<'a> {
+    fn of(members: &'a [Member]) -> Cells<'a> {
+        let (mut all, mut contents, mut eventual) = (Vec::new(), Vec::new(), None);
+        for member in members {
+            if let Some(Answer::Cells {
+                tag,
+                content,
+                eventual: e,
+                ..
+            }) = &member.good
+            {
+                all.push(*tag);
+                contents.push(content);
+                eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
+            }
+        }
+        let tag = all.iter().copied().max().unwrap_or_default();
+        let highest = contents.into_iter().zip(&all).filter(|(_, t)| **t == tag);
+        Cells {
+            tag,
+            contents: highest.map(|(content, _)| content).collect(),
+            agree: all.iter().all(|t| *t == tag),
+            all,
+            eventual,
+        }
+    }
+
+    fn value(&self) -> Result<Option<Bytes>, policy::Undecodable> {
+        policy::decode(&self.contents)
+    }
+
+    /// The eventual value, where it is newer than every section seen (PROTOCOL F6).
+    fn newer_eventual(&self) -> Option<(EventualTag, Option<Bytes>)> {
+        let (tag, content) = self.eventual?;
+        let newer = tag.applied >= self.tag.lock_ref.0;
+        newer.then(|| (*tag, policy::decode(&[content]).unwrap_or_default()))
+    }
+
+    /// The tag of a register write: the one that an earlier try of this writer has left, else one
+    /// above all that were seen.
+    fn tag_for(&self, writer: u128) -> Tag {
+        let own = self
+            .all
+            .iter()
+            .copied()
+            .filter(|t| t.writer == writer && *t > Tag::ZERO)
+            .max();
+        own.unwrap_or(Tag {
+            lock_ref: LockRef(0),
+            sequence: self.tag.sequence + 1,
+            writer,
+        })
+    }
+}
+
+/// Whether the contents of an answer are what they say.
+fn is_sound(answer: &Answer) -> bool {
+    match answer {
+        Answer::Cells {
+            content, eventual, ..
+        } => {
+            policy::is_sound(content) && eventual.as_ref().is_none_or(|(_, e)| policy::is_sound(e))
+        }
+        _ => true,
+    }
+}
+
+/// What the caller of an operation owes.
+pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Cx<'_>) {
+    assert_eq!(
+        place.store.epoch, place.view.epoch,
+        "a place is of one epoch"
+    );
+    match op {
+        Op::Put { tag, value, .. } => {
+            assert!(
+                tag.lock_ref > LockRef(0) && !is_synch(*tag),
+                "a put has a section's tag"
+            );
+            assert_size(value, cx);
+        }
+        Op::Synch { tag, .. } => assert!(is_synch(*tag), "a synch has a synch's tag"),
+        Op::Write { writer, value, .. } => {
+            assert!(*writer != 0, "a writer has a name");
+            assert_size(value, cx);
+        }
+        Op::EventualPut { value, .. } => assert_size(value, cx),
+        _ => {}
+    }
+}
+
+fn assert_size(value: &Option<Bytes>, cx: &Cx<'_>) {
+    let bytes = value.as_ref().map_or(0, Bytes::len);
+    assert!(
+        bytes <= cx.limits.value,
+        "a value over the limit is refused before it comes here"
+    );
+}
