@@ -59,6 +59,8 @@ pub struct Stepped {
     pub outputs: Vec<Output>,
     /// What the step wrote, for those who watch.
     pub writes: Vec<Write>,
+    /// The number after which the writes are durable.
+    pub written: Lsn,
     /// A flush has begun and takes so long.
     pub flush: Option<u64>,
 }
@@ -201,6 +203,7 @@ impl Machine {
         }
         done.writes.extend(effects.writes.iter().cloned());
         let written = self.disk.append(effects.writes);
+        done.written = written;
         let early = self.config.planted.has(Bug::AckBeforeFlush);
         for output in effects.outputs {
             let (Output::Send { when, .. } | Output::Reply { when, .. }) = &output;
@@ -228,6 +231,7 @@ impl Machine {
             let more = self.step(now, input);
             done.outputs.extend(more.outputs);
             done.writes.extend(more.writes);
+            done.written = more.written;
             done.flush = more.flush;
         } else if result != Flushed::Full {
             done.flush = self.disk.start_flush(&mut self.dice);

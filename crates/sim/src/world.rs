@@ -294,7 +294,7 @@ impl World {
         if let Some(latency) = done.flush {
             self.schedule(self.now + latency, Happening::Flushed(name, boot));
         }
-        self.monitor.after_step(self.now, name, &done, &self.machines, &mut self.violations);
+        self.monitor.after_step(name, &done, &self.machines, &mut self.violations);
         for output in done.outputs {
             match output {
                 Output::Send { to, message, .. } => {
@@ -321,7 +321,9 @@ impl World {
     fn arm(&mut self, name: NodeName) {
         let now = self.now;
         let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        // Never at this very moment again: a node that always wants to be stepped would stop time.
         let Some(at) = machine.wakes(now).filter(|_| !machine.paused) else { return };
+        let at = at.max(now + 1);
         if machine.wake_at.is_none_or(|scheduled| at < scheduled) {
             machine.wake_at = Some(at);
             let boot = machine.boot;
@@ -353,6 +355,7 @@ impl World {
             return;
         }
         let (result, done) = machine.flushed(now);
+        self.monitor.flushed(name, result);
         match result {
             Flushed::Broken => {
                 self.stop(name, true);
@@ -397,7 +400,6 @@ impl World {
         self.trace.line(self.now, || {
             format!("! node {} {}", name.0, if power { "crashes" } else { "stops" })
         });
-        self.monitor.stopping(name, machine);
         for caller in machine.stop(power) {
             self.broken(name, caller);
         }
@@ -498,7 +500,13 @@ impl World {
                 }
             }
         }
-        self.monitor.after_client(self.now, client, &self.clients, &mut self.violations);
+        self.monitor.after_client(
+            self.now,
+            client,
+            &self.clients,
+            &self.history,
+            &mut self.violations,
+        );
         let now = self.now;
         let target = &mut self.clients[client.0 as usize];
         if let Some(at) = target.wakes(now)

@@ -4,9 +4,10 @@
 //! | --- | --- | --- | --- |
 //! | linearizability of registers | Wing and Gong; Lowe | `linearizable` | history |
 //! | Latest-State | MUSIC §V; PROTOCOL F3 to F7, F17 | `latest_state` | history |
-//! | Exclusivity | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history, leases |
+//! | Exclusivity | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
 //! | no acknowledged put lost | PROTOCOL F1, F2, F5 | `acknowledged` | history |
 //! | lock refs unique and increasing | MUSIC §III-B; PROTOCOL F2 | `lock_refs` | history |
+//! | leases of clients exclude each other | PROTOCOL F10 | `leases` | clients, every step |
 //! | lock queues as seen by clients | DESIGN §7 leases | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; PROTOCOL F13 | `agreement` | replicas, every step |
@@ -15,12 +16,17 @@
 //! | everybody can go on once all is healed | two phases | `progress` | end of the run |
 
 pub mod acknowledged;
+pub mod agreement;
+pub mod data_store;
+pub mod durability;
 pub mod exclusivity;
 pub mod latest_state;
+pub mod leases;
 pub mod linearizable;
 pub mod lock_refs;
 pub mod queues;
 pub mod sections;
+pub mod tags;
 
 use crate::history::History;
 
