@@ -107,7 +107,8 @@ impl GroupState {
         };
         let (session, number) = (command.session, command.number);
         let answered = command.answered_through;
-        self.sessions.remember(session, number, answered, self.commands, outcome.clone());
+        self.sessions
+            .remember(session, number, answered, self.commands, outcome.clone());
         outcome
     }
 
@@ -139,7 +140,10 @@ impl GroupState {
             return refuse(Code::Busy, why);
         }
         let id = self.catalogue.iter().map(|k| k.id.0).max().unwrap_or(0) + 1;
-        self.catalogue.push(Keyspace { id: KeyspaceId(id), ..keyspace.clone() });
+        self.catalogue.push(Keyspace {
+            id: KeyspaceId(id),
+            ..keyspace.clone()
+        });
         self.version += 1;
         Outcome::Done
     }

@@ -15,9 +15,10 @@ use super::leave::{Background, Leaves, Left, commands, segment_of};
 use super::refuse;
 use super::submit::{Answer, Question};
 use super::topology::HolderState;
-use super::{Client, Cx, Event, Job, Step, Target, register};
+use super::{Client, Cx, Event, Job, Step, Target};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{Micros, SegmentId, Tag};
+use crate::register;
 use crate::request::{Code, Critical, Held, Leaving, Mode, QueueEntry, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -54,6 +55,7 @@ pub(super) fn critical(
         leave,
         phase: Phase::Gate,
         sent: false,
+        unsure: false,
         past: None,
     };
     if job.leaves {
@@ -83,8 +85,10 @@ struct Operate {
     /// Whether this is a `put_and_leave`.
     leaves: bool,
     phase: Phase,
-    /// A put was sent to some replica.
+    /// The register room has seen the operation.
     sent: bool,
+    /// An earlier attempt of this job may have taken effect.
+    unsure: bool,
     /// What to say where a probe finds nothing.
     past: Option<Refusal>,
 }
@@ -95,6 +99,10 @@ impl Operate {
             Critical::Get => "the critical get",
             Critical::Put { .. } => "the critical put",
         }
+    }
+
+    fn puts(&self) -> bool {
+        matches!(self.operation, Critical::Put { .. })
     }
 
     fn leaving(&self, own: Leaving) -> Vec<(Held, Leaving)> {
@@ -168,18 +176,27 @@ impl Operate {
         let op = match &self.operation {
             Critical::Get => register::Op::Get {
                 key,
-                holder: (lock_ref, generation),
+                holder: register::Holder {
+                    lock_ref,
+                    generation,
+                },
             },
             Critical::Put { number, value } => register::Op::Put {
                 key,
                 tag: Tag::critical(lock_ref, generation, *number, client.session),
                 value: value.clone(),
+                // Only the client knows: where it has issued higher numbers, it takes
+                // `StaleSequence` for success.
+                counter_above: false,
             },
         };
-        if desk.operate(client, self.segment, op, cx).is_none() {
+        if desk
+            .operate(client, (self.segment, &self.held.key), op, cx)
+            .is_none()
+        {
             return self.pause(cx);
         }
-        self.sent = matches!(self.operation, Critical::Put { .. });
+        self.sent = true;
         self.phase = Phase::Operating;
         Step::Open
     }
@@ -212,22 +229,25 @@ impl Operate {
                     ..
                 } = self.held;
                 desk.passes.forget(self.segment, lock_ref, generation);
-                if may_have_taken_effect && self.sent {
+                if (may_have_taken_effect || self.unsure) && self.puts() {
                     self.past = Some(refuse::past_unsure(self.what()));
                 }
                 self.refused_past(client, desk, cx)
             }
-            // Replicas may not have applied the enqueue yet, or be changing their epoch.
-            register::Outcome::NotHolder | register::Outcome::Moved if !over => self.pause(cx),
-            register::Outcome::Moved => {
-                let refusal = refuse::unavailable(self.what(), self.sent);
-                self.fail(refusal, client, desk, cx)
+            // Replicas may not have applied the enqueue yet, or are changing their epoch.
+            register::Outcome::NotHolder {
+                may_have_taken_effect,
+            }
+            | register::Outcome::Moved {
+                may_have_taken_effect,
+                ..
+            } if !over => {
+                self.unsure |= may_have_taken_effect;
+                self.pause(cx)
             }
             other => {
                 let mut refusal = refuse::failed(self.what(), &other);
-                if matches!(other, register::Outcome::NotHolder) {
-                    refusal.may_have_taken_effect = self.sent;
-                }
+                refusal.may_have_taken_effect |= self.unsure;
                 self.fail(refusal, client, desk, cx)
             }
         }
@@ -240,10 +260,9 @@ impl Operate {
         desk: &mut Desk,
         cx: &Cx<'_>,
     ) -> Step {
-        if !self.sent {
-            // A get, or a put of which no replica has heard.
-            refusal.may_have_taken_effect = false;
-        } else if self.leaves
+        refusal.may_have_taken_effect &= self.sent && self.puts();
+        if self.sent
+            && self.leaves
             && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), cx)
         {
             desk.spawn(client, Box::new(Background::new(leaves, cx)));
@@ -362,7 +381,7 @@ impl Job for Operate {
             Event::Register(outcome) => self.operated(outcome, client, desk, cx),
             Event::Timer if matches!(self.phase, Phase::Paused(_)) => {
                 if cx.now.monotonic >= client.deadline {
-                    let refusal = refuse::unavailable(self.what(), self.sent);
+                    let refusal = refuse::unavailable(self.what(), self.unsure);
                     self.fail(refusal, client, desk, cx)
                 } else {
                     self.operate(client, desk, cx)

@@ -4,9 +4,10 @@
 use super::leave::Background;
 use super::submit::Submitter;
 use super::topology::Topology;
-use super::{Client, Cx, Grant, Job, TaskId, register};
+use super::{Client, Cx, Grant, Job, TaskId};
 use crate::base::{Epoch, KeyId, LockRef, SegmentId, SessionId};
 use crate::command::{Body, Command, LockCommand};
+use crate::register;
 use crate::request::Mode;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,14 +76,20 @@ impl Desk {
     pub(super) fn operate(
         &mut self,
         client: &Client,
-        segment: SegmentId,
+        (segment, key): (SegmentId, &KeyId),
         op: register::Op,
         cx: &mut Cx<'_>,
     ) -> Option<register::OpId> {
-        let place = cx.topology.place(segment)?;
-        let id = cx
-            .registers
-            .start(op, place, client.deadline, cx.now, cx.fx);
+        let place = cx.topology.place(segment, key)?;
+        let mut step = register::Cx {
+            now: cx.now,
+            fx: &mut *cx.fx,
+            memory: cx.memory,
+            timing: cx.timing,
+            limits: cx.limits,
+            planted: cx.planted,
+        };
+        let id = cx.registers.start(op, &place, client.deadline, &mut step);
         self.ops.insert(id, client.task);
         Some(id)
     }

@@ -45,7 +45,6 @@ pub mod message;
 mod refuse;
 mod simple;
 mod single;
-pub mod sketch;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -53,14 +52,13 @@ mod timers;
 mod topology;
 
 pub use message::Message;
-use sketch as register;
-pub use sketch::Place;
 pub use topology::{HolderState, Target, Topology};
 
 use crate::base::{Limits, NodeName, Timing};
 use crate::base::{LockRef, Micros, Now, Planted, SegmentId, SessionId, SiteId, Wake};
-use crate::io::{CallId, Effects};
+use crate::io::{CallId, Effects, Memory};
 use crate::lock::{self, Latest};
+use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -100,6 +98,8 @@ pub struct Cx<'a> {
     pub planted: Planted,
     /// The node's quorum operations.
     pub registers: &'a mut register::Caller,
+    /// Durable memory as the step began.
+    pub memory: &'a dyn Memory,
     /// The cluster as this node knows it.
     pub topology: &'a dyn Topology,
 }
@@ -250,11 +250,6 @@ impl Coordinator {
             let refusal = Refusal::definite(Code::BadRequest, text);
             return cx.fx.reply(call, Reply::Refused(refusal));
         }
-        if let Operation::Status = request.operation {
-            let mut status = cx.topology.status();
-            status.requests = self.calls.len() as u64;
-            return cx.fx.reply(call, Reply::Status(status));
-        }
         let client = Client {
             task: self.desk.next_task(),
             call: Some(call),
@@ -264,12 +259,13 @@ impl Coordinator {
             site: request.site,
             deadline: cx.after(cx.timing.request),
         };
-        match job_for(request.operation, &client, &mut self.desk, cx) {
+        let open = self.calls.len() as u64;
+        match job_for(request.operation, &client, open, &mut self.desk, cx) {
             Ok(job) => {
                 self.calls.insert(call, client.task);
                 self.start(client, job, cx);
             }
-            Err(reply) => cx.fx.reply(call, reply),
+            Err(refusal) => cx.fx.reply(call, Reply::Refused(refusal)),
         }
     }
 
@@ -364,12 +360,19 @@ impl Coordinator {
         self.drain(cx);
     }
 
-    /// A register operation that this coordinator started has ended.
-    pub fn on_register(&mut self, op: register::OpId, outcome: register::Outcome, cx: &mut Cx<'_>) {
-        if let Some(task) = self.desk.ops.remove(&op) {
-            self.run(task, Event::Register(outcome), cx);
-            self.drain(cx);
-        }
+    /// A register operation has ended. False: it is not this coordinator's, but the primary's.
+    pub fn on_register(
+        &mut self,
+        op: register::OpId,
+        outcome: register::Outcome,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let Some(task) = self.desk.ops.remove(&op) else {
+            return false;
+        };
+        self.run(task, Event::Register(outcome), cx);
+        self.drain(cx);
+        true
     }
 
     /// The time of [`Coordinator::wake`] has come.
@@ -461,14 +464,15 @@ impl Coordinator {
     }
 }
 
-/// The machine that runs an operation, or the reply where there is nothing to run.
+/// The machine that runs an operation, while `open` others are open.
 fn job_for(
     operation: Operation,
     client: &Client,
+    open: u64,
     desk: &mut Desk,
     cx: &Cx<'_>,
-) -> Result<Box<dyn Job>, Reply> {
-    let job: Result<Box<dyn Job>, Refusal> = match operation {
+) -> Result<Box<dyn Job>, Refusal> {
+    match operation {
         Operation::Enter {
             keys,
             mode,
@@ -498,8 +502,11 @@ fn job_for(
         } => simple::keys(keyspace, prefix, after, limit, cx),
         Operation::Queue { key } => simple::queue(key, cx),
         Operation::CreateKeyspace(keyspace) => simple::create(keyspace, client, cx),
-        Operation::Keyspaces => return Err(Reply::Keyspaces(cx.topology.keyspaces())),
-        Operation::Status => return Err(Reply::Status(cx.topology.status())),
-    };
-    job.map_err(Reply::Refused)
+        Operation::Keyspaces => Ok(simple::known(Reply::Keyspaces(cx.topology.keyspaces()))),
+        Operation::Status => {
+            let mut status = cx.topology.status();
+            status.requests = open;
+            Ok(simple::known(Reply::Status(status)))
+        }
+    }
 }

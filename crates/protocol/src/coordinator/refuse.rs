@@ -1,10 +1,11 @@
 //! One sentence for everything that can go wrong: what was refused, what to do, whether it may have
 //! taken effect.
 
+use super::Cx;
 use super::submit::Answer;
-use super::{Cx, register};
 use crate::base::{KeyId, Keyspace, Purpose};
 use crate::lock::Rejection;
+use crate::register;
 use crate::request::{Code, Refusal};
 use alloc::format;
 use bytes::Bytes;
@@ -53,9 +54,12 @@ pub(super) fn wait_over() -> Refusal {
 }
 
 /// The disk takes no writes.
-pub(super) fn disk_full(what: &str) -> Refusal {
-    let text = format!("{what} was refused: a quorum of disks takes no writes; free some space");
-    Refusal::unknown(Code::DiskFull, text)
+pub(super) fn disk_full(what: &str, unsure: bool) -> Refusal {
+    let text = format!("{what} was refused: too few disks take writes; free some space");
+    Refusal {
+        may_have_taken_effect: unsure,
+        ..Refusal::definite(Code::DiskFull, text)
+    }
 }
 
 /// A peer's answer that fits no question.
@@ -75,10 +79,7 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
                     ..Refusal::definite(Code::Busy, text)
                 }
             }
-            Rejection::DiskFull => Refusal {
-                may_have_taken_effect: *unsure,
-                ..disk_full(what)
-            },
+            Rejection::DiskFull => disk_full(what, *unsure),
             _ => unavailable(what, *unsure),
         },
         Answer::Silent {
@@ -103,14 +104,19 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
     }
 }
 
-/// How a register operation failed; none for an outcome that is no failure of this kind.
+/// How a register operation failed.
 pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
     match outcome {
         register::Outcome::Past {
             may_have_taken_effect: true,
         } => past_unsure(what),
         register::Outcome::Past { .. } => past(what),
-        register::Outcome::NotHolder => not_holder(what),
+        register::Outcome::NotHolder {
+            may_have_taken_effect,
+        } => Refusal {
+            may_have_taken_effect: *may_have_taken_effect,
+            ..not_holder(what)
+        },
         register::Outcome::StaleSequence => {
             let text = format!(
                 "{what} was refused: the section has already made a write with a higher number; \
@@ -118,13 +124,19 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
             );
             Refusal::definite(Code::StaleSequence, text)
         }
-        register::Outcome::DiskFull => disk_full(what),
+        register::Outcome::DiskFull {
+            may_have_taken_effect,
+        } => disk_full(what, *may_have_taken_effect),
         register::Outcome::Locked => {
             let text = format!("{what} was refused: the key is locked; enter a section to write");
             Refusal::definite(Code::Locked, text)
         }
         register::Outcome::Unavailable {
             may_have_taken_effect,
+        }
+        | register::Outcome::Moved {
+            may_have_taken_effect,
+            ..
         } => unavailable(what, *may_have_taken_effect),
         _ => nonsense(what),
     }

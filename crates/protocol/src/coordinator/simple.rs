@@ -25,6 +25,20 @@ pub(super) fn listed(limit: u32) -> usize {
     limit.min(LISTED) as usize
 }
 
+/// The job of what this node knows by itself.
+pub(super) fn known(reply: Reply) -> Box<dyn Job> {
+    Box::new(Known(Some(reply)))
+}
+
+#[derive(Debug)]
+struct Known(Option<Reply>);
+
+impl Job for Known {
+    fn on(&mut self, _event: Event, _client: &Client, _desk: &mut Desk, _cx: &mut Cx<'_>) -> Step {
+        Step::Close(self.0.take())
+    }
+}
+
 /// The job of `Renew`.
 pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
     if held.is_empty() || held.len() > cx.limits.section_keys {

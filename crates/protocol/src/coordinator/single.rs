@@ -13,9 +13,10 @@ use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
 use super::leave::{Background, Leaves, Left};
 use super::refuse;
-use super::{Client, Cx, Event, Job, Step, register};
+use super::{Client, Cx, Event, Job, Step};
 use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
+use crate::register;
 use crate::request::{Code, Mode, Operation, Refusal, Reply};
 use alloc::boxed::Box;
 use bytes::Bytes;
@@ -52,8 +53,9 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
-            // The same for every retry, and nobody else's: sessions are random 128-bit numbers.
-            let writer = client.session.0 ^ u128::from(client.number);
+            // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0 is
+            // nobody's name.
+            let writer = (client.session.0 ^ u128::from(client.number)).max(1);
             let op = register::Op::Write {
                 key: key.clone(),
                 writer,
@@ -72,9 +74,10 @@ pub(super) fn register_job(
     Ok(Box::new(One {
         what,
         segment,
+        key,
         op,
         again: None,
-        sent: false,
+        unsure: false,
     }))
 }
 
@@ -83,9 +86,11 @@ pub(super) fn register_job(
 struct One {
     what: &'static str,
     segment: SegmentId,
+    key: KeyId,
     op: register::Op,
     again: Option<Micros>,
-    sent: bool,
+    /// An earlier attempt may have taken effect.
+    unsure: bool,
 }
 
 impl One {
@@ -98,10 +103,9 @@ impl One {
 
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         if desk
-            .operate(client, self.segment, self.op.clone(), cx)
+            .operate(client, (self.segment, &self.key), self.op.clone(), cx)
             .is_some()
         {
-            self.sent = true;
             self.again = None;
         } else {
             self.again = Some(cx.after(cx.timing.retry / 8 + 1));
@@ -115,31 +119,30 @@ impl Job for One {
         let over = cx.now.monotonic >= client.deadline;
         match event {
             Event::Start => self.operate(client, desk, cx),
-            Event::Timer if over => {
-                let unsure = self.sent && self.writes();
-                Step::refuse(refuse::unavailable(self.what, unsure))
-            }
+            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, self.unsure)),
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
             Event::Register(outcome) => match outcome {
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
-                register::Outcome::EventualValue { value } => Step::reply(Reply::Value {
-                    value,
-                    tag: Tag::ZERO,
-                }),
                 register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
-                register::Outcome::EventualStored => Step::reply(Reply::Done { tag: None }),
+                register::Outcome::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
                 register::Outcome::Inspection(inspection) => {
                     Step::reply(Reply::Inspect(inspection))
                 }
-                register::Outcome::Moved if !over => {
+                register::Outcome::Moved {
+                    may_have_taken_effect,
+                    ..
+                } if !over => {
+                    self.unsure |= may_have_taken_effect;
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
                 }
-                register::Outcome::Moved => {
-                    Step::refuse(refuse::unavailable(self.what, self.writes()))
+                other => {
+                    let mut refusal = refuse::failed(self.what, &other);
+                    refusal.may_have_taken_effect |= self.unsure;
+                    refusal.may_have_taken_effect &= self.writes();
+                    Step::refuse(refusal)
                 }
-                other => Step::refuse(refuse::failed(self.what, &other)),
             },
             _ => Step::Open,
         }
@@ -169,8 +172,12 @@ fn section(
         Use::Write(_) => (client.clone(), Mode::Exclusive),
     };
     let keys = [key.clone()];
-    let commands = super::enter::enqueues(&keys, mode, None, &owner, cx)?;
-    let segment = super::leave::segment_of(&key, cx)?;
+    let segment = super::leave::segment_of(&key, cx);
+    let commands = super::enter::enqueues(&keys, mode, None, &owner, cx);
+    let (Ok(segment), Ok(commands)) = (segment, commands) else {
+        desk.own.done(owner.number);
+        return Err(refuse::bad("the key has no place on the ring"));
+    };
     Ok(Box::new(Section {
         segment,
         key,
@@ -178,7 +185,7 @@ fn section(
         owner,
         acquire: Acquire::new(commands, Some(mode)),
         phase: Phase::Acquiring,
-        sent: false,
+        unsure: false,
     }))
 }
 
@@ -200,7 +207,8 @@ struct Section {
     owner: Client,
     acquire: Acquire,
     phase: Phase,
-    sent: bool,
+    /// An earlier attempt of the put may have taken effect.
+    unsure: bool,
 }
 
 impl Section {
@@ -255,9 +263,12 @@ impl Section {
                     key: self.key.clone(),
                     tag,
                     value: value.clone(),
+                    counter_above: false,
                 };
-                if desk.operate(client, self.segment, op, cx).is_some() {
-                    self.sent = true;
+                if desk
+                    .operate(client, (self.segment, &self.key), op, cx)
+                    .is_some()
+                {
                     self.phase = Phase::Putting(None);
                 } else {
                     self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
@@ -279,18 +290,21 @@ impl Section {
                 self.leave(Some(tag), client, desk, cx);
                 Step::reply(Reply::Done { tag: Some(tag) })
             }
-            register::Outcome::NotHolder | register::Outcome::Moved
-                if cx.now.monotonic < client.deadline =>
-            {
+            register::Outcome::NotHolder {
+                may_have_taken_effect,
+            }
+            | register::Outcome::Moved {
+                may_have_taken_effect,
+                ..
+            } if cx.now.monotonic < client.deadline => {
+                self.unsure |= may_have_taken_effect;
                 self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
                 Step::Open
             }
             other => {
                 self.acquire.give_up(&self.owner, desk, cx);
                 let mut refusal = refuse::failed(self.what(), &other);
-                if refusal.code != Code::NoLongerHolder {
-                    refusal.may_have_taken_effect |= self.sent;
-                }
+                refusal.may_have_taken_effect |= self.unsure;
                 Step::refuse(refusal)
             }
         }
@@ -325,8 +339,8 @@ impl Section {
     fn over(&mut self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         let _ = client;
         self.acquire.give_up(&self.owner, desk, cx);
-        if self.sent {
-            return Step::refuse(refuse::unavailable(self.what(), true));
+        if matches!(self.phase, Phase::Putting(_)) {
+            return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
         Step::refuse(refuse::wait_over())
     }

@@ -1,8 +1,8 @@
 //! What a coordinator wants to know of the cluster and of its own node: answered by the node from
 //! memory, never by asking anybody.
 
-use super::Place;
 use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId};
+use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -42,8 +42,9 @@ pub trait Topology {
     fn address(&self, key: &KeyId) -> Option<Address>;
     /// The segment of a key; none without such a keyspace.
     fn segment(&self, key: &KeyId) -> Option<SegmentId>;
-    /// The register replicas of a segment, nearest first; none where no group is known to own it.
-    fn place(&self, segment: SegmentId) -> Option<Place>;
+    /// The register replicas of a key of a segment, nearest first; none where no group is known to
+    /// own the segment.
+    fn place(&self, segment: SegmentId, key: &KeyId) -> Option<Place>;
     /// Who is believed to lead.
     fn primary(&self, target: Target) -> Option<NodeName>;
     /// Who may lead, nearest first.

@@ -117,7 +117,11 @@ impl Grants {
     }
 
     pub(super) fn ready(&self) -> Vec<LockRef> {
-        self.grants.keys().copied().filter(|r| self.is_ready(*r)).collect()
+        self.grants
+            .keys()
+            .copied()
+            .filter(|r| self.is_ready(*r))
+            .collect()
     }
 
     /// The values of a grant that is ready; it is then no longer in preparation.
@@ -134,16 +138,27 @@ impl Grants {
     pub(super) fn speculate(&mut self, id: (SessionId, u64), keys: &[KeyId], cx: &mut Cx<'_>) {
         let mut reads = BTreeMap::new();
         for key in keys {
-            let op = cx.start(Op::Entry { key: key.clone(), holder: None });
+            let op = cx.start(Op::Entry {
+                key: key.clone(),
+                holder: None,
+            });
             self.ops.insert(op, Target::Speculation(id, key.clone()));
             reads.insert(key.clone(), SpeculativeRead::Running(op));
         }
-        self.speculations.insert(id, Speculation { reads, cancelled: false });
+        self.speculations.insert(
+            id,
+            Speculation {
+                reads,
+                cancelled: false,
+            },
+        );
     }
 
     pub(super) fn speculation_read(&mut self, id: (SessionId, u64), key: KeyId, outcome: Outcome) {
         if let Some(speculation) = self.speculations.get_mut(&id) {
-            speculation.reads.insert(key, SpeculativeRead::Done(outcome));
+            speculation
+                .reads
+                .insert(key, SpeculativeRead::Done(outcome));
         }
     }
 
@@ -156,9 +171,13 @@ impl Grants {
         repeated: bool,
         planted: Planted,
     ) -> Option<Speculation> {
-        let own = if repeated { None } else { self.speculations.remove(&id) };
-        let lax = planted.has(Bug::SpeculationNeverCancelled)
-            || planted.has(Bug::SpeculationHeadOnly);
+        let own = if repeated {
+            None
+        } else {
+            self.speculations.remove(&id)
+        };
+        let lax =
+            planted.has(Bug::SpeculationNeverCancelled) || planted.has(Bug::SpeculationHeadOnly);
         if !lax {
             for speculation in self.speculations.values_mut() {
                 if touched.iter().any(|k| speculation.reads.contains_key(k)) {
@@ -209,9 +228,17 @@ impl Grants {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let Some(known) = queues.get(lock_ref) else { return };
+        let Some(known) = queues.get(lock_ref) else {
+            return;
+        };
         let mut speculation = speculation.or_else(|| self.kept.remove(&lock_ref));
-        self.grants.insert(lock_ref, Grant { generation, tasks: BTreeMap::new() });
+        self.grants.insert(
+            lock_ref,
+            Grant {
+                generation,
+                tasks: BTreeMap::new(),
+            },
+        );
         for key in &known.keys {
             let read = speculation.as_mut().and_then(|s| s.reads.remove(key));
             self.begin_key(lock_ref, key, read, synch, queues, cx);
@@ -227,7 +254,9 @@ impl Grants {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let Some(queue) = queues.queue(key) else { return };
+        let Some(queue) = queues.queue(key) else {
+            return;
+        };
         let first = queue.refs.front() == Some(&lock_ref);
         let each = cx.planted.has(Bug::SharedSynchEach);
         if !first && !each {
@@ -249,15 +278,14 @@ impl Grants {
     }
 
     /// A reader behind the first of its batch enters when the first has entered, and then reads only.
-    fn follow_first(
-        &mut self,
-        lock_ref: LockRef,
-        key: &KeyId,
-        queues: &Queues,
-        cx: &mut Cx<'_>,
-    ) {
-        let Some(queue) = queues.queue(key) else { return };
-        let first_prepares = queue.refs.front().is_some_and(|r| self.grants.contains_key(r));
+    fn follow_first(&mut self, lock_ref: LockRef, key: &KeyId, queues: &Queues, cx: &mut Cx<'_>) {
+        let Some(queue) = queues.queue(key) else {
+            return;
+        };
+        let first_prepares = queue
+            .refs
+            .front()
+            .is_some_and(|r| self.grants.contains_key(r));
         if queue.flag.is_some() || first_prepares {
             self.set(lock_ref, key, Task::Behind);
         } else {
@@ -285,21 +313,32 @@ impl Grants {
 
     fn read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
         let generation = self.grants.get(&lock_ref).map_or(0, |g| g.generation);
-        let holder = Some(Holder { lock_ref, generation });
-        let op = cx.start(Op::Entry { key: key.clone(), holder });
+        let holder = Some(Holder {
+            lock_ref,
+            generation,
+        });
+        let op = cx.start(Op::Entry {
+            key: key.clone(),
+            holder,
+        });
         self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
         self.set(lock_ref, key, Task::Reading(op));
     }
 
     fn synch(&mut self, lock_ref: LockRef, key: &KeyId, flag: Option<u64>, cx: &mut Cx<'_>) {
-        let Some(grant) = self.grants.get(&lock_ref) else { return };
+        let Some(grant) = self.grants.get(&lock_ref) else {
+            return;
+        };
         self.attempt += 1;
         let (mut round, mut seat, mut attempt) = (self.ballot.round, self.seat.0, self.attempt);
         if cx.planted.has(Bug::SynchTagWithoutAttempt) {
             (round, seat, attempt) = (0, 0, 0);
         }
         let tag = Tag::synch(lock_ref, grant.generation, round, seat, attempt);
-        let op = cx.start(Op::Synch { key: key.clone(), tag });
+        let op = cx.start(Op::Synch {
+            key: key.clone(),
+            tag,
+        });
         self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
         self.set(lock_ref, key, Task::Synching(op, flag));
     }
@@ -327,7 +366,10 @@ impl Grants {
         match outcome {
             Outcome::Synched { value, tag } => {
                 self.set(lock_ref, key, Task::Ready(value, tag));
-                flag.map(|flag| LockCommand::SynchDone { key: key.clone(), flag })
+                flag.map(|flag| LockCommand::SynchDone {
+                    key: key.clone(),
+                    flag,
+                })
             }
             _ => {
                 let until = cx.now.monotonic + PAUSE;
@@ -346,17 +388,26 @@ impl Grants {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let first = queues.queue(key).is_some_and(|q| q.refs.front() == Some(&lock_ref));
+        let first = queues
+            .queue(key)
+            .is_some_and(|q| q.refs.front() == Some(&lock_ref));
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
             Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
                 let until = cx.now.monotonic + PAUSE;
-                self.set(lock_ref, key, Task::Paused { until, synch: false });
+                self.set(
+                    lock_ref,
+                    key,
+                    Task::Paused {
+                        until,
+                        synch: false,
+                    },
+                );
             }
             // Only told where it is newer than the critical cell.
-            Outcome::Entry { eventual: Some(_), .. }
-                if first && !cx.planted.has(Bug::EnterIgnoresEventual) =>
-            {
+            Outcome::Entry {
+                eventual: Some(_), ..
+            } if first && !cx.planted.has(Bug::EnterIgnoresEventual) => {
                 self.synch(lock_ref, key, None, cx);
             }
             Outcome::Entry { value, tag, .. } => {
@@ -364,7 +415,14 @@ impl Grants {
             }
             _ => {
                 let until = cx.now.monotonic + PAUSE;
-                self.set(lock_ref, key, Task::Paused { until, synch: false });
+                self.set(
+                    lock_ref,
+                    key,
+                    Task::Paused {
+                        until,
+                        synch: false,
+                    },
+                );
             }
         }
     }
@@ -408,13 +466,19 @@ impl Grants {
             Task::Paused { until, .. } => Some(*until),
             _ => None,
         };
-        self.grants.values().flat_map(|g| g.tasks.values()).filter_map(due).min()
+        self.grants
+            .values()
+            .flat_map(|g| g.tasks.values())
+            .filter_map(due)
+            .min()
     }
 
     /// The ref is past: nobody waits for its grant.
     pub(super) fn stop(&mut self, lock_ref: LockRef, cx: &mut Cx<'_>) {
         self.kept.remove(&lock_ref);
-        let Some(grant) = self.grants.remove(&lock_ref) else { return };
+        let Some(grant) = self.grants.remove(&lock_ref) else {
+            return;
+        };
         for task in grant.tasks.into_values() {
             if let Task::Reading(op) | Task::Synching(op, _) = task {
                 self.ops.remove(&op);

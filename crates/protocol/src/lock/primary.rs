@@ -111,7 +111,11 @@ impl Primary {
         planted: Planted,
     ) -> Primary {
         let since = now.monotonic;
-        let heard = if planted.has(Bug::NewPrimaryReleasesAtOnce) { 0 } else { since };
+        let heard = if planted.has(Bug::NewPrimaryReleasesAtOnce) {
+            0
+        } else {
+            since
+        };
         let holding = |lock_ref| Holding {
             waiter: None,
             heard,
@@ -192,11 +196,20 @@ impl Primary {
             _ => Vec::new(),
         };
         let mut free = !keys.is_empty() && keys.iter().all(|k| queues.is_idle(k));
-        free &= !self.pending.values().any(|p| p.keys.iter().any(|k| keys.contains(k)));
+        free &= !self
+            .pending
+            .values()
+            .any(|p| p.keys.iter().any(|k| keys.contains(k)));
         if free {
             self.grants.speculate(id, &keys, cx);
         }
-        self.pending.insert(id, Pending { askers: alloc::vec![(from, call)], keys });
+        self.pending.insert(
+            id,
+            Pending {
+                askers: alloc::vec![(from, call)],
+                keys,
+            },
+        );
         self.proposals.push(self.stamped(command, cx.now));
     }
 
@@ -212,7 +225,14 @@ impl Primary {
     }
 
     fn reject(&self, from: NodeName, call: u64, why: Rejection, cx: &mut Cx<'_>) {
-        cx.fx.send(from, Message::Submitted { call, result: Err(why), ahead: 0 });
+        cx.fx.send(
+            from,
+            Message::Submitted {
+                call,
+                result: Err(why),
+                ahead: 0,
+            },
+        );
     }
 
     /// How long a forced release of this ref must wait for the lease last granted (PROTOCOL F10).
@@ -240,16 +260,24 @@ impl Primary {
     ) {
         let lock_ref = match &outcome {
             Outcome::Enqueued { lock_ref } => Some(*lock_ref),
-            Outcome::Resumed { .. } => {
-                queues.refs().find(|(_, k)| (k.session, k.number) == id).map(|(r, _)| r)
-            }
+            Outcome::Resumed { .. } => queues
+                .refs()
+                .find(|(_, k)| (k.session, k.number) == id)
+                .map(|(r, _)| r),
             _ => None,
         };
         let mut ahead = 0;
         if let Some(lock_ref) = lock_ref {
             let Some(known) = queues.get(lock_ref) else {
                 let result = Ok(Outcome::Gone);
-                cx.fx.promise(from, Message::Submitted { call, result, ahead: 0 });
+                cx.fx.promise(
+                    from,
+                    Message::Submitted {
+                        call,
+                        result,
+                        ahead: 0,
+                    },
+                );
                 return;
             };
             ahead = queues.ahead(lock_ref);
@@ -259,7 +287,14 @@ impl Primary {
                 self.grant_again(lock_ref, generation, queues, cx);
             }
         }
-        cx.fx.promise(from, Message::Submitted { call, result: Ok(outcome), ahead });
+        cx.fx.promise(
+            from,
+            Message::Submitted {
+                call,
+                result: Ok(outcome),
+                ahead,
+            },
+        );
     }
 
     /// The client behind a ref is alive, and its coordinator is `from`.
@@ -278,10 +313,13 @@ impl Primary {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let Some(holding) = self.holdings.get_mut(&lock_ref) else { return };
+        let Some(holding) = self.holdings.get_mut(&lock_ref) else {
+            return;
+        };
         if !self.grants.running(lock_ref) {
             let synch = holding.inherited && !holding.granted;
-            self.grants.begin(lock_ref, generation, None, synch, queues, cx);
+            self.grants
+                .begin(lock_ref, generation, None, synch, queues, cx);
             self.push_ready(lock_ref, queues, cx);
         }
     }
@@ -297,7 +335,8 @@ impl Primary {
         let id = (command.session, command.number);
         let own = command.session == Sessions::OWN;
         let speculation =
-            self.grants.take_speculation(id, &applied.touched, applied.repeated, cx.planted);
+            self.grants
+                .take_speculation(id, &applied.touched, applied.repeated, cx.planted);
         if let Some((lock_ref, removed)) = &applied.removed {
             self.grants.stop(*lock_ref, cx);
             if let Some(holding) = self.holdings.remove(lock_ref)
@@ -319,10 +358,12 @@ impl Primary {
             Outcome::Enqueued { lock_ref } if !applied.repeated => {
                 self.enqueued(lock_ref, pending.as_ref(), cx.now);
                 if queues.holds(lock_ref) {
-                    self.grants.begin(lock_ref, 0, speculation, false, queues, cx);
+                    self.grants
+                        .begin(lock_ref, 0, speculation, false, queues, cx);
                     told = self.push_ready(lock_ref, queues, cx);
                 } else {
-                    self.grants.keep_speculation(lock_ref, speculation, cx.planted);
+                    self.grants
+                        .keep_speculation(lock_ref, speculation, cx.planted);
                 }
             }
             Outcome::Resumed { generation } if !applied.repeated => {
@@ -337,7 +378,14 @@ impl Primary {
             };
             for (node, call) in pending.askers {
                 let result = Ok(applied.outcome.clone());
-                cx.fx.promise(node, Message::Submitted { call, result, ahead });
+                cx.fx.promise(
+                    node,
+                    Message::Submitted {
+                        call,
+                        result,
+                        ahead,
+                    },
+                );
             }
         }
         self.grant_heads(&applied.touched, queues, cx);
@@ -364,7 +412,9 @@ impl Primary {
         cx: &mut Cx<'_>,
     ) -> bool {
         let found = queues.refs().find(|(_, k)| (k.session, k.number) == id);
-        let Some((lock_ref, _)) = found else { return false };
+        let Some((lock_ref, _)) = found else {
+            return false;
+        };
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             holding.heard = cx.now.monotonic;
@@ -376,23 +426,29 @@ impl Primary {
         if !queues.holds(lock_ref) {
             return false;
         }
-        self.grants.begin(lock_ref, generation, None, false, queues, cx);
+        self.grants
+            .begin(lock_ref, generation, None, false, queues, cx);
         self.push_ready(lock_ref, queues, cx)
     }
 
     /// Starts the grant of every ref that has come to hold through a command that touched `keys`.
     fn grant_heads(&mut self, keys: &[KeyId], queues: &Queues, cx: &mut Cx<'_>) {
         for key in keys {
-            let Some(queue) = queues.queue(key) else { continue };
+            let Some(queue) = queues.queue(key) else {
+                continue;
+            };
             for lock_ref in queue.refs.iter().copied() {
                 if !queues.holds_key(key, lock_ref) {
                     break;
                 }
-                let Some(holding) = self.holdings.get(&lock_ref) else { continue };
+                let Some(holding) = self.holdings.get(&lock_ref) else {
+                    continue;
+                };
                 let waits = !holding.granted && !holding.inherited;
                 if waits && queues.holds(lock_ref) && !self.grants.running(lock_ref) {
                     let generation = queues.get(lock_ref).map_or(0, |k| k.generation);
-                    self.grants.begin(lock_ref, generation, None, false, queues, cx);
+                    self.grants
+                        .begin(lock_ref, generation, None, false, queues, cx);
                 }
             }
         }
@@ -416,7 +472,9 @@ impl Primary {
         else {
             return false;
         };
-        let Some(waiter) = holding.waiter else { return false };
+        let Some(waiter) = holding.waiter else {
+            return false;
+        };
         holding.granted = true;
         holding.entered.get_or_insert(cx.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
@@ -441,7 +499,9 @@ impl Primary {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) -> bool {
-        let Some(target) = self.grants.take_op(op) else { return false };
+        let Some(target) = self.grants.take_op(op) else {
+            return false;
+        };
         match target {
             Target::Speculation(id, key) => self.grants.speculation_read(id, key, outcome),
             Target::Grant(lock_ref, key) => {
@@ -489,15 +549,21 @@ impl Primary {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) -> RefState {
-        let Some(known) = queues.get(lock_ref) else { return RefState::Gone };
+        let Some(known) = queues.get(lock_ref) else {
+            return RefState::Gone;
+        };
         if known.generation != generation {
             return RefState::Gone;
         }
         if !queues.holds(lock_ref) {
             self.attend(lock_ref, from, cx.now);
-            return RefState::Queued { ahead: queues.ahead(lock_ref) };
+            return RefState::Queued {
+                ahead: queues.ahead(lock_ref),
+            };
         }
-        let Some(holding) = self.holdings.get_mut(&lock_ref) else { return RefState::Gone };
+        let Some(holding) = self.holdings.get_mut(&lock_ref) else {
+            return RefState::Gone;
+        };
         if holding.releasing {
             return RefState::Holding { lease: 0 };
         }
@@ -511,12 +577,16 @@ impl Primary {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };
         }
-        RefState::Holding { lease: known.origin.lease }
+        RefState::Holding {
+            lease: known.origin.lease,
+        }
     }
 
     /// A key's queue, head first, and its flag.
     pub fn listing(&self, key: &KeyId, queues: &Queues) -> (Vec<QueueEntry>, Option<u64>) {
-        let Some(queue) = queues.queue(key) else { return (Vec::new(), None) };
+        let Some(queue) = queues.queue(key) else {
+            return (Vec::new(), None);
+        };
         let entry = |lock_ref: &LockRef| {
             let known = queues.get(*lock_ref)?;
             Some(QueueEntry {
@@ -539,7 +609,9 @@ impl Primary {
         }
         let mut expired = Vec::new();
         for (lock_ref, holding) in &mut self.holdings {
-            let Some(known) = queues.get(*lock_ref) else { continue };
+            let Some(known) = queues.get(*lock_ref) else {
+                continue;
+            };
             let until = holding.heard + cx.timing.lengthened(known.origin.lease);
             if cx.now.monotonic >= until && !holding.releasing {
                 holding.releasing = true;
@@ -564,7 +636,14 @@ impl Primary {
         for pending in core::mem::take(&mut self.pending).into_values() {
             for (node, call) in pending.askers {
                 let result = Err(Rejection::Overtaken);
-                cx.fx.send(node, Message::Submitted { call, result, ahead: 0 });
+                cx.fx.send(
+                    node,
+                    Message::Submitted {
+                        call,
+                        result,
+                        ahead: 0,
+                    },
+                );
             }
         }
         self.grants.stop_all(cx);

@@ -126,7 +126,9 @@ impl Queues {
 
     /// Refs ahead of this one on the key where most are.
     pub fn ahead(&self, lock_ref: LockRef) -> u32 {
-        let Some(known) = self.refs.get(&lock_ref) else { return 0 };
+        let Some(known) = self.refs.get(&lock_ref) else {
+            return 0;
+        };
         let place = |key| {
             let queue = self.keys.get(key)?;
             queue.refs.iter().position(|r| *r == lock_ref)
@@ -136,17 +138,25 @@ impl Queues {
 
     /// Whether a ref holds one key: the head, or a reader in the shared prefix.
     pub fn holds_key(&self, key: &KeyId, lock_ref: LockRef) -> bool {
-        let Some(queue) = self.keys.get(key) else { return false };
+        let Some(queue) = self.keys.get(key) else {
+            return false;
+        };
         if queue.refs.front() == Some(&lock_ref) {
             return true;
         }
         let shared = |r: &LockRef| self.refs.get(r).is_some_and(|k| k.mode == Mode::Shared);
-        queue.refs.iter().take_while(|r| shared(r)).any(|r| *r == lock_ref)
+        queue
+            .refs
+            .iter()
+            .take_while(|r| shared(r))
+            .any(|r| *r == lock_ref)
     }
 
     /// Whether a ref holds all its keys of this segment.
     pub fn holds(&self, lock_ref: LockRef) -> bool {
-        let Some(known) = self.refs.get(&lock_ref) else { return false };
+        let Some(known) = self.refs.get(&lock_ref) else {
+            return false;
+        };
         known.keys.iter().all(|key| self.holds_key(key, lock_ref))
     }
 
@@ -214,7 +224,11 @@ impl Queues {
                 applied.touched = keys.clone();
                 applied.outcome = self.enqueue(command, keys, *mode, *origin, applied.position);
             }
-            LockCommand::Leave { lock_ref, generation, clean } => {
+            LockCommand::Leave {
+                lock_ref,
+                generation,
+                clean,
+            } => {
                 self.leave(*lock_ref, *generation, clean, applied);
             }
             LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
@@ -228,7 +242,11 @@ impl Queues {
                     self.forget_idle(key);
                 }
             }
-            LockCommand::Resume { lock_ref, generation, origin } => {
+            LockCommand::Resume {
+                lock_ref,
+                generation,
+                origin,
+            } => {
                 self.resume(command, *lock_ref, *generation, *origin, planted, applied);
             }
         }
@@ -242,7 +260,11 @@ impl Queues {
         origin: Origin,
         position: u64,
     ) -> Outcome {
-        let full = |key| self.keys.get(key).is_some_and(|q| q.refs.len() >= QUEUE_MAX);
+        let full = |key| {
+            self.keys
+                .get(key)
+                .is_some_and(|q| q.refs.len() >= QUEUE_MAX)
+        };
         if keys.iter().any(full) {
             return Outcome::Refused(Refusal::definite(
                 Code::Busy,
@@ -251,7 +273,11 @@ impl Queues {
         }
         let lock_ref = LockRef(position);
         for key in keys {
-            self.keys.entry(key.clone()).or_default().refs.push_back(lock_ref);
+            self.keys
+                .entry(key.clone())
+                .or_default()
+                .refs
+                .push_back(lock_ref);
         }
         let known = Ref {
             session: command.session,
@@ -272,7 +298,9 @@ impl Queues {
         clean: &[(KeyId, Option<Tag>)],
         applied: &mut Applied,
     ) {
-        let Some(known) = self.refs.get(&lock_ref) else { return };
+        let Some(known) = self.refs.get(&lock_ref) else {
+            return;
+        };
         if known.generation != generation {
             return;
         }
@@ -283,8 +311,10 @@ impl Queues {
         for key in &known.keys {
             let stated = clean.iter().find(|(k, _)| k == key);
             if held && stated.is_none() {
-                self.keys.get_mut(key).expect("a ref's keys have queues").flag =
-                    Some(applied.position);
+                self.keys
+                    .get_mut(key)
+                    .expect("a ref's keys have queues")
+                    .flag = Some(applied.position);
                 all_clean = false;
             }
             if held && let Some((_, tag)) = stated {
@@ -296,7 +326,9 @@ impl Queues {
     }
 
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
-        let Some(known) = self.refs.get(&lock_ref).cloned() else { return };
+        let Some(known) = self.refs.get(&lock_ref).cloned() else {
+            return;
+        };
         if known.mode == Mode::Exclusive && self.holds(lock_ref) {
             for key in &known.keys {
                 let queue = self.keys.get_mut(key).expect("a ref's keys have queues");
@@ -320,7 +352,9 @@ impl Queues {
         applied: &mut Applied,
     ) {
         let held = self.holds(lock_ref);
-        let Some(known) = self.refs.get_mut(&lock_ref) else { return };
+        let Some(known) = self.refs.get_mut(&lock_ref) else {
+            return;
+        };
         if known.generation != generation {
             return;
         }
@@ -334,11 +368,15 @@ impl Queues {
         known.number = command.number;
         known.origin = origin;
         applied.touched = known.keys.clone();
-        applied.outcome = Outcome::Resumed { generation: known.generation };
+        applied.outcome = Outcome::Resumed {
+            generation: known.generation,
+        };
         if held && known.mode == Mode::Exclusive && !planted.has(Bug::ResumeReusesNumbers) {
             for key in &applied.touched {
-                self.keys.get_mut(key).expect("a ref's keys have queues").flag =
-                    Some(applied.position);
+                self.keys
+                    .get_mut(key)
+                    .expect("a ref's keys have queues")
+                    .flag = Some(applied.position);
             }
         }
     }
@@ -356,7 +394,11 @@ impl Queues {
     }
 
     fn forget_idle(&mut self, key: &KeyId) {
-        if self.keys.get(key).is_some_and(|q| q.refs.is_empty() && q.flag.is_none()) {
+        if self
+            .keys
+            .get(key)
+            .is_some_and(|q| q.refs.is_empty() && q.flag.is_none())
+        {
             self.keys.remove(key);
         }
     }
@@ -364,15 +406,25 @@ impl Queues {
     /// Checks what must hold after every command.
     pub fn assert_invariants(&self) {
         for (key, queue) in &self.keys {
-            assert!(!queue.refs.is_empty() || queue.flag.is_some(), "an idle key is not stored");
             assert!(
-                queue.refs.iter().zip(queue.refs.iter().skip(1)).all(|(a, b)| a < b),
+                !queue.refs.is_empty() || queue.flag.is_some(),
+                "an idle key is not stored"
+            );
+            assert!(
+                queue
+                    .refs
+                    .iter()
+                    .zip(queue.refs.iter().skip(1))
+                    .all(|(a, b)| a < b),
                 "a queue is in the order of its refs"
             );
             for lock_ref in &queue.refs {
                 let known = self.refs.get(lock_ref).expect("a queued ref is known");
                 assert!(known.keys.contains(key), "a ref knows its keys");
-                assert!(lock_ref.0 <= self.commands, "a ref is the number of a command");
+                assert!(
+                    lock_ref.0 <= self.commands,
+                    "a ref is the number of a command"
+                );
             }
         }
     }

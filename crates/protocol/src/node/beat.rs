@@ -13,13 +13,27 @@ impl Node {
     pub(super) fn beat(&mut self, step: &mut Step<'_>) {
         self.start_when_complete(step);
         let me = self.here.id.name;
-        let peers: Vec<NodeName> = self.here.config.cluster.nodes.iter().map(|n| n.name).collect();
+        let peers: Vec<NodeName> = self
+            .here
+            .config
+            .cluster
+            .nodes
+            .iter()
+            .map(|n| n.name)
+            .collect();
         for peer in peers.into_iter().filter(|p| *p != me) {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
                 let catalogue = self.here.catalogue_version;
                 let sent = step.now.monotonic;
-                step.fx.send(peer, Message::Beat(Beat { sent, leads, catalogue }));
+                step.fx.send(
+                    peer,
+                    Message::Beat(Beat {
+                        sent,
+                        leads,
+                        catalogue,
+                    }),
+                );
             } else {
                 self.say_hello(peer, true, step);
             }
@@ -36,11 +50,16 @@ impl Node {
             match verdict.flatten() {
                 Some(Follow::Follows(ballot)) => follows.push((id, ballot)),
                 Some(Follow::Deposed(promised)) => deposed.push((id, promised)),
-                None => self.ignore("beat of an unknown log"),
+                Some(Follow::Ignored) | None => self.ignore("beat of an unknown log"),
             }
         }
         let catalogue = self.here.catalogue_version;
-        let ack = BeatAck { sent: beat.sent, follows, deposed, catalogue };
+        let ack = BeatAck {
+            sent: beat.sent,
+            follows,
+            deposed,
+            catalogue,
+        };
         step.fx.send(from, Message::BeatAck(ack));
         self.here.share_catalogue(from, beat.catalogue, step.fx);
     }
@@ -73,13 +92,21 @@ impl Here {
             Some((log.id(), ballot, chosen))
         };
         let groups = self.groups.values().filter_map(|g| lead(&g.log));
-        groups.chain(self.segments.values().filter_map(|s| lead(&s.log))).collect()
+        groups
+            .chain(self.segments.values().filter_map(|s| lead(&s.log)))
+            .collect()
     }
 
     fn share_catalogue(&self, peer: NodeName, version: u64, fx: &mut Effects) {
         if version < self.catalogue_version {
             let keyspaces = self.catalogue.clone();
-            fx.send(peer, Message::Catalogue { version: self.catalogue_version, keyspaces });
+            fx.send(
+                peer,
+                Message::Catalogue {
+                    version: self.catalogue_version,
+                    keyspaces,
+                },
+            );
         }
     }
 
@@ -127,6 +154,9 @@ impl Here {
         if current.id() == id {
             return Some(act(current, &mut cx));
         }
-        retired.as_mut().filter(|log| log.id() == id).map(|log| act(log, &mut cx))
+        retired
+            .as_mut()
+            .filter(|log| log.id() == id)
+            .map(|log| act(log, &mut cx))
     }
 }

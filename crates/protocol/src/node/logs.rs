@@ -3,8 +3,8 @@
 use super::membership::Registry;
 use super::{Node, Step};
 use crate::base::{
-    Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros,
-    NodeId, NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
+    Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
+    NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
 use crate::command::Command;
 use crate::coordinator;
@@ -80,18 +80,26 @@ impl Here {
         now: Now,
     ) -> Result<Here, String> {
         let damaged = |what| format!("the record of the {what} is corrupt: replace this node");
-        let saved = memory.get(&record::node("registry")).map_err(|_| damaged("registry"))?;
-        let saved: Option<Vec<(NodeName, Incarnation)>> =
-            saved.map(|b| wire::decode(&b)).transpose().map_err(|_| damaged("registry"))?;
+        let saved = memory
+            .get(&record::node("registry"))
+            .map_err(|_| damaged("registry"))?;
+        let saved: Option<Vec<(NodeName, Incarnation)>> = saved
+            .map(|b| wire::decode(&b))
+            .transpose()
+            .map_err(|_| damaged("registry"))?;
         let started = saved.is_some();
         let mut registry: Registry = saved.unwrap_or_default().into_iter().collect();
         registry.entry(id.name).or_insert(id.incarnation);
         if registry[&id.name] != id.incarnation {
             return Err("this data directory belongs to another incarnation of the node".into());
         }
-        let catalogue = memory.get(&record::node("catalogue")).map_err(|_| damaged("catalogue"))?;
-        let catalogue: Option<(u64, Vec<Keyspace>)> =
-            catalogue.map(|b| wire::decode(&b)).transpose().map_err(|_| damaged("catalogue"))?;
+        let catalogue = memory
+            .get(&record::node("catalogue"))
+            .map_err(|_| damaged("catalogue"))?;
+        let catalogue: Option<(u64, Vec<Keyspace>)> = catalogue
+            .map(|b| wire::decode(&b))
+            .transpose()
+            .map_err(|_| damaged("catalogue"))?;
         let (catalogue_version, catalogue) =
             catalogue.unwrap_or_else(|| (1, Keyspace::built_in().to_vec()));
         let mut here = Here {
@@ -121,26 +129,51 @@ impl Here {
 
     fn own_groups(&self) -> Vec<crate::base::Group> {
         let has_seat = |g: &&crate::base::Group| g.view.seat_of(self.id.name).is_some();
-        self.config.cluster.groups.iter().filter(has_seat).cloned().collect()
+        self.config
+            .cluster
+            .groups
+            .iter()
+            .filter(has_seat)
+            .cloned()
+            .collect()
     }
 
     /// Creates the logs of a new node, in one durable batch.
     pub(super) fn create_logs(&mut self, step: &mut Step<'_>) {
         for group in self.own_groups() {
             let start = GroupState::start(&group);
-            let id = LogId { group: group.id, part: Part::Group, epoch: group.view.epoch };
+            let id = LogId {
+                group: group.id,
+                part: Part::Group,
+                epoch: group.view.epoch,
+            };
             let log = self.create(id, &group.view, 0, wire::encode(&start), step);
-            let room = GroupLog { log, retired: None, state: start, waiting: BTreeMap::new() };
+            let room = GroupLog {
+                log,
+                retired: None,
+                state: start,
+                waiting: BTreeMap::new(),
+            };
             self.groups.insert(group.id, room);
             self.busy_groups.insert(group.id);
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
                 let part = Part::Segment(segment);
-                let id = LogId { group: group.id, part, epoch: group.view.epoch };
+                let id = LogId {
+                    group: group.id,
+                    part,
+                    epoch: group.view.epoch,
+                };
                 let queues = Queues::default();
                 let log = self.create(id, &group.view, number, wire::encode(&queues), step);
                 let place = self.new_place(segment, &group.view);
-                let room = Segment { log, retired: None, queues, primary: None, place };
+                let room = Segment {
+                    log,
+                    retired: None,
+                    queues,
+                    primary: None,
+                    place,
+                };
                 self.segments.insert(segment, room);
                 self.busy_segments.insert(segment);
             }
@@ -155,7 +188,9 @@ impl Here {
         start: Bytes,
         step: &mut Step<'_>,
     ) -> Log {
-        let seat = view.seat_of(self.id.name).expect("a member creates its logs");
+        let seat = view
+            .seat_of(self.id.name)
+            .expect("a member creates its logs");
         let first = Here::first_primary(number, view.len());
         let mut cx = paxos_cx(&self.config, step);
         Log::create(id, view.clone(), seat, first, start, &mut cx)
@@ -165,7 +200,10 @@ impl Here {
         let seats = self.nearest_first(view.nodes());
         let order = seats.iter().filter_map(|n| view.seat_of(*n)).collect();
         Place {
-            store: Store { segment, epoch: view.epoch },
+            store: Store {
+                segment,
+                epoch: view.epoch,
+            },
             view: view.clone(),
             order,
             storage: StoragePolicy::Replicated,
@@ -177,7 +215,12 @@ impl Here {
         for group in self.own_groups() {
             let (log, retired, state) =
                 self.recover_part::<GroupState>(group.id, Part::Group, memory, now)?;
-            let room = GroupLog { log, retired, state, waiting: BTreeMap::new() };
+            let room = GroupLog {
+                log,
+                retired,
+                state,
+                waiting: BTreeMap::new(),
+            };
             self.groups.insert(group.id, room);
             self.busy_groups.insert(group.id);
             for number in group.from.0..=group.to.0 {
@@ -185,7 +228,13 @@ impl Here {
                 let (log, retired, queues) =
                     self.recover_part::<Queues>(group.id, Part::Segment(segment), memory, now)?;
                 let place = self.new_place(segment, &group.view);
-                let room = Segment { log, retired, queues, primary: None, place };
+                let room = Segment {
+                    log,
+                    retired,
+                    queues,
+                    primary: None,
+                    place,
+                };
                 self.segments.insert(segment, room);
                 self.busy_segments.insert(segment);
             }
@@ -225,7 +274,10 @@ impl Here {
 
     /// Segments that this node leads.
     pub fn led(&self) -> impl Iterator<Item = SegmentId> {
-        self.segments.iter().filter(|(_, s)| s.primary.is_some()).map(|(id, _)| *id)
+        self.segments
+            .iter()
+            .filter(|(_, s)| s.primary.is_some())
+            .map(|(id, _)| *id)
     }
 
     pub(super) fn take_busy_segments(&mut self) -> BTreeSet<SegmentId> {
@@ -286,7 +338,9 @@ impl Here {
         commands: Vec<Command>,
         step: &mut Step<'_>,
     ) {
-        let Some(room) = self.segments.get_mut(&segment) else { return };
+        let Some(room) = self.segments.get_mut(&segment) else {
+            return;
+        };
         let epoch = room.log.id().epoch;
         let mut cx = paxos_cx(&self.config, step);
         for command in commands {
@@ -310,7 +364,10 @@ impl Here {
             return Some(Rejection::DiskFull);
         }
         if room.primary.is_none() {
-            let hint = room.log.primary_hint().and_then(|s| room.log.view().node_at(s));
+            let hint = room
+                .log
+                .primary_hint()
+                .and_then(|s| room.log.view().node_at(s));
             return Some(Rejection::NotPrimary(hint.filter(|n| *n != self.id.name)));
         }
         None
@@ -322,7 +379,10 @@ impl Here {
         match room {
             None => Some(Rejection::Elsewhere(None)),
             Some(room) if room.primary.is_none() => {
-                let hint = room.log.primary_hint().and_then(|s| room.log.view().node_at(s));
+                let hint = room
+                    .log
+                    .primary_hint()
+                    .and_then(|s| room.log.view().node_at(s));
                 Some(Rejection::NotPrimary(hint.filter(|n| *n != self.id.name)))
             }
             Some(room) if !room.log.has_lease(step.now, &self.config.timing) => {
@@ -342,19 +402,34 @@ impl Here {
         let first = self.config.cluster.groups.first().map(|g| g.id);
         let room = first.and_then(|id| self.groups.get_mut(&id));
         let reject = |why, step: &mut Step<'_>| {
-            step.fx.send(from, coordinator::Message::Proposed { call, result: Err(why) });
+            step.fx.send(
+                from,
+                coordinator::Message::Proposed {
+                    call,
+                    result: Err(why),
+                },
+            );
         };
-        let Some(room) = room else { return reject(Rejection::Elsewhere(None), step) };
+        let Some(room) = room else {
+            return reject(Rejection::Elsewhere(None), step);
+        };
         if let Some(outcome) = room.state.outcome(&command) {
-            let answer = coordinator::Message::Proposed { call, result: Ok(outcome) };
+            let answer = coordinator::Message::Proposed {
+                call,
+                result: Ok(outcome),
+            };
             return step.fx.promise(from, answer);
         }
         if !room.log.is_primary() || !self.writable {
-            let hint = room.log.primary_hint().and_then(|s| room.log.view().node_at(s));
+            let hint = room
+                .log
+                .primary_hint()
+                .and_then(|s| room.log.view().node_at(s));
             let hint = hint.filter(|n| *n != self.id.name);
             return reject(Rejection::NotPrimary(hint), step);
         }
-        room.waiting.insert((command.session, command.number), (from, call));
+        room.waiting
+            .insert((command.session, command.number), (from, call));
         let mut cx = paxos_cx(&self.config, step);
         if room.log.propose(command, &mut cx).is_err() {
             return reject(Rejection::Busy, step);
@@ -420,10 +495,16 @@ impl Node {
     pub(super) fn run_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         self.install_segment(segment, step);
         while let Some(entry) = self.next_entry(segment) {
-            let Entry::Commands { commands, .. } = entry else { continue };
+            let Entry::Commands { commands, .. } = entry else {
+                continue;
+            };
             for command in commands {
                 let planted = self.here.config.planted;
-                let room = self.here.segments.get_mut(&segment).expect("it delivered an entry");
+                let room = self
+                    .here
+                    .segments
+                    .get_mut(&segment)
+                    .expect("it delivered an entry");
                 let applied = room.queues.apply(&command, planted);
                 self.with_primary(segment, step, |primary, queues, cx| {
                     primary.applied(&command, &applied, queues, cx);
@@ -433,11 +514,14 @@ impl Node {
         self.lead_or_follow(segment, step);
         self.stop_segment(segment, step);
         let limits = &self.here.config.limits;
-        let Some(room) = self.here.segments.get_mut(&segment) else { return };
+        let Some(room) = self.here.segments.get_mut(&segment) else {
+            return;
+        };
         if room.log.needs_snapshot(limits) {
             let state = wire::encode(&room.queues);
             let slot = room.log.delivered();
-            room.log.truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+            room.log
+                .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
         }
     }
 
@@ -447,8 +531,12 @@ impl Node {
 
     /// A snapshot has come from a peer: it is the state now.
     fn install_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
-        let Some(room) = self.here.segments.get_mut(&segment) else { return };
-        let Some((_, state)) = room.log.take_installed() else { return };
+        let Some(room) = self.here.segments.get_mut(&segment) else {
+            return;
+        };
+        let Some((_, state)) = room.log.take_installed() else {
+            return;
+        };
         match wire::decode(&state) {
             Ok(queues) => room.queues = queues,
             Err(_) => {
@@ -463,8 +551,14 @@ impl Node {
 
     /// The primary of a segment exists exactly while its log leads with one ballot.
     fn lead_or_follow(&mut self, segment: SegmentId, step: &mut Step<'_>) {
-        let Some(room) = self.here.segments.get_mut(&segment) else { return };
-        let leads = room.log.is_primary().then(|| room.log.leadership()).flatten();
+        let Some(room) = self.here.segments.get_mut(&segment) else {
+            return;
+        };
+        let leads = room
+            .log
+            .is_primary()
+            .then(|| room.log.leadership())
+            .flatten();
         let same = match (&leads, &room.primary) {
             (Some(leads), Some(primary)) => leads.ballot == primary.ballot(),
             (None, None) => true,
@@ -474,7 +568,9 @@ impl Node {
             return;
         }
         if room.primary.is_some() {
-            let Some(ended) = room.primary.take() else { return };
+            let Some(ended) = room.primary.take() else {
+                return;
+            };
             let mut cx = crate::lock::primary::Cx {
                 now: step.now,
                 fx: &mut *step.fx,
@@ -494,31 +590,48 @@ impl Node {
         if let Some(leads) = leads {
             let (me, planted) = (self.here.id.name, self.here.config.planted);
             let seat = room.log.seat();
-            let begins =
-                Primary::new(segment, me, seat, leads.ballot, &room.queues, step.now, planted);
+            let begins = Primary::new(
+                segment,
+                me,
+                seat,
+                leads.ballot,
+                &room.queues,
+                step.now,
+                planted,
+            );
             room.primary = Some(begins);
         }
     }
 
     /// Stops a segment's log when its group has decided the next view, and starts the successor.
     fn stop_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
-        let Some(room) = self.here.segments.get_mut(&segment) else { return };
+        let Some(room) = self.here.segments.get_mut(&segment) else {
+            return;
+        };
         let id = room.log.id();
-        let epoch = self.here.groups.get(&id.group).map(|g| match g.state.decided() {
-            Some(next) => next.epoch,
-            None => g.log.id().epoch,
-        });
+        let epoch = self
+            .here
+            .groups
+            .get(&id.group)
+            .map(|g| match g.state.decided() {
+                Some(next) => next.epoch,
+                None => g.log.id().epoch,
+            });
         let Some(epoch) = epoch else { return };
         if room.log.stopped().is_none() {
             if epoch > id.epoch && room.log.is_primary() {
-                room.log.propose_stop(id.epoch.next(), &mut paxos_cx(&self.here.config, step));
+                room.log
+                    .propose_stop(id.epoch.next(), &mut paxos_cx(&self.here.config, step));
             }
             return;
         }
         let next = room.log.stopped().unwrap_or(id.epoch.next());
         let planted = self.here.config.planted;
         let queues = core::mem::take(&mut room.queues).succeed(planted);
-        let view = View { epoch: next, ..room.log.view().clone() };
+        let view = View {
+            epoch: next,
+            ..room.log.view().clone()
+        };
         let log = self.here.create(
             LogId { epoch: next, ..id },
             &view,
@@ -526,7 +639,11 @@ impl Node {
             wire::encode(&queues),
             step,
         );
-        let room = self.here.segments.get_mut(&segment).expect("looked up above");
+        let room = self
+            .here
+            .segments
+            .get_mut(&segment)
+            .expect("looked up above");
         room.queues = queues;
         if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
             Log::delete(gone.id(), step.fx);
@@ -539,28 +656,39 @@ impl Node {
         self.install_group(group, step);
         let first = self.here.config.cluster.groups.first().map(|g| g.id);
         while let Some(room) = self.here.groups.get_mut(&group) {
-            let Some((_, entry)) = room.log.next_chosen() else { break };
-            let Entry::Commands { commands, .. } = entry else { continue };
+            let Some((_, entry)) = room.log.next_chosen() else {
+                break;
+            };
+            let Entry::Commands { commands, .. } = entry else {
+                continue;
+            };
             for command in commands {
                 let outcome = room.state.apply(&command);
                 if let Some((node, call)) = room.waiting.remove(&(command.session, command.number))
                 {
-                    let answer = coordinator::Message::Proposed { call, result: Ok(outcome) };
+                    let answer = coordinator::Message::Proposed {
+                        call,
+                        result: Ok(outcome),
+                    };
                     step.fx.promise(node, answer);
                 }
             }
         }
         self.stop_group(group, step);
-        let Some(room) = self.here.groups.get_mut(&group) else { return };
+        let Some(room) = self.here.groups.get_mut(&group) else {
+            return;
+        };
         if !room.log.is_primary() {
             for (node, call) in core::mem::take(&mut room.waiting).into_values() {
                 let result = Err(Rejection::Overtaken);
-                step.fx.send(node, coordinator::Message::Proposed { call, result });
+                step.fx
+                    .send(node, coordinator::Message::Proposed { call, result });
             }
         }
         if room.log.needs_snapshot(&self.here.config.limits) {
             let (slot, state) = (room.log.delivered(), wire::encode(&room.state));
-            room.log.truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+            room.log
+                .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
         }
         if Some(group) == first {
             let (version, catalogue) = room.state.catalogue();
@@ -570,8 +698,12 @@ impl Node {
     }
 
     fn install_group(&mut self, group: GroupId, step: &mut Step<'_>) {
-        let Some(room) = self.here.groups.get_mut(&group) else { return };
-        let Some((_, state)) = room.log.take_installed() else { return };
+        let Some(room) = self.here.groups.get_mut(&group) else {
+            return;
+        };
+        let Some((_, state)) = room.log.take_installed() else {
+            return;
+        };
         match wire::decode(&state) {
             Ok(state) => room.state = state,
             Err(_) => {
@@ -584,20 +716,28 @@ impl Node {
 
     /// The first chosen `Next` decides, and ends the group's log; its segments stop then.
     fn stop_group(&mut self, group: GroupId, step: &mut Step<'_>) {
-        let Some(room) = self.here.groups.get_mut(&group) else { return };
+        let Some(room) = self.here.groups.get_mut(&group) else {
+            return;
+        };
         let id = room.log.id();
-        let Some(next) = room.state.decided().cloned() else { return };
+        let Some(next) = room.state.decided().cloned() else {
+            return;
+        };
         let segments: Vec<SegmentId> = self.here.segments.keys().copied().collect();
         self.here.busy_segments.extend(segments);
         if room.log.stopped().is_none() {
             if room.log.is_primary() {
-                room.log.propose_stop(next.epoch, &mut paxos_cx(&self.here.config, step));
+                room.log
+                    .propose_stop(next.epoch, &mut paxos_cx(&self.here.config, step));
             }
             return;
         }
         let state = room.state.clone().succeed();
         let log = self.here.create(
-            LogId { epoch: next.epoch, ..id },
+            LogId {
+                epoch: next.epoch,
+                ..id
+            },
             &next,
             0,
             wire::encode(&state),

@@ -21,7 +21,14 @@ impl Node {
     pub(super) fn say_hello(&self, to: NodeName, answer: bool, step: &mut Step<'_>) {
         let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
         let cluster = self.here.config.cluster.id;
-        step.fx.send(to, Message::Hello(Hello { cluster, registry, answer }));
+        step.fx.send(
+            to,
+            Message::Hello(Hello {
+                cluster,
+                registry,
+                answer,
+            }),
+        );
     }
 
     pub(super) fn on_hello(&mut self, from: NodeId, hello: Hello, step: &mut Step<'_>) {
@@ -29,7 +36,10 @@ impl Node {
             return self.ignore("hello of another cluster");
         }
         let rejoins = self.here.config.planted.has(Bug::LostDiskRejoins);
-        let known_as = hello.registry.iter().find(|(name, _)| *name == self.here.id.name);
+        let known_as = hello
+            .registry
+            .iter()
+            .find(|(name, _)| *name == self.here.id.name);
         if let Some((_, incarnation)) = known_as
             && *incarnation != self.here.id.incarnation
             && !rejoins
@@ -66,7 +76,8 @@ impl Node {
             return;
         }
         let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
-        step.fx.put(record::node("registry"), wire::encode(&registry));
+        step.fx
+            .put(record::node("registry"), wire::encode(&registry));
         self.here.create_logs(step);
         self.here.started = true;
         self.next_beat = step.now.monotonic;

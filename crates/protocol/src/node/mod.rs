@@ -10,7 +10,7 @@ mod logs;
 mod membership;
 mod topology;
 
-use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, Wake};
+use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock::{self, Queues};
@@ -30,7 +30,6 @@ pub struct Node {
     coordinator: Coordinator,
     /// Which segment's primary started a quorum operation; the coordinator started the others.
     grant_ops: BTreeMap<OpId, SegmentId>,
-    rng: Rng,
     next_beat: u64,
     /// Messages not taken, by reason: for support.
     ignored: BTreeMap<&'static str, u64>,
@@ -61,10 +60,9 @@ impl Node {
         Ok(Node {
             replica: Replica::new(id.name, seed),
             caller: Caller::new(id.name, seed),
-            coordinator: Coordinator::new(id.name),
+            coordinator: Coordinator::new(own_session(seed)),
             here,
             grant_ops: BTreeMap::new(),
-            rng: Rng::new(seed),
             next_beat: now.monotonic,
             ignored: BTreeMap::new(),
         })
@@ -98,9 +96,12 @@ impl Node {
             self.here.wake(),
             self.caller.wake(),
             self.replica.wake(),
-            self.coordinator.wake(),
+            self.coordinator.wake().at,
         ];
-        Wake { at: at.into_iter().flatten().min(), after: None }
+        Wake {
+            at: at.into_iter().flatten().min(),
+            after: None,
+        }
     }
 
     /// Who this is.
@@ -173,7 +174,9 @@ impl Node {
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
         let due: alloc::vec::Vec<SegmentId> = self.here.led().collect();
         for segment in due {
-            self.with_primary(segment, step, |primary, queues, cx| primary.tick(queues, cx));
+            self.with_primary(segment, step, |primary, queues, cx| {
+                primary.tick(queues, cx)
+            });
         }
     }
 
@@ -218,16 +221,39 @@ impl Node {
         use crate::register::Message::{Answer, Ask};
         let mut cx = register_cx(&self.here, step);
         match message {
-            Ask { call, store, key, ask } => {
-                let at = topology::AtSegment { here: &self.here, store };
-                self.replica.on_ask(from, call, store, key, ask, &at, &mut cx);
+            Ask {
+                call,
+                store,
+                key,
+                ask,
+            } => {
+                let at = topology::AtSegment {
+                    here: &self.here,
+                    store,
+                };
+                self.replica
+                    .on_ask(from, call, store, key, ask, &at, &mut cx);
             }
-            Answer { call, store, answer, .. } if Replica::owns(call) => {
-                let at = topology::AtSegment { here: &self.here, store };
-                self.replica.on_answer(from, call, store, answer, &at, &mut cx);
+            Answer {
+                call,
+                store,
+                answer,
+                ..
+            } if Replica::owns(call) => {
+                let at = topology::AtSegment {
+                    here: &self.here,
+                    store,
+                };
+                self.replica
+                    .on_answer(from, call, store, answer, &at, &mut cx);
             }
-            Answer { call, store, seat, answer } => {
-                self.caller.on_answer(from, call, store, seat, answer, &mut cx);
+            Answer {
+                call,
+                store,
+                answer,
+                ..
+            } => {
+                self.caller.on_answer(from, call, store, answer, &mut cx);
             }
         }
     }
@@ -251,18 +277,32 @@ impl Node {
     /// A lock message is for the segment's primary if it asks, for the coordinator if it answers.
     fn on_lock(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
         match message {
-            lock::Message::Submit { call, segment, command } => {
+            lock::Message::Submit {
+                call,
+                segment,
+                command,
+            } => {
                 let why = self.here.why_not_primary(segment, step);
                 if let Some(why) = why {
                     let result = Err(why);
-                    let answer = lock::Message::Submitted { call, result, ahead: 0 };
+                    let answer = lock::Message::Submitted {
+                        call,
+                        result,
+                        ahead: 0,
+                    };
                     return step.fx.send(from, answer);
                 }
                 self.with_primary(segment, step, |primary, queues, cx| {
                     primary.on_submit(from, call, command, queues, cx);
                 });
             }
-            lock::Message::Renew { call, segment, session: _, refs, again } => {
+            lock::Message::Renew {
+                call,
+                segment,
+                session: _,
+                refs,
+                again,
+            } => {
                 let result = match self.here.why_not_leased(segment, step) {
                     Some(why) => Err(why),
                     None => Ok(self
@@ -271,7 +311,8 @@ impl Node {
                         })
                         .unwrap_or_default()),
                 };
-                step.fx.promise(from, lock::Message::Renewed { call, result });
+                step.fx
+                    .promise(from, lock::Message::Renewed { call, result });
             }
             lock::Message::Queue { call, segment, key } => {
                 let result = match self.here.why_not_leased(segment, step) {
@@ -282,7 +323,8 @@ impl Node {
                         })
                         .unwrap_or_default()),
                 };
-                step.fx.promise(from, lock::Message::QueueIs { call, result });
+                step.fx
+                    .promise(from, lock::Message::QueueIs { call, result });
             }
             answer => self.coordinate(step, |coordinator, cx| {
                 coordinator.on_lock(from, answer, cx);
@@ -295,7 +337,11 @@ impl Node {
         step: &mut Step<'_>,
         act: impl FnOnce(&mut Coordinator, &mut crate::coordinator::Cx<'_>),
     ) {
-        let topology = topology::Known { here: &self.here, memory: step.memory, now: step.now };
+        let topology = topology::Known {
+            here: &self.here,
+            memory: step.memory,
+            now: step.now,
+        };
         let mut cx = crate::coordinator::Cx {
             now: step.now,
             fx: &mut *step.fx,
@@ -316,7 +362,12 @@ impl Node {
         step: &mut Step<'_>,
         act: impl FnOnce(&mut lock::Primary, &Queues, &mut lock::primary::Cx<'_>) -> T,
     ) -> Option<T> {
-        let Here { segments, config, catalogue, .. } = &mut self.here;
+        let Here {
+            segments,
+            config,
+            catalogue,
+            ..
+        } = &mut self.here;
         let room = segments.get_mut(&segment)?;
         let primary = room.primary.as_mut()?;
         let mut cx = lock::primary::Cx {
@@ -352,8 +403,17 @@ fn register_cx<'a>(here: &'a Here, step: &'a mut Step<'_>) -> crate::register::C
     }
 }
 
+/// The session under which a coordinator issues commands of its own; new in every process.
+fn own_session(seed: u64) -> SessionId {
+    let mut rng = Rng::new(seed);
+    SessionId((u128::from(rng.draw()) << 64) | u128::from(rng.draw()) | 1)
+}
+
 fn refuse_early(call: CallId, fx: &mut Effects) {
     let why = "this node has not heard from every node of its new cluster yet; \
                start them all, or ask again in a moment";
-    fx.reply(call, Reply::Refused(Refusal::definite(Code::Unavailable, why)));
+    fx.reply(
+        call,
+        Reply::Refused(Refusal::definite(Code::Unavailable, why)),
+    );
 }

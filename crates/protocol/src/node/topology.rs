@@ -38,11 +38,19 @@ impl Topology for Known<'_> {
     }
 
     fn segment(&self, key: &KeyId) -> Option<SegmentId> {
-        Some(self.here.address(key)?.segment(self.here.config.cluster.segment_bits))
+        Some(
+            self.here
+                .address(key)?
+                .segment(self.here.config.cluster.segment_bits),
+        )
     }
 
-    fn place(&self, segment: SegmentId) -> Option<Place> {
-        self.here.place(segment)
+    fn place(&self, segment: SegmentId, key: &KeyId) -> Option<Place> {
+        let storage = self.here.keyspace(key.keyspace)?.storage;
+        Some(Place {
+            storage,
+            ..self.here.place(segment)?
+        })
     }
 
     fn primary(&self, target: Target) -> Option<NodeName> {
@@ -63,7 +71,9 @@ impl Topology for Known<'_> {
                     Target::Segment(segment) => segment.0,
                     Target::Catalogue => 0,
                 };
-                group.view.node_at(Here::first_primary(number, group.view.len()))
+                group
+                    .view
+                    .node_at(Here::first_primary(number, group.view.len()))
             }
         }
     }
@@ -73,7 +83,9 @@ impl Topology for Known<'_> {
             Target::Segment(segment) => self.here.config.cluster.group_of(segment),
             Target::Catalogue => self.here.config.cluster.groups.first(),
         };
-        group.map(|g| self.here.nearest_first(g.view.nodes())).unwrap_or_default()
+        group
+            .map(|g| self.here.nearest_first(g.view.nodes()))
+            .unwrap_or_default()
     }
 
     fn epoch(&self, target: Target) -> Epoch {
@@ -96,7 +108,9 @@ impl Topology for Known<'_> {
         generation: u32,
     ) -> coordinator::HolderState {
         let room = self.segment(key).and_then(|s| self.here.segments.get(&s));
-        let Some(room) = room else { return coordinator::HolderState::Unknown };
+        let Some(room) = room else {
+            return coordinator::HolderState::Unknown;
+        };
         match room.queues.holder_state(key, lock_ref, generation) {
             register::HolderState::Head => match room.queues.get(lock_ref) {
                 Some(known) => coordinator::HolderState::Head(known.mode),
@@ -111,14 +125,19 @@ impl Topology for Known<'_> {
     fn one_member_per_group(&self) -> Vec<NodeName> {
         let fresh = |name: &NodeName| {
             let heard = self.here.alive.get(name).copied().unwrap_or(0);
-            *name == self.here.id.name
-                || heard + self.here.config.timing.lease > self.now.monotonic
+            *name == self.here.id.name || heard + self.here.config.timing.lease > self.now.monotonic
         };
         let member = |view: &crate::base::View| {
             let order = self.here.nearest_first(view.nodes());
             order.iter().copied().find(fresh).or(order.first().copied())
         };
-        self.here.config.cluster.groups.iter().filter_map(|g| member(&g.view)).collect()
+        self.here
+            .config
+            .cluster
+            .groups
+            .iter()
+            .filter_map(|g| member(&g.view))
+            .collect()
     }
 
     fn local_keys(
@@ -132,7 +151,14 @@ impl Topology for Known<'_> {
         let after = after.map(|a| &a[..]);
         for room in self.here.segments.values() {
             let store = room.place.store;
-            found.extend(register::keys(self.memory, store, keyspace, prefix, after, limit));
+            found.extend(register::keys(
+                self.memory,
+                store,
+                keyspace,
+                prefix,
+                after,
+                limit,
+            ));
             while found.len() > limit {
                 found.pop_last();
             }
@@ -146,7 +172,10 @@ impl Topology for Known<'_> {
         let group_status = |room: &super::GroupLog| LogStatus {
             segment: None,
             epoch: room.log.id().epoch,
-            primary: room.log.primary_hint().and_then(|s| room.log.view().node_at(s)),
+            primary: room
+                .log
+                .primary_hint()
+                .and_then(|s| room.log.view().node_at(s)),
             applied: room.log.delivered().0,
             commands: room.state.commands(),
             busy_keys: 0,
@@ -154,7 +183,10 @@ impl Topology for Known<'_> {
         let segment_status = |(id, room): (&SegmentId, &super::Segment)| LogStatus {
             segment: Some(*id),
             epoch: room.log.id().epoch,
-            primary: room.log.primary_hint().and_then(|s| room.log.view().node_at(s)),
+            primary: room
+                .log
+                .primary_hint()
+                .and_then(|s| room.log.view().node_at(s)),
             applied: room.log.delivered().0,
             commands: room.queues.commands(),
             busy_keys: room.queues.keys().count() as u64,
@@ -164,7 +196,12 @@ impl Topology for Known<'_> {
             label: here.label(here.id.name).to_string(),
             site: here.site_of(here.id.name),
             writable: here.writable,
-            alive: here.alive.iter().filter(|(_, at)| fresh(at)).map(|(n, _)| *n).collect(),
+            alive: here
+                .alive
+                .iter()
+                .filter(|(_, at)| fresh(at))
+                .map(|(n, _)| *n)
+                .collect(),
             logs: here
                 .groups
                 .values()
@@ -205,7 +242,9 @@ impl SegmentView for AtSegment<'_> {
 
     fn holder_state(&self, key: &KeyId, holder: register::Holder) -> register::HolderState {
         match self.room() {
-            Some(room) => room.queues.holder_state(key, holder.lock_ref, holder.generation),
+            Some(room) => room
+                .queues
+                .holder_state(key, holder.lock_ref, holder.generation),
             None => register::HolderState::Unknown,
         }
     }

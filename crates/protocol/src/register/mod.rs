@@ -139,7 +139,11 @@ pub fn local_critical(
     key: &KeyId,
     tag: Tag,
 ) -> Option<Option<Bytes>> {
-    let at = cell::At { store: place.store, address, key: key.clone() };
+    let at = cell::At {
+        store: place.store,
+        address,
+        key: key.clone(),
+    };
     let cell = cell::Cell::load(memory, &at).ok()?;
     if cell.head.tag != tag || cell.head.eventual_is_newer() {
         return None;

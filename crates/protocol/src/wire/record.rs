@@ -80,8 +80,14 @@ pub fn epochs(group: GroupId, part: Part, memory: &dyn Memory) -> Vec<Epoch> {
     let mut epoch = Epoch(0);
     loop {
         let from = log_prefix(LogId { group, part, epoch });
-        let to = log_prefix(LogId { group, part, epoch: Epoch(u64::MAX) });
-        let Some((key, _)) = memory.scan(&from, &to, 1).pop() else { return found };
+        let to = log_prefix(LogId {
+            group,
+            part,
+            epoch: Epoch(u64::MAX),
+        });
+        let Some((key, _)) = memory.scan(&from, &to, 1).pop() else {
+            return found;
+        };
         let Some(number) = key.get(22..30).and_then(|b| <[u8; 8]>::try_from(b).ok()) else {
             return found;
         };
