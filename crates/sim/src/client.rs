@@ -10,7 +10,7 @@ use crate::network::ClientId;
 use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, NodeName, SessionId};
 use fermata_protocol::client::{
-    Answer, Call, Endpoint, Event, Failure, LostReason, Options, SectionId, Session, Ticket,
+    Answer, Call, Endpoint, Event, Failure, Options, SectionId, Session, Ticket,
 };
 use fermata_protocol::request::{Held, Mode, Refusal, Request};
 use std::collections::BTreeMap;
@@ -221,12 +221,10 @@ impl Client {
                     wishes.push(Wish::Close(NodeName(endpoint.0), number));
                 }
                 Event::Done { ticket, result } => self.done(now, ticket, result, history),
-                Event::SectionLost { section, reason } => {
+                Event::SectionLost { section, .. } => {
                     if let Some(ix) = self.known.get(&section) {
                         history.over(now, *ix);
-                        if reason != LostReason::Resumed {
-                            self.notes.remove(ix);
-                        }
+                        self.notes.remove(ix);
                     }
                 }
                 Event::Queued { .. } | Event::LeaseExpired { .. } => {}

@@ -11,7 +11,6 @@ use fermata_storage::{Batch, Flush, Lsn, MemDisk, Op, Options, Outcome, Store};
 use std::sync::Arc;
 
 /// The disk of one machine, and the store on it while a process runs.
-#[derive(Debug)]
 pub struct Disk {
     medium: Arc<MemDisk>,
     store: Option<Store>,
@@ -176,7 +175,7 @@ fn op(write: Write) -> Op {
 }
 
 /// The store as the protocol reads it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Recall<'a>(&'a Store);
 
 impl Memory for Recall<'_> {

@@ -25,7 +25,6 @@ pub struct Caller {
 }
 
 /// One machine.
-#[derive(Debug)]
 pub struct Machine {
     /// What its node is told at every start.
     pub config: Config,

@@ -61,7 +61,8 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     let bits = world.setup.cluster.segment_bits;
     let keys = dice.between(1, 4) as usize;
     let ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
-    let plan = Plan::draw(&mut dice, dice_length(&mut dice.clone()));
+    let length = dice.between(8_000_000, 40_000_000);
+    let plan = Plan::draw(&mut dice, length);
     let mut options = patience(world.setup.planted);
     options.cached_gets = !plan.wild_clocks;
     world.monitor.trust_clocks(!plan.wild_clocks);
@@ -76,10 +77,6 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     let auditor = world.add_client(dice.below(3) as u16, options);
     audit(&mut world, auditor, &ground, plan.until + PROGRESS_MAX);
     finish(world)
-}
-
-fn dice_length(dice: &mut crate::dice::Dice) -> u64 {
-    dice.between(8_000_000, 40_000_000)
 }
 
 fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {

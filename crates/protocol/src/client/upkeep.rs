@@ -66,9 +66,7 @@ impl Session {
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
-        if let Some(endpoint) = open.avoid
-            && !open.queued
-        {
+        if let Some(endpoint) = open.avoid {
             let until = now.saturating_add(self.options.suspicion);
             self.endpoints.suspect(endpoint, until);
         }

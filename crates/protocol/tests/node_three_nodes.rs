@@ -1,0 +1,218 @@
+//! Whole nodes over memory that is always durable and a network that loses nothing: the shortest way
+//! through every room. Faults are the simulator's business.
+
+use bytes::Bytes;
+use fermata_protocol::base::{
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits, Member,
+    NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
+};
+use fermata_protocol::request::{Critical, Held, Leaving, Mode};
+use fermata_protocol::{
+    CallId, Effects, Input, Memory, Node, Operation, Output, Reply, Request, Void, Write,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Default)]
+struct Ram(BTreeMap<Bytes, Bytes>);
+
+impl Memory for Ram {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
+        Ok(self.0.get(key).cloned())
+    }
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
+        self.0.range(range).take(limit).map(|(k, v)| (k.clone(), Ok(v.clone()))).collect()
+    }
+}
+
+impl Ram {
+    fn append(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            match write {
+                Write::Put { key, value } => drop(self.0.insert(key, value)),
+                Write::Delete { key } => drop(self.0.remove(&key)),
+                Write::DeleteRange { from, to } => self.0.retain(|k, _| *k < from || *k >= to),
+            }
+        }
+    }
+}
+
+struct Small {
+    nodes: Vec<(Node, Ram)>,
+    inputs: VecDeque<(usize, Input)>,
+    replies: Vec<(CallId, Reply)>,
+    now: u64,
+}
+
+fn cluster(n: u16) -> Cluster {
+    let member = |i| Member { name: NodeName(i), site: SiteId(i), public_key: None };
+    let seats = (0..n).map(member).collect();
+    let view = View { group: GroupId(1), epoch: Epoch::FIRST, seats };
+    let node = |i| NodeInfo { name: NodeName(i), label: format!("n{i}"), site: SiteId(i) };
+    Cluster {
+        id: ClusterId(7),
+        segment_bits: 2,
+        sites: (0..n).map(|i| format!("s{i}")).collect(),
+        nodes: (0..n).map(node).collect(),
+        groups: vec![Group { id: GroupId(1), from: SegmentId(0), to: SegmentId(3), view }],
+    }
+}
+
+impl Small {
+    fn new(n: u16) -> Small {
+        let node = |i| {
+            let config = Config {
+                name: NodeName(i),
+                cluster: cluster(n),
+                timing: Timing::default(),
+                limits: Limits::default(),
+                planted: Planted::NONE,
+            };
+            let id = NodeId { name: NodeName(i), incarnation: Incarnation(100 + u128::from(i)) };
+            let ram = Ram::default();
+            (Node::recover(config, id, &ram, at(0), 42 + u64::from(i)).expect("fresh"), ram)
+        };
+        let nodes = (0..n).map(node).collect();
+        let mut small = Small { nodes, inputs: VecDeque::new(), replies: Vec::new(), now: 0 };
+        small.run(2_000_000);
+        small
+    }
+
+    fn step(&mut self, i: usize, input: Input) {
+        let (node, ram) = &mut self.nodes[i];
+        let mut fx = Effects::new();
+        node.step(at(self.now), input, ram, &mut fx);
+        assert_eq!(fx.halt, None);
+        ram.append(fx.writes);
+        let from = node.id();
+        for output in fx.outputs {
+            match output {
+                Output::Send { to, message, .. } => {
+                    self.inputs.push_back((usize::from(to.0), Input::Message { from, message }));
+                }
+                Output::Reply { call, reply, .. } => self.replies.push((call, reply)),
+            }
+        }
+    }
+
+    /// Runs for a while of virtual time; messages take none.
+    fn run(&mut self, micros: u64) {
+        let end = self.now + micros;
+        while self.now < end {
+            while let Some((i, input)) = self.inputs.pop_front() {
+                self.step(i, input);
+            }
+            self.now += 10_000;
+            for i in 0..self.nodes.len() {
+                if self.nodes[i].0.wake().at.is_some_and(|at| at <= self.now) {
+                    self.step(i, Input::Tick);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, i: usize, number: u64, operation: Operation) -> Reply {
+        let call = CallId(number);
+        let request = Request {
+            session: SessionId(9),
+            number,
+            answered_through: number - 1,
+            site: SiteId(0),
+            operation,
+        };
+        self.step(i, Input::Request { call, request });
+        self.run(1_000_000);
+        let answers: Vec<_> = self.replies.iter().filter(|(c, _)| *c == call).collect();
+        answers.last().unwrap_or_else(|| panic!("no answer to request {number}")).1.clone()
+    }
+}
+
+fn at(monotonic: u64) -> Now {
+    Now { monotonic, wall: 1_700_000_000_000_000 + monotonic, interval: None }
+}
+
+fn key(name: &str) -> KeyId {
+    KeyId { keyspace: Keyspace::SECTIONS, key: Bytes::copy_from_slice(name.as_bytes()) }
+}
+
+fn enter(name: &str) -> Operation {
+    Operation::Enter {
+        keys: vec![key(name)],
+        mode: Mode::Exclusive,
+        wait: 5_000_000,
+        follow: false,
+        lease: None,
+    }
+}
+
+fn entered(reply: Reply) -> (Held, Option<Bytes>) {
+    match reply {
+        Reply::Entered { mut keys, .. } => {
+            let one = keys.pop().expect("one key");
+            (one.held, one.value)
+        }
+        other => panic!("not entered: {other:?}"),
+    }
+}
+
+#[test]
+fn a_section_is_entered_written_read_and_left_from_every_node() {
+    for (n, coordinator) in [(1, 0), (3, 0), (3, 1), (3, 2), (5, 4)] {
+        let mut small = Small::new(n);
+        let (held, value) = entered(small.ask(coordinator, 1, enter("k")));
+        assert_eq!(value, None);
+        let put = Critical::Put { number: 1, value: Some(Bytes::from_static(b"v1")) };
+        let operation = Operation::Critical { held: held.clone(), operation: put, leave: vec![] };
+        let Reply::Done { tag } = small.ask(coordinator, 2, operation) else { panic!("put") };
+        let get =
+            Operation::Critical { held: held.clone(), operation: Critical::Get, leave: vec![] };
+        match small.ask(coordinator, 3, get.clone()) {
+            Reply::Value { value, .. } => assert_eq!(value, Some(Bytes::from_static(b"v1"))),
+            other => panic!("{other:?}"),
+        }
+        let leave = Operation::Leave { keys: vec![(held, Leaving::Clean(tag))] };
+        let left = small.ask(coordinator, 4, leave);
+        assert!(matches!(left, Reply::Done { .. } | Reply::Left), "{left:?}");
+        let refused = small.ask(coordinator, 5, get);
+        assert!(matches!(refused, Reply::Refused(_)), "{refused:?}");
+        let (_, value) = entered(small.ask(0, 6, enter("k")));
+        assert_eq!(value, Some(Bytes::from_static(b"v1")));
+    }
+}
+
+#[test]
+fn registers_and_eventual_operations_answer() {
+    let mut small = Small::new(3);
+    let register = KeyId { keyspace: Keyspace::REGISTERS, key: Bytes::from_static(b"r") };
+    let value = Some(Bytes::from_static(b"x"));
+    let write = Operation::Write { key: register.clone(), value: value.clone() };
+    assert!(matches!(small.ask(0, 1, write), Reply::Done { .. }));
+    match small.ask(2, 2, Operation::Read { key: register }) {
+        Reply::Value { value: read, .. } => assert_eq!(read, value),
+        other => panic!("{other:?}"),
+    }
+    let put = Operation::Put { key: key("e"), value: value.clone() };
+    assert!(matches!(small.ask(1, 3, put), Reply::Done { .. }));
+    match small.ask(1, 4, Operation::Get { key: key("e") }) {
+        Reply::Value { value: read, .. } => assert_eq!(read, value),
+        other => panic!("{other:?}"),
+    }
+    let (_, entry) = entered(small.ask(0, 5, enter("e")));
+    assert_eq!(entry, value, "a section adopts what was put before it");
+    let cp = Operation::Write { key: key("cp"), value: value.clone() };
+    assert!(matches!(small.ask(2, 6, cp), Reply::Done { .. }));
+    match small.ask(0, 7, Operation::Read { key: key("cp") }) {
+        Reply::Value { value: read, .. } => assert_eq!(read, value),
+        other => panic!("{other:?}"),
+    }
+    let keys = Operation::Keys {
+        keyspace: Keyspace::SECTIONS,
+        prefix: Bytes::new(),
+        after: None,
+        limit: 10,
+    };
+    match small.ask(0, 8, keys) {
+        Reply::Keys(keys) => assert_eq!(keys, [&b"cp"[..], b"e"]),
+        other => panic!("{other:?}"),
+    }
+}
