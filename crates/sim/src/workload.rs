@@ -80,6 +80,8 @@ enum Ending {
     Resume,
 }
 
+const FORGET: bool = false;
+
 /// Where a worker is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
@@ -192,7 +194,7 @@ impl Worker {
         self.rounds = self.rounds.saturating_sub(1);
         self.stage = Stage::Idle;
         let longest = if self.dice.chance(10) { 4_000_000 } else { 500_000 };
-        self.rest_until = world.now + self.dice.below(longest);
+        self.rest_until = world.now + 1 + self.dice.below(longest);
     }
 
     fn begin(&mut self, world: &mut World) {
@@ -265,7 +267,7 @@ impl Worker {
             8..=11 => Ending::LeaveWaiting,
             12..=15 if !shared => Ending::PutAndLeave,
             16 => Ending::Die,
-            17 => Ending::Forget,
+            17 if FORGET => Ending::Forget,
             18 if !shared => Ending::Resume,
             _ => Ending::Leave,
         };
@@ -312,7 +314,7 @@ impl Worker {
                 }
             }
             Move::Barrier => self.wait_for_all(world, section),
-            Move::Think => self.rest_until = world.now + self.dice.below(1_500_000),
+            Move::Think => self.rest_until = world.now + 1 + self.dice.below(1_500_000),
         }
         self.act(world);
     }
@@ -356,6 +358,8 @@ impl Worker {
         };
         self.waits.insert(op);
         self.stage = Stage::Single(op);
+        // Some operations end at once.
+        self.act(world);
     }
 
     fn die(&mut self, world: &mut World, section: SectionIx, ending: Ending) {
