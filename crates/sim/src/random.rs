@@ -114,6 +114,10 @@ fn limits(dice: &mut crate::dice::Dice) -> Limits {
 fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
     let deadline = plan.until + PROGRESS_MAX;
     loop {
+        // Before they act: an operation that ends at once counts as ended since.
+        for client in &mut world.clients {
+            client.ended.clear();
+        }
         for worker in workers.iter_mut() {
             worker.act(world);
         }
@@ -127,9 +131,6 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
             return;
         }
         let lives: u32 = world.clients.iter().map(|c| c.life).sum();
-        for client in &mut world.clients {
-            client.ended.clear();
-        }
         let stop = next.min(deadline).min(if done { plan.until } else { u64::MAX });
         world.run_until(stop, |w| {
             !w.violations.is_empty()

@@ -18,7 +18,7 @@ use crate::show;
 use bytes::Bytes;
 use fermata_protocol::base::{Cluster, KeyId, LockRef, NodeName, SegmentId, Tag};
 use fermata_protocol::lock::Queues;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const FLAG: &str = "synch flag invariant";
 const SECTION: &str = "critical section invariant";
@@ -44,6 +44,8 @@ struct Key {
 #[derive(Debug, Default)]
 pub struct DataStore {
     keys: BTreeMap<KeyId, Key>,
+    /// Disks that are gone: what they held counted, and is still at the rest of its quorum.
+    lost: BTreeSet<NodeName>,
 }
 
 impl DataStore {
@@ -62,14 +64,14 @@ impl DataStore {
             let key = self.keys.entry(head.key.clone()).or_insert_with(|| fresh(cluster, head));
             let cell = (head.record.clone(), head.seen.tag, head.seen.digest);
             key.cells.insert(name, cell);
-            check(&head.key, key, found);
+            check(&head.key, key, &self.lost, found);
         }
         let Some(node) = machine.node().filter(|_| !moved.is_empty()) else { return };
         for (id, key) in self.keys.iter_mut().filter(|(_, k)| moved.contains(&k.segment)) {
             let Some(segment) = node.here().segments.get(&key.segment) else { continue };
             if segment.queues.commands() > key.lock.commands {
                 key.lock = lock_of(&segment.queues, id);
-                check(id, key, found);
+                check(id, key, &self.lost, found);
             }
         }
     }
@@ -90,6 +92,7 @@ impl DataStore {
 
     /// The disk is gone.
     pub fn forget(&mut self, name: NodeName) {
+        self.lost.insert(name);
         for key in self.keys.values_mut() {
             key.cells.remove(&name);
         }
@@ -104,7 +107,7 @@ impl DataStore {
                 sequence: Tag::sequence(held.generation, 1),
                 writer: 0,
             };
-            if let Some(lack) = key.undefined(|tag| tag < first_put) {
+            if let Some(lack) = key.undefined(&self.lost, |tag| tag < first_put) {
                 let detail = format!(
                     "key {}: section {} was granted, and {lack}",
                     show::key(&held.key),
@@ -118,19 +121,21 @@ impl DataStore {
 
 impl Key {
     /// Why the key is not defined with respect to the tags that count, if so.
-    fn undefined(&self, counts: impl Fn(Tag) -> bool) -> Option<String> {
-        let cells = self.cells.values().filter(|c| counts(c.1));
+    fn undefined(&self, lost: &BTreeSet<NodeName>, counts: impl Fn(Tag) -> bool) -> Option<String> {
+        // A cell that was only fenced holds nothing.
+        let cells = self.cells.values().filter(|c| c.1 > Tag::ZERO && counts(c.1));
         let (_, highest, digest) = cells.max_by_key(|c| c.1)?;
         let holds = |c: &&(Bytes, Tag, u64)| c.1 >= *highest || c.2 == *digest;
         let members = self.members.iter().filter_map(|m| self.cells.get(m));
-        let holders = members.filter(holds).count();
+        let gone = self.members.iter().filter(|m| lost.contains(m)).count();
+        let holders = members.filter(holds).count() + gone;
         (holders < self.majority).then(|| {
             format!("tag {} is at {holders} of {}", show::tag(highest), self.members.len())
         })
     }
 }
 
-fn check(id: &KeyId, key: &Key, found: &mut Vec<Violation>) {
+fn check(id: &KeyId, key: &Key, lost: &BTreeSet<NodeName>, found: &mut Vec<Violation>) {
     let lock = &key.lock;
     if lock.flag.is_some() || lock.commands == 0 {
         return;
@@ -138,7 +143,7 @@ fn check(id: &KeyId, key: &Key, found: &mut Vec<Violation>) {
     let past = |tag: Tag| {
         tag.lock_ref.0 <= lock.commands && !lock.refs.contains(&tag.lock_ref)
     };
-    if let Some(lack) = key.undefined(past) {
+    if let Some(lack) = key.undefined(lost, past) {
         let detail = format!(
             "key {}: the flag is clear after {} commands, and {lack}",
             show::key(id),
