@@ -7,7 +7,7 @@ use super::refuse;
 use super::{Client, Cx, Event, Job, STEP_FIRST, Step};
 use crate::base::{Address, KeyId, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
-use crate::request::{Entered, Held, Mode, Refusal, Reply};
+use crate::request::{Code, Entered, Held, Mode, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -40,7 +40,7 @@ pub(super) fn enter(
     )))
 }
 
-/// The job of `Resume`. Its mode is not known here, so its grant does not pass the gate of later
+/// The job of `Resume`, which always tells of the section's end. Its mode is not known here, so its grant does not pass the gate of later
 /// operations by itself.
 pub(super) fn resume(
     held: Vec<Held>,
@@ -79,7 +79,7 @@ pub(super) fn resume(
         keys,
         cx.timing.request,
         client.deadline,
-        false,
+        true,
         false,
     )))
 }
@@ -195,7 +195,13 @@ impl Enter {
     }
 
     fn fail(&mut self, refusal: Refusal, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        if self.leaves {
+        // A client repeats a request that found nobody, or no room: its refs are waiting for it, and
+        // end by their lease if it does not.
+        let repeated = matches!(
+            refusal.code,
+            Code::Unavailable | Code::Busy | Code::DiskFull
+        );
+        if self.leaves && !repeated {
             self.acquire.give_up(client, desk, cx);
         }
         Step::refuse(refusal)

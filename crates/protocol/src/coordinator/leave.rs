@@ -10,7 +10,7 @@ use super::desk::Desk;
 use super::refuse;
 use super::submit::{Answer, Question};
 use super::{Client, Cx, Event, Job, STEP_LEAVE, Step, Target};
-use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::lock::Outcome;
 use crate::request::{Code, Held, Leaving, Refusal, Reply};
@@ -160,10 +160,13 @@ pub(super) fn commands(
                 "a section has one lock ref per segment; leave each alone",
             ));
         }
-        if let Leaving::Clean(tag) = leaving {
-            part.2.retain(|(key, _)| *key != held.key);
-            part.2.push((held.key.clone(), *tag));
-        }
+        let clean = match leaving {
+            Leaving::Clean(tag) => *tag,
+            Leaving::Dirty if cx.planted.has(Bug::DirtyLeaveTakenAsClean) => None,
+            Leaving::Dirty => continue,
+        };
+        part.2.retain(|(key, _)| *key != held.key);
+        part.2.push((held.key.clone(), clean));
     }
     let command = |(segment, (lock_ref, generation, clean))| {
         let leave = LockCommand::Leave {

@@ -380,7 +380,11 @@ impl Coordinator {
         while let Some(answered) = self.desk.submit.tick(cx) {
             self.answered(answered, cx);
         }
+        let mut due = alloc::vec::Vec::new();
         while let Some(task) = self.timers.take_due(cx.now.monotonic) {
+            due.push(task);
+        }
+        for task in due {
             self.run(task, Event::Timer, cx);
         }
         self.drain(cx);

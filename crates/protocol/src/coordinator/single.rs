@@ -283,7 +283,7 @@ impl Section {
         outcome: register::Outcome,
         client: &Client,
         desk: &mut Desk,
-        cx: &Cx<'_>,
+        cx: &mut Cx<'_>,
     ) -> Step {
         match outcome {
             register::Outcome::Stored { tag } => {
@@ -300,6 +300,10 @@ impl Section {
                 self.unsure |= may_have_taken_effect;
                 self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
                 Step::Open
+            }
+            // Perhaps an earlier transmission, at another node, has written and left.
+            register::Outcome::Past { .. } => {
+                self.failed(refuse::past_unsure(self.what()), client, desk, cx)
             }
             other => {
                 self.acquire.give_up(&self.owner, desk, cx);
@@ -336,8 +340,7 @@ impl Section {
         Step::Open
     }
 
-    fn over(&mut self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        let _ = client;
+    fn over(&mut self, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         self.acquire.give_up(&self.owner, desk, cx);
         if matches!(self.phase, Phase::Putting(_)) {
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
@@ -358,17 +361,15 @@ impl Job for Section {
                 self.acquire.begin(&own, desk, cx);
                 Step::Open
             }
-            (Phase::Acquiring, Event::Cancelled) => self.over(client, desk, cx),
-            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => {
-                self.over(client, desk, cx)
-            }
+            (Phase::Acquiring, Event::Cancelled) => self.over(desk, cx),
+            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => self.over(desk, cx),
             (Phase::Acquiring, event) => match self.acquire.on(event, client, desk, cx) {
                 Progress::Nothing | Progress::Queued => Step::Open,
                 Progress::Entered => self.entered(client, desk, cx),
                 Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
             },
             (Phase::Putting(_), Event::Register(outcome)) => self.put(outcome, client, desk, cx),
-            (Phase::Putting(Some(_)), Event::Timer) if over => self.over(client, desk, cx),
+            (Phase::Putting(Some(_)), Event::Timer) if over => self.over(desk, cx),
             (Phase::Putting(Some(_)), Event::Timer) => self.entered(client, desk, cx),
             (Phase::Probing(leaves), Event::Asked { ask, answer }) => {
                 let left = leaves.on(ask, answer);
@@ -386,7 +387,10 @@ impl Job for Section {
 
     fn wake(&self, client: &Client) -> Option<Micros> {
         match &self.phase {
-            Phase::Acquiring => Some(self.acquire.wake().min(client.deadline)),
+            Phase::Acquiring if self.acquire.waits() => {
+                Some(self.acquire.wake().min(client.deadline))
+            }
+            Phase::Acquiring => Some(self.acquire.wake()),
             Phase::Putting(again) => again.map(|at| at.min(client.deadline)),
             Phase::Probing(_) => None,
         }

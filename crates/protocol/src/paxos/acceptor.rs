@@ -19,9 +19,9 @@ pub(super) fn reach(limits: &Limits) -> u64 {
 }
 
 impl Log {
-    /// Whether this acceptor must not answer phase 1, because it cannot tell what it voted for: a vote
-    /// is corrupt, and nobody has told it yet what was chosen there. Silence is always safe; "nothing
-    /// accepted" would be a lie.
+    /// Whether this acceptor must not answer phase 1, because it cannot tell what it voted for: a
+    /// vote is corrupt, and nobody has told it yet what was chosen there. Silence is always safe;
+    /// "nothing accepted" would be a lie.
     pub(super) fn muted(&self) -> bool {
         self.void.last().is_some_and(|slot| *slot > self.chosen)
     }
@@ -34,8 +34,9 @@ impl Log {
                 return Some(lead.ballot);
             }
         }
-        // A lease is granted in memory only: a flush per beat and log would be dear. So a process does
-        // not know what the one before it granted, and refuses everybody until that has run out.
+        // A lease is granted in memory only: a flush per beat and log would be dear. So a process
+        // does not know what the one before it granted, and refuses everybody until that has run
+        // out.
         if now.monotonic < self.boot_over(timing) {
             return Some(self.promised);
         }
@@ -155,12 +156,12 @@ impl Log {
         }
     }
 
-    /// Follows a leader: raises the promise to its ballot if need be, and grants it the read lease, on
-    /// this node's clock from now.
+    /// Follows a leader: raises the promise to its ballot if need be, and grants it the read lease,
+    /// on this node's clock from now.
     ///
     /// A ballot that leads has a quorum of promises, and each of them was given when no lease of
-    /// another bound the giver. So whatever another ballot had is over, and this acceptor may follow
-    /// although it may itself be bound still.
+    /// another bound the giver. So whatever another ballot had is over, and this acceptor may
+    /// follow although it may itself be bound still.
     fn follow(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
         if ballot > self.promised {
             self.raise(ballot, cx);

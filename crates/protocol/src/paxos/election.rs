@@ -44,7 +44,8 @@ impl Log {
         if self.bound(self.seat, cx.now, cx.timing).is_some() {
             let over = self.grant.as_ref().map_or(0, |g| g.until);
             let over = over.max(self.boot_over(cx.timing));
-            // Convergence does not wait for the primary to be missed, but it does wait for its lease.
+            // Convergence does not wait for the primary to be missed, but it does wait for its
+            // lease.
             let pause = Micros::from(self.wish.is_none());
             self.election_at = Some(over + pause * cx.timing.election);
             return;
@@ -55,8 +56,11 @@ impl Log {
     /// Phase 1 for all slots, with a ballot that no process ever led: the round is durable before
     /// anybody hears of it.
     ///
-    /// The own acceptor promises last, when the others make a quorum with it. A candidate that nobody
-    /// supports thus goes on following the leader whom the others hear.
+    /// Leading needs the own promise, durable, and that alone keeps a ballot from being led twice;
+    /// the durable round also keeps late answers to an earlier process from counting for this one.
+    ///
+    /// The own acceptor promises last, when the others make a quorum with it. A candidate that
+    /// nobody supports thus goes on following the leader whom the others hear.
     pub(super) fn stand(&mut self, cx: &mut Cx<'_>) {
         let top = self.promised.max(self.seen);
         let round = top.round.max(self.used);
@@ -114,7 +118,8 @@ impl Log {
     pub(super) fn tick_election(&mut self, cx: &mut Cx<'_>) {
         match &mut self.role {
             Role::Candidate(candidate) if cx.now.monotonic >= candidate.due => {
-                // What this seat promised itself is sent to it again, too, should it have been lost.
+                // What this seat promised itself is sent to it again, too, should it have been
+                // lost.
                 if !candidate.promises.contains_key(&self.seat) {
                     candidate.own = false;
                 }
@@ -165,9 +170,9 @@ impl Log {
         self.try_lead(cx);
     }
 
-    /// Leads if a quorum has promised, this seat among it, and everything that anyone of that quorum
-    /// knows to be chosen is here. A proposer behind somebody's truncation would take "nothing
-    /// reported" for "free", and propose a no-op over a chosen entry.
+    /// Leads if a quorum has promised, this seat among it, and everything that anyone of that
+    /// quorum knows to be chosen is here. A proposer behind somebody's truncation would take
+    /// "nothing reported" for "free", and propose a no-op over a chosen entry.
     ///
     /// A seat that promised, knows more, and died does not hold this up when a quorum without it is
     /// there: that quorum reports every slot above our own prefix vote by vote.
@@ -329,8 +334,8 @@ impl Log {
         self.wait_election(cx.now.monotonic, cx.timing);
     }
 
-    /// Commands that this replica took but never proposed before it ceased to lead: they did not and
-    /// will not take effect. What it did propose may have.
+    /// Commands that this replica took but never proposed before it ceased to lead: they did not
+    /// and will not take effect. What it did propose may have.
     pub fn take_dropped(&mut self) -> VecDeque<crate::command::Command> {
         core::mem::take(&mut self.dropped)
     }

@@ -67,9 +67,10 @@ impl Log {
         self.known = self.known.max(slot);
     }
 
-    /// The leader of `ballot` says that everything up to `chosen` is chosen. What this replica voted
-    /// for *in that ballot* is then what was chosen there: the leader proposed one entry per slot, and
-    /// knew of nothing chosen against it. A vote of another ballot may be another entry: fetch.
+    /// The leader of `ballot` says that everything up to `chosen` is chosen. What this replica
+    /// voted for *in that ballot* is then what was chosen there: the leader proposed one entry per
+    /// slot, and knew of nothing chosen against it. A vote of another ballot may be another entry:
+    /// fetch.
     pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) {
         self.hear(ballot, chosen);
         if self.over.is_none() && chosen > self.chosen {
@@ -380,8 +381,8 @@ pub(super) struct Part {
     pub(super) data: Bytes,
 }
 
-/// What an entry means after the highest `Begin` so far: commands born below it are void, and so is an
-/// older `Begin` that surfaces late.
+/// What an entry means after the highest `Begin` so far: commands born below it are void, and so is
+/// an older `Begin` that surfaces late.
 fn effective(entry: Entry, begin: &mut Ballot) -> Entry {
     match entry {
         Entry::Begin { ballot } if ballot < *begin => Entry::Noop,

@@ -1,5 +1,69 @@
 //! One replicated log: multi-Paxos.
-//! (essay to come)
+//!
+//! # The problem
+//! A segment's lock queues, and a group's own state, are state machines at 1 to 13 nodes. All of
+//! them must apply the same commands in the same order, although messages are lost, repeated and
+//! late, clocks drift, and processes die and come back with what their disk had. And the primary
+//! should answer reads from memory, without asking anybody.
+//!
+//! # The idea
+//! Lamport's multi-Paxos. A *ballot* is a round and the seat that leads it. Its leader has the
+//! promises of a quorum (phase 1, once for all slots), proposes again whatever these report, and
+//! then needs one round trip per slot (phase 2). [`Log`] is one replica in all three roles:
+//! `acceptor` (promises, votes, leases given), `proposer` (batches, phase 2, the lease held),
+//! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads and `store`
+//! for what is on disk. It is a plain struct: time and messages come in, writes and messages go
+//! out, nothing is drawn at random.
+//!
+//! # What always holds
+//! * **P1** A promise is never taken back, and leaves only when it is durable. So does a vote, also
+//!   the leader's own: it writes it with the proposal and counts it when its message to itself
+//!   returns.
+//! * **P2** A ballot is led by one process. The round is durable before anybody hears of it; after
+//!   a restart it is not led again. Ballot 0 belongs to the seat named at the log's creation, in
+//!   the process that created it; nothing of it leaves before the creation is durable.
+//! * **P3** Of the entries that a quorum reports for a slot, the one of the highest ballot is
+//!   proposed, whoever else reported nothing. No-ops go only where none reports any (PROTOCOL F13).
+//!   "None" counts only from an acceptor that reports slot by slot from our chosen prefix on: one
+//!   that has more chosen, or truncated, does not count until we have caught up.
+//! * **P4** Holes get no-ops, never commands, and commands go above everything recovered (F3f).
+//! * **P5** The first own entry of a ballot is its `Begin`; commands are proposed after it is
+//!   chosen. Commands keep the ballot they were born in, and those born below the highest `Begin`
+//!   before them are void (LEDGER L5). So an effective command always lies between its own ballot's
+//!   `Begin` and the next one's: what a primary found absent does not appear later below what it
+//!   answered.
+//! * **P6** The log ends at its first chosen `Stop`: nothing later is handed out, and a leader
+//!   proposes nothing above a `Stop` that it recovered or proposed. It is an entry like any other
+//!   (RING D5).
+//! * **P7** An acceptor that follows a ballot promises no other seat for one lease on its own
+//!   clock. A restarted process does not know what it granted, and so refuses everybody for one
+//!   lease. A primary counts, from when each acknowledged message *left*, a lease shortened by the
+//!   clocks' drift. A quorum bound to one ballot and a quorum that promised another share an
+//!   acceptor, so two leases never overlap, and nothing is chosen behind the back of a primary that
+//!   has one.
+//! * **P8** A primary that proposes a `Stop` has no lease from that step on: the successor log may
+//!   commit as soon as the `Stop` is chosen.
+//! * **P9** What is unreadable is not absent. A replica with a corrupt vote is silent in phase 1
+//!   until it has learned that slot from the others; with a corrupt promise it does not come back
+//!   at all.
+//! * **P10** Memory is bounded: proposals by `Limits::proposals`, slots in flight by `window`,
+//!   votes held above the chosen prefix by `snapshot_every` and `window`, answers by `chunk`.
+//!
+//! # Choices
+//! * Replicas learn what is chosen from `Accept.chosen` and beats; there is no message per slot for
+//!   it. They believe it of entries that they voted for in that very ballot, and fetch the rest.
+//! * A candidate asks its own acceptor last. One that is cut off thus does not promise itself a
+//!   ballot that nobody supports, and follows the leader again when the cut heals. Where a seat has
+//!   promised such a ballot all the same, the leader that holds a lease outbids it at once.
+//! * Beats go by node pair, not by log, so the node sends them ([`Log::beat`], [`Log::on_beat`],
+//!   [`Log::on_beat_ack`]). Votes extend the lease as well.
+//!
+//! # Departures
+//! * Harmony's convergence (§3.3.1) proposes a no-op for what is accepted and not known to be
+//!   chosen, and for the infinite suffix. The first is unsafe with a quorum (F13); a `Stop` makes
+//!   the second needless.
+//! * There are no leases for followers: a replica that is not the primary does not answer from
+//!   memory.
 
 mod acceptor;
 mod election;
@@ -262,13 +326,13 @@ impl Log {
         }
     }
 
-    /// Reads a replica back. Nobody leads in it: a ballot is led by one process only. Chosen entries
-    /// after the returned state come out of [`Log::next_chosen`] again.
+    /// Reads a replica back. Nobody leads in it: a ballot is led by one process only. Chosen
+    /// entries after the returned state come out of [`Log::next_chosen`] again.
     ///
     /// # Errors
-    /// [`Unrecoverable`] if the log is unknown here, or a record that exists once per log is corrupt.
-    /// A corrupt vote is no error: the replica is silent in phase 1 until it has learned from the
-    /// others what was chosen there.
+    /// [`Unrecoverable`] if the log is unknown here, or a record that exists once per log is
+    /// corrupt. A corrupt vote is no error: the replica is silent in phase 1 until it has learned
+    /// from the others what was chosen there.
     pub fn recover(
         id: LogId,
         me: NodeName,

@@ -18,8 +18,8 @@ impl Log {
         }
     }
 
-    /// Whether this replica is the primary: it leads, and its `Begin` and all before it are chosen. It
-    /// is none from the moment it proposes the `Stop`: the successor log must not commit while
+    /// Whether this replica is the primary: it leads, and its `Begin` and all before it are chosen.
+    /// It is none from the moment it proposes the `Stop`: the successor log must not commit while
     /// somebody still reads in this one.
     pub fn is_primary(&self) -> bool {
         match &self.role {
@@ -30,12 +30,12 @@ impl Log {
         }
     }
 
-    /// Whether a quorum is bound to this primary now: nothing is chosen without it, so it may answer
-    /// from its applied state.
+    /// Whether a quorum is bound to this primary now: nothing is chosen without it, so it may
+    /// answer from its applied state.
     ///
-    /// An acceptor that acknowledged something sent at `t` is bound until at least one lease after `t`;
-    /// the holder's clock may be slow, so it counts a shortened lease. Its own acceptor is always
-    /// counted: it refuses others while this very function says so.
+    /// An acceptor that acknowledged something sent at `t` is bound until at least one lease after
+    /// `t`; the holder's clock may be slow, so it counts a shortened lease. Its own acceptor is
+    /// always counted: it refuses others while this very function says so.
     pub fn has_lease(&self, now: Now, timing: &Timing) -> bool {
         let Role::Leading(lead) = &self.role else {
             return false;
@@ -58,7 +58,8 @@ impl Log {
     ///
     /// # Errors
     /// The command was not taken and will not take effect: this replica does not lead
-    /// ([`Declined::NotPrimary`], with its best guess who does), its queue is full, or the log ends.
+    /// ([`Declined::NotPrimary`], with its best guess who does), its queue is full, or the log
+    /// ends.
     pub fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined> {
         self.planted = cx.planted;
         let in_flight = match &self.role {
@@ -130,8 +131,8 @@ impl Log {
         }
     }
 
-    /// Phase 2 for the next slot. The own vote is written in this very step; its acknowledgement comes
-    /// back to this node as a message once it is durable, and counts only then.
+    /// Phase 2 for the next slot. The own vote is written in this very step; its acknowledgement
+    /// comes back to this node as a message once it is durable, and counts only then.
     pub(super) fn propose_entry(&mut self, entry: Entry, cx: &mut Cx<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
@@ -217,7 +218,7 @@ impl Log {
             return;
         };
         let now = cx.now.monotonic;
-        if !lead.due.is_some_and(|due| due <= now) {
+        if lead.due.is_none_or(|due| due > now) {
             return;
         }
         let mut again: Vec<(Slot, u16)> = Vec::new();
@@ -290,8 +291,9 @@ impl Log {
         self.flush(cx);
     }
 
-    /// Convergence by whoever wants the log ended: phase 1 over all slots with a higher ballot, unless
-    /// this replica leads, then fill, then `Stop`. It waits for read leases like any candidate.
+    /// Convergence by whoever wants the log ended: phase 1 over all slots with a higher ballot,
+    /// unless this replica leads, then fill, then `Stop`. It waits for read leases like any
+    /// candidate.
     pub fn converge(&mut self, cx: &mut Cx<'_>) {
         self.planted = cx.planted;
         self.wish.get_or_insert(self.id.epoch.next());

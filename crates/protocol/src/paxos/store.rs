@@ -1,7 +1,7 @@
 //! What one replica of a log keeps durably, record by record.
 //!
-//! A vote (`Accepted`) also says how far this replica knew the log to be chosen when it voted: after a
-//! restart that prefix is applied at once, and phase 1 need not report it again.
+//! A vote (`Accepted`) also says how far this replica knew the log to be chosen when it voted:
+//! after a restart that prefix is applied at once, and phase 1 need not report it again.
 
 use super::{Entry, Log, Void};
 use crate::base::{Ballot, Epoch, LogId, NodeName, Seat, Slot, Timestamp, View};
@@ -33,7 +33,8 @@ pub(super) struct CreatedRecord {
     pub(super) start: Bytes,
 }
 
-/// The promise, and the highest round that this seat ever stood for: a ballot is led by one process.
+/// The promise, and the highest round that this seat ever stood for: a ballot is led by one
+/// process.
 #[derive(Serialize, Deserialize)]
 struct PromiseRecord {
     promised: Ballot,
@@ -125,8 +126,8 @@ impl core::fmt::Display for Unrecoverable {
             Unrecoverable::NotMember => f.write_str("this node has no seat in the log's view"),
             Unrecoverable::Void(kind) => write!(
                 f,
-                "the log's {kind:?} record is corrupt, so this replica must not vote: replace it by \
-                 a new incarnation; the log is unharmed while a majority of its replicas is intact"
+                "the log's {kind:?} record is corrupt, so this replica must not vote: replace it \
+                 by a new incarnation; the log is unharmed while a majority of it is intact"
             ),
         }
     }

@@ -3,7 +3,8 @@
 
 use super::Cx;
 use super::message::{Answer, Message, Store};
-use super::running::{Next, Op, OpId, Outcome, Place, Running, assert_duties};
+use super::op::{Op, OpId, Outcome, Place, assert_duties};
+use super::running::{Next, Running};
 use crate::base::{Micros, NodeName, Rng};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -36,6 +36,7 @@
 mod caller;
 mod cell;
 pub mod message;
+mod op;
 pub mod policy;
 pub mod quorum;
 mod repair;
@@ -44,9 +45,9 @@ mod running;
 
 pub use caller::Caller;
 pub use message::{Answer, Ask, Coding, Content, Fragment, Holder, Message, Store};
+pub use op::{Op, OpId, Outcome, Place};
 pub use quorum::{Quorum, quorum};
 pub use replica::{Counts, Replica, keys};
-pub use running::{Op, OpId, Outcome, Place};
 
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{

@@ -1,0 +1,207 @@
+//! What can be asked of the caller, and how it ends.
+
+use super::message::{Holder, Store};
+use super::{Cx, is_synch};
+use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, StoragePolicy, Tag, View};
+use crate::request::Inspection;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// The name of one operation at its caller; never reused while the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// Where an operation goes: one segment at one epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The store.
+    pub store: Store,
+    /// The members; its epoch is the store's.
+    pub view: View,
+    /// Seats to ask, nearest first; seats left out come after.
+    pub order: Vec<Seat>,
+    /// How the keyspace stores values.
+    pub storage: StoragePolicy,
+}
+
+/// A quorum operation, or one at a single replica. Values are within the limits: the caller's duty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A holder's read (MUSIC `criticalGet`). Ends in `Value`, `Past` or `NotHolder`. Where the q
+    /// answers disagree on a write of this very section, the highest is stored at q before it is
+    /// returned; a lower section's last write is at q already, or the synch has put it there.
+    Get {
+        /// The key.
+        key: KeyId,
+        /// Who reads.
+        holder: Holder,
+    },
+    /// A holder's write: one round (MUSIC `criticalPut`). Ends in `Stored`, `Past`, `NotHolder`,
+    /// `StaleSequence` or `DiskFull`.
+    Put {
+        /// The key.
+        key: KeyId,
+        /// From [`Tag::critical`]; a retry repeats it.
+        tag: Tag,
+        /// None deletes.
+        value: Option<Bytes>,
+        /// The client is known to have issued higher numbers in this section than the tag's, so that
+        /// being outranked at q replicas is success (PROTOCOL F16).
+        counter_above: bool,
+    },
+    /// Both cells at q, without a fence: what a grant carries. Ends in `Entry` or `Past`.
+    Entry {
+        /// The key.
+        key: KeyId,
+        /// The ref that is to be granted; none where it is not known yet.
+        holder: Option<Holder>,
+    },
+    /// The fenced read of both cells under `tag`, then the latest value stored under `tag` at q
+    /// (PROTOCOL F1, F4). Also adopts a newer eventual value (F6). Ends in `Synched`, `Past` or
+    /// `DiskFull`; only `Synched` grants.
+    Synch {
+        /// The key.
+        key: KeyId,
+        /// From [`Tag::synch`]; never used for two attempts.
+        tag: Tag,
+    },
+    /// A register's linearizable read (ABD). Ends in `Value`.
+    Read {
+        /// The key.
+        key: KeyId,
+    },
+    /// A register's linearizable write: the highest tag of q, then one above it at q. Ends in
+    /// `Stored` or `DiskFull`. A first round that finds this very writer completes its tag.
+    Write {
+        /// The key.
+        key: KeyId,
+        /// Session and request number, folded; not 0. A retry repeats it.
+        writer: u128,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
+    /// An eventual read at one replica. Ends in `Value` with a zero tag.
+    EventualGet {
+        /// The key.
+        key: KeyId,
+    },
+    /// An eventual write at one replica. Ends in `EventualStored`, `Locked` or `DiskFull`.
+    EventualPut {
+        /// The key.
+        key: KeyId,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
+    /// What one replica holds. Ends in `Inspection`.
+    Inspect {
+        /// The key.
+        key: KeyId,
+    },
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// `Get`, `Read`, `EventualGet`.
+    Value {
+        /// None where absent or deleted.
+        value: Option<Bytes>,
+        /// Its tag; zero for an eventual read.
+        tag: Tag,
+    },
+    /// `Entry`.
+    Entry {
+        /// The critical cell's value.
+        value: Option<Bytes>,
+        /// The critical cell's tag.
+        tag: Tag,
+        /// The eventual cell, only where it is newer than the critical one: it must be adopted by a
+        /// `Synch` before the grant (PROTOCOL F6).
+        eventual: Option<(EventualTag, Option<Bytes>)>,
+    },
+    /// `Put`, `Write`: at q replicas, durably.
+    Stored {
+        /// The write's tag.
+        tag: Tag,
+    },
+    /// `Synch`: at q replicas, durably.
+    Synched {
+        /// The latest value.
+        value: Option<Bytes>,
+        /// The synch's own tag.
+        tag: Tag,
+    },
+    /// `EventualPut`: at one replica, durably.
+    EventualStored {
+        /// The tag given.
+        tag: EventualTag,
+    },
+    /// `EventualPut`: somebody holds or waits for the key. Nothing was stored.
+    Locked,
+    /// The ref is past, or a later attempt of its synch is under way.
+    Past {
+        /// False only where every member refused the first and only transmission to it. A caller
+        /// that repeats an earlier operation must not rely on it.
+        may_have_taken_effect: bool,
+    },
+    /// More than n − q replicas say that the ref waits or was never given.
+    NotHolder {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// Every one of q replicas has a higher number of this section, or another value under this one
+    /// (PROTOCOL F16).
+    StaleSequence,
+    /// More than n − q replicas take no writes.
+    DiskFull {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// `Inspect`.
+    Inspection(Inspection),
+    /// The members have gone on to another epoch, which is given where it is known. The operation is
+    /// over; start it again there, under the same tag or writer. Reads and synchs start over.
+    Moved {
+        /// The epoch to go to.
+        next: Option<Epoch>,
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// No quorum by the deadline.
+    Unavailable {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+}
+
+/// What the caller of an operation owes.
+pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Cx<'_>) {
+    assert_eq!(
+        place.store.epoch, place.view.epoch,
+        "a place is of one epoch"
+    );
+    match op {
+        Op::Put { tag, value, .. } => {
+            assert!(
+                tag.lock_ref > LockRef(0) && !is_synch(*tag),
+                "a put has a section's tag"
+            );
+            assert_size(value, cx);
+        }
+        Op::Synch { tag, .. } => assert!(is_synch(*tag), "a synch has a synch's tag"),
+        Op::Write { writer, value, .. } => {
+            assert!(*writer != 0, "a writer has a name");
+            assert_size(value, cx);
+        }
+        Op::EventualPut { value, .. } => assert_size(value, cx),
+        _ => {}
+    }
+}
+
+fn assert_size(value: &Option<Bytes>, cx: &Cx<'_>) {
+    let bytes = value.as_ref().map_or(0, Bytes::len);
+    assert!(
+        bytes <= cx.limits.value,
+        "a value over the limit is refused before it comes here"
+    );
+}

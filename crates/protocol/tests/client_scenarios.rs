@@ -1,0 +1,526 @@
+//! The session machine, one schedule at a time.
+
+mod client_support;
+
+use client_support::*;
+use fermata_protocol::base::Tag;
+use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
+use fermata_protocol::request::{Entered, Held, Leaving, Mode, Operation, RefState};
+use fermata_protocol::{Code, Reply};
+
+fn got(text: &'static str) -> Answer {
+    Answer::Value {
+        value: value(text),
+        tag: None,
+    }
+}
+
+fn quorum(text: &'static str) -> Reply {
+    Reply::Value {
+        value: value(text),
+        tag: Tag::ZERO,
+    }
+}
+
+#[test]
+fn a_section_costs_one_enter_one_put_and_a_leave_that_nobody_waits_for() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let put = client.put(section, "k", "new");
+    let (at, request) = client.must_send();
+    assert_eq!((at, write_number(&request)), (A, 1));
+    client.reply(at, request.number, done());
+    assert_eq!(client.must_end(put), Ok(Answer::Done { tag: None }));
+    client.leave(section);
+    let (at, number, keys) = client.must_leave();
+    assert_eq!(keys, [(held("k", 10), clean(10, 1))]);
+    client.reply(at, number, done());
+    assert!(client.session.sections().is_empty());
+    assert_eq!(client.session.open(), 0);
+}
+
+#[test]
+fn a_silent_node_is_replaced_and_the_numbers_are_repeated() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let put = client.put(section, "k", "new");
+    let (_, first) = client.must_send();
+    client.pass(3_000_000);
+    let (at, second) = client.must_send();
+    assert_eq!(at, B);
+    assert_eq!(second.number, first.number);
+    assert_eq!(write_number(&second), write_number(&first));
+    client.reply(B, second.number, done());
+    assert!(client.must_end(put).is_ok());
+    assert!(client.has(&Event::Close {
+        endpoint: A,
+        number: first.number
+    }));
+}
+
+#[test]
+fn a_broken_connection_is_replaced_at_once() {
+    let mut client = Client::new();
+    let read = client.call(Call::Read { key: key("r") });
+    assert_eq!(client.must_send().0, A);
+    client.disconnect(A);
+    let (at, request) = client.must_send();
+    assert_eq!(at, B);
+    client.reply(B, request.number, quorum("x"));
+    assert!(client.must_end(read).is_ok());
+    // A is asked last for a while, and first again later.
+    client.call(Call::Keyspaces);
+    assert_eq!(client.must_send().0, B);
+    client.pass(2_000_000);
+    client.call(Call::Keyspaces);
+    assert_eq!(client.must_send().0, A);
+}
+
+#[test]
+fn a_definite_refusal_of_a_retry_does_not_undo_the_first_attempt() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let put = client.put(section, "k", "new");
+    client.must_send();
+    client.pass(3_000_000);
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::TooLarge));
+    let refusal = client.must_end(put).expect_err("refused");
+    assert_eq!(refusal.code, Code::TooLarge);
+    assert!(refusal.may_have_taken_effect);
+    client.leave(section);
+    assert_eq!(client.must_leave().2, [(held("k", 10), Leaving::Dirty)]);
+}
+
+#[test]
+fn a_definite_refusal_of_every_attempt_leaves_the_key_clean() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let put = client.put(section, "k", "new");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::Busy));
+    client.pass(200_000);
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::TooLarge));
+    let refusal = client.must_end(put).expect_err("refused");
+    assert!(!refusal.may_have_taken_effect);
+    client.leave(section);
+    let leaving = Leaving::Clean(None);
+    assert_eq!(client.must_leave().2, [(held("k", 10), leaving)]);
+}
+
+#[test]
+fn a_leave_after_an_unacknowledged_put_is_dirty() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    client.put(section, "k", "one");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, done());
+    client.put(section, "k", "two");
+    client.must_send();
+    client.leave(section);
+    assert!(client.sent().is_none(), "the leave waits for the put");
+    client.pass(1_000_000);
+    assert_eq!(client.must_leave().2, [(held("k", 10), Leaving::Dirty)]);
+}
+
+#[test]
+fn a_leave_waits_for_pipelined_puts_and_is_then_clean() {
+    let mut client = Client::new();
+    let section = client.entered(&["k", "l"]);
+    client.put(section, "k", "one");
+    client.put(section, "l", "two");
+    client.put(section, "k", "three");
+    client.leave(section);
+    let puts = [client.must_send(), client.must_send(), client.must_send()];
+    let numbers: Vec<u64> = puts.iter().map(|(_, r)| write_number(r)).collect();
+    assert_eq!(numbers, [1, 2, 3], "one counter over all keys");
+    assert!(client.sent().is_none());
+    for (at, request) in puts.iter().rev() {
+        client.reply(*at, request.number, done());
+    }
+    let expected = [(held("k", 10), clean(10, 3)), (held("l", 11), clean(11, 2))];
+    assert_eq!(client.must_leave().2, expected);
+}
+
+#[test]
+fn a_leave_is_retried_until_it_is_answered() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    client.leave(section);
+    let (_, number, keys) = client.must_leave();
+    client.pass(3_000_000);
+    assert_eq!(client.must_leave(), (B, number, keys.clone()));
+    client.disconnect(B);
+    client.disconnect(A);
+    client.pass(1_000_000);
+    let (at, again, same) = client.must_leave();
+    assert_eq!((again, same), (number, keys));
+    client.reply(at, number, definite(Code::NoLongerHolder));
+    assert_eq!(client.session.open(), 0);
+}
+
+#[test]
+fn a_get_waits_for_the_writes_before_it_and_a_write_for_the_gets() {
+    let mut client = Client::with(Options {
+        cached_gets: false,
+        ..Options::default()
+    });
+    let section = client.entered(&["k"]);
+    client.put(section, "k", "one");
+    let get = client.get(section, "k");
+    client.put(section, "k", "two");
+    let (at, put) = client.must_send();
+    assert!(client.sent().is_none());
+    client.reply(at, put.number, done());
+    let (at, request) = client.must_send();
+    assert!(client.sent().is_none());
+    client.reply(at, request.number, quorum("one"));
+    assert!(matches!(client.must_end(get), Ok(Answer::Value { .. })));
+    assert_eq!(write_number(&client.must_send().1), 2);
+}
+
+#[test]
+fn a_get_is_refused_while_the_key_s_last_write_is_in_doubt() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let put = client.put(section, "k", "one");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, unknown(Code::DiskFull));
+    client.pass(200_000);
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::DiskFull));
+    assert!(
+        client
+            .must_end(put)
+            .expect_err("refused")
+            .may_have_taken_effect
+    );
+    let get = client.get(section, "k");
+    assert_eq!(
+        client.must_end(get).expect_err("doubt").code,
+        Code::Unavailable
+    );
+    // A later write that is acknowledged ends the doubt.
+    client.put(section, "k", "two");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, done());
+    let get = client.get(section, "k");
+    assert_eq!(client.must_end(get), Ok(got("two")));
+}
+
+#[test]
+fn a_cached_get_needs_a_lease_from_the_primary() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let get = client.get(section, "k");
+    assert_eq!(client.must_end(get), Ok(got("old")));
+    // Heartbeats are sent and not answered: the lease runs out by this client's clock.
+    client.pass(LEASE);
+    assert!(client.has(&Event::LeaseExpired { section }));
+    let get = client.get(section, "k");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, quorum("old"));
+    assert!(client.must_end(get).is_ok());
+    // Puts go on: fencing keeps them safe.
+    client.put(section, "k", "new");
+    assert_eq!(write_number(&client.must_send().1), 1);
+}
+
+#[test]
+fn a_renewal_counts_from_when_it_was_sent() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    client.pass(LEASE / 3);
+    let sent_at = client.now;
+    let (at, number, refs) = client.heartbeat().expect("a heartbeat");
+    assert_eq!(refs, [held("k", 10)]);
+    client.pass(1_000_000);
+    let states = vec![RefState::Holding { lease: LEASE }];
+    client.reply(at, number, Reply::Renewed { states });
+    let info = &client.session.sections()[0];
+    assert_eq!(info.id, section);
+    assert_eq!(info.lease_until, sent_at + LEASE - LEASE / 1_000);
+}
+
+#[test]
+fn a_lost_key_ends_the_whole_section() {
+    let mut client = Client::new();
+    let section = client.entered(&["k", "l"]);
+    client.pass(LEASE / 3);
+    let (at, number, _) = client.heartbeat().expect("a heartbeat");
+    let states = vec![RefState::Gone, RefState::Holding { lease: LEASE }];
+    client.reply(at, number, Reply::Renewed { states });
+    let reason = LostReason::Gone;
+    assert!(client.has(&Event::SectionLost { section, reason }));
+    // The other key is given up.
+    let leaving = Leaving::Clean(None);
+    assert_eq!(client.must_leave().2, [(held("l", 11), leaving)]);
+    let put = client.put(section, "l", "new");
+    let refusal = client.must_end(put).expect_err("over");
+    assert_eq!(refusal.code, Code::NoLongerHolder);
+    assert!(!refusal.may_have_taken_effect);
+}
+
+#[test]
+fn a_pushed_loss_ends_the_section() {
+    let mut client = Client::new();
+    let ticket = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 1,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let entered = Reply::Entered {
+        keys: vec![Entered {
+            held: held("k", 10),
+            value: None,
+        }],
+        lease: LEASE,
+    };
+    client.reply(at, request.number, entered);
+    let Ok(Answer::Entered { section, .. }) = client.must_end(ticket) else {
+        panic!("not entered");
+    };
+    let old = Held {
+        generation: 3,
+        ..held("k", 10)
+    };
+    client.reply(at, request.number, Reply::Lost { held: old });
+    assert_eq!(client.session.sections().len(), 1, "not this section's ref");
+    let held = held("k", 10);
+    client.reply(at, request.number, Reply::Lost { held });
+    let reason = LostReason::Gone;
+    assert!(client.has(&Event::SectionLost { section, reason }));
+    assert!(client.session.sections().is_empty());
+}
+
+#[test]
+fn a_refused_put_ends_the_section_with_an_unknown_outcome() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let put = client.put(section, "k", "new");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, unknown(Code::NoLongerHolder));
+    let refusal = client.must_end(put).expect_err("refused");
+    assert!(refusal.may_have_taken_effect);
+    let reason = LostReason::Refused;
+    assert!(client.has(&Event::SectionLost { section, reason }));
+}
+
+#[test]
+fn put_and_leave_trusts_the_record_of_its_first_attempt() {
+    let mut client = Client::new();
+    let section = client.entered(&["k", "l"]);
+    let last = client.call(Call::PutAndLeave {
+        section,
+        key: key("k"),
+        value: value("new"),
+    });
+    let (_, request) = client.must_send();
+    let Operation::Critical { leave, .. } = &request.operation else {
+        panic!("not a critical operation");
+    };
+    assert_eq!(leave[1], (held("l", 11), Leaving::Clean(None)));
+    client.disconnect(A);
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, Reply::Left);
+    assert_eq!(client.must_end(last), Ok(Answer::Left));
+    assert!(client.session.sections().is_empty());
+    assert!(client.sent().is_none(), "no second leave");
+}
+
+#[test]
+fn put_and_leave_that_fails_leaves_dirty_all_the_same() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let last = client.call(Call::PutAndLeave {
+        section,
+        key: key("k"),
+        value: value("new"),
+    });
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, unknown(Code::Forgotten));
+    assert!(client.must_end(last).is_err());
+    assert_eq!(client.must_leave().2, [(held("k", 10), Leaving::Dirty)]);
+}
+
+#[test]
+fn an_outranked_put_of_the_same_section_is_stored_in_effect() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let one = client.put(section, "k", "one");
+    client.put(section, "k", "two");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::StaleSequence));
+    assert!(client.must_end(one).is_ok());
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::StaleSequence));
+    client.leave(section);
+    assert_eq!(client.must_leave().2, [(held("k", 10), clean(10, 1))]);
+}
+
+#[test]
+fn a_linearizable_write_is_not_repeated_once_it_may_have_arrived() {
+    let mut client = Client::new();
+    let call = || Call::Write {
+        key: key("r"),
+        value: value("x"),
+    };
+    let write = client.call(call());
+    client.must_send();
+    client.pass(5_000_000);
+    client.disconnect(A);
+    let refusal = client.must_end(write).expect_err("unknown");
+    assert!(refusal.may_have_taken_effect);
+    assert!(client.sent().is_none());
+    // One that was certainly refused is.
+    let write = client.call(call());
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::Busy));
+    client.pass(200_000);
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, done());
+    assert!(client.must_end(write).is_ok());
+}
+
+#[test]
+fn a_waiting_enter_is_kept_alive_and_a_missed_grant_is_fetched() {
+    let mut client = Client::new();
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 60_000_000,
+        lease: Some(LEASE),
+    });
+    let (_, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 1,
+    };
+    client.reply(A, request.number, queued);
+    assert!(client.has(&Event::Queued {
+        ticket: enter,
+        ahead: 1
+    }));
+    client.pass(LEASE / 3);
+    let (at, number, refs) = client.heartbeat().expect("a heartbeat");
+    assert_eq!(refs, [held("k", 12)]);
+    let states = vec![RefState::Holding { lease: LEASE }];
+    client.reply(at, number, Reply::Renewed { states });
+    let (at, again) = client.must_send();
+    assert_eq!(again.number, request.number);
+    let entered = Reply::Entered {
+        keys: vec![Entered {
+            held: held("k", 12),
+            value: None,
+        }],
+        lease: LEASE,
+    };
+    client.reply(at, again.number, entered);
+    assert!(client.must_end(enter).is_ok());
+}
+
+#[test]
+fn an_enter_given_up_gives_its_place_up() {
+    let mut client = Client::new();
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 60_000_000,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 1,
+    };
+    client.reply(at, request.number, queued);
+    client.cancel(enter);
+    assert_eq!(
+        client.must_end(enter).expect_err("given up").code,
+        Code::WaitOver
+    );
+    let leaving = Leaving::Clean(None);
+    assert_eq!(client.must_leave().2, [(held("k", 12), leaving)]);
+}
+
+#[test]
+fn a_poll_repeats_the_number_of_its_enter() {
+    let mut client = Client::new();
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Shared,
+        wait: 0,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 3,
+    };
+    client.reply(at, request.number, queued);
+    let Ok(Answer::Waiting { section, ahead: 3 }) = client.must_end(enter) else {
+        panic!("not waiting");
+    };
+    client.call(Call::Keyspaces);
+    let (_, other) = client.must_send();
+    assert!(
+        other.answered_through < request.number,
+        "it will be repeated"
+    );
+    client.call(Call::Poll { section });
+    assert_eq!(client.must_send().1.number, request.number);
+}
+
+#[test]
+fn a_resumed_section_counts_anew_in_its_new_generation() {
+    let mut client = Client::new();
+    let resume = client.call(Call::Resume {
+        held: vec![held("k", 10)],
+    });
+    let (at, request) = client.must_send();
+    assert!(matches!(request.operation, Operation::Resume { .. }));
+    let next = Held {
+        generation: 1,
+        ..held("k", 10)
+    };
+    let entered = Reply::Entered {
+        keys: vec![Entered {
+            held: next.clone(),
+            value: value("old"),
+        }],
+        lease: LEASE,
+    };
+    client.reply(at, request.number, entered);
+    let Ok(Answer::Entered { section, .. }) = client.must_end(resume) else {
+        panic!("not resumed");
+    };
+    client.put(section, "k", "new");
+    let (_, put) = client.must_send();
+    let Operation::Critical { held, .. } = &put.operation else {
+        panic!("not a critical operation");
+    };
+    assert_eq!((held, write_number(&put)), (&next, 1));
+}
+
+#[test]
+fn an_operation_without_any_answer_ends_at_its_deadline() {
+    let mut client = Client::new();
+    let put = client.call(Call::Put {
+        key: key("e"),
+        value: None,
+    });
+    let queue = client.call(Call::Queue { key: key("k") });
+    client.pass(31_000_000);
+    let refusal = client.must_end(put).expect_err("silence");
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
+    assert!(
+        !client
+            .must_end(queue)
+            .expect_err("silence")
+            .may_have_taken_effect
+    );
+}

@@ -1,0 +1,208 @@
+//! The lock queues as a state machine: each test is a claim about what one log of commands leads to.
+
+use bytes::Bytes;
+use fermata_protocol::base::{
+    Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, SessionId, SiteId, Tag,
+};
+use fermata_protocol::command::{Body, Command, LockCommand, Origin};
+use fermata_protocol::lock::{Applied, Outcome, Queues};
+use fermata_protocol::register::HolderState;
+use fermata_protocol::request::Mode;
+use fermata_protocol::wire;
+
+fn key(name: &str) -> KeyId {
+    KeyId { keyspace: Keyspace::SECTIONS, key: Bytes::copy_from_slice(name.as_bytes()) }
+}
+
+fn origin() -> Origin {
+    Origin { node: NodeName(0), site: SiteId(0), since: 0, lease: 1, section_max: 1 }
+}
+
+struct Script {
+    queues: Queues,
+    number: u64,
+}
+
+impl Script {
+    fn new() -> Script {
+        Script { queues: Queues::default(), number: 0 }
+    }
+
+    fn apply_as(&mut self, session: u128, number: u64, body: LockCommand) -> Applied {
+        let command = Command {
+            session: SessionId(session),
+            number,
+            answered_through: 0,
+            epoch: Epoch::FIRST,
+            body: Body::Lock(body),
+        };
+        let applied = self.queues.apply(&command, Planted::NONE);
+        self.queues.assert_invariants();
+        applied
+    }
+
+    fn apply(&mut self, body: LockCommand) -> Applied {
+        self.number += 1;
+        self.apply_as(1, self.number, body)
+    }
+
+    fn enqueue(&mut self, keys: &[&str], mode: Mode) -> LockRef {
+        let keys = keys.iter().map(|k| key(k)).collect();
+        match self.apply(LockCommand::Enqueue { keys, mode, origin: origin() }).outcome {
+            Outcome::Enqueued { lock_ref } => lock_ref,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn flag(&self, name: &str) -> Option<u64> {
+        self.queues.queue(&key(name)).and_then(|q| q.flag)
+    }
+
+    fn leave(&mut self, lock_ref: LockRef, clean: &[&str]) -> Outcome {
+        let clean = clean.iter().map(|k| (key(k), None)).collect();
+        self.apply(LockCommand::Leave { lock_ref, generation: 0, clean }).outcome
+    }
+}
+
+#[test]
+fn the_ref_is_the_number_of_the_command_and_never_repeats() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let b = s.enqueue(&["other"], Mode::Exclusive);
+    assert_eq!((a, b), (LockRef(1), LockRef(2)));
+    s.leave(a, &["k"]);
+    assert_eq!(s.enqueue(&["k"], Mode::Exclusive), LockRef(4));
+}
+
+#[test]
+fn refs_go_on_in_the_next_log_and_after_a_snapshot() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    s.leave(a, &["k"]);
+    let snapshot = wire::encode(&s.queues);
+    s.queues = wire::decode::<Queues>(&snapshot).expect("a snapshot").succeed(Planted::NONE);
+    assert_eq!(s.enqueue(&["k"], Mode::Exclusive), LockRef(3));
+}
+
+#[test]
+fn a_command_takes_effect_once_also_after_a_snapshot() {
+    let mut s = Script::new();
+    let body = LockCommand::Enqueue { keys: vec![key("k")], mode: Mode::Exclusive, origin: origin() };
+    let first = s.apply_as(7, 40, body.clone());
+    s.queues = wire::decode(&wire::encode(&s.queues)).expect("a snapshot");
+    let second = s.apply_as(7, 40, body);
+    assert!(second.repeated && !first.repeated);
+    assert_eq!(first.outcome, second.outcome);
+    assert_eq!(s.queues.refs().count(), 1);
+}
+
+#[test]
+fn a_clean_leave_of_all_keys_sets_no_flag_and_a_dirty_one_sets_its_own_key() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k", "l"], Mode::Exclusive);
+    assert_eq!(s.leave(a, &["k"]), Outcome::Left { clean: false });
+    assert_eq!((s.flag("k"), s.flag("l")), (None, Some(2)));
+    assert!(s.queues.is_idle(&key("k")) && !s.queues.is_idle(&key("l")));
+}
+
+#[test]
+fn a_waiter_that_goes_sets_no_flag() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let b = s.enqueue(&["k"], Mode::Exclusive);
+    s.leave(b, &[]);
+    assert_eq!(s.flag("k"), None);
+    let c = s.enqueue(&["k"], Mode::Exclusive);
+    s.apply(LockCommand::Release { lock_ref: c });
+    assert_eq!(s.flag("k"), None);
+    assert!(s.queues.holds(a));
+}
+
+#[test]
+fn a_forced_release_sets_the_flag_in_the_same_command() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let applied = s.apply(LockCommand::Release { lock_ref: a });
+    assert_eq!(s.flag("k"), Some(applied.position));
+    assert_eq!(applied.removed.map(|(r, _)| r), Some(a));
+    let again = s.apply(LockCommand::Release { lock_ref: a });
+    assert_eq!(again.outcome, Outcome::Gone);
+}
+
+#[test]
+fn synch_done_clears_only_the_flag_that_it_names() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    s.apply(LockCommand::Release { lock_ref: a });
+    let old = s.flag("k").expect("set");
+    let b = s.enqueue(&["k"], Mode::Exclusive);
+    s.apply(LockCommand::Release { lock_ref: b });
+    let new = s.flag("k").expect("set");
+    s.apply(LockCommand::SynchDone { key: key("k"), flag: old });
+    assert_eq!(s.flag("k"), Some(new));
+    s.apply(LockCommand::SynchDone { key: key("k"), flag: new });
+    assert!(s.queues.is_idle(&key("k")));
+}
+
+#[test]
+fn readers_hold_together_and_a_writer_waits_for_all_of_them() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Shared);
+    let b = s.enqueue(&["k"], Mode::Shared);
+    let w = s.enqueue(&["k"], Mode::Exclusive);
+    let c = s.enqueue(&["k"], Mode::Shared);
+    assert!(s.queues.holds(a) && s.queues.holds(b));
+    assert!(!s.queues.holds(w) && !s.queues.holds(c));
+    s.apply(LockCommand::Release { lock_ref: a });
+    assert_eq!(s.flag("k"), None, "a reader leaves no write behind");
+    assert!(!s.queues.holds(w));
+    s.leave(b, &[]);
+    assert!(s.queues.holds(w) && !s.queues.holds(c));
+}
+
+#[test]
+fn a_ref_holds_when_it_holds_all_its_keys() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let both = s.enqueue(&["k", "l"], Mode::Exclusive);
+    assert!(!s.queues.holds(both) && s.queues.holds_key(&key("l"), both));
+    s.leave(a, &["k"]);
+    assert!(s.queues.holds(both));
+}
+
+#[test]
+fn a_resumed_section_keeps_its_ref_and_gets_a_new_generation() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let waiting = s.enqueue(&["k"], Mode::Exclusive);
+    let resume = LockCommand::Resume { lock_ref: a, generation: 0, origin: origin() };
+    let applied = s.apply_as(2, 1, resume.clone());
+    assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
+    assert_eq!(s.flag("k"), Some(applied.position));
+    assert_eq!(s.queues.holder_state(&key("k"), a, 0), HolderState::Past);
+    assert_eq!(s.queues.holder_state(&key("k"), a, 1), HolderState::Head);
+    assert_eq!(s.apply_as(3, 1, resume).outcome, Outcome::Gone, "the old generation is over");
+    let old = Tag::critical(a, 0, 900, SessionId(1));
+    let new = Tag::critical(a, 1, 1, SessionId(2));
+    assert!(old < Tag::synch(a, 1, 0, 0, 1) && Tag::synch(a, 1, 9, 9, 9) < new);
+    assert!(new < Tag::synch(waiting, 0, 0, 0, 1), "those who wait come after it");
+}
+
+#[test]
+fn a_leave_of_an_older_generation_changes_nothing() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    s.apply_as(2, 1, LockCommand::Resume { lock_ref: a, generation: 0, origin: origin() });
+    assert_eq!(s.leave(a, &["k"]), Outcome::Gone);
+    assert!(s.queues.holds(a));
+}
+
+#[test]
+fn what_is_not_applied_yet_is_unknown_and_what_is_over_is_past() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    assert_eq!(s.queues.holder_state(&key("k"), LockRef(9), 0), HolderState::Unknown);
+    assert_eq!(s.queues.holder_state(&key("l"), a, 0), HolderState::Past);
+    s.leave(a, &["k"]);
+    assert_eq!(s.queues.holder_state(&key("k"), a, 0), HolderState::Past);
+}

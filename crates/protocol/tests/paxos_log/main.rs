@@ -1,0 +1,8 @@
+//! One replicated log against an adversarial world: random schedules, named schedules, and planted
+//! bugs that both must catch.
+
+#[cfg(feature = "planted-bugs")]
+mod planted;
+mod random;
+mod scenarios;
+mod world;

@@ -1,0 +1,40 @@
+//! Each planted bug of this room must be caught by the random schedules.
+
+use crate::random::schedule;
+use fermata_protocol::base::{Bug, Planted};
+
+fn caught(bug: Bug, expected: &str) {
+    for seed in 0..3_000 {
+        let world = schedule(if seed % 2 == 0 { 3 } else { 5 }, seed, Planted::only(bug));
+        if world.fault.is_some_and(|fault| fault.contains(expected)) {
+            return;
+        }
+    }
+    panic!("{bug:?} was not caught");
+}
+
+#[test]
+fn a_noop_over_an_accepted_entry_is_caught() {
+    caught(Bug::NoopOverAccepted, "applied");
+}
+
+#[test]
+fn a_quorum_one_too_small_is_caught() {
+    caught(Bug::LogQuorumTooSmall, "applied");
+}
+
+#[test]
+fn a_forgotten_lease_is_caught() {
+    caught(Bug::LeaseForgottenAtRestart, "two read leases");
+}
+
+#[test]
+fn a_hole_filled_with_a_command_is_caught() {
+    caught(Bug::HoleFilledWithCommand, "born");
+}
+
+#[test]
+fn the_named_schedule_catches_the_printed_rule_of_convergence() {
+    let world = crate::scenarios::chosen_but_seen_once(Planted::only(Bug::NoopOverAccepted));
+    assert!(world.fault.is_some());
+}

@@ -1,0 +1,398 @@
+//! Named schedules: each one broke a rule that was written down wrongly somewhere.
+
+use crate::world::{ID, Packet, World, command};
+use fermata_protocol::base::*;
+use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
+use fermata_protocol::wire::record;
+
+const SECOND: Micros = 1_000_000;
+
+/// Three replicas, seat 0 the primary, slot 1 its `Begin`, nothing else.
+fn three(planted: Planted) -> World {
+    let mut world = World::new(3, 1, planted);
+    world.calm(2 * SECOND);
+    assert_eq!(world.primary(), Some(0));
+    assert_eq!(world.log(0).chosen(), Slot(1));
+    world
+}
+
+fn entry(world: &World, slot: u64) -> &Entry {
+    &world.truth.get(&Slot(slot)).expect("chosen").0
+}
+
+fn commands(entry: &Entry) -> usize {
+    match entry {
+        Entry::Commands { commands, .. } => commands.len(),
+        _ => 0,
+    }
+}
+
+/// F13, first schedule: x is accepted by A and C, hence chosen and applied; then B hears A ("x")
+/// and itself ("nothing"), which makes x "accepted, not chosen".
+pub(crate) fn chosen_but_seen_once(planted: Planted) -> World {
+    let mut world = three(planted);
+    world.cut.insert((0, 1));
+    world.propose(0);
+    world.settle(true);
+    assert_eq!(world.acknowledged, 1);
+    world.cut.clear();
+    world.crash(0);
+    world.isolate(2);
+    world.net.clear();
+    world.restart(0);
+    world.calm(6 * SECOND);
+    world
+}
+
+#[test]
+fn f13_a_chosen_entry_that_one_of_the_quorum_reports_is_proposed_again() {
+    let mut world = chosen_but_seen_once(Planted::NONE);
+    assert_eq!(world.fault, None);
+    assert_eq!(commands(entry(&world, 2)), 1);
+    assert!(world.log(1).chosen() > Slot(2), "B learned x and went on");
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn f13_of_two_reported_entries_the_higher_ballot_wins() {
+    let mut world = three(Planted::NONE);
+    // A holds x of ballot 0 in slot 2, alone; B and C choose another entry there.
+    world.isolate(0);
+    world.propose(0);
+    world.settle(true);
+    world.net.clear();
+    world.calm(6 * SECOND);
+    let chosen = entry(&world, 2).clone();
+    assert!(
+        matches!(chosen, Entry::Begin { ballot } if ballot.round > 0),
+        "{chosen:?}"
+    );
+    // Now A and the restarted B, without C.
+    world.crash(1);
+    world.crash(0);
+    world.cut.clear();
+    world.isolate(2);
+    world.net.clear();
+    world.restart(0);
+    world.restart(1);
+    world.calm(6 * SECOND);
+    assert_eq!(world.fault, None);
+    assert_eq!(entry(&world, 2), &chosen);
+    assert!(
+        world.log(0).chosen() > Slot(2),
+        "A took the entry of the higher ballot"
+    );
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn f3f_a_hole_gets_a_noop_and_commands_go_above_the_begin() {
+    let mut world = three(Planted::NONE);
+    world.isolate(0);
+    world.propose(0);
+    world.propose(0);
+    // Slot 3 reaches B, slot 2 nobody.
+    let slot_3 = |p: &Packet| matches!(p, Packet::Paxos(Paxos::Accept { slot, .. }) if slot.0 == 3);
+    let found = world
+        .net
+        .iter()
+        .find(|(_, to, p)| *to == 1 && slot_3(p))
+        .cloned();
+    let (from, to, packet) = found.expect("slot 3 was proposed");
+    world.deliver(from, to, packet);
+    world.flush(1);
+    world.crash(0);
+    world.net.clear();
+    world.calm(5 * SECOND);
+    assert_eq!(world.primary(), Some(1));
+    world.propose(1);
+    world.settle(true);
+    assert_eq!(entry(&world, 2), &Entry::Noop);
+    assert_eq!(commands(entry(&world, 3)), 1);
+    assert!(matches!(entry(&world, 4), Entry::Begin { .. }));
+    assert_eq!(commands(entry(&world, 5)), 1);
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn l5_a_command_that_surfaces_above_a_later_begin_is_void() {
+    let mut world = three(Planted::NONE);
+    // P: two commands, at A only, slots 2 and 3.
+    world.isolate(0);
+    world.propose(0);
+    world.propose(0);
+    world.settle(true);
+    world.crash(0);
+    world.net.clear();
+    // Q: B and C, `Begin` in slot 2.
+    world.calm(5 * SECOND);
+    assert!(matches!(entry(&world, 2), Entry::Begin { .. }));
+    // R: A and B. Slot 3 must be proposed again, for all that R knows it may be chosen.
+    world.cut.clear();
+    world.crash(1);
+    world.isolate(2);
+    world.net.clear();
+    world.restart(0);
+    world.restart(1);
+    world.calm(6 * SECOND);
+    assert!(world.primary().is_some());
+    assert_eq!(
+        entry(&world, 3),
+        &Entry::Noop,
+        "it comes out without effect"
+    );
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn a_replica_behind_the_truncation_takes_a_snapshot_in_chunks() {
+    let mut world = three(Planted::NONE);
+    world.isolate(2);
+    for _ in 0..40 {
+        world.propose(0);
+        world.settle(true);
+    }
+    assert!(world.log(0).truncated() > Slot(20));
+    assert_eq!(world.log(2).chosen(), Slot(1));
+    world.cut.clear();
+    world.net.clear();
+    world.calm(2 * SECOND);
+    assert_eq!(world.installs, 1);
+    assert_eq!(world.log(2).chosen(), world.log(0).chosen());
+    // And it survives a restart.
+    world.flush_all();
+    world.crash(2);
+    world.restart(2);
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn a_candidate_behind_the_truncation_catches_up_before_it_leads() {
+    let mut world = three(Planted::NONE);
+    world.isolate(2);
+    for _ in 0..40 {
+        world.propose(0);
+        world.settle(true);
+    }
+    let last = world.log(0).chosen();
+    world.crash(0);
+    world.crash(1);
+    world.cut.clear();
+    world.net.clear();
+    // B may promise, but C must lead: B is down when its turn comes.
+    world.restart(1);
+    world.calm(8 * SECOND);
+    assert_eq!(world.fault, None);
+    let primary = world.primary().expect("two of three are up");
+    assert!(world.log(primary).chosen() > last);
+    assert_eq!(world.log(1).chosen(), world.log(2).chosen());
+}
+
+#[test]
+fn convergence_waits_for_the_lease_and_then_ends_the_log() {
+    let mut world = three(Planted::NONE);
+    world.step(1, |log, cx| log.converge(cx));
+    world.calm(3 * SECOND);
+    assert_eq!(world.primary(), Some(0), "a lease that lives is not broken");
+    // The primary dies with a command that only C has.
+    world.cut.insert((0, 1));
+    world.propose(0);
+    world.settle(true);
+    world.crash(0);
+    world.net.clear();
+    world.cut.clear();
+    world.calm(3 * SECOND);
+    assert_eq!(world.log(1).stopped(), Some(Epoch(2)));
+    assert_eq!(
+        commands(entry(&world, 2)),
+        1,
+        "what was chosen comes before the end"
+    );
+    assert_eq!(entry(&world, 3), &Entry::Stop { next: Epoch(2) });
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+    let all = (0..3).all(|i| world.log(i).stopped() == Some(Epoch(2)));
+    assert!(all, "everybody learns it");
+}
+
+#[test]
+fn a_primary_that_proposes_the_stop_reads_no_more() {
+    let mut world = three(Planted::NONE);
+    assert!(world.log(0).has_lease(world.now(0), &world.timing));
+    world.propose(0);
+    world.step(0, |log, cx| log.propose_stop(Epoch(2), cx));
+    assert!(!world.log(0).has_lease(world.now(0), &world.timing));
+    let late = world.step(0, |log, cx| log.propose(command(9), cx));
+    assert_eq!(late, Some(Err(Declined::Stopping)));
+    world.settle(true);
+    assert_eq!(world.log(0).stopped(), Some(Epoch(2)));
+    assert_eq!(world.log(0).chosen(), Slot(3));
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn a_restarted_acceptor_honours_the_lease_that_it_forgot() {
+    let mut world = three(Planted::NONE);
+    world.flush_all();
+    world.isolate(1);
+    world.crash(1);
+    world.restart(1);
+    let ballot = Ballot {
+        round: 9,
+        seat: Seat(2),
+    };
+    let prepare = Packet::Paxos(Paxos::Prepare {
+        ballot,
+        above: Slot(0),
+    });
+    world.deliver(2, 1, prepare.clone());
+    assert_ne!(
+        world.log(1).ballot(),
+        ballot,
+        "the first process may have granted a lease"
+    );
+    world.time += world.timing.lease * 11 / 10;
+    world.deliver(2, 1, prepare);
+    assert_eq!(world.log(1).ballot(), ballot);
+}
+
+#[test]
+fn a_hand_over_takes_no_time_and_keeps_what_was_taken() {
+    let mut world = three(Planted::NONE);
+    for _ in 0..5 {
+        world.propose(0);
+    }
+    world.step(0, |log, cx| log.hand_over(Seat(2), cx));
+    let before = world.time;
+    world.settle(true);
+    assert_eq!((world.primary(), world.time), (Some(2), before));
+    let taken: usize = world.truth.values().map(|(e, _)| commands(e)).sum();
+    assert_eq!(taken, 5);
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn an_unreadable_vote_silences_the_acceptor_until_it_has_learned() {
+    let mut world = three(Planted::NONE);
+    world.propose(0);
+    world.settle(true);
+    world.calm(SECOND);
+    world.flush_all();
+    world.isolate(1);
+    world.crash(1);
+    world.hosts[1]
+        .durable
+        .void
+        .insert(record::accepted(ID, Slot(2)));
+    world.restart(1);
+    world.time += 3 * SECOND;
+    let ballot = Ballot {
+        round: 9,
+        seat: Seat(2),
+    };
+    let above = Slot(0);
+    world.deliver(2, 1, Packet::Paxos(Paxos::Prepare { ballot, above }));
+    assert_ne!(
+        world.log(1).ballot(),
+        ballot,
+        "silence, not 'nothing accepted'"
+    );
+    world.cut.clear();
+    world.net.clear();
+    world.calm(2 * SECOND);
+    assert!(world.log(1).chosen() >= Slot(2));
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn queues_are_bounded_and_batches_share_slots() {
+    let mut world = three(Planted::NONE);
+    world.isolate(0);
+    let mut taken = 0;
+    let refused = loop {
+        match world.step(0, |log, cx| log.propose(command(taken + 100), cx)) {
+            Some(Ok(())) => taken += 1,
+            other => break other,
+        }
+    };
+    assert_eq!((taken, refused), (16, Some(Err(Declined::Busy))));
+    let other = world.step(1, |log, cx| log.propose(command(1), cx));
+    assert_eq!(other, Some(Err(Declined::NotPrimary(Some(Seat(0))))));
+    world.cut.clear();
+    world.calm(3 * SECOND);
+    let slots = world
+        .truth
+        .values()
+        .filter(|(e, _)| commands(e) > 0)
+        .count();
+    let chosen: usize = world.truth.values().map(|(e, _)| commands(e)).sum();
+    assert_eq!(chosen, 16);
+    assert!(
+        slots < 16,
+        "what waited for the window came in batches: {slots}"
+    );
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn senseless_messages_are_counted_and_change_nothing() {
+    let mut world = three(Planted::NONE);
+    let high = Ballot {
+        round: u32::MAX,
+        seat: Seat(2),
+    };
+    let far = Slot(u64::MAX);
+    let accept = Paxos::Accept {
+        ballot: world.log(1).ballot(),
+        slot: far,
+        entry: Entry::Noop,
+        chosen: Slot(1),
+        upper: Timestamp::default(),
+    };
+    for message in [
+        Paxos::Prepare {
+            ballot: high,
+            above: far,
+        },
+        Paxos::Prepare {
+            ballot: Ballot {
+                round: 1,
+                seat: Seat(0),
+            },
+            above: far,
+        },
+        Paxos::Fetch {
+            from: far,
+            resume: Some((far, u64::MAX)),
+        },
+        Paxos::Entries {
+            from: far,
+            entries: Vec::new(),
+            chosen: Slot(1),
+        },
+        Paxos::Refused {
+            ballot: world.log(0).ballot(),
+            promised: high,
+        },
+    ] {
+        world.deliver(2, 1, Packet::Paxos(message.clone()));
+        world.deliver(2, 0, Packet::Paxos(message));
+    }
+    world.deliver(0, 1, Packet::Paxos(accept));
+    assert_eq!(world.primary(), Some(0));
+    assert!(
+        world.log(1).ignored().len() >= 4,
+        "{:?}",
+        world.log(1).ignored()
+    );
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}

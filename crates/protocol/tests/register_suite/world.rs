@@ -1,0 +1,646 @@
+//! A small world for register replicas and their callers: disks that lose what was not flushed, a bag
+//! of messages, and one atomic history of lock commands of which every replica has applied a prefix.
+
+use bytes::Bytes;
+use fermata_protocol::base::{
+    Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, Member, NodeName, Now, Planted, Rng, Seat,
+    SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
+};
+use fermata_protocol::register::{
+    Answer, Ask, Caller, Cx, Holder, HolderState, Message, Op, OpId, Outcome, Place, Replica,
+    SegmentView, Store,
+};
+use fermata_protocol::{Effects, Memory, Output, Void, When, Write};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) const STORE: Store = Store {
+    segment: SegmentId(0),
+    epoch: Epoch::FIRST,
+};
+
+pub(crate) fn section_key() -> KeyId {
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: Bytes::from_static(b"k"),
+    }
+}
+
+pub(crate) fn register_key() -> KeyId {
+    KeyId {
+        keyspace: Keyspace::REGISTERS,
+        key: Bytes::from_static(b"r"),
+    }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
+    live: BTreeMap<Bytes, Bytes>,
+    durable: BTreeMap<Bytes, Bytes>,
+    damaged: BTreeSet<Bytes>,
+}
+
+impl Disk {
+    fn append(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            match write {
+                Write::Put { key, value } => {
+                    self.damaged.remove(&key);
+                    self.live.insert(key, value);
+                }
+                Write::Delete { key } => {
+                    self.damaged.remove(&key);
+                    self.live.remove(&key);
+                }
+                Write::DeleteRange { from, to } => {
+                    self.live.retain(|key, _| *key < from || *key >= to);
+                }
+            }
+        }
+    }
+
+    /// Damages every record whose key satisfies `which`; how many there were.
+    pub(crate) fn damage(&mut self, which: impl Fn(&[u8]) -> bool) -> usize {
+        let hit: Vec<Bytes> = self.live.keys().filter(|k| which(k)).cloned().collect();
+        self.damaged.extend(hit.iter().cloned());
+        hit.len()
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        !self.damaged.is_empty()
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.live.iter()
+    }
+}
+
+impl Memory for Disk {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
+        if self.damaged.contains(key) {
+            return Err(Void);
+        }
+        Ok(self.live.get(key).cloned())
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        let range = self
+            .live
+            .range(Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to));
+        let value = |(k, v): (&Bytes, &Bytes)| {
+            let value = if self.damaged.contains(k) {
+                Err(Void)
+            } else {
+                Ok(v.clone())
+            };
+            (k.clone(), value)
+        };
+        range.map(value).take(limit).collect()
+    }
+}
+
+/// One command of the lock history; its position, from 1, is an enqueue's ref.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Command {
+    Enqueue,
+    Remove(u64),
+    Nothing,
+}
+
+/// What a replica knows: a prefix of the history.
+pub(crate) struct Applied {
+    pub(crate) view: View,
+    pub(crate) applied: usize,
+    pub(crate) queue: Vec<u64>,
+    pub(crate) given: Vec<u64>,
+    pub(crate) sealed: Option<Epoch>,
+    pub(crate) writable: bool,
+    pub(crate) keyspaces: [Keyspace; 2],
+}
+
+impl Applied {
+    fn new(view: View, history: &[Command]) -> Applied {
+        let (mut queue, mut given) = (Vec::new(), Vec::new());
+        for (i, command) in history.iter().enumerate() {
+            match command {
+                Command::Enqueue => {
+                    queue.push(i as u64 + 1);
+                    given.push(i as u64 + 1);
+                }
+                Command::Remove(lock_ref) => queue.retain(|r| r != lock_ref),
+                Command::Nothing => {}
+            }
+        }
+        Applied {
+            view,
+            applied: history.len(),
+            queue,
+            given,
+            sealed: None,
+            writable: true,
+            keyspaces: Keyspace::built_in(),
+        }
+    }
+}
+
+impl SegmentView for Applied {
+    fn members(&self) -> Option<&View> {
+        Some(&self.view)
+    }
+
+    fn sealed(&self) -> Option<Epoch> {
+        self.sealed
+    }
+
+    fn applied(&self) -> u64 {
+        self.applied as u64
+    }
+
+    fn holder_state(&self, _: &KeyId, holder: Holder) -> HolderState {
+        let r = holder.lock_ref.0;
+        if r > self.applied as u64 {
+            HolderState::Unknown
+        } else if self.queue.first() == Some(&r) {
+            HolderState::Head
+        } else if self.queue.contains(&r) || !self.given.contains(&r) {
+            HolderState::Waiting
+        } else {
+            HolderState::Past
+        }
+    }
+
+    fn busy(&self, _: &KeyId) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.keyspaces.iter().find(|k| k.id == id)
+    }
+
+    fn writable(&self) -> bool {
+        self.writable
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) replica: Replica,
+    pub(crate) disk: Disk,
+    held: Vec<(NodeName, Message)>,
+    pub(crate) applied: usize,
+    pub(crate) sealed: Option<Epoch>,
+    pub(crate) writable: bool,
+    /// Tags and fences that must never be seen lower again, by key: now, and after a crash.
+    seen: BTreeMap<KeyId, (Tag, Tag)>,
+    flushed: BTreeMap<KeyId, (Tag, Tag)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(crate) from: NodeName,
+    pub(crate) to: NodeName,
+    pub(crate) message: Message,
+}
+
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) now: u64,
+    pub(crate) wall: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) callers: Vec<Caller>,
+    pub(crate) bag: Vec<Letter>,
+    pub(crate) history: Vec<Command>,
+    pub(crate) timing: Timing,
+    pub(crate) limits: Limits,
+    pub(crate) planted: Planted,
+    pub(crate) outcomes: Vec<(usize, OpId, Outcome)>,
+    /// Contents of eventual puts with the tags they were given.
+    pub(crate) eventual: Vec<(Bytes, fermata_protocol::base::EventualTag)>,
+    /// Bytes of values written by all replicas.
+    pub(crate) written: usize,
+    seed: u64,
+}
+
+pub(crate) fn view(n: usize) -> View {
+    let member = |i| Member {
+        name: NodeName(i as u16),
+        site: SiteId(0),
+        public_key: None,
+    };
+    View {
+        group: GroupId(1),
+        epoch: Epoch::FIRST,
+        seats: (0..n).map(member).collect(),
+    }
+}
+
+/// Callers have names of their own, so that every message goes through the bag.
+fn caller_name(i: usize) -> NodeName {
+    NodeName(100 + i as u16)
+}
+
+impl World {
+    pub(crate) fn new(n: usize, callers: usize, seed: u64, planted: Planted) -> World {
+        let node = |i: usize| Node {
+            replica: Replica::new(NodeName(i as u16), seed ^ i as u64),
+            disk: Disk::default(),
+            held: Vec::new(),
+            applied: 0,
+            sealed: None,
+            writable: true,
+            seen: BTreeMap::new(),
+            flushed: BTreeMap::new(),
+        };
+        World {
+            rng: Rng::new(seed),
+            now: 1,
+            wall: 1_000,
+            nodes: (0..n).map(node).collect(),
+            callers: (0..callers)
+                .map(|i| Caller::new(caller_name(i), seed + i as u64))
+                .collect(),
+            bag: Vec::new(),
+            history: Vec::new(),
+            timing: Timing::default(),
+            limits: Limits::default(),
+            planted,
+            outcomes: Vec::new(),
+            eventual: Vec::new(),
+            written: 0,
+            seed,
+        }
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.rng.below(100) < percent
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            store: STORE,
+            view: view(self.nodes.len()),
+            order: vec![Seat(0)],
+            storage: StoragePolicy::Replicated,
+        }
+    }
+
+    fn step<T>(
+        &mut self,
+        node: Option<usize>,
+        f: impl FnOnce(&mut World, &dyn SegmentView, &mut Cx<'_>) -> T,
+    ) -> (T, Effects) {
+        let prefix = node.map_or(0, |i| self.nodes[i].applied);
+        let mut applied = Applied::new(view(self.nodes.len()), &self.history[..prefix]);
+        let memory = node.map(|i| self.nodes[i].disk.clone()).unwrap_or_default();
+        if let Some(i) = node {
+            applied.sealed = self.nodes[i].sealed;
+            applied.writable = self.nodes[i].writable;
+        }
+        let (timing, limits) = (self.timing.clone(), self.limits.clone());
+        let mut fx = Effects::new();
+        let mut cx = Cx {
+            now: Now {
+                monotonic: self.now,
+                wall: self.wall,
+                interval: None,
+            },
+            fx: &mut fx,
+            memory: &memory,
+            timing: &timing,
+            limits: &limits,
+            planted: self.planted,
+        };
+        let result = f(self, &applied, &mut cx);
+        (result, fx)
+    }
+
+    pub(crate) fn start(&mut self, caller: usize, op: Op) -> OpId {
+        let place = self.place();
+        self.start_at(caller, op, &place)
+    }
+
+    pub(crate) fn start_at(&mut self, caller: usize, op: Op, place: &Place) -> OpId {
+        let (id, fx) = self.step(None, |w, _, cx| {
+            let deadline = cx.now.monotonic + cx.timing.request;
+            w.callers[caller].start(op, place, deadline, cx)
+        });
+        self.release(caller_name(caller), fx);
+        self.collect(caller);
+        id
+    }
+
+    fn release(&mut self, from: NodeName, fx: Effects) {
+        for output in fx.outputs {
+            let Output::Send { to, message, when } = output else {
+                panic!("registers answer no client");
+            };
+            let fermata_protocol::Message::Register(message) = message else {
+                panic!("registers speak of registers");
+            };
+            match self.nodes.get_mut(usize::from(from.0)) {
+                Some(node) if when == When::Durable => node.held.push((to, message)),
+                _ => self.bag.push(Letter { from, to, message }),
+            }
+        }
+    }
+
+    fn collect(&mut self, caller: usize) {
+        while let Some((id, outcome)) = self.callers[caller].take_finished() {
+            self.outcomes.push((caller, id, outcome));
+        }
+    }
+
+    fn deliver_to_caller(&mut self, from: NodeName, to: NodeName, message: Message) {
+        let caller = usize::from(to.0 - 100);
+        let Message::Answer {
+            call,
+            store,
+            answer,
+            ..
+        } = message
+        else {
+            panic!("callers are not asked");
+        };
+        let ((), fx) = self.step(None, |w, _, cx| {
+            w.callers[caller].on_answer(from, call, store, answer, cx);
+        });
+        self.release(to, fx);
+        self.collect(caller);
+    }
+
+    pub(crate) fn deliver(&mut self, letter: Letter) {
+        let Letter { from, to, message } = letter;
+        if to.0 >= 100 {
+            self.deliver_to_caller(from, to, message);
+            return;
+        }
+        let i = usize::from(to.0);
+        let key = match &message {
+            Message::Ask { key, .. } => Some(key.clone()),
+            Message::Answer { .. } => None,
+        };
+        let put = match &message {
+            Message::Ask {
+                ask:
+                    Ask::EventualPut {
+                        content: fermata_protocol::register::Content::Value(f),
+                    },
+                ..
+            } => Some(f.bytes.clone()),
+            _ => None,
+        };
+        let ((), fx) = self.step(Some(i), |w, applied, cx| match message {
+            Message::Ask {
+                call,
+                store,
+                key,
+                ask,
+            } => w.nodes[i]
+                .replica
+                .on_ask(from, call, store, key, ask, applied, cx),
+            Message::Answer {
+                call,
+                store,
+                answer,
+                ..
+            } => {
+                assert!(Replica::owns(call));
+                w.nodes[i]
+                    .replica
+                    .on_answer(from, call, store, answer, applied, cx);
+            }
+        });
+        if let Some(value) = put {
+            for output in &fx.outputs {
+                if let Output::Send {
+                    message:
+                        fermata_protocol::Message::Register(Message::Answer {
+                            answer: Answer::EventualStored { tag },
+                            ..
+                        }),
+                    ..
+                } = output
+                {
+                    self.eventual.push((value.clone(), *tag));
+                }
+            }
+        }
+        self.commit(i, fx);
+        if let Some(key) = key {
+            self.check_monotone(i, key);
+        }
+    }
+
+    fn commit(&mut self, i: usize, mut fx: Effects) {
+        for write in &fx.writes {
+            if let Write::Put { value, .. } = write {
+                self.written += value.len();
+            }
+        }
+        self.nodes[i].disk.append(std::mem::take(&mut fx.writes));
+        self.release(NodeName(i as u16), fx);
+    }
+
+    /// Asks one replica directly; its answer once it is durable, if it gives one.
+    pub(crate) fn ask(&mut self, i: usize, key: &KeyId, ask: Ask) -> Option<Answer> {
+        let (from, to) = (NodeName(99), NodeName(i as u16));
+        let message = Message::Ask {
+            call: 7,
+            store: STORE,
+            key: key.clone(),
+            ask,
+        };
+        self.deliver(Letter { from, to, message });
+        self.flush(i);
+        let at = self.bag.iter().position(|l| l.to == from && l.from == to)?;
+        match self.bag.remove(at).message {
+            Message::Answer { answer, .. } => Some(answer),
+            Message::Ask { .. } => None,
+        }
+    }
+
+    /// What a replica says of a key, without a trace; none while its record is damaged.
+    pub(crate) fn inspect(
+        &mut self,
+        i: usize,
+        key: &KeyId,
+    ) -> Option<fermata_protocol::request::Inspection> {
+        let counts_only = Replica::new(NodeName(i as u16), 0);
+        let mut replica = counts_only;
+        let ((), fx) = self.step(Some(i), |_, applied, cx| {
+            let ask = Ask::Inspect;
+            replica.on_ask(caller_name(0), 1, STORE, key.clone(), ask, applied, cx);
+        });
+        fx.outputs.into_iter().find_map(|output| match output {
+            Output::Send {
+                message:
+                    fermata_protocol::Message::Register(Message::Answer {
+                        answer: Answer::Inspection(inspection),
+                        ..
+                    }),
+                ..
+            } => Some(inspection),
+            _ => None,
+        })
+    }
+
+    /// Damages a node's records whose keys satisfy `which`; how many there were.
+    pub(crate) fn damage(&mut self, i: usize, which: impl Fn(&[u8]) -> bool) -> usize {
+        self.forget(i);
+        self.nodes[i].disk.damage(which)
+    }
+
+    fn forget(&mut self, i: usize) {
+        self.nodes[i].seen.clear();
+        self.nodes[i].flushed.clear();
+    }
+
+    /// I1: tags and fences never decrease. A damaged record forgets, and starts anew.
+    fn check_monotone(&mut self, i: usize, key: KeyId) {
+        if self.nodes[i].sealed.is_some() {
+            return;
+        }
+        match self.inspect(i, &key) {
+            None => self.forget(i),
+            Some(_) if self.nodes[i].disk.is_damaged() => self.forget(i),
+            Some(now) => {
+                let (tag, fence) = self.nodes[i].seen.get(&key).copied().unwrap_or_default();
+                assert!(now.tag >= tag, "node {i}: tag went back");
+                assert!(now.fence >= fence, "node {i}: fence went back");
+                self.nodes[i].seen.insert(key, (now.tag, now.fence));
+            }
+        }
+    }
+
+    /// Everything written so far is durable, and what waited for it leaves.
+    pub(crate) fn flush(&mut self, i: usize) {
+        let node = &mut self.nodes[i];
+        node.disk.durable = node.disk.live.clone();
+        node.flushed = node.seen.clone();
+        let held = std::mem::take(&mut node.held);
+        for (to, message) in held {
+            self.bag.push(Letter {
+                from: NodeName(i as u16),
+                to,
+                message,
+            });
+        }
+    }
+
+    /// The node loses what is not durable, and its memory.
+    pub(crate) fn crash(&mut self, i: usize) {
+        self.seed += 1_000_003;
+        let node = &mut self.nodes[i];
+        node.disk.live = node.disk.durable.clone();
+        node.disk
+            .damaged
+            .retain(|key| node.disk.live.contains_key(key));
+        node.held.clear();
+        node.seen = node.flushed.clone();
+        node.replica = Replica::new(NodeName(i as u16), self.seed);
+        let keys: Vec<KeyId> = node.seen.keys().cloned().collect();
+        for key in keys {
+            self.check_monotone(i, key);
+        }
+    }
+
+    pub(crate) fn advance(&mut self, by: u64) {
+        self.now += by;
+        self.wall += by;
+        for caller in 0..self.callers.len() {
+            let ((), fx) = self.step(None, |w, _, cx| w.callers[caller].tick(cx));
+            self.release(caller_name(caller), fx);
+            self.collect(caller);
+        }
+        for i in 0..self.nodes.len() {
+            let ((), fx) = self.step(Some(i), |w, _, cx| w.nodes[i].replica.tick(cx));
+            self.commit(i, fx);
+        }
+    }
+
+    /// Takes the first letter that satisfies `which` out of the bag and delivers it.
+    pub(crate) fn deliver_one(&mut self, which: impl Fn(&Letter) -> bool) -> bool {
+        match self.bag.iter().position(which) {
+            Some(at) => {
+                let letter = self.bag.remove(at);
+                self.deliver(letter);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A caller's present asks reach these nodes, which flush and answer; the answers arrive.
+    pub(crate) fn reach(&mut self, caller: usize, nodes: &[usize]) {
+        let (name, count) = (caller_name(caller), self.bag.len());
+        let mut budget = 4 * count + 8;
+        for i in nodes {
+            let node = NodeName(*i as u16);
+            while budget > 0 && self.deliver_one(|l| l.from == name && l.to == node) {
+                budget -= 1;
+                self.flush(*i);
+            }
+            while budget > 0 && self.deliver_one(|l| l.from == node && l.to == name) {
+                budget -= 1;
+            }
+        }
+    }
+
+    /// Letters go on until none is left: everything reaches everybody.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            for i in 0..self.nodes.len() {
+                self.flush(i);
+            }
+            if !self.deliver_one(|_| true) {
+                return;
+            }
+        }
+        panic!("messages never end");
+    }
+
+    /// The outcome of an operation, once it has one.
+    pub(crate) fn outcome(&mut self, id: OpId, caller: usize) -> Option<Outcome> {
+        let at = self
+            .outcomes
+            .iter()
+            .position(|(c, i, _)| *i == id && *c == caller)?;
+        Some(self.outcomes.remove(at).2)
+    }
+
+    /// An adversarial macro-step on the messages: an operation touches some replicas, a stale message
+    /// arrives, an answer is lost, a replica flushes, crashes, or time passes.
+    pub(crate) fn disturb(&mut self) {
+        let n = self.nodes.len() as u64;
+        match self.rng.below(100) {
+            0..45 => {
+                let caller = self.rng.below(self.callers.len() as u64) as usize;
+                let mask = self.rng.below(1 << n);
+                let nodes: Vec<usize> = (0..n as usize).filter(|i| mask >> i & 1 == 1).collect();
+                self.reach(caller, &nodes);
+            }
+            45..70 if !self.bag.is_empty() => {
+                let at = self.rng.below(self.bag.len() as u64) as usize;
+                let letter = if self.chance(15) {
+                    self.bag[at].clone()
+                } else {
+                    self.bag.swap_remove(at)
+                };
+                self.deliver(letter);
+            }
+            70..78 if !self.bag.is_empty() => {
+                let at = self.rng.below(self.bag.len() as u64) as usize;
+                self.bag.swap_remove(at);
+            }
+            78..88 => {
+                let i = self.rng.below(n) as usize;
+                self.flush(i);
+            }
+            88..91 => {
+                let i = self.rng.below(n) as usize;
+                self.crash(i);
+            }
+            91..97 => self.advance(150_000),
+            97..99 => self.advance(800_000),
+            _ => {}
+        }
+    }
+}
