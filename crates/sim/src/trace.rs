@@ -3,7 +3,18 @@
 //! A run is executed without a text first, since formatting costs more than simulating; a seed that
 //! fails is executed again with one. Both runs are the same, byte for byte: that is tested.
 
+use std::cell::RefCell;
 use std::fmt::Write;
+
+thread_local! {
+    /// The text of a run that panicked.
+    static STASHED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The text of the last run of this thread that panicked, if it was kept.
+pub fn take_stashed() -> Option<String> {
+    STASHED.with_borrow_mut(Option::take)
+}
 
 /// The trace of one run.
 #[derive(Debug, Default)]
@@ -42,7 +53,16 @@ impl Trace {
     }
 
     /// Takes the text out.
-    pub fn into_text(self) -> Option<String> {
-        self.text
+    pub fn into_text(mut self) -> Option<String> {
+        self.text.take()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = self.text.take();
+            STASHED.with_borrow_mut(|stashed| *stashed = text);
+        }
     }
 }

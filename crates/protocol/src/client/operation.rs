@@ -110,6 +110,8 @@ pub(super) struct Open {
     pub(super) listening: Vec<Endpoint>,
     /// Some transmission that nobody listens to any more may have taken effect.
     pub(super) doubt: bool,
+    /// A node keeps it in a queue, and need not answer soon.
+    pub(super) queued: bool,
     /// Transmissions refused or failed so far.
     pub(super) setbacks: u32,
     /// Where the last one was.
@@ -137,6 +139,7 @@ impl Open {
             pinned: None,
             listening: Vec::new(),
             doubt: false,
+            queued: false,
             setbacks: 0,
             avoid: None,
             refusal: None,

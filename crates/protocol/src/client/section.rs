@@ -16,9 +16,14 @@ pub(super) enum Stage {
     Waiting,
     /// Entered.
     Held,
+    /// Taking its last write, which leaves it: no new operations, but heartbeats still.
+    Leaving,
     /// Left, or lost: it takes no new operations, and goes when its last one has ended.
     Over,
 }
+
+/// Heartbeats are no more frequent than for a lease of this length.
+pub(super) const SHORTEST_LEASE: Micros = 30_000;
 
 /// One key of a section.
 #[derive(Debug, Default)]
@@ -78,7 +83,7 @@ pub(super) struct Section {
 
 impl Section {
     pub(super) fn new(mode: Mode, asked: Option<Micros>, assumed: Micros, now: Micros) -> Section {
-        let lease = asked.unwrap_or(assumed).max(1);
+        let lease = asked.unwrap_or(assumed).max(SHORTEST_LEASE);
         Section {
             mode,
             stage: Stage::Waiting,

@@ -43,6 +43,11 @@ impl Session {
     /// A session named `id`, 128 bits that no other session ever had: not this client's before its
     /// restart either. `endpoints` are in order of preference, those of `site` first.
     pub fn new(id: SessionId, site: SiteId, endpoints: &[Endpoint], options: Options) -> Session {
+        let options = Options {
+            attempt: options.attempt.max(1_000),
+            backoff: options.backoff.max(1),
+            ..options
+        };
         Session {
             id,
             site,
@@ -147,6 +152,19 @@ impl Session {
                 self.insert(now, number, open, out);
                 Ok(())
             }
+        }
+    }
+
+    /// Nobody waits any more for the operation of this ticket. An enter is given up, with its place in
+    /// the queue; anything else runs to its end.
+    pub fn cancel(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Event>) {
+        let enter =
+            |open: &Open| open.ticket == Some(ticket) && matches!(open.kind, Kind::Enter { .. });
+        let found = self.open.iter().find(|(_, open)| enter(open));
+        if let Some(number) = found.map(|(number, _)| *number) {
+            let detail = "The wait for the lock was given up.";
+            let refusal = Refusal::definite(Code::WaitOver, detail);
+            self.finish(now.monotonic, number, Err(refusal), out);
         }
     }
 
@@ -295,7 +313,7 @@ impl Session {
         let write = section.next_write;
         section.next_write += 1;
         if leaves {
-            section.stage = Stage::Over;
+            section.stage = Stage::Leaving;
         }
         let kind = Kind::Write {
             section: id,
@@ -324,7 +342,7 @@ impl Session {
         out: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
         let section = self.sections.get(&id).ok_or_else(over)?;
-        if section.stage == Stage::Over {
+        if matches!(section.stage, Stage::Leaving | Stage::Over) {
             return Err(over());
         }
         if !wait {
@@ -393,7 +411,7 @@ impl Session {
     fn held_key(&mut self, id: SectionId, key: &KeyId) -> Result<(&mut Section, Held), Refusal> {
         let section = self.sections.get_mut(&id).ok_or_else(over)?;
         match section.stage {
-            Stage::Over => return Err(over()),
+            Stage::Leaving | Stage::Over => return Err(over()),
             Stage::Waiting => {
                 return Err(Refusal::definite(
                     Code::NotHolder,
@@ -488,6 +506,7 @@ impl Session {
 
     fn launch(&mut self, now: Micros, number: u64, out: &mut Vec<Event>) {
         let (id, planted) = (self.id, self.options.planted);
+        self.refuse_unsent(now, number, out);
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
@@ -517,6 +536,19 @@ impl Session {
             }
         }
         self.transmit(now, number, out);
+    }
+
+    /// A leave is about to be sent: what its section has not sent by now is not sent any more.
+    fn refuse_unsent(&mut self, now: Micros, number: u64, out: &mut Vec<Event>) {
+        let leave = self.open.get(&number).map(|open| &open.kind);
+        if let Some(Kind::Leave { section, .. }) = leave
+            && let Some(section) = self.sections.get_mut(section)
+        {
+            section.blocked.remove(&number);
+            for unsent in core::mem::take(&mut section.blocked) {
+                self.finish(now, unsent, Err(over()), out);
+            }
+        }
     }
 
     /// Sends an operation, for the first time or again.

@@ -1,12 +1,13 @@
 //! What comes back: replies, failures, and the ends of operations and sections.
 
 use super::call::{Answer, Endpoint, Event, Failure, LostReason, SectionId};
-use super::operation::{Kind, Phase};
-use super::section::Stage;
-use super::session::{Session, over};
+use super::operation::{Kind, Open, Phase};
+use super::section::{SHORTEST_LEASE, Stage};
+use super::session::{Due, Session, over};
 use crate::base::{Bug, KeyId, Micros, Now, Tag};
-use crate::request::{Code, Entered, Held, Operation, Refusal, Reply};
+use crate::request::{Code, Critical, Entered, Held, Operation, Refusal, Reply};
 use alloc::vec::Vec;
+use bytes::Bytes;
 
 impl Session {
     /// A reply to the request `number` has come from `endpoint`.
@@ -148,6 +149,7 @@ impl Session {
         };
         // The node keeps the request now. It is asked again only in case that it died silently.
         open.phase = Phase::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
+        open.queued = true;
         let (ticket, first_sent) = (open.ticket, open.first_sent.unwrap_or(now));
         self.arm(number);
         if let Some(s) = self.sections.get_mut(&section) {
@@ -250,7 +252,10 @@ impl Session {
             return;
         };
         let sent = open.first_sent.unwrap_or(now);
-        let following = matches!(open.operation, Operation::Enter { follow: true, .. });
+        let following = matches!(
+            open.operation,
+            Operation::Enter { follow: true, .. } | Operation::Resume { .. }
+        );
         let answer = match (&open.kind, reply) {
             (Kind::Enter { section, .. }, reply) => {
                 let id = *section;
@@ -260,9 +265,6 @@ impl Session {
                 };
                 if let Some(open) = self.open.get_mut(&number) {
                     open.deafen(endpoint);
-                    if !following {
-                        out.push(Event::Close { endpoint, number });
-                    }
                 }
                 self.entered(now, id, (&keys, lease, sent), follow);
                 let section = id;
@@ -330,7 +332,7 @@ impl Session {
                 key.lease_until = key.lease_until.max(until);
             }
         }
-        section.lease = lease.max(1);
+        section.lease = lease.max(SHORTEST_LEASE);
         section.warn_at = Some(section.lease_until().max(now.saturating_add(lease / 2)));
         // A grant after a wait counts from long ago: a fresh lease is wanted at once.
         let late = until < now.saturating_add(lease / 2);
@@ -358,15 +360,14 @@ impl Session {
             return;
         };
         if let Some(at) = open.timer {
-            self.timers
-                .remove(&(at, super::session::Due::Operation(number)));
+            self.timers.remove(&(at, Due::Operation(number)));
         }
         let result = result.map_err(|refusal| open.merged(refusal));
         for endpoint in core::mem::take(&mut open.listening) {
             out.push(Event::Close { endpoint, number });
         }
         if let Some(id) = open.kind.section() {
-            self.settle(now, id, number, &open.kind, &open.operation, &result, out);
+            self.settle(now, id, number, &open, &result, out);
         }
         if let Some(ticket) = open.ticket {
             out.push(Event::Done { ticket, result });
@@ -377,17 +378,16 @@ impl Session {
     }
 
     /// What the end of an operation means to its section.
-    #[allow(clippy::too_many_arguments)]
     fn settle(
         &mut self,
         now: Micros,
         id: SectionId,
         number: u64,
-        kind: &Kind,
-        operation: &Operation,
+        open: &Open,
         result: &Result<Answer, Refusal>,
         out: &mut Vec<Event>,
     ) {
+        let kind = &open.kind;
         let Some(section) = self.sections.get_mut(&id) else {
             return;
         };
@@ -396,7 +396,7 @@ impl Session {
             (Kind::Write { key, write, .. }, Ok(_)) => {
                 if let Some(key) = section.keys.get_mut(key) {
                     if *write > key.writes.acknowledged() {
-                        key.known = written(operation);
+                        key.known = written(&open.operation);
                     }
                     key.writes.acknowledge(*write);
                 }
@@ -416,7 +416,7 @@ impl Session {
             _ => {}
         }
         match (kind, result) {
-            (Kind::Write { leaves: true, .. }, Ok(_)) => self.unfollow(id, out),
+            (Kind::Write { leaves: true, .. }, Ok(_)) => section.stage = Stage::Over,
             (
                 Kind::Write {
                     leaves: true, key, ..
@@ -458,7 +458,7 @@ impl Session {
             if let Some(section) = self.sections.remove(&id)
                 && let Some(at) = section.timer
             {
-                self.timers.remove(&(at, super::session::Due::Section(id)));
+                self.timers.remove(&(at, Due::Section(id)));
             }
         }
     }
@@ -472,22 +472,22 @@ impl Session {
         reason: LostReason,
         out: &mut Vec<Event>,
     ) {
-        if self.options.planted.has(Bug::LostKeyIgnored) {
-            return;
-        }
-        let Some(section) = self.sections.get(&id) else {
+        let ignored = self.options.planted.has(Bug::LostKeyIgnored);
+        let Some(section) = self.sections.get_mut(&id) else {
             return;
         };
-        if section.stage == Stage::Over {
-            return;
-        }
-        let entering = section.stage == Stage::Waiting;
-        let unsent = if entering {
-            &section.open
-        } else {
-            &section.blocked
+        let entering = match section.stage {
+            Stage::Waiting => true,
+            Stage::Held if ignored => return,
+            Stage::Held => false,
+            // What it says now may be the trace of its own leave.
+            Stage::Leaving | Stage::Over => return,
         };
-        let refused: Vec<u64> = unsent.iter().copied().collect();
+        // Nothing that waits may begin any more.
+        let mut refused = core::mem::take(&mut section.blocked);
+        if entering {
+            refused.extend(section.open.iter().copied());
+        }
         if !(entering && section.polled.is_none()) {
             let section = id;
             out.push(Event::SectionLost { section, reason });
@@ -495,7 +495,6 @@ impl Session {
         if let Some((number, _)) = section.polled {
             self.polls.remove(&number);
         }
-        // Over before the waiting operations are refused: nothing must begin in between.
         self.start_leave(now, None, id, Some(key.clone()), out);
         for number in refused {
             self.finish(now, number, Err(over()), out);
@@ -522,10 +521,10 @@ impl Session {
 }
 
 /// The value that a critical put writes.
-fn written(operation: &Operation) -> Option<Option<bytes::Bytes>> {
+fn written(operation: &Operation) -> Option<Option<Bytes>> {
     match operation {
         Operation::Critical {
-            operation: crate::request::Critical::Put { value, .. },
+            operation: Critical::Put { value, .. },
             ..
         } => Some(value.clone()),
         _ => None,

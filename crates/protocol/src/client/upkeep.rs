@@ -66,7 +66,9 @@ impl Session {
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
-        if let Some(endpoint) = open.avoid {
+        if let Some(endpoint) = open.avoid
+            && !open.queued
+        {
             let until = now.saturating_add(self.options.suspicion);
             self.endpoints.suspect(endpoint, until);
         }

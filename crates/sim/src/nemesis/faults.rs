@@ -100,8 +100,11 @@ pub fn schedule(world: &mut World, plan: &Plan) {
     let mut at = 2_000_000;
     let mut dice = world.dice.fork();
     let mut wiped = false;
-    while at < plan.until {
+    loop {
         at += dice.below(2 * plan.pace);
+        if at >= plan.until {
+            break;
+        }
         let Some(fault) = dice.pick(&plan.kinds).copied() else { break };
         // One lost disk is what three replicas bear for good.
         if matches!(fault, Fault::Rot | Fault::Wipe) && std::mem::replace(&mut wiped, true) {
