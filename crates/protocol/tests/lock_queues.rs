@@ -11,11 +11,20 @@ use fermata_protocol::request::Mode;
 use fermata_protocol::wire;
 
 fn key(name: &str) -> KeyId {
-    KeyId { keyspace: Keyspace::SECTIONS, key: Bytes::copy_from_slice(name.as_bytes()) }
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: Bytes::copy_from_slice(name.as_bytes()),
+    }
 }
 
 fn origin() -> Origin {
-    Origin { node: NodeName(0), site: SiteId(0), since: 0, lease: 1, section_max: 1 }
+    Origin {
+        node: NodeName(0),
+        site: SiteId(0),
+        since: 0,
+        lease: 1,
+        section_max: 1,
+    }
 }
 
 struct Script {
@@ -25,7 +34,10 @@ struct Script {
 
 impl Script {
     fn new() -> Script {
-        Script { queues: Queues::default(), number: 0 }
+        Script {
+            queues: Queues::default(),
+            number: 0,
+        }
     }
 
     fn apply_as(&mut self, session: u128, number: u64, body: LockCommand) -> Applied {
@@ -48,7 +60,14 @@ impl Script {
 
     fn enqueue(&mut self, keys: &[&str], mode: Mode) -> LockRef {
         let keys = keys.iter().map(|k| key(k)).collect();
-        match self.apply(LockCommand::Enqueue { keys, mode, origin: origin() }).outcome {
+        match self
+            .apply(LockCommand::Enqueue {
+                keys,
+                mode,
+                origin: origin(),
+            })
+            .outcome
+        {
             Outcome::Enqueued { lock_ref } => lock_ref,
             other => panic!("{other:?}"),
         }
@@ -60,7 +79,12 @@ impl Script {
 
     fn leave(&mut self, lock_ref: LockRef, clean: &[&str]) -> Outcome {
         let clean = clean.iter().map(|k| (key(k), None)).collect();
-        self.apply(LockCommand::Leave { lock_ref, generation: 0, clean }).outcome
+        self.apply(LockCommand::Leave {
+            lock_ref,
+            generation: 0,
+            clean,
+        })
+        .outcome
     }
 }
 
@@ -80,14 +104,20 @@ fn refs_go_on_in_the_next_log_and_after_a_snapshot() {
     let a = s.enqueue(&["k"], Mode::Exclusive);
     s.leave(a, &["k"]);
     let snapshot = wire::encode(&s.queues);
-    s.queues = wire::decode::<Queues>(&snapshot).expect("a snapshot").succeed(Planted::NONE);
+    s.queues = wire::decode::<Queues>(&snapshot)
+        .expect("a snapshot")
+        .succeed(Planted::NONE);
     assert_eq!(s.enqueue(&["k"], Mode::Exclusive), LockRef(3));
 }
 
 #[test]
 fn a_command_takes_effect_once_also_after_a_snapshot() {
     let mut s = Script::new();
-    let body = LockCommand::Enqueue { keys: vec![key("k")], mode: Mode::Exclusive, origin: origin() };
+    let body = LockCommand::Enqueue {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        origin: origin(),
+    };
     let first = s.apply_as(7, 40, body.clone());
     s.queues = wire::decode(&wire::encode(&s.queues)).expect("a snapshot");
     let second = s.apply_as(7, 40, body);
@@ -138,9 +168,15 @@ fn synch_done_clears_only_the_flag_that_it_names() {
     let b = s.enqueue(&["k"], Mode::Exclusive);
     s.apply(LockCommand::Release { lock_ref: b });
     let new = s.flag("k").expect("set");
-    s.apply(LockCommand::SynchDone { key: key("k"), flag: old });
+    s.apply(LockCommand::SynchDone {
+        key: key("k"),
+        flag: old,
+    });
     assert_eq!(s.flag("k"), Some(new));
-    s.apply(LockCommand::SynchDone { key: key("k"), flag: new });
+    s.apply(LockCommand::SynchDone {
+        key: key("k"),
+        flag: new,
+    });
     assert!(s.queues.is_idle(&key("k")));
 }
 
@@ -175,24 +211,43 @@ fn a_resumed_section_keeps_its_ref_and_gets_a_new_generation() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
     let waiting = s.enqueue(&["k"], Mode::Exclusive);
-    let resume = LockCommand::Resume { lock_ref: a, generation: 0, origin: origin() };
+    let resume = LockCommand::Resume {
+        lock_ref: a,
+        generation: 0,
+        origin: origin(),
+    };
     let applied = s.apply_as(2, 1, resume.clone());
     assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
     assert_eq!(s.flag("k"), Some(applied.position));
     assert_eq!(s.queues.holder_state(&key("k"), a, 0), HolderState::Past);
     assert_eq!(s.queues.holder_state(&key("k"), a, 1), HolderState::Head);
-    assert_eq!(s.apply_as(3, 1, resume).outcome, Outcome::Gone, "the old generation is over");
+    assert_eq!(
+        s.apply_as(3, 1, resume).outcome,
+        Outcome::Gone,
+        "the old generation is over"
+    );
     let old = Tag::critical(a, 0, 900, SessionId(1));
     let new = Tag::critical(a, 1, 1, SessionId(2));
     assert!(old < Tag::synch(a, 1, 0, 0, 1) && Tag::synch(a, 1, 9, 9, 9) < new);
-    assert!(new < Tag::synch(waiting, 0, 0, 0, 1), "those who wait come after it");
+    assert!(
+        new < Tag::synch(waiting, 0, 0, 0, 1),
+        "those who wait come after it"
+    );
 }
 
 #[test]
 fn a_leave_of_an_older_generation_changes_nothing() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply_as(2, 1, LockCommand::Resume { lock_ref: a, generation: 0, origin: origin() });
+    s.apply_as(
+        2,
+        1,
+        LockCommand::Resume {
+            lock_ref: a,
+            generation: 0,
+            origin: origin(),
+        },
+    );
     assert_eq!(s.leave(a, &["k"]), Outcome::Gone);
     assert!(s.queues.holds(a));
 }
@@ -201,7 +256,10 @@ fn a_leave_of_an_older_generation_changes_nothing() {
 fn what_is_not_applied_yet_is_unknown_and_what_is_over_is_past() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
-    assert_eq!(s.queues.holder_state(&key("k"), LockRef(9), 0), HolderState::Unknown);
+    assert_eq!(
+        s.queues.holder_state(&key("k"), LockRef(9), 0),
+        HolderState::Unknown
+    );
     assert_eq!(s.queues.holder_state(&key("l"), a, 0), HolderState::Past);
     s.leave(a, &["k"]);
     assert_eq!(s.queues.holder_state(&key("k"), a, 0), HolderState::Past);

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits, Member,
-    NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits,
+    Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
 };
 use fermata_protocol::request::{Critical, Held, Leaving, Mode};
 use fermata_protocol::{
@@ -21,7 +21,11 @@ impl Memory for Ram {
     }
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
         let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
-        self.0.range(range).take(limit).map(|(k, v)| (k.clone(), Ok(v.clone()))).collect()
+        self.0
+            .range(range)
+            .take(limit)
+            .map(|(k, v)| (k.clone(), Ok(v.clone())))
+            .collect()
     }
 }
 
@@ -45,16 +49,33 @@ struct Small {
 }
 
 fn cluster(n: u16) -> Cluster {
-    let member = |i| Member { name: NodeName(i), site: SiteId(i), public_key: None };
+    let member = |i| Member {
+        name: NodeName(i),
+        site: SiteId(i),
+        public_key: None,
+    };
     let seats = (0..n).map(member).collect();
-    let view = View { group: GroupId(1), epoch: Epoch::FIRST, seats };
-    let node = |i| NodeInfo { name: NodeName(i), label: format!("n{i}"), site: SiteId(i) };
+    let view = View {
+        group: GroupId(1),
+        epoch: Epoch::FIRST,
+        seats,
+    };
+    let node = |i| NodeInfo {
+        name: NodeName(i),
+        label: format!("n{i}"),
+        site: SiteId(i),
+    };
     Cluster {
         id: ClusterId(7),
         segment_bits: 2,
         sites: (0..n).map(|i| format!("s{i}")).collect(),
         nodes: (0..n).map(node).collect(),
-        groups: vec![Group { id: GroupId(1), from: SegmentId(0), to: SegmentId(3), view }],
+        groups: vec![Group {
+            id: GroupId(1),
+            from: SegmentId(0),
+            to: SegmentId(3),
+            view,
+        }],
     }
 }
 
@@ -68,12 +89,23 @@ impl Small {
                 limits: Limits::default(),
                 planted: Planted::NONE,
             };
-            let id = NodeId { name: NodeName(i), incarnation: Incarnation(100 + u128::from(i)) };
+            let id = NodeId {
+                name: NodeName(i),
+                incarnation: Incarnation(100 + u128::from(i)),
+            };
             let ram = Ram::default();
-            (Node::recover(config, id, &ram, at(0), 42 + u64::from(i)).expect("fresh"), ram)
+            (
+                Node::recover(config, id, &ram, at(0), 42 + u64::from(i)).expect("fresh"),
+                ram,
+            )
         };
         let nodes = (0..n).map(node).collect();
-        let mut small = Small { nodes, inputs: VecDeque::new(), replies: Vec::new(), now: 0 };
+        let mut small = Small {
+            nodes,
+            inputs: VecDeque::new(),
+            replies: Vec::new(),
+            now: 0,
+        };
         small.run(2_000_000);
         small
     }
@@ -88,7 +120,8 @@ impl Small {
         for output in fx.outputs {
             match output {
                 Output::Send { to, message, .. } => {
-                    self.inputs.push_back((usize::from(to.0), Input::Message { from, message }));
+                    self.inputs
+                        .push_back((usize::from(to.0), Input::Message { from, message }));
                 }
                 Output::Reply { call, reply, .. } => self.replies.push((call, reply)),
             }
@@ -123,16 +156,27 @@ impl Small {
         self.step(i, Input::Request { call, request });
         self.run(1_000_000);
         let answers: Vec<_> = self.replies.iter().filter(|(c, _)| *c == call).collect();
-        answers.last().unwrap_or_else(|| panic!("no answer to request {number}")).1.clone()
+        answers
+            .last()
+            .unwrap_or_else(|| panic!("no answer to request {number}"))
+            .1
+            .clone()
     }
 }
 
 fn at(monotonic: u64) -> Now {
-    Now { monotonic, wall: 1_700_000_000_000_000 + monotonic, interval: None }
+    Now {
+        monotonic,
+        wall: 1_700_000_000_000_000 + monotonic,
+        interval: None,
+    }
 }
 
 fn key(name: &str) -> KeyId {
-    KeyId { keyspace: Keyspace::SECTIONS, key: Bytes::copy_from_slice(name.as_bytes()) }
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: Bytes::copy_from_slice(name.as_bytes()),
+    }
 }
 
 fn enter(name: &str) -> Operation {
@@ -161,16 +205,30 @@ fn a_section_is_entered_written_read_and_left_from_every_node() {
         let mut small = Small::new(n);
         let (held, value) = entered(small.ask(coordinator, 1, enter("k")));
         assert_eq!(value, None);
-        let put = Critical::Put { number: 1, value: Some(Bytes::from_static(b"v1")) };
-        let operation = Operation::Critical { held: held.clone(), operation: put, leave: vec![] };
-        let Reply::Done { tag } = small.ask(coordinator, 2, operation) else { panic!("put") };
-        let get =
-            Operation::Critical { held: held.clone(), operation: Critical::Get, leave: vec![] };
+        let put = Critical::Put {
+            number: 1,
+            value: Some(Bytes::from_static(b"v1")),
+        };
+        let operation = Operation::Critical {
+            held: held.clone(),
+            operation: put,
+            leave: vec![],
+        };
+        let Reply::Done { tag } = small.ask(coordinator, 2, operation) else {
+            panic!("put")
+        };
+        let get = Operation::Critical {
+            held: held.clone(),
+            operation: Critical::Get,
+            leave: vec![],
+        };
         match small.ask(coordinator, 3, get.clone()) {
             Reply::Value { value, .. } => assert_eq!(value, Some(Bytes::from_static(b"v1"))),
             other => panic!("{other:?}"),
         }
-        let leave = Operation::Leave { keys: vec![(held, Leaving::Clean(tag))] };
+        let leave = Operation::Leave {
+            keys: vec![(held, Leaving::Clean(tag))],
+        };
         let left = small.ask(coordinator, 4, leave);
         assert!(matches!(left, Reply::Done { .. } | Reply::Left), "{left:?}");
         let refused = small.ask(coordinator, 5, get);
@@ -183,15 +241,24 @@ fn a_section_is_entered_written_read_and_left_from_every_node() {
 #[test]
 fn registers_and_eventual_operations_answer() {
     let mut small = Small::new(3);
-    let register = KeyId { keyspace: Keyspace::REGISTERS, key: Bytes::from_static(b"r") };
+    let register = KeyId {
+        keyspace: Keyspace::REGISTERS,
+        key: Bytes::from_static(b"r"),
+    };
     let value = Some(Bytes::from_static(b"x"));
-    let write = Operation::Write { key: register.clone(), value: value.clone() };
+    let write = Operation::Write {
+        key: register.clone(),
+        value: value.clone(),
+    };
     assert!(matches!(small.ask(0, 1, write), Reply::Done { .. }));
     match small.ask(2, 2, Operation::Read { key: register }) {
         Reply::Value { value: read, .. } => assert_eq!(read, value),
         other => panic!("{other:?}"),
     }
-    let put = Operation::Put { key: key("e"), value: value.clone() };
+    let put = Operation::Put {
+        key: key("e"),
+        value: value.clone(),
+    };
     assert!(matches!(small.ask(1, 3, put), Reply::Done { .. }));
     match small.ask(1, 4, Operation::Get { key: key("e") }) {
         Reply::Value { value: read, .. } => assert_eq!(read, value),
@@ -199,7 +266,10 @@ fn registers_and_eventual_operations_answer() {
     }
     let (_, entry) = entered(small.ask(0, 5, enter("e")));
     assert_eq!(entry, value, "a section adopts what was put before it");
-    let cp = Operation::Write { key: key("cp"), value: value.clone() };
+    let cp = Operation::Write {
+        key: key("cp"),
+        value: value.clone(),
+    };
     assert!(matches!(small.ask(2, 6, cp), Reply::Done { .. }));
     match small.ask(0, 7, Operation::Read { key: key("cp") }) {
         Reply::Value { value: read, .. } => assert_eq!(read, value),

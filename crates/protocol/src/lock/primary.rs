@@ -91,8 +91,6 @@ pub(super) struct Holding {
 #[derive(Debug)]
 pub struct Primary {
     segment: SegmentId,
-    me: NodeName,
-    since: Micros,
     pending: BTreeMap<(SessionId, u64), Pending>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
@@ -103,7 +101,6 @@ impl Primary {
     /// A node has begun to lead: `queues` is the state with everything recovered applied.
     pub fn new(
         segment: SegmentId,
-        me: NodeName,
         seat: Seat,
         ballot: Ballot,
         queues: &Queues,
@@ -126,8 +123,6 @@ impl Primary {
         };
         Primary {
             segment,
-            me,
-            since,
             pending: BTreeMap::new(),
             holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
             grants: Grants::new(seat, ballot),
@@ -140,19 +135,9 @@ impl Primary {
         self.grants.ballot()
     }
 
-    /// When it began to lead.
-    pub fn since(&self) -> Micros {
-        self.since
-    }
-
     /// Commands to propose.
     pub fn take_proposals(&mut self) -> Vec<Command> {
         core::mem::take(&mut self.proposals)
-    }
-
-    /// Commands waiting or in flight.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
     }
 
     /// A coordinator submits a command. It is proposed unless it has taken effect already, is in
@@ -631,26 +616,18 @@ impl Primary {
         self.grants.wake()
     }
 
-    /// The ballot is lost: whoever waits must ask the next primary.
-    pub fn step_down(mut self, cx: &mut Cx<'_>) {
-        for pending in core::mem::take(&mut self.pending).into_values() {
+    /// The ballot is lost: whoever waits must ask the next primary. `dropped` was never proposed, so
+    /// that it certainly has no effect.
+    pub fn step_down(mut self, dropped: &[(SessionId, u64)], cx: &mut Cx<'_>) {
+        for (id, pending) in core::mem::take(&mut self.pending) {
+            let why = match dropped.contains(&id) {
+                true => Rejection::NotPrimary(None),
+                false => Rejection::Overtaken,
+            };
             for (node, call) in pending.askers {
-                let result = Err(Rejection::Overtaken);
-                cx.fx.send(
-                    node,
-                    Message::Submitted {
-                        call,
-                        result,
-                        ahead: 0,
-                    },
-                );
+                self.reject(node, call, why.clone(), cx);
             }
         }
         self.grants.stop_all(cx);
-    }
-
-    /// The node that this primary is.
-    pub fn me(&self) -> NodeName {
-        self.me
     }
 }

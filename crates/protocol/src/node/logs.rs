@@ -571,6 +571,7 @@ impl Node {
             let Some(ended) = room.primary.take() else {
                 return;
             };
+            let dropped = room.log.take_dropped();
             let mut cx = crate::lock::primary::Cx {
                 now: step.now,
                 fx: &mut *step.fx,
@@ -585,20 +586,13 @@ impl Node {
                 segment,
                 started: &mut self.grant_ops,
             };
-            ended.step_down(&mut cx);
+            let dropped: Vec<_> = dropped.iter().map(|c| (c.session, c.number)).collect();
+            ended.step_down(&dropped, &mut cx);
         }
         if let Some(leads) = leads {
-            let (me, planted) = (self.here.id.name, self.here.config.planted);
+            let planted = self.here.config.planted;
             let seat = room.log.seat();
-            let begins = Primary::new(
-                segment,
-                me,
-                seat,
-                leads.ballot,
-                &room.queues,
-                step.now,
-                planted,
-            );
+            let begins = Primary::new(segment, seat, leads.ballot, &room.queues, step.now, planted);
             room.primary = Some(begins);
         }
     }

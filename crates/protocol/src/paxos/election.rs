@@ -253,6 +253,7 @@ impl Log {
             begin: None,
             ending: false,
             commands: 0,
+            announced: self.chosen,
             acked: alloc::vec![None; self.view.len()],
             due: None,
         });

@@ -84,6 +84,14 @@ pub enum Message {
         /// The slot.
         slot: Slot,
     },
+    /// Everything up to here is chosen: said at once when no proposal follows that would say it, so
+    /// that the members know of a hand-over before the new holder's writes reach them.
+    Chosen {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// Chosen up to here.
+        chosen: Slot,
+    },
     /// Phase 1a or 2a refused: a higher ballot is promised.
     Refused {
         /// The ballot refused.

@@ -245,6 +245,8 @@ struct Leading {
     acked: Vec<Option<Micros>>,
     /// When flights are sent again.
     due: Option<Micros>,
+    /// What the others were last told to be chosen.
+    announced: Slot,
 }
 
 #[derive(Debug)]
@@ -431,6 +433,7 @@ impl Log {
                 self.on_accept(from, ballot, offer, cx);
             }
             Message::Accepted { ballot, slot } => self.on_accepted(from, ballot, slot),
+            Message::Chosen { ballot, chosen } => self.on_chosen(from, ballot, chosen, cx),
             Message::Refused { ballot, promised } => self.on_refused(ballot, promised, cx),
             Message::Leased { .. } => self.ignore("bound by a lease"),
             Message::Release { ballot, successor } => {
@@ -462,7 +465,7 @@ impl Log {
                 self.on_chunk(from, part, cx);
             }
         }
-        self.flush(cx);
+        self.cut(cx);
     }
 
     /// The time of [`Log::wake`] has come, or any other time.

@@ -79,10 +79,32 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts batches of what was proposed, as far as the window allows; to be called at the end of a
-    /// node's step.
+    /// Cuts batches of what was proposed, as far as the window allows, and tells the others what was
+    /// chosen if no proposal does; to be called at the end of a node's step.
     pub fn flush(&mut self, cx: &mut Cx<'_>) {
         self.planted = cx.planted;
+        self.cut(cx);
+        self.announce(cx);
+    }
+
+    fn announce(&mut self, cx: &mut Cx<'_>) {
+        let chosen = self.chosen;
+        let Role::Leading(lead) = &mut self.role else {
+            return;
+        };
+        if lead.announced >= chosen {
+            return;
+        }
+        lead.announced = chosen;
+        let ballot = lead.ballot;
+        for seat in (0..self.view.len() as u8).map(Seat) {
+            if seat != self.seat {
+                self.send(seat, Message::Chosen { ballot, chosen }, cx);
+            }
+        }
+    }
+
+    pub(super) fn cut(&mut self, cx: &mut Cx<'_>) {
         let window = cx.limits.window as u64;
         while let Role::Leading(lead) = &self.role {
             // Nothing of a client's before the own `Begin` is chosen. In ballot 0 this also keeps
@@ -139,6 +161,7 @@ impl Log {
         };
         let (slot, ballot) = (lead.next, lead.ballot);
         lead.next = slot.next();
+        lead.announced = self.chosen;
         if let Entry::Commands { commands, .. } = &entry {
             lead.commands += commands.len();
         }
