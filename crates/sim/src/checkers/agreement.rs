@@ -1,0 +1,71 @@
+//! All replicas of a segment that have applied the same commands are in the same state (Multi-Paxos;
+//! PROTOCOL F13), and none ever goes back but by a crash.
+
+use super::Violation;
+use crate::machine::Machine;
+use fermata_protocol::base::{NodeName, SegmentId};
+use fermata_protocol::wire::encode;
+use std::collections::BTreeMap;
+
+const NAME: &str = "agreement";
+
+/// The watcher.
+#[derive(Debug, Default)]
+pub struct Agreement {
+    /// The digest of a segment's lock state after so many commands, and who was there first.
+    states: BTreeMap<(SegmentId, u64), (u64, NodeName)>,
+    /// Commands applied by a node.
+    applied: BTreeMap<(NodeName, SegmentId), u64>,
+}
+
+impl Agreement {
+    /// A node was stepped: the segments whose state moved.
+    pub fn after_step(
+        &mut self,
+        machine: &Machine,
+        found: &mut Vec<Violation>,
+    ) -> Vec<SegmentId> {
+        let mut moved = Vec::new();
+        let Some(node) = machine.node() else { return moved };
+        let name = machine.name();
+        for (id, segment) in &node.here().segments {
+            let commands = segment.queues.commands();
+            let before = self.applied.insert((name, *id), commands);
+            if before == Some(commands) {
+                continue;
+            }
+            moved.push(*id);
+            if before.is_some_and(|b| commands < b) {
+                let detail = format!("node {}: segment {} went back", name.0, id.0);
+                found.push(Violation::new(NAME, detail));
+            }
+            let digest = digest(&encode(&segment.queues));
+            let (known, first) =
+                *self.states.entry((*id, commands)).or_insert((digest, name));
+            if known != digest {
+                found.push(Violation::new(
+                    NAME,
+                    format!(
+                        "segment {} after {commands} commands: nodes {} and {} disagree",
+                        id.0, first.0, name.0
+                    ),
+                ));
+            }
+        }
+        moved
+    }
+
+    /// A process has started: it may have applied less than the one before.
+    pub fn restarted(&mut self, name: NodeName) {
+        self.applied.retain(|(node, _), _| *node != name);
+    }
+}
+
+/// FNV-1a.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash
+}

@@ -1,0 +1,85 @@
+//! What must hold, one file per property.
+//!
+//! | property | from | file | looks at |
+//! | --- | --- | --- | --- |
+//! | linearizability of registers | Wing and Gong; Lowe | `linearizable` | history |
+//! | Latest-State | MUSIC §V; PROTOCOL F3 to F7, F17 | `latest_state` | history |
+//! | Exclusivity | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
+//! | no acknowledged put lost | PROTOCOL F1, F2, F5 | `acknowledged` | history |
+//! | lock refs unique and increasing | MUSIC §III-B; PROTOCOL F2 | `lock_refs` | history |
+//! | leases of clients exclude each other | PROTOCOL F10 | `leases` | clients, every step |
+//! | lock queues as seen by clients | DESIGN §7 leases | `queues` | history |
+//! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
+//! | replicas agree on every log | Multi-Paxos; PROTOCOL F13 | `agreement` | replicas, every step |
+//! | tags and fences never go backwards | DESIGN §5 | `tags` | replicas, every step |
+//! | what was flushed is there after a restart | DESIGN §4 | `durability` | disks |
+//! | everybody can go on once all is healed | two phases | `progress` | end of the run |
+
+pub mod acknowledged;
+pub mod agreement;
+pub mod data_store;
+pub mod durability;
+pub mod exclusivity;
+pub mod latest_state;
+pub mod leases;
+pub mod linearizable;
+pub mod lock_refs;
+pub mod queues;
+pub mod sections;
+pub mod tags;
+
+use crate::history::History;
+
+/// What kind of wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A promise was broken: exit status 1 of the command.
+    Correctness,
+    /// Nobody can go on although everything is healed.
+    Liveness,
+    /// The code under test panicked.
+    Crash,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What kind.
+    pub kind: Kind,
+    /// The checker's name.
+    pub property: &'static str,
+    /// One sentence with the evidence.
+    pub detail: String,
+}
+
+impl Violation {
+    /// A broken promise.
+    pub fn new(property: &'static str, detail: impl Into<String>) -> Violation {
+        Violation {
+            kind: Kind::Correctness,
+            property,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// All properties of a history.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    linearizable::check(history, &mut found);
+    let chains = sections::chains(history);
+    latest_state::check(&chains, &mut found);
+    acknowledged::check(history, &chains, &mut found);
+    exclusivity::check(&chains, &mut found);
+    lock_refs::check(history, &mut found);
+    queues::check(history, &mut found);
+    found
+}
+
+/// A value for people.
+pub fn show(value: &crate::history::Value) -> String {
+    match value {
+        None => "nothing".to_owned(),
+        Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}

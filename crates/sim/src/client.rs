@@ -1,0 +1,304 @@
+//! A simulated client: the real session machine, a clock, and a record of what it did and saw.
+//!
+//! A client process may die at any time. It then says nothing, and its sections stand until somebody
+//! ends them. What it wrote down before (the refs it holds, not the counter of its writes) its
+//! successor may use to resume (PROTOCOL F16).
+
+use crate::clock::Clock;
+use crate::history::{History, OpId, Outcome, Section, SectionIx, What};
+use crate::network::ClientId;
+use fermata_protocol::Reply;
+use fermata_protocol::base::{KeyId, NodeName, SessionId};
+use fermata_protocol::client::{
+    Answer, Call, Endpoint, Event, Failure, Options, SectionId, Session, Ticket,
+};
+use fermata_protocol::request::{Held, Mode, Refusal, Request};
+use std::collections::BTreeMap;
+
+/// What a client wants the world to do.
+#[derive(Debug)]
+pub enum Wish {
+    /// Send this.
+    Send(NodeName, Request),
+    /// Close the exchange of this number.
+    Close(NodeName, u64),
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    /// Who.
+    pub id: ClientId,
+    /// Its site.
+    pub site: u16,
+    /// Its clock.
+    pub clock: Clock,
+    /// Counts processes.
+    pub life: u32,
+    /// Whether the process runs.
+    pub alive: bool,
+    /// The true time for which a wake is scheduled.
+    pub wake_at: Option<u64>,
+    /// Operations that ended since the driver last looked, in order.
+    pub ended: Vec<OpId>,
+    session: Session,
+    options: Options,
+    /// All nodes, those of its site first.
+    nodes: Vec<NodeName>,
+    open: BTreeMap<Ticket, (OpId, Option<Mode>)>,
+    next_ticket: u64,
+    /// Sections in the session and in the history.
+    known: BTreeMap<SectionId, SectionIx>,
+    /// What it wrote down: refs of sections entered and not left.
+    notes: BTreeMap<SectionIx, Vec<Held>>,
+}
+
+impl Client {
+    /// A client that runs. `nodes` are in order of preference.
+    pub fn new(
+        id: ClientId,
+        site: u16,
+        clock: Clock,
+        name: SessionId,
+        nodes: Vec<NodeName>,
+        options: Options,
+    ) -> Client {
+        let session = fresh(name, site, &nodes, &options);
+        Client {
+            id,
+            site,
+            clock,
+            life: 0,
+            alive: true,
+            wake_at: None,
+            ended: Vec::new(),
+            session,
+            options,
+            nodes,
+            open: BTreeMap::new(),
+            next_ticket: 1,
+            known: BTreeMap::new(),
+            notes: BTreeMap::new(),
+        }
+    }
+
+    /// The session of the running process.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The sections entered and not over, in the history.
+    pub fn holding(&self) -> Vec<SectionIx> {
+        self.notes.keys().copied().collect()
+    }
+
+    /// What the client wrote down of a section.
+    pub fn notes(&self, section: SectionIx) -> Option<&Vec<Held>> {
+        self.notes.get(&section)
+    }
+
+    /// The session's name of a section.
+    pub fn name_of(&self, section: SectionIx) -> Option<SectionId> {
+        let mut known = self.known.iter();
+        known.find(|(_, ix)| **ix == section).map(|(id, _)| *id)
+    }
+
+    /// The process dies; open operations never end.
+    pub fn kill(&mut self) {
+        self.alive = false;
+        self.open.clear();
+        self.wake_at = None;
+        self.life += 1;
+    }
+
+    /// A new process with a new session. It knows only what was written down.
+    pub fn restart(&mut self, name: SessionId) {
+        assert!(!self.alive, "only a dead client restarts");
+        self.alive = true;
+        self.life += 1;
+        self.known.clear();
+        self.session = fresh(name, self.site, &self.nodes, &self.options);
+    }
+
+    /// Begins an operation.
+    pub fn call(
+        &mut self,
+        now: u64,
+        call: Call,
+        history: &mut History,
+        wishes: &mut Vec<Wish>,
+    ) -> OpId {
+        assert!(self.alive, "a dead client calls nothing");
+        let (section, what) = self.describe(&call);
+        if let (Some(section), What::Leave | What::Put { leave: true, .. }) = (section, &what) {
+            history.over(now, section);
+            self.notes.remove(&section);
+        }
+        let mode = match &what {
+            What::Enter { mode, .. } => Some(*mode),
+            _ => None,
+        };
+        let who = (self.id, self.session.id());
+        let op = history.invoke(now, who, section, what);
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.open.insert(ticket, (op, mode));
+        let mut events = Vec::new();
+        self.session.call(self.clock.read(now), ticket, call, &mut events);
+        self.carry_out(now, events, history, wishes);
+        op
+    }
+
+    fn describe(&self, call: &Call) -> (Option<SectionIx>, What) {
+        let of = |id: &SectionId| self.known.get(id).copied();
+        match call {
+            Call::Enter { keys, mode, .. } => {
+                (None, What::Enter { keys: keys.clone(), mode: *mode })
+            }
+            Call::Resume { held } => {
+                let keys = held.iter().map(|h| h.key.clone()).collect();
+                (None, What::Enter { keys, mode: Mode::Exclusive })
+            }
+            Call::CriticalGet { section, key } => (of(section), What::Get(key.clone())),
+            Call::CriticalPut { section, key, value } => (of(section), put(key, value, false)),
+            Call::PutAndLeave { section, key, value } => (of(section), put(key, value, true)),
+            Call::Leave { section, .. } => (of(section), What::Leave),
+            Call::Get { key } => (None, What::EventualGet(key.clone())),
+            Call::Put { key, value } => (None, What::EventualPut(key.clone(), value.clone())),
+            Call::Read { key } => (None, What::Read(key.clone())),
+            Call::Write { key, value } => (None, What::Write(key.clone(), value.clone())),
+            Call::Release { key, lock_ref } => (None, What::Release(key.clone(), *lock_ref)),
+            Call::Queue { key } => (None, What::Queue(key.clone())),
+            other => panic!("the simulator's clients do not call {other:?}"),
+        }
+    }
+
+    /// A node answered, or the connection broke.
+    pub fn hear(
+        &mut self,
+        now: u64,
+        (from, number): (NodeName, u64),
+        reply: Option<Reply>,
+        history: &mut History,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let mut events = Vec::new();
+        let at = self.clock.read(now);
+        let endpoint = Endpoint(from.0);
+        match reply {
+            Some(reply) => self.session.on_reply(at, endpoint, number, reply, &mut events),
+            None => self.session.on_failure(at, endpoint, number, Failure::Broken, &mut events),
+        }
+        self.carry_out(now, events, history, wishes);
+    }
+
+    /// The time of the session's wake has come.
+    pub fn tick(&mut self, now: u64, history: &mut History, wishes: &mut Vec<Wish>) {
+        let mut events = Vec::new();
+        self.session.tick(self.clock.read(now), &mut events);
+        self.carry_out(now, events, history, wishes);
+    }
+
+    /// The true time at which the session wants to be woken.
+    pub fn wakes(&self, now: u64) -> Option<u64> {
+        let reading = self.session.wake().filter(|_| self.alive)?;
+        Some(self.clock.true_time_of(now, reading))
+    }
+
+    fn carry_out(
+        &mut self,
+        now: u64,
+        events: Vec<Event>,
+        history: &mut History,
+        wishes: &mut Vec<Wish>,
+    ) {
+        for event in events {
+            match event {
+                Event::Send { endpoint, request } => {
+                    wishes.push(Wish::Send(NodeName(endpoint.0), request));
+                }
+                Event::Close { endpoint, number } => {
+                    wishes.push(Wish::Close(NodeName(endpoint.0), number));
+                }
+                Event::Done { ticket, result } => self.done(now, ticket, result, history),
+                Event::SectionLost { section, .. } => {
+                    if let Some(ix) = self.known.get(&section) {
+                        history.over(now, *ix);
+                        self.notes.remove(ix);
+                    }
+                }
+                Event::Queued { .. } | Event::LeaseExpired { .. } => {}
+            }
+        }
+    }
+
+    fn done(
+        &mut self,
+        now: u64,
+        ticket: Ticket,
+        result: Result<Answer, Refusal>,
+        history: &mut History,
+    ) {
+        // An operation of a process that died has nobody to tell.
+        let Some((op, mode)) = self.open.remove(&ticket) else { return };
+        let outcome = match result {
+            Ok(Answer::Entered { section, keys }) => {
+                self.entered(now, op, section, mode, keys, history);
+                Outcome::Done(None)
+            }
+            Ok(Answer::Value { value, .. }) => Outcome::Value(value),
+            Ok(Answer::Done { tag }) => Outcome::Done(tag),
+            Ok(Answer::Queue { entries, .. }) => Outcome::Queue(entries),
+            Ok(_) => Outcome::Done(None),
+            Err(refusal) if refusal.may_have_taken_effect => Outcome::Unknown(refusal.code),
+            Err(refusal) => Outcome::Failed(refusal.code),
+        };
+        history.complete(now, op, outcome);
+        self.ended.push(op);
+    }
+
+    fn entered(
+        &mut self,
+        now: u64,
+        op: OpId,
+        section: SectionId,
+        mode: Option<Mode>,
+        keys: Vec<fermata_protocol::request::Entered>,
+        history: &mut History,
+    ) {
+        let held: Vec<Held> = keys.iter().map(|k| k.held.clone()).collect();
+        let values = keys.into_iter().map(|k| (k.held.key, k.value)).collect();
+        let ix = history.enter(Section {
+            client: self.id,
+            session: self.session.id(),
+            mode: mode.unwrap_or(Mode::Exclusive),
+            held: held.clone(),
+            values,
+            invoked: history.ops[op.0].invoked,
+            entered: now,
+            over: None,
+        });
+        // The enter itself counts as the section's first operation.
+        history.ops[op.0].section = Some(ix);
+        self.known.insert(section, ix);
+        self.notes.insert(ix, held);
+    }
+}
+
+fn put(key: &KeyId, value: &Option<bytes::Bytes>, leave: bool) -> What {
+    What::Put {
+        key: key.clone(),
+        value: value.clone(),
+        leave,
+    }
+}
+
+fn fresh(name: SessionId, site: u16, nodes: &[NodeName], options: &Options) -> Session {
+    let endpoints: Vec<Endpoint> = nodes.iter().map(|n| Endpoint(n.0)).collect();
+    Session::new(
+        name,
+        fermata_protocol::base::SiteId(site),
+        &endpoints,
+        options.clone(),
+    )
+}

@@ -1,0 +1,63 @@
+//! The clusters that worlds are made of.
+
+use fermata_protocol::base::{
+    Cluster, ClusterId, Epoch, Group, GroupId, Member, NodeInfo, NodeName, SegmentId, SiteId, View,
+};
+
+/// The smallest cluster of the simulator: seven nodes on three sites, two groups of three and of four
+/// members, four segments. Nothing may assume one group, or an odd one.
+pub fn smallest() -> Cluster {
+    let sites = [0, 1, 2, 0, 1, 2, 0];
+    let groups: [(u128, (u32, u32), &[u16]); 2] =
+        [(1, (0, 1), &[1, 2, 3]), (2, (2, 3), &[4, 5, 6, 7])];
+    build(2, &sites, &groups)
+}
+
+/// One group of one node per site, and one segment: what schedules are told about, with one more node
+/// per site that has no seat, so that a coordinator need not be a replica.
+pub fn schedule(replicas: u16) -> Cluster {
+    let sites: Vec<u16> = (0..replicas + 3).map(|i| i % 3).collect();
+    let members: Vec<u16> = (1..=replicas).collect();
+    build(0, &sites, &[(1, (0, 0), &members)])
+}
+
+/// One node per site, one group, one segment: the cluster of the paper's experiments.
+pub fn paper() -> Cluster {
+    build(0, &[0, 1, 2], &[(1, (0, 0), &[1, 2, 3])])
+}
+
+/// Like [`paper`], with the ballot-0 primary at another site: seats are rotated.
+pub fn paper_led_by(site: u16) -> Cluster {
+    let members: Vec<u16> = (0..3).map(|i| 1 + (site + i) % 3).collect();
+    build(0, &[0, 1, 2], &[(1, (0, 0), &members)])
+}
+
+fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u16])]) -> Cluster {
+    let site_of = |name: u16| SiteId(sites[usize::from(name) - 1]);
+    let nodes = (1..=sites.len() as u16).map(|name| NodeInfo {
+        name: NodeName(name),
+        label: format!("n{name}"),
+        site: site_of(name),
+    });
+    let group = |(id, (from, to), members): &(u128, (u32, u32), &[u16])| {
+        let seat = |name: &u16| Member {
+            name: NodeName(*name),
+            site: site_of(*name),
+            public_key: None,
+        };
+        let view = View {
+            group: GroupId(*id),
+            epoch: Epoch::FIRST,
+            seats: members.iter().map(seat).collect(),
+        };
+        let (from, to) = (SegmentId(*from), SegmentId(*to));
+        Group { id: GroupId(*id), from, to, view }
+    };
+    Cluster {
+        id: ClusterId(0xfe),
+        segment_bits: bits,
+        sites: vec!["one".into(), "two".into(), "three".into()],
+        nodes: nodes.collect(),
+        groups: groups.iter().map(group).collect(),
+    }
+}

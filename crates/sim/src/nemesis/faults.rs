@@ -1,0 +1,301 @@
+//! A random schedule of faults, drawn from the seed.
+
+use crate::dice::Dice;
+use crate::history::{History, What};
+use crate::network::{ClientId, End, Weather};
+use crate::world::World;
+use fermata_protocol::base::NodeName;
+use fermata_protocol::client::Call;
+
+/// What may go wrong in one run, drawn once: seeds differ in kind, not only in detail.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Faults are drawn until this true time; then all is healed.
+    pub until: u64,
+    /// Mean time between faults, microseconds.
+    pub pace: u64,
+    /// The kinds that this run knows, some more than once.
+    pub kinds: Vec<Fault>,
+    /// Background weather.
+    pub weather: Weather,
+    /// Operations in a thousand that a macro-step picks.
+    pub per_mille: u64,
+    /// Clocks may leave their stated bound: nothing that rests on leases is promised then.
+    pub wild_clocks: bool,
+}
+
+/// One kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A node loses power and comes back.
+    Crash,
+    /// A node stops in an orderly way and comes back.
+    Stop,
+    /// A process is paused.
+    Pause,
+    /// A node is cut off from the other nodes, but not from clients: a deposed primary goes on.
+    Isolate,
+    /// One direction between two nodes is cut.
+    OneWay,
+    /// A site is cut off.
+    SiteCut,
+    /// A client is cut off and so looks dead.
+    Suspect,
+    /// A client dies, and comes back later.
+    KillClient,
+    /// Somebody ends a section by force.
+    Force,
+    /// Macro-steps come thick for a while.
+    Storm,
+    /// A clock drifts or jumps.
+    Clock,
+    /// A disk is slow.
+    SlowDisk,
+    /// A disk is full.
+    FullDisk,
+    /// A bit rots, and then the power fails.
+    Rot,
+    /// A disk is lost.
+    Wipe,
+    /// Everything loses power.
+    Blackout,
+}
+
+impl Plan {
+    /// Draws the kind of run that a seed is.
+    pub fn draw(dice: &mut Dice, length: u64) -> Plan {
+        use Fault::*;
+        let common = [
+            Crash, Stop, Pause, Isolate, OneWay, SiteCut, Suspect, KillClient, Force, Force, Storm,
+            Suspect, Clock, SlowDisk,
+        ];
+        let rare = [FullDisk, Rot, Wipe, Blackout];
+        let count = dice.between(2, 6) as usize;
+        let mut kinds = dice.subset(&common, count);
+        if dice.chance(30) {
+            kinds.extend(dice.pick(&rare).copied());
+        }
+        let weather = Weather {
+            loss_ppm: [0, 0, 2_000, 20_000][dice.below(4) as usize],
+            twice_ppm: [0, 5_000, 20_000][dice.below(3) as usize],
+            late_ppm: [0, 5_000, 30_000][dice.below(3) as usize],
+            late_max: 3_000_000,
+            jitter_percent: [5, 30, 100][dice.below(3) as usize],
+        };
+        Plan {
+            until: length,
+            pace: dice.between(500_000, 3_000_000),
+            kinds,
+            weather,
+            per_mille: [0, 20, 60, 150][dice.below(4) as usize],
+            wild_clocks: dice.chance(8),
+        }
+    }
+}
+
+/// Puts the plan's faults into the world's future, and the healing after them.
+pub fn schedule(world: &mut World, plan: &Plan) {
+    world.network.weather = plan.weather;
+    world.fates.per_mille = plan.per_mille;
+    let mut at = 2_000_000;
+    let mut dice = world.dice.fork();
+    let mut wiped = false;
+    loop {
+        at += dice.below(2 * plan.pace);
+        if at >= plan.until {
+            break;
+        }
+        let Some(fault) = dice.pick(&plan.kinds).copied() else { break };
+        // One lost disk is what three replicas bear for good.
+        if matches!(fault, Fault::Rot | Fault::Wipe) && std::mem::replace(&mut wiped, true) {
+            continue;
+        }
+        let (seed, wild) = (dice.draw(), plan.wild_clocks);
+        world.at(at, move |world| strike(world, fault, Dice::new(seed), wild));
+    }
+    world.at(plan.until, heal);
+}
+
+/// Heals everything that can be healed.
+pub fn heal(world: &mut World) {
+    world.note(|| "! all is healed".to_owned());
+    world.network.mend_all();
+    for parcel in world.network.release_all() {
+        drop(parcel);
+    }
+    world.network.weather = Weather::default();
+    world.fates.end();
+    let names: Vec<NodeName> = world.machines.keys().copied().collect();
+    for name in names {
+        let latency = world.setup.flush;
+        let machine = world.machines.get_mut(&name).expect("a machine of this world");
+        machine.disk.set_full(false);
+        machine.disk.latency = latency;
+        world.start(name);
+    }
+    for client in 0..world.clients.len() {
+        world.restart_client(ClientId(client as u32));
+    }
+}
+
+fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
+    let names: Vec<NodeName> = world.machines.keys().copied().collect();
+    let Some(name) = dice.pick(&names).copied() else { return };
+    let duration = dice.between(200_000, 6_000_000);
+    match fault {
+        Fault::Crash => down(world, name, true, duration),
+        Fault::Stop => down(world, name, false, duration),
+        Fault::Pause => world.pause(name, duration),
+        Fault::Isolate => {
+            let others = names.iter().filter(|n| **n != name);
+            let pairs: Vec<_> = others
+                .flat_map(|n| [(End::Node(*n), End::Node(name)), (End::Node(name), End::Node(*n))])
+                .collect();
+            cut(world, pairs, duration);
+        }
+        Fault::OneWay => {
+            let Some(other) = dice.pick(&names).copied() else { return };
+            cut(world, vec![(End::Node(name), End::Node(other))], duration);
+        }
+        Fault::SiteCut => cut_site(world, dice.below(3) as u16, duration),
+        Fault::Suspect | Fault::KillClient => strike_client(world, fault, &mut dice, duration),
+        Fault::Force => force(world, &mut dice),
+        Fault::Storm => {
+            let before = world.fates.per_mille;
+            world.note(|| format!("! macro-steps for {duration}"));
+            world.fates.per_mille = 400;
+            world.at(world.now + duration, move |w| w.fates.per_mille = before.min(w.fates.per_mille));
+        }
+        Fault::Clock => turn_clock(world, name, &mut dice, wild),
+        Fault::SlowDisk => set_latency(world, name, (20_000, 400_000), duration),
+        Fault::FullDisk => {
+            world.note(|| format!("! disk of node {} is full for {duration}", name.0));
+            machine(world, name).disk.set_full(true);
+            world.at(world.now + duration, move |w| machine(w, name).disk.set_full(false));
+        }
+        Fault::Rot => {
+            world.note(|| format!("! disk of node {} rots", name.0));
+            machine(world, name).disk.rot(&mut dice);
+            world.monitor.rotten(name);
+            down(world, name, true, duration);
+        }
+        Fault::Wipe => {
+            world.stop(name, true);
+            world.note(|| format!("! disk of node {} is lost", name.0));
+            machine(world, name).wipe();
+            world.monitor.wiped(name);
+            world.at(world.now + duration, move |w| w.start(name));
+        }
+        Fault::Blackout => {
+            for name in names {
+                down(world, name, true, dice.between(100_000, 2_000_000));
+            }
+        }
+    }
+}
+
+fn machine(world: &mut World, name: NodeName) -> &mut crate::machine::Machine {
+    world.machines.get_mut(&name).expect("a machine of this world")
+}
+
+fn down(world: &mut World, name: NodeName, power: bool, duration: u64) {
+    world.stop(name, power);
+    world.at(world.now + duration, move |w| w.start(name));
+}
+
+/// Cuts ways for a while.
+pub fn cut(world: &mut World, ways: Vec<(End, End)>, duration: u64) {
+    world.note(|| format!("! cut for {duration}: {ways:?}"));
+    for (from, to) in &ways {
+        world.network.cut(*from, *to);
+    }
+    world.at(world.now + duration, move |w| {
+        for (from, to) in ways {
+            w.network.mend(from, to);
+        }
+    });
+}
+
+fn cut_site(world: &mut World, site: u16, duration: u64) {
+    let ends = |inside: bool| -> Vec<End> {
+        let nodes = world.machines.iter().filter(|(_, m)| (m.site == site) == inside);
+        let clients = world.clients.iter().filter(|c| (c.site == site) == inside);
+        let nodes = nodes.map(|(n, _)| End::Node(*n));
+        nodes.chain(clients.map(|c| End::Client(c.id))).collect()
+    };
+    let (inside, outside) = (ends(true), ends(false));
+    let mut ways = Vec::new();
+    for a in &inside {
+        for b in &outside {
+            ways.push((*a, *b));
+            ways.push((*b, *a));
+        }
+    }
+    cut(world, ways, duration);
+}
+
+fn strike_client(world: &mut World, fault: Fault, dice: &mut Dice, duration: u64) {
+    let Some(client) = world.clients.get(dice.below(world.clients.len() as u64) as usize) else {
+        return;
+    };
+    let id = client.id;
+    if fault == Fault::KillClient {
+        world.kill_client(id);
+        world.at(world.now + duration, move |w| w.restart_client(id));
+        return;
+    }
+    let nodes: Vec<NodeName> = world.machines.keys().copied().collect();
+    let ways = nodes
+        .iter()
+        .flat_map(|n| [(End::Node(*n), End::Client(id)), (End::Client(id), End::Node(*n))])
+        .collect();
+    cut(world, ways, duration);
+}
+
+fn turn_clock(world: &mut World, name: NodeName, dice: &mut Dice, wild: bool) {
+    let bound = world.setup.drift_ppm;
+    let bound = if wild { 400_000 } else { bound };
+    let rate = dice.below(2 * bound + 1) as i64 - bound as i64;
+    let jump = dice.below(20_000_000) as i64 - 10_000_000;
+    let now = world.now;
+    world.note(|| format!("! clock of node {}: rate {rate} ppm, wall {jump:+}", name.0));
+    let clock = &mut machine(world, name).clock;
+    clock.set_rate(now, rate);
+    clock.jump(jump);
+}
+
+fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration: u64) {
+    world.note(|| format!("! disk of node {} is slow for {duration}", name.0));
+    machine(world, name).disk.latency = latency;
+    world.at(world.now + duration, move |w| {
+        machine(w, name).disk.latency = w.setup.flush;
+    });
+}
+
+/// A bystander ends the last section granted on some key.
+fn force(world: &mut World, dice: &mut Dice) {
+    let held = last_grants(&world.history);
+    let (Some((key, lock_ref)), Some(client)) =
+        (dice.pick(&held).cloned(), dice.pick(&living(world)).copied())
+    else {
+        return;
+    };
+    world.call(client, Call::Release { key, lock_ref });
+}
+
+type Grant = (fermata_protocol::base::KeyId, fermata_protocol::base::LockRef);
+
+/// The last grants of the history, a few.
+fn last_grants(history: &History) -> Vec<Grant> {
+    let last = history.sections.iter().rev().take(4);
+    last.flat_map(|s| s.held.iter().map(|h| (h.key.clone(), h.lock_ref))).collect()
+}
+
+fn living(world: &World) -> Vec<ClientId> {
+    world.clients.iter().filter(|c| c.alive).map(|c| c.id).collect()
+}
+
+/// Whether an operation is the nemesis's own: nobody waits for it.
+pub fn is_nemesis_deed(what: &What) -> bool {
+    matches!(what, What::Release(..))
+}

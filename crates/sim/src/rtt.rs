@@ -1,0 +1,247 @@
+//! The exact latency of every step, in virtual time: what a client waits for when nothing but distance
+//! costs anything.
+//!
+//! The cluster of the paper's experiments (one node per site), real nodes and real clients, no
+//! processing and no disk time, for every site of the client and of the primary. The trip between a
+//! client and the node of its site is 0.2 ms there and back.
+
+use crate::cluster;
+use crate::history::{OpId, Outcome, SectionIx};
+use crate::network::ClientId;
+use crate::profile::Profile;
+use crate::world::{Setup, World};
+use bytes::Bytes;
+use fermata_protocol::base::{KeyId, Keyspace, Limits, Planted, Timing};
+use fermata_protocol::client::{Call, Options};
+use fermata_protocol::request::Mode;
+
+/// One measured step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The latency profile.
+    pub profile: &'static str,
+    /// The client's site.
+    pub client: &'static str,
+    /// The site of the segment's primary.
+    pub primary: &'static str,
+    /// `enter` (a key never written), `enter_value`, `get` (from a quorum, not from memory), `put`,
+    /// `put_and_leave`, `leave` (not waited for), `section` (enter, `puts` pipelined puts, leave),
+    /// `handover` (from one client's leave to another's entry with the value), `read`, `write`.
+    pub step: &'static str,
+    /// Puts in the section; 1 where the step is a single put, else 0.
+    pub puts: u32,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+/// Measures all steps for every site of the client and of the primary.
+pub fn bench(profile: &'static Profile) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for client in 0..3 {
+        for primary in 0..3 {
+            Bench::new(profile, client, primary).run(&mut rows);
+        }
+    }
+    rows
+}
+
+/// Longest virtual time that any step may take, microseconds.
+const STEP_MAX: u64 = 30_000_000;
+
+struct Bench {
+    world: World,
+    me: ClientId,
+    other: ClientId,
+    row: Row,
+    keys: u32,
+}
+
+impl Bench {
+    fn new(profile: &'static Profile, client: u16, primary: u16) -> Bench {
+        let setup = Setup {
+            seed: 1,
+            profile,
+            cluster: cluster::paper_led_by(primary),
+            timing: Timing::default(),
+            limits: Limits::default(),
+            planted: Planted::NONE,
+            flush: (0, 0),
+            checkpoint_bytes: 64 << 20,
+            drift_ppm: 0,
+            trace: false,
+            watch: false,
+        };
+        let mut world = World::new(setup);
+        let options = Options { cached_gets: false, ..Options::default() };
+        let me = world.add_client(client, options.clone());
+        let other = world.add_client(client, options);
+        // Every node has heard of every other, and the primary has its lease.
+        world.run_for(5_000_000);
+        let site = |i: u16| profile.sites[usize::from(i)];
+        let row = Row {
+            profile: profile.name,
+            client: site(client),
+            primary: site(primary),
+            step: "",
+            puts: 0,
+            ms: 0.0,
+        };
+        Bench { world, me, other, row, keys: 0 }
+    }
+
+    fn run(&mut self, rows: &mut Vec<Row>) {
+        let key = self.fresh(Keyspace::SECTIONS);
+        let (at, section) = self.enter(self.me, &key);
+        self.push(rows, "enter", 0, at);
+        let at = self.put(section, &key);
+        self.push(rows, "put", 1, at);
+        let call = Call::CriticalGet { section: self.name(section), key: key.clone() };
+        let at = self.time(self.me, call);
+        self.push(rows, "get", 0, at);
+        let call = Call::Leave { section: self.name(section), wait: false };
+        let at = self.time(self.me, call);
+        self.push(rows, "leave", 0, at);
+        self.settle();
+        let (at, section) = self.enter(self.me, &key);
+        self.push(rows, "enter_value", 0, at);
+        let (section, value) = (self.name(section), self.value());
+        let at = self.time(self.me, Call::PutAndLeave { section, key: key.clone(), value });
+        self.push(rows, "put_and_leave", 1, at);
+        self.settle();
+        for puts in [1, 10, 100] {
+            let at = self.section(&key, puts);
+            self.push(rows, "section", puts, at);
+            self.settle();
+        }
+        let at = self.handover(&key);
+        self.push(rows, "handover", 0, at);
+        self.settle();
+        let register = self.fresh(Keyspace::REGISTERS);
+        let value = self.value();
+        let at = self.time(self.me, Call::Write { key: register.clone(), value });
+        self.push(rows, "write", 0, at);
+        self.settle();
+        let at = self.time(self.me, Call::Read { key: register });
+        self.push(rows, "read", 0, at);
+    }
+
+    fn push(&self, rows: &mut Vec<Row>, step: &'static str, puts: u32, micros: u64) {
+        let ms = micros as f64 / 1_000.0;
+        rows.push(Row { step, puts, ms, ..self.row.clone() });
+    }
+
+    fn fresh(&mut self, keyspace: fermata_protocol::base::KeyspaceId) -> KeyId {
+        self.keys += 1;
+        KeyId { keyspace, key: Bytes::from(format!("key{}", self.keys)) }
+    }
+
+    /// Ten bytes, as in the paper.
+    fn value(&self) -> Option<Bytes> {
+        Some(Bytes::from_static(b"0123456789"))
+    }
+
+    /// What goes on in the background comes to an end.
+    fn settle(&mut self) {
+        self.world.run_for(3_000_000);
+    }
+
+    fn name(&self, section: SectionIx) -> fermata_protocol::client::SectionId {
+        let client = &self.world.clients[self.me.0 as usize];
+        client.name_of(section).expect("the section was entered by this client")
+    }
+
+    /// How long an operation takes, microseconds.
+    fn time(&mut self, client: ClientId, call: Call) -> u64 {
+        let op = self.world.call(client, call);
+        self.wait(op)
+    }
+
+    fn wait(&mut self, op: OpId) -> u64 {
+        let deadline = self.world.now + STEP_MAX;
+        let ended = self.world.run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
+        let done = &self.world.history.ops[op.0];
+        assert!(ended && done.succeeded(), "a calm cluster answers: {done:?}");
+        done.end() - done.invoked
+    }
+
+    fn enter(&mut self, client: ClientId, key: &KeyId) -> (u64, SectionIx) {
+        let op = self.world.call(client, enter(key));
+        let took = self.wait(op);
+        let section = self.world.history.ops[op.0].section;
+        (took, section.expect("an enter that succeeded has its section"))
+    }
+
+    fn put(&mut self, section: SectionIx, key: &KeyId) -> u64 {
+        let (section, value) = (self.name(section), self.value());
+        self.time(self.me, Call::CriticalPut { section, key: key.clone(), value })
+    }
+
+    fn section(&mut self, key: &KeyId, puts: u32) -> u64 {
+        let begin = self.world.now;
+        let (_, section) = self.enter(self.me, key);
+        let section = self.name(section);
+        let mut open = Vec::new();
+        for _ in 0..puts {
+            let value = self.value();
+            let call = Call::CriticalPut { section, key: key.clone(), value };
+            open.push(self.world.call(self.me, call));
+        }
+        for op in open {
+            if *self.world.outcome(op) == Outcome::Open {
+                self.wait(op);
+            }
+        }
+        let leave = Call::Leave { section, wait: false };
+        self.world.call(self.me, leave);
+        self.world.now - begin
+    }
+
+    fn handover(&mut self, key: &KeyId) -> u64 {
+        let (_, section) = self.enter(self.me, key);
+        self.put(section, key);
+        let next = self.world.call(self.other, enter(key));
+        self.settle();
+        let begin = self.world.now;
+        let leave = Call::Leave { section: self.name(section), wait: false };
+        self.world.call(self.me, leave);
+        self.wait(next);
+        self.world.now - begin
+    }
+}
+
+fn enter(key: &KeyId) -> Call {
+    Call::Enter {
+        keys: vec![key.clone()],
+        mode: Mode::Exclusive,
+        wait: STEP_MAX,
+        lease: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lus() -> Vec<Row> {
+        bench(Profile::named("lUs").unwrap())
+    }
+
+    #[test]
+    fn a_section_with_one_put_from_ohio_is_two_round_trips() {
+        let rows = lus();
+        let here = |r: &&Row| (r.client, r.primary) == ("Ohio", "Ohio");
+        let section = rows.iter().filter(here).find(|r| (r.step, r.puts) == ("section", 1));
+        let ms = section.expect("every step is measured").ms;
+        assert!(ms <= 110.0, "{ms} ms");
+    }
+
+    #[test]
+    fn pipelined_puts_cost_no_more_round_trips() {
+        let rows = lus();
+        let of = |puts| {
+            let mut found = rows.iter().filter(|r| (r.client, r.primary) == ("Ohio", "Ohio"));
+            found.find(|r| (r.step, r.puts) == ("section", puts)).expect("measured").ms
+        };
+        assert!(of(100) - of(1) < 1.0, "{} and {}", of(1), of(100));
+    }
+}

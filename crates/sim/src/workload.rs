@@ -1,0 +1,469 @@
+//! What clients do: the loops that users write, with the mistakes that users make.
+//!
+//! A worker makes rounds. In a round it enters a section and reads, modifies and writes, or uses
+//! registers, eventual values or writes of their own; at the end of a section it leaves, or puts and
+//! leaves, or says nothing more. Every value is written once in a history, so that a read names the
+//! write that it saw.
+
+use crate::dice::Dice;
+use crate::history::{OpId, Outcome, SectionIx};
+use crate::network::ClientId;
+use crate::world::World;
+use bytes::Bytes;
+use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId};
+use fermata_protocol::client::Call;
+use fermata_protocol::request::Mode;
+use std::collections::BTreeSet;
+
+/// What the workers of one run work on.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// Keys of sections.
+    pub sections: Vec<KeyId>,
+    /// Keys of registers.
+    pub registers: Vec<KeyId>,
+    /// How long a silent holder keeps its section, microseconds.
+    pub lease: u64,
+}
+
+impl Ground {
+    /// Keys that lie in different segments where there are enough: names are tried in order.
+    pub fn new(bits: u8, sections: usize, registers: usize, lease: u64) -> Ground {
+        Ground {
+            sections: spread(Keyspace::SECTIONS, "k", bits, sections),
+            registers: spread(Keyspace::REGISTERS, "r", bits, registers),
+            lease,
+        }
+    }
+}
+
+fn spread(keyspace: KeyspaceId, letter: &str, bits: u8, count: usize) -> Vec<KeyId> {
+    use fermata_protocol::base::{Address, TagRule};
+    let mut taken = BTreeSet::new();
+    let mut keys = Vec::new();
+    for i in 0..10_000 {
+        if keys.len() == count {
+            break;
+        }
+        let key = Bytes::from(format!("{letter}{i}"));
+        let segment = Address::of(keyspace, TagRule::Whole, &key).segment(bits);
+        if taken.insert(segment) || taken.len() == 1 << bits {
+            keys.push(KeyId { keyspace, key });
+        }
+    }
+    keys
+}
+
+/// What a worker does next in its section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Get,
+    Put,
+    /// Several puts at once, not waited for one by one.
+    Burst,
+    /// Wait for all that is open.
+    Barrier,
+    Think,
+}
+
+/// How a worker ends its section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Leave,
+    LeaveWaiting,
+    PutAndLeave,
+    /// It dies with operations open.
+    Die,
+    /// It says nothing more and forgets the section, alive.
+    Forget,
+    /// It dies, and its successor resumes from what was written down.
+    Resume,
+}
+
+const FORGET: bool = false;
+
+/// Where a worker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// Waits for one operation, after which the round is over.
+    Single(OpId),
+    Entering(OpId),
+    In {
+        section: SectionIx,
+        moves: Vec<Move>,
+        ending: Ending,
+    },
+    Dead {
+        resumes: Option<SectionIx>,
+    },
+    Done,
+}
+
+/// One client's loop.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    client: ClientId,
+    stage: Stage,
+    /// Operations that the worker waits for before it goes on.
+    waits: BTreeSet<OpId>,
+    rounds: u64,
+    written: u64,
+    life: u32,
+    /// It does nothing before this true time.
+    rest_until: u64,
+    dice: Dice,
+    ground: Ground,
+    /// How many in a hundred rounds are sections.
+    sections_percent: u64,
+}
+
+impl Worker {
+    /// A worker for a client; `rounds` of work.
+    pub fn new(client: ClientId, rounds: u64, ground: Ground, mut dice: Dice) -> Worker {
+        let sections_percent = [45, 70, 90][dice.below(3) as usize];
+        Worker {
+            client,
+            stage: Stage::Idle,
+            waits: BTreeSet::new(),
+            rounds,
+            written: 0,
+            life: 0,
+            rest_until: dice.between(1_000_000, 3_000_000),
+            dice,
+            ground,
+            sections_percent,
+        }
+    }
+
+    /// All rounds are over.
+    pub fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// What the worker waits for, for people.
+    pub fn state(&self) -> String {
+        format!("client {}: {:?}, waits for {:?}", self.client.0, self.stage, self.waits)
+    }
+
+    /// When the worker wants to act although nothing ended.
+    pub fn rests_until(&self) -> u64 {
+        self.rest_until
+    }
+
+    /// Goes on as far as it can.
+    pub fn act(&mut self, world: &mut World) {
+        let client = &world.clients[self.client.0 as usize];
+        if client.life != self.life {
+            self.reborn(world);
+        }
+        if !world.clients[self.client.0 as usize].alive {
+            return;
+        }
+        self.waits.retain(|op| *world.outcome(*op) == Outcome::Open);
+        if world.now < self.rest_until || !self.waits.is_empty() {
+            return;
+        }
+        match self.stage.clone() {
+            Stage::Done => {}
+            Stage::Idle if self.rounds == 0 => self.stage = Stage::Done,
+            Stage::Idle => self.begin(world),
+            Stage::Single(_) => self.rest(world),
+            Stage::Entering(op) => self.entered(world, op),
+            Stage::In { section, moves, ending } => self.go_on(world, section, moves, ending),
+            Stage::Dead { resumes } => self.resume(world, resumes),
+        }
+    }
+
+    /// Somebody killed the client, or this worker did, and it is another process now.
+    fn reborn(&mut self, world: &World) {
+        let client = &world.clients[self.client.0 as usize];
+        self.life = client.life;
+        self.waits.clear();
+        let resumes = match &self.stage {
+            Stage::In { section, .. } if self.dice.chance(50) => Some(*section),
+            Stage::Dead { resumes } => *resumes,
+            _ => None,
+        };
+        if self.stage != Stage::Done {
+            self.stage = Stage::Dead { resumes };
+        }
+    }
+
+    fn rest(&mut self, world: &World) {
+        self.rounds = self.rounds.saturating_sub(1);
+        self.stage = Stage::Idle;
+        let longest = if self.dice.chance(10) { 4_000_000 } else { 500_000 };
+        self.rest_until = world.now + 1 + self.dice.below(longest);
+    }
+
+    fn begin(&mut self, world: &mut World) {
+        if self.dice.chance(self.sections_percent) {
+            self.begin_section(world);
+        } else {
+            self.begin_single(world);
+        }
+    }
+
+    fn begin_section(&mut self, world: &mut World) {
+        let most = if self.dice.chance(25) { 3 } else { 1 };
+        let count = self.dice.between(1, most) as usize;
+        let keys = self.dice.subset(&self.ground.sections, count);
+        let shared = self.dice.chance(15);
+        let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+        let wait = if self.dice.chance(80) { 60_000_000 } else { 3_000_000 };
+        let lease = Some(self.ground.lease);
+        let op = world.call(self.client, Call::Enter { keys, mode, wait, lease });
+        self.waits.insert(op);
+        self.stage = Stage::Entering(op);
+    }
+
+    fn begin_single(&mut self, world: &mut World) {
+        let section_key = self.dice.pick(&self.ground.sections).cloned();
+        let register = self.dice.pick(&self.ground.registers).cloned();
+        let (Some(key), Some(register)) = (section_key, register.clone().or(register)) else {
+            return self.rest(world);
+        };
+        let call = match self.dice.below(20) {
+            0..=5 => Call::Write { key: register, value: self.value() },
+            6..=12 => Call::Read { key: register },
+            13 | 14 => Call::Put { key, value: self.value() },
+            15 => Call::Get { key },
+            16 => Call::Write { key, value: self.value() },
+            17 => Call::Read { key },
+            _ => Call::Queue { key },
+        };
+        let op = world.call(self.client, call);
+        self.waits.insert(op);
+        self.stage = Stage::Single(op);
+    }
+
+    /// A value that was never written before in this history; at times a delete.
+    fn value(&mut self) -> Option<Bytes> {
+        self.written += 1;
+        if self.dice.chance(4) {
+            return None;
+        }
+        Some(Bytes::from(format!("v{}.{}", self.client.0, self.written)))
+    }
+
+    fn entered(&mut self, world: &mut World, op: OpId) {
+        let done = matches!(world.outcome(op), Outcome::Done(_));
+        let section = world.history.ops[op.0].section.filter(|_| done);
+        let Some(section) = section else { return self.rest(world) };
+        let shared = world.history.sections[section.0].mode == Mode::Shared;
+        let mut moves = Vec::new();
+        for _ in 0..self.dice.between(0, 4) {
+            let put = if self.dice.chance(50) { Move::Burst } else { Move::Put };
+            moves.push(match self.dice.below(10) {
+                0..=3 => Move::Get,
+                4..=7 if !shared => put,
+                8 => Move::Barrier,
+                _ => Move::Think,
+            });
+        }
+        let ending = match self.dice.below(20) {
+            0..=7 => Ending::Leave,
+            8..=11 => Ending::LeaveWaiting,
+            12..=15 if !shared => Ending::PutAndLeave,
+            16 => Ending::Die,
+            17 if FORGET => Ending::Forget,
+            18 if !shared => Ending::Resume,
+            _ => Ending::Leave,
+        };
+        self.stage = Stage::In { section, moves, ending };
+        self.act(world);
+    }
+
+    fn go_on(
+        &mut self,
+        world: &mut World,
+        section: SectionIx,
+        mut moves: Vec<Move>,
+        ending: Ending,
+    ) {
+        let client = &world.clients[self.client.0 as usize];
+        let lost = world.history.sections[section.0].over.is_some();
+        let Some(name) = client.name_of(section).filter(|_| !lost) else {
+            return self.rest(world);
+        };
+        let held = &world.history.sections[section.0].held;
+        let keys: Vec<KeyId> = held.iter().map(|h| h.key.clone()).collect();
+        let Some(key) = self.dice.pick(&keys).cloned() else { return self.rest(world) };
+        let Some(next) = moves.pop() else {
+            return self.end(world, section, key, ending);
+        };
+        self.stage = Stage::In { section, moves, ending };
+        match next {
+            Move::Get => {
+                let op = world.call(self.client, Call::CriticalGet { section: name, key });
+                self.waits.insert(op);
+            }
+            Move::Put => {
+                let value = self.value();
+                let op = world.call(self.client, Call::CriticalPut { section: name, key, value });
+                if self.dice.chance(80) {
+                    self.waits.insert(op);
+                }
+            }
+            Move::Burst => {
+                for _ in 0..self.dice.between(2, 4) {
+                    let Some(key) = self.dice.pick(&keys).cloned() else { break };
+                    let value = self.value();
+                    world.call(self.client, Call::CriticalPut { section: name, key, value });
+                }
+            }
+            Move::Barrier => self.wait_for_all(world, section),
+            Move::Think => self.rest_until = world.now + 1 + self.dice.below(1_500_000),
+        }
+        self.act(world);
+    }
+
+    fn wait_for_all(&mut self, world: &World, section: SectionIx) {
+        let ops = world.history.ops.iter().enumerate();
+        let open = ops.filter(|(_, op)| {
+            op.section == Some(section) && op.client == self.client && op.outcome == Outcome::Open
+        });
+        self.waits.extend(open.map(|(i, _)| OpId(i)));
+    }
+
+    fn end(&mut self, world: &mut World, section: SectionIx, key: KeyId, ending: Ending) {
+        let client = &world.clients[self.client.0 as usize];
+        let Some(name) = client.name_of(section) else { return self.rest(world) };
+        let op = match ending {
+            Ending::Leave => world.call(self.client, Call::Leave { section: name, wait: false }),
+            Ending::LeaveWaiting => {
+                world.call(self.client, Call::Leave { section: name, wait: true })
+            }
+            Ending::PutAndLeave => {
+                let value = self.value();
+                world.call(self.client, Call::PutAndLeave { section: name, key, value })
+            }
+            Ending::Die | Ending::Resume => {
+                if self.dice.chance(60) {
+                    let value = self.value();
+                    world.call(self.client, Call::CriticalPut { section: name, key, value });
+                }
+                return self.die(world, section, ending);
+            }
+            Ending::Forget => {
+                // Heartbeats go on until the end of the world: only a forced release helps.
+                let held = world.history.sections[section.0].held.clone();
+                world.history.over(world.now, section);
+                let at = world.now + self.dice.between(500_000, 4_000_000);
+                let who = self.client;
+                world.at(at, move |w| release_all(w, who, held));
+                return self.rest(world);
+            }
+        };
+        self.waits.insert(op);
+        self.stage = Stage::Single(op);
+        // Some operations end at once.
+        self.act(world);
+    }
+
+    fn die(&mut self, world: &mut World, section: SectionIx, ending: Ending) {
+        let resumes = (ending == Ending::Resume).then_some(section);
+        self.stage = Stage::Dead { resumes };
+        let who = self.client;
+        let dies = world.now + self.dice.below(60_000);
+        let comes_back = dies + self.dice.between(50_000, 3_000_000);
+        world.at(dies, move |w| w.kill_client(who));
+        world.at(comes_back, move |w| w.restart_client(who));
+        self.rest_until = comes_back;
+    }
+
+    fn resume(&mut self, world: &mut World, resumes: Option<SectionIx>) {
+        let client = &world.clients[self.client.0 as usize];
+        let Some(held) = resumes.and_then(|s| client.notes(s).cloned()) else {
+            return self.rest(world);
+        };
+        let op = world.call(self.client, Call::Resume { held });
+        self.waits.insert(op);
+        self.stage = Stage::Entering(op);
+    }
+}
+
+fn release_all(world: &mut World, who: ClientId, held: Vec<fermata_protocol::request::Held>) {
+    for h in held {
+        if world.clients[who.0 as usize].alive {
+            let call = Call::Release { key: h.key, lock_ref: h.lock_ref };
+            world.call(who, call);
+        }
+    }
+}
+
+/// Reads everything at the end: every key is entered and every register read, by one client that
+/// waits for each.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    client: ClientId,
+    sections: Vec<KeyId>,
+    registers: Vec<KeyId>,
+    open: Option<OpId>,
+    left: Option<SectionIx>,
+    lease: u64,
+}
+
+impl Audit {
+    /// An audit by a client.
+    pub fn new(client: ClientId, ground: &Ground) -> Audit {
+        Audit {
+            client,
+            sections: ground.sections.clone(),
+            registers: ground.registers.clone(),
+            open: None,
+            left: None,
+            lease: ground.lease,
+        }
+    }
+
+    /// Goes on: true when all is read.
+    pub fn act(&mut self, world: &mut World) -> bool {
+        if let Some(op) = self.open {
+            match world.outcome(op) {
+                Outcome::Open => return false,
+                Outcome::Failed(_) | Outcome::Unknown(_) => {}
+                _ => self.succeeded(world, op),
+            }
+            self.open = None;
+            if let Some(section) = self.left.take() {
+                let name = world.clients[self.client.0 as usize].name_of(section);
+                if let Some(section) = name {
+                    let call = Call::Leave { section, wait: true };
+                    self.open = Some(world.call(self.client, call));
+                    return false;
+                }
+            }
+        }
+        let call = if let Some(key) = self.sections.last() {
+            let (keys, mode) = (vec![key.clone()], Mode::Exclusive);
+            Call::Enter { keys, mode, wait: 60_000_000, lease: Some(self.lease) }
+        } else if let Some(key) = self.registers.last() {
+            Call::Read { key: key.clone() }
+        } else {
+            return true;
+        };
+        self.open = Some(world.call(self.client, call));
+        false
+    }
+
+    fn succeeded(&mut self, world: &World, op: OpId) {
+        match &world.history.ops[op.0].what {
+            crate::history::What::Enter { .. } => {
+                self.sections.pop();
+                self.left = world.history.ops[op.0].section;
+            }
+            crate::history::What::Read(_) => {
+                self.registers.pop();
+            }
+            _ => {}
+        }
+    }
+
+    /// What is still to be read, for people.
+    pub fn missing(&self) -> String {
+        let keys = self.sections.iter().chain(&self.registers).map(crate::show::key);
+        keys.collect::<Vec<_>>().join(" ")
+    }
+}

@@ -1,0 +1,525 @@
+//! The world: machines, clients, a network between them, and a queue of what happens next.
+//!
+//! One thread, one virtual clock in microseconds, one seed. Events are ordered by time and then by
+//! the order in which they were made; every collection that is iterated is ordered; so the same seed
+//! gives the same run, byte for byte.
+
+use crate::checkers::Violation;
+use crate::client::{Client, Wish};
+use crate::clock::Clock;
+use crate::dice::Dice;
+use crate::disk::{Disk, Flushed};
+use crate::history::{History, OpId, Outcome};
+use crate::machine::{Caller, Machine, Stepped};
+use crate::monitor::Monitor;
+use crate::nemesis::Fates;
+use crate::network::{ClientId, End, Network, Parcel, RuleId, Way};
+use crate::profile::Profile;
+use crate::show;
+use crate::trace::Trace;
+use fermata_protocol::base::{
+    Cluster, Config, Incarnation, Limits, NodeName, Planted, SessionId, Timing,
+};
+use fermata_protocol::client::{Call, Options};
+use fermata_protocol::{Input, Output};
+use std::collections::BTreeMap;
+
+/// Something that happens at a time.
+enum Happening {
+    Arrives(Parcel),
+    Flushed(NodeName, u32),
+    FlushAgain(NodeName, u32),
+    Wakes(NodeName, u32),
+    ClientWakes(ClientId, u32),
+    Act(Box<dyn FnOnce(&mut World)>),
+}
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Everything is drawn from this.
+    pub seed: u64,
+    /// Latencies.
+    pub profile: &'static Profile,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Durations of the protocol.
+    pub timing: Timing,
+    /// Bounds of the protocol.
+    pub limits: Limits,
+    /// What is wrong on purpose.
+    pub planted: Planted,
+    /// How long a flush takes, microseconds, from and to.
+    pub flush: (u64, u64),
+    /// When the store checkpoints, bytes.
+    pub checkpoint_bytes: u64,
+    /// Largest rate error of a machine's boot-time clock, parts per million.
+    pub drift_ppm: u64,
+    /// Whether the trace keeps its text.
+    pub trace: bool,
+    /// Whether replicas are watched after every step.
+    pub watch: bool,
+}
+
+/// One simulated world.
+pub struct World {
+    /// True time, microseconds.
+    pub now: u64,
+    /// How it was made.
+    pub setup: Setup,
+    /// What travels.
+    pub network: Network,
+    /// The machines.
+    pub machines: BTreeMap<NodeName, Machine>,
+    /// The clients, by number.
+    pub clients: Vec<Client>,
+    /// What clients did and saw.
+    pub history: History,
+    /// What replicas did.
+    pub monitor: Monitor,
+    /// Macro-steps under way.
+    pub fates: Fates,
+    /// What happened.
+    pub trace: Trace,
+    /// What is wrong so far.
+    pub violations: Vec<Violation>,
+    /// For whoever drives the world.
+    pub dice: Dice,
+    queue: BTreeMap<(u64, u64), Happening>,
+    sequence: u64,
+}
+
+impl World {
+    /// A world in which every machine has just been switched on.
+    pub fn new(setup: Setup) -> World {
+        let mut dice = Dice::new(setup.seed);
+        let network = Network::new(setup.profile, dice.fork());
+        let mut world = World {
+            now: 0,
+            network,
+            machines: BTreeMap::new(),
+            clients: Vec::new(),
+            history: History::default(),
+            monitor: Monitor::new(setup.watch),
+            fates: Fates::new(dice.fork()),
+            trace: Trace::new(setup.trace),
+            violations: Vec::new(),
+            dice,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            setup,
+        };
+        for info in world.setup.cluster.nodes.clone() {
+            let machine = world.make_machine(info.name, info.site.0);
+            world.network.place(End::Node(info.name), info.site.0);
+            world.machines.insert(info.name, machine);
+            world.start(info.name);
+        }
+        world
+    }
+
+    fn make_machine(&mut self, name: NodeName, site: u16) -> Machine {
+        let setup = &self.setup;
+        let config = Config {
+            name,
+            cluster: setup.cluster.clone(),
+            timing: setup.timing.clone(),
+            limits: setup.limits.clone(),
+            planted: setup.planted,
+        };
+        let clock = clock(&mut self.dice, setup.drift_ppm);
+        let mut disk = Disk::new(Incarnation(self.dice.wide()), setup.checkpoint_bytes);
+        disk.latency = setup.flush;
+        Machine::new(config, site, clock, disk, self.dice.fork())
+    }
+
+    /// Adds a client at a site.
+    pub fn add_client(&mut self, site: u16, options: Options) -> ClientId {
+        let id = ClientId(self.clients.len() as u32);
+        let name = SessionId(self.dice.wide());
+        let clock = clock(&mut self.dice, self.setup.drift_ppm);
+        let mut nodes: Vec<NodeName> = self.machines.keys().copied().collect();
+        // Those of its own site first, then nearer ones.
+        let profile = self.setup.profile;
+        nodes.sort_by_key(|n| (profile.rtt(site, self.machines[n].site), *n));
+        self.network.place(End::Client(id), site);
+        let client = Client::new(id, site, clock, name, nodes, options);
+        self.clients.push(client);
+        id
+    }
+
+    /// The next thing happens. False: nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        let Some(((at, _), happening)) = self.queue.pop_first() else { return false };
+        assert!(at >= self.now, "time does not go back");
+        self.now = at;
+        match happening {
+            Happening::Arrives(parcel) => self.arrive(parcel),
+            Happening::Flushed(name, boot) => self.flush_ended(name, boot),
+            Happening::FlushAgain(name, boot) => self.flush_again(name, boot),
+            Happening::Wakes(name, boot) => self.wake(name, boot),
+            Happening::ClientWakes(client, life) => self.wake_client(client, life),
+            Happening::Act(act) => act(self),
+        }
+        true
+    }
+
+    /// Runs until `until` holds or the true time `deadline` has come: whether it holds.
+    pub fn run_until(&mut self, deadline: u64, mut until: impl FnMut(&World) -> bool) -> bool {
+        loop {
+            if until(self) {
+                return true;
+            }
+            match self.queue.first_key_value() {
+                Some(((at, _), _)) if *at <= deadline => self.step(),
+                _ => {
+                    self.now = self.now.max(deadline);
+                    return until(self);
+                }
+            };
+        }
+    }
+
+    /// Runs for so many microseconds.
+    pub fn run_for(&mut self, duration: u64) {
+        self.run_until(self.now + duration, |_| false);
+    }
+
+    /// At a true time, or now if that has passed, does something.
+    pub fn at(&mut self, time: u64, act: impl FnOnce(&mut World) + 'static) {
+        self.schedule(time, Happening::Act(Box::new(act)));
+    }
+
+    fn schedule(&mut self, time: u64, happening: Happening) {
+        self.sequence += 1;
+        self.queue.insert((time.max(self.now), self.sequence), happening);
+    }
+
+    /// Says something in the trace.
+    pub fn note(&mut self, what: impl FnOnce() -> String) {
+        self.trace.line(self.now, what);
+    }
+
+    // --- what travels -----------------------------------------------------------------------------
+
+    fn send(&mut self, parcel: Parcel) {
+        let way = match self.fates.judge(self.now, &parcel) {
+            Some(Some(late)) => Way::At(self.now + late),
+            Some(None) => Way::Lost,
+            None => self.network.send(self.now, &parcel),
+        };
+        let mark = match way {
+            Way::At(_) => ">",
+            Way::Twice(..) => ">>",
+            Way::Lost => "x",
+            Way::Held => "|",
+        };
+        self.trace.line(self.now, || format!("{mark} {}", show::parcel(&parcel)));
+        match way {
+            Way::At(at) => self.schedule(at, Happening::Arrives(parcel)),
+            Way::Twice(at, again) => {
+                self.schedule(at, Happening::Arrives(parcel.clone()));
+                self.schedule(again, Happening::Arrives(parcel));
+            }
+            Way::Lost | Way::Held => {}
+        }
+    }
+
+    /// Ends a rule; what it held arrives as if sent now.
+    pub fn release(&mut self, rule: RuleId) {
+        for parcel in self.network.release(rule) {
+            let (from, to) = parcel.ends();
+            let at = self.now + self.network.trip(from, to);
+            self.schedule(at, Happening::Arrives(parcel));
+        }
+    }
+
+    /// Ends a rule; what it held is lost.
+    pub fn discard(&mut self, rule: RuleId) {
+        drop(self.network.release(rule));
+    }
+
+    fn arrive(&mut self, parcel: Parcel) {
+        self.trace.line(self.now, || format!("* {}", show::parcel(&parcel)));
+        match parcel {
+            Parcel::Peer { from, to, message } => self.input(to, Input::Message { from, message }),
+            Parcel::Request { client, life, exchange, to, request } => {
+                let Some(machine) = self.machines.get_mut(&to) else { return };
+                let caller = Caller { client, life, exchange };
+                if machine.is_up() {
+                    let call = machine.open_call(caller);
+                    self.input(to, Input::Request { call, request });
+                } else {
+                    self.broken(to, caller);
+                }
+            }
+            Parcel::Cancel { client, life, exchange, to } => {
+                let caller = Caller { client, life, exchange };
+                let machine = self.machines.get_mut(&to).expect("clients know the nodes");
+                for call in machine.close_calls(caller) {
+                    self.input(to, Input::Cancel(call));
+                }
+            }
+            Parcel::Reply { from, client, life, exchange, reply } => {
+                let target = &mut self.clients[client.0 as usize];
+                if target.alive && target.life == life {
+                    let mut wishes = Vec::new();
+                    let what = (from, exchange);
+                    target.hear(self.now, what, reply, &mut self.history, &mut wishes);
+                    self.after_client(client, wishes);
+                }
+            }
+        }
+    }
+
+    fn broken(&mut self, from: NodeName, caller: Caller) {
+        let Caller { client, life, exchange } = caller;
+        self.send(Parcel::Reply { from, client, life, exchange, reply: None });
+    }
+
+    // --- machines ---------------------------------------------------------------------------------
+
+    fn input(&mut self, name: NodeName, input: Input) {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&name) else { return };
+        if machine.is_up() {
+            let done = machine.step(now, input);
+            self.after_step(name, done);
+        }
+    }
+
+    fn after_step(&mut self, name: NodeName, done: Stepped) {
+        let machine = &self.machines[&name];
+        let (from, boot) = (machine.id(), machine.boot);
+        if let Some(latency) = done.flush {
+            self.schedule(self.now + latency, Happening::Flushed(name, boot));
+        }
+        self.monitor.after_step(name, &done, &self.machines, &mut self.violations);
+        for output in done.outputs {
+            match output {
+                Output::Send { to, message, .. } => {
+                    self.send(Parcel::Peer { from, to, message });
+                }
+                Output::Reply { call, reply, .. } => {
+                    let Some(caller) = self.machines[&name].caller(call) else { continue };
+                    let Caller { client, life, exchange } = caller;
+                    let reply = Some(reply);
+                    self.send(Parcel::Reply { from: name, client, life, exchange, reply });
+                }
+            }
+        }
+        let machine = self.machines.get_mut(&name).expect("it was just stepped");
+        if let Some(why) = machine.lost.clone().filter(|_| machine.is_up()) {
+            self.note(|| format!("! node {} halts: {why}", name.0));
+            self.stop(name, false);
+            return;
+        }
+        self.arm(name);
+    }
+
+    /// Schedules the node's next wake, unless an earlier one is scheduled.
+    fn arm(&mut self, name: NodeName) {
+        let now = self.now;
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        // Never at this very moment again: a node that always wants to be stepped would stop time.
+        let Some(at) = machine.wakes(now).filter(|_| !machine.paused) else { return };
+        let at = at.max(now + 1);
+        if machine.wake_at.is_none_or(|scheduled| at < scheduled) {
+            machine.wake_at = Some(at);
+            let boot = machine.boot;
+            self.schedule(at, Happening::Wakes(name, boot));
+        }
+    }
+
+    fn wake(&mut self, name: NodeName, boot: u32) {
+        let now = self.now;
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if machine.boot != boot || machine.wake_at != Some(now) {
+            return;
+        }
+        machine.wake_at = None;
+        if machine.paused {
+            return;
+        }
+        if machine.wakes(now).is_some_and(|at| at <= now) {
+            self.input(name, Input::Tick);
+        } else {
+            self.arm(name);
+        }
+    }
+
+    fn flush_ended(&mut self, name: NodeName, boot: u32) {
+        let now = self.now;
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if machine.boot != boot || !machine.is_up() {
+            return;
+        }
+        let (result, done) = machine.flushed(now);
+        self.monitor.flushed(name, result);
+        match result {
+            Flushed::Broken => {
+                self.stop(name, true);
+                return;
+            }
+            Flushed::Full => self.schedule(now + 250_000, Happening::FlushAgain(name, boot)),
+            Flushed::Through(_) => {}
+        }
+        self.after_step(name, done);
+    }
+
+    fn flush_again(&mut self, name: NodeName, boot: u32) {
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if machine.boot == boot
+            && let Some(latency) = machine.flush_again()
+        {
+            self.schedule(self.now + latency, Happening::Flushed(name, boot));
+        }
+    }
+
+    /// Starts a machine's process, if it is off and not lost.
+    pub fn start(&mut self, name: NodeName) {
+        let now = self.now;
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if machine.is_up() || machine.lost.is_some() {
+            return;
+        }
+        let started = machine.start(now);
+        self.note(|| format!("! node {} starts: {started:?}", name.0));
+        if started.is_ok() {
+            self.monitor.restarted(name, &self.machines, &mut self.violations);
+            self.input(name, Input::Tick);
+        }
+    }
+
+    /// Stops a machine's process: by power failure, or in an orderly way.
+    pub fn stop(&mut self, name: NodeName, power: bool) {
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if !machine.is_up() {
+            return;
+        }
+        self.trace.line(self.now, || {
+            format!("! node {} {}", name.0, if power { "crashes" } else { "stops" })
+        });
+        for caller in machine.stop(power) {
+            self.broken(name, caller);
+        }
+    }
+
+    /// A process stops doing anything, and what arrives waits, for so many microseconds.
+    pub fn pause(&mut self, name: NodeName, duration: u64) {
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if !machine.is_up() || machine.paused {
+            return;
+        }
+        machine.paused = true;
+        let boot = machine.boot;
+        self.note(|| format!("! node {} is paused for {duration}", name.0));
+        self.at(self.now + duration, move |world| world.go_on(name, boot));
+    }
+
+    fn go_on(&mut self, name: NodeName, boot: u32) {
+        let now = self.now;
+        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        if machine.boot == boot && machine.paused {
+            let done = machine.go_on(now);
+            self.after_step(name, done);
+        }
+    }
+
+    // --- clients ----------------------------------------------------------------------------------
+
+    /// A client begins an operation.
+    pub fn call(&mut self, client: ClientId, call: Call) -> OpId {
+        let mut wishes = Vec::new();
+        self.trace.line(self.now, || format!("c client {} calls {}", client.0, show::call(&call)));
+        let target = &mut self.clients[client.0 as usize];
+        let op = target.call(self.now, call, &mut self.history, &mut wishes);
+        self.after_client(client, wishes);
+        op
+    }
+
+    /// How an operation has ended so far.
+    pub fn outcome(&self, op: OpId) -> &Outcome {
+        &self.history.ops[op.0].outcome
+    }
+
+    /// A client's process dies without a word.
+    pub fn kill_client(&mut self, client: ClientId) {
+        let target = &mut self.clients[client.0 as usize];
+        if !target.alive {
+            return;
+        }
+        target.kill();
+        self.note(|| format!("! client {} dies", client.0));
+        let life = self.clients[client.0 as usize].life - 1;
+        let mut cancels = Vec::new();
+        for (name, machine) in &self.machines {
+            let calls = machine.calls_of(client);
+            cancels.extend(calls.into_iter().filter(|c| c.life == life).map(|c| (*name, c)));
+        }
+        // The system closes the connections of a dead process.
+        for (to, Caller { client, life, exchange }) in cancels {
+            self.send(Parcel::Cancel { client, life, exchange, to });
+        }
+    }
+
+    /// A client starts again, with a new session.
+    pub fn restart_client(&mut self, client: ClientId) {
+        let name = SessionId(self.dice.wide());
+        let target = &mut self.clients[client.0 as usize];
+        if !target.alive {
+            target.restart(name);
+            self.note(|| format!("! client {} starts again", client.0));
+        }
+    }
+
+    fn wake_client(&mut self, client: ClientId, life: u32) {
+        let now = self.now;
+        let target = &mut self.clients[client.0 as usize];
+        if !target.alive || target.life != life || target.wake_at != Some(now) {
+            return;
+        }
+        target.wake_at = None;
+        let mut wishes = Vec::new();
+        if target.wakes(now).is_some_and(|at| at <= now) {
+            target.tick(now, &mut self.history, &mut wishes);
+        }
+        self.after_client(client, wishes);
+    }
+
+    fn after_client(&mut self, client: ClientId, wishes: Vec<Wish>) {
+        let life = self.clients[client.0 as usize].life;
+        for wish in wishes {
+            match wish {
+                Wish::Send(to, request) => {
+                    let exchange = request.number;
+                    self.send(Parcel::Request { client, life, exchange, to, request });
+                }
+                Wish::Close(to, exchange) => {
+                    self.send(Parcel::Cancel { client, life, exchange, to });
+                }
+            }
+        }
+        self.monitor.after_client(
+            self.now,
+            client,
+            &self.clients,
+            &self.history,
+            &mut self.violations,
+        );
+        let now = self.now;
+        let target = &mut self.clients[client.0 as usize];
+        if let Some(at) = target.wakes(now)
+            && target.wake_at.is_none_or(|scheduled| at < scheduled)
+        {
+            target.wake_at = Some(at);
+            self.schedule(at, Happening::ClientWakes(client, life));
+        }
+    }
+}
+
+fn clock(dice: &mut Dice, drift_ppm: u64) -> Clock {
+    let rate = dice.below(2 * drift_ppm + 1) as i64 - drift_ppm as i64;
+    let wall = dice.below(2_000_000) as i64 - 1_000_000;
+    Clock::new(dice.below(1_000_000_000), rate, wall)
+}
