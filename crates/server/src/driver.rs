@@ -1,14 +1,14 @@
 //! The real loop: one thread owns the node and its store, and steps the node with whatever happens.
 //!
-//! **Problem.** The contract of `fermata_protocol`: one input at a time; what a step writes is visible
-//! before the next step; outputs marked durable leave only after everything written so far is on disk.
-//! A flush takes as long as thousands of steps, so steps must not wait for flushes, and one flush
-//! should serve all steps of its time.
+//! **Problem.** The contract of `fermata_protocol`: one input at a time; what a step writes is
+//! visible before the next step; outputs marked durable leave only after everything written so far
+//! is on disk. A flush takes as long as thousands of steps, so steps must not wait for flushes, and
+//! one flush should serve all steps of its time.
 //!
-//! **Idea.** The thread takes all waiting events at once, steps the node with each, and only then hands
-//! one flush to the flush thread and one batch of messages per peer to the transport. While a flush
-//! runs, the next events are stepped; their writes gather for the next flush. Outputs that wait for a
-//! flush stand in one queue in order, each with the number of the last write before it.
+//! **Idea.** The thread takes all waiting events at once, steps the node with each, and only then
+//! hands one flush to the flush thread and one batch of messages per peer to the transport. While a
+//! flush runs, the next events are stepped; their writes gather for the next flush. Outputs that
+//! wait for a flush stand in one queue in order, each with the number of the last write before it.
 //!
 //! ```text
 //!  mailbox ─► step, step, step ─┬─ now ──────────────────────────► peers, clients
@@ -16,9 +16,10 @@
 //!     └──────── flush thread: write, fdatasync ◄── one flush ┘
 //! ```
 //!
-//! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number, and
-//! after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk is told
-//! to the node once when it begins and once when it ends; any other failure of the disk ends the loop.
+//! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number,
+//! and after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk
+//! is told to the node once when it begins and once when it ends; any other failure of the disk
+//! ends the loop.
 
 use crate::clock;
 use crate::mailbox::{Call, Event, Mailbox};

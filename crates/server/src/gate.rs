@@ -1,8 +1,9 @@
-//! The gate between every face (gRPC, REST) and the driver: names, admission, answers, cancellation.
+//! The gate between every face (gRPC, REST) and the driver: names, admission, answers,
+//! cancellation.
 //!
-//! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that open
-//! requests are bounded in number and in memory. An [`Open`] call that is dropped before its last
-//! answer is cancelled: a client that hangs up costs nothing.
+//! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
+//! open requests are bounded in number and in memory. An [`Open`] call that is dropped before its
+//! last answer is cancelled: a client that hangs up costs nothing.
 
 use crate::clock;
 use crate::mailbox::{Call, Event, Mailbox, Sink};
@@ -21,8 +22,8 @@ use tokio::sync::{Semaphore, TryAcquireError, mpsc};
 
 /// Most bytes of values in open requests, in KiB.
 const KIB_MAX: usize = 512 << 10;
-/// A keyspace that is not known is looked for this often before the request is refused: another node
-/// may just have created it.
+/// A keyspace that is not known is looked for this often before the request is refused: another
+/// node may just have created it.
 const NAME_LOOKS: u32 = 5;
 const NAME_PAUSE: Duration = Duration::from_millis(100);
 

@@ -1,8 +1,8 @@
 //! The gRPC face: `fermata.v1`, with health and reflection.
 //!
-//! Every call becomes a [`Wire`] operation and goes through the [`Gate`]; a call of its own waits for
-//! the last answer, a stream passes all of them on. On a `Session` stream many requests are open at
-//! once and are answered as they are done.
+//! Every call becomes a [`Wire`] operation and goes through the [`Gate`]; a call of its own waits
+//! for the last answer, a stream passes all of them on. On a `Session` stream many requests are
+//! open at once and are answered as they are done.
 
 use crate::gate::{Gate, Open, is_last, kind, stopping, unexpected};
 use fermata_api::convert::reply_to_proto;
@@ -141,8 +141,8 @@ impl Stream for SessionReplies {
     }
 }
 
-/// Reads requests of a `Session` stream until it ends. While [`STREAM_OPEN_MAX`] are open it reads no
-/// further, and the client feels it.
+/// Reads requests of a `Session` stream until it ends. While [`STREAM_OPEN_MAX`] are open it reads
+/// no further, and the client feels it.
 async fn read_session(
     gate: Arc<Gate>,
     mut requests: Streaming<v1::SessionRequest>,

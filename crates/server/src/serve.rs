@@ -108,8 +108,8 @@ pub fn init_logs(format: LogFormat) {
     };
 }
 
-/// Runs one node until `shutdown` is ready; then stops gracefully: no new calls, open ones get a few
-/// seconds, what was written becomes durable.
+/// Runs one node until `shutdown` is ready; then stops gracefully: no new calls, open ones get a
+/// few seconds, what was written becomes durable.
 ///
 /// # Errors
 /// [`StartError`]: one sentence.
