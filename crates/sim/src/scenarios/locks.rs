@@ -16,12 +16,17 @@ pub(super) fn command_twice(stage: &mut Stage) {
     });
     let enter = stage.begin_enter(h1, Mode::Exclusive);
     stage.until(|w| w.network.held(submits) > 0);
-    for parcel in stage.world.network.release(submits) {
-        stage.world.inject(parcel.clone());
+    let twice = stage.world.network.release(submits);
+    for parcel in twice.clone() {
         stage.world.inject(parcel);
     }
     let Some(s1) = stage.entered(enter) else { return };
     stage.put(h1, s1, "v1");
+    for parcel in twice {
+        stage.world.inject(parcel);
+    }
+    stage.pass(500);
+    stage.get(h1, s1);
     stage.leave(h1, s1);
 }
 

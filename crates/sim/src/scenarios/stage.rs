@@ -265,6 +265,10 @@ impl Stage {
     pub fn end(mut self) -> Run {
         if self.world.violations.is_empty() {
             nemesis::heal(&mut self.world);
+            // Whoever still holds something says nothing any more.
+            for client in 0..self.world.clients.len() {
+                self.world.kill_client(ClientId(client as u32));
+            }
             self.world.run_for(6_000_000);
             let options = random::patience(self.world.setup.planted);
             let auditor = self.world.add_client(1, options);
