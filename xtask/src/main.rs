@@ -1,1 +1,52 @@
-fn main() {}
+//! Project tasks, run as `cargo xtask TASK`.
+//!
+//! **Problem.** A newcomer should have one command that says whether everything holds, and the same
+//! command should be all that the build service runs.
+//!
+//! **Idea.** `cargo xtask test` is that command ([`gate`]). The rules about the tree itself, which
+//! no compiler checks, are ordinary tests of this crate ([`tidy`]), so `cargo test` runs them too.
+//!
+//! **Invariant.** No task writes to the tree: `cargo fmt` is what repairs.
+
+use std::process::ExitCode;
+
+mod gate;
+mod tidy;
+
+const HELP: &str = "\
+usage: cargo xtask TASK
+
+  test    everything: formatting, lints, documentation, tidy rules, tests of all crates,
+          a bounded run of the simulator, end-to-end tests on real processes
+  tidy    the rules about the tree alone
+";
+
+fn main() -> ExitCode {
+    let task: Vec<String> = std::env::args().skip(1).collect();
+    match task.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["test"] => gate::run(),
+        ["tidy"] => tidy_alone(),
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy_alone() -> ExitCode {
+    let tree = tidy::Tree::of_workspace();
+    let found = tidy::violations(&tree);
+    for violation in &found {
+        println!("{violation}");
+    }
+    println!("{} files, {} violations", tree.files.len(), found.len());
+    if found.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,48 +1,53 @@
-//! The `fermata` command line.
+//! The `fermata` command line: server, development cluster, client commands, simulator, benchmarks
+//! and the demonstration, in one binary.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`args`] | every command and option, as `--help` shows them |
+//! | [`exit`] | exit statuses and the one sentence of a failure |
+//! | [`commands`] | one file per command |
+//! | [`dev`] | a cluster of real processes on this machine |
+//! | [`demo`] | the worked examples of `fermata demo` |
+//!
+//! **Invariants.** Standard output carries only what was asked for; everything else goes to standard
+//! error. A failure is one sentence and an exit status from the table in `docs/cli.md`.
 
 use std::process::ExitCode;
 
-mod demo;
+use clap::Parser;
 
-use demo::homing::data::{self, Regions};
-use demo::homing::job::{self, Job, Phase, Verdict};
+mod args;
+mod commands;
+mod connect;
+mod demo;
+mod dev;
+mod duration;
+mod exit;
+mod output;
 
 fn main() -> ExitCode {
-    match rehearse() {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
+    // Prints help and version itself, and exits with status 2 on wrong usage.
+    let cli = args::Cli::parse();
+    let json = cli.global.json;
+    match commands::run(cli) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            report(&failure, json);
+            ExitCode::from(failure.exit as u8)
         }
     }
 }
 
-/// Homes every shipped request in this process, without a cluster.
-fn rehearse() -> Result<String, Box<dyn std::error::Error>> {
-    let regions = Regions::shipped()?;
-    let requests = data::shipped_requests()?;
-    let jobs = requests.len();
-    let mut placed = 0;
-    for request in requests {
-        let mut job = Job::submitted(request)?;
-        while job.state.phase != Phase::Done {
-            let next = job::step(&job.state, &job.request, &regions, "rehearsal")?;
-            job::follows(&job.state, &next, &job.request, &regions)?;
-            job.state = next;
-            job = Job::decode(&job.encode()?)?;
-        }
-        job::replay(&job.state, &job.request, &regions)?;
-        placed += usize::from(job.state.verdict == Some(Verdict::Placed));
+fn report(failure: &exit::Failure, json: bool) {
+    if failure.sentence.is_empty() {
+        return;
     }
-    let cities = regions
-        .iter()
-        .map(|region| &region.city)
-        .collect::<std::collections::BTreeSet<_>>();
-    let (all, cities) = (regions.len(), cities.len());
-    Ok(format!(
-        "{jobs} jobs done, {placed} placed, over {all} regions in {cities} cities"
-    ))
+    if json {
+        let error = serde_json::json!({
+            "error": { "code": failure.code, "sentence": failure.sentence }
+        });
+        eprintln!("{error}");
+    } else {
+        eprintln!("fermata: {failure}");
+    }
 }

@@ -1,1 +1,36 @@
-//! The shell of one Fermata node: tokio, TCP, timers, the real clock and the real disk.
+//! The shell of one Fermata node: everything that the protocol must not know.
+//!
+//! **Problem.** `fermata_protocol` decides; somebody has to read clocks, sockets and disks for it, and
+//! speak to clients. Nothing here decides safety: what the shell owes the protocol is the short
+//! contract at the top of that crate.
+//!
+//! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is), [`driver`]
+//! (the loop: one thread that owns node and store), [`transport`] (frames between nodes, emulated
+//! delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`] (the faces),
+//! [`metrics`].
+//!
+//! ```text
+//!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
+//!      ▲                    ▲          │        └─► flush thread
+//!      └──── answers ───────┼──────────┘
+//!               peers' frames, flushes
+//! ```
+//!
+//! **Threads.** The driver, the flush thread, the checkpoint thread, the delay thread where delays are
+//! emulated, and tokio's for all sockets. They share the mailbox and the outgoing queues, nothing else.
+
+mod clock;
+pub mod config;
+mod driver;
+mod gate;
+mod grpc;
+mod identity;
+mod mailbox;
+mod metrics;
+mod rest;
+mod serve;
+mod transport;
+pub mod wan;
+
+pub use config::{ClusterConfig, LogFormat, NodeConfig, ServerConfig};
+pub use serve::{Listeners, StartError, init_logs, run, run_on};

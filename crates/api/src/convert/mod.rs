@@ -13,11 +13,11 @@ mod request;
 mod tests;
 
 pub use reply::{reply_from_proto, reply_to_proto};
-pub use request::{operation_to_proto, request_from_proto};
+pub use request::{names_unknown_keyspace, operation_to_proto, request_from_proto};
 
 use crate::{Names, v1};
 use bytes::Bytes;
-use fermata_protocol::base::tag::GENERATION_SPAN;
+pub use fermata_protocol::base::tag::GENERATION_SPAN;
 use fermata_protocol::base::{KeyId, LockRef, SessionId, Tag};
 use fermata_protocol::request::{Held, Leaving, Mode};
 use fermata_protocol::{Code, Refusal};

@@ -374,3 +374,31 @@ fn section_to_proto(operation: &Operation, header: Option<v1::Header>, names: &N
         _ => unreachable!("only operations on sections come here"),
     }
 }
+
+/// Whether a request names a keyspace that is not in `names`: it may have been created meanwhile.
+pub fn names_unknown_keyspace(wire: &Wire, names: &Names) -> bool {
+    let unknown = |key: &Option<v1::Key>| {
+        key.as_ref()
+            .is_some_and(|key| names.keyspace(&key.keyspace).is_none())
+    };
+    let held = |held: &Option<v1::Held>| held.as_ref().is_some_and(|h| unknown(&h.key));
+    match wire {
+        Wire::Enter(m) => m.keys.iter().any(|k| names.keyspace(&k.keyspace).is_none()),
+        Wire::Resume(m) => m.held.iter().any(|h| unknown(&h.key)),
+        Wire::Renew(m) => m.held.iter().any(|h| unknown(&h.key)),
+        Wire::Leave(m) => m.keys.iter().any(|l| held(&l.held)),
+        Wire::CriticalPut(m) => held(&m.held) || m.leave.iter().any(|l| held(&l.held)),
+        Wire::CriticalGet(m) => held(&m.held),
+        Wire::Release(m) => unknown(&m.key),
+        Wire::Get(m) => unknown(&m.key),
+        Wire::Put(m) => unknown(&m.key),
+        Wire::Read(m) => unknown(&m.key),
+        Wire::Write(m) => unknown(&m.key),
+        Wire::Queue(m) => unknown(&m.key),
+        Wire::Inspect(m) => unknown(&m.key),
+        Wire::Keys(m) => names.keyspace(&m.keyspace).is_none(),
+        Wire::CreateKeyspace(_) | Wire::ListKeyspaces(_) | Wire::Status(_) | Wire::Cancel(_) => {
+            false
+        }
+    }
+}

@@ -1,3 +1,83 @@
-//! The worked examples behind `fermata demo`.
+//! The worked examples behind `fermata demo`: the two production services of MUSIC §VII, on a fresh
+//! cluster of real processes, with faults, and with a verdict that is proved from the history.
+//!
+//! **Problem.** A demonstration that only shows that things work proves nothing about the moment
+//! when they break.
+//!
+//! **Idea.** [`homing`] and [`portal`] use the client library as any service would. While they run,
+//! faults are injected at stated points of their progress; an observer outside of the cluster
+//! records what each worker did and was told. At the end pure functions judge that history.
+//!
+//! **Invariant.** The exit status is 0 only if every check held.
 
 pub(crate) mod homing;
+pub(crate) mod latency;
+pub(crate) mod portal;
+pub(crate) mod stage;
+
+use std::time::Duration;
+
+use crate::args::{DemoArgs, Example, Global};
+use crate::dev::cluster::Cluster;
+use crate::dev::plan::Wishes;
+use crate::dev::{self, Folder};
+use crate::exit::{Exit, Failure};
+use crate::output;
+use stage::Report;
+
+/// An example that takes longer has failed.
+const RUN_MAX: Duration = Duration::from_secs(85);
+
+/// Runs an example on a fresh cluster.
+pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<u8, Failure> {
+    let folder = Folder::at(None)?;
+    let wishes = Wishes {
+        rtt: Some("lUs".to_owned()),
+        ..Wishes::default()
+    };
+    let plan = dev::plan_in(folder.path(), &wishes)?;
+    let mut cluster = Cluster::start(&plan, folder.path(), args.base_port)?;
+    let outcome = tokio::select! {
+        outcome = perform(&args, &mut cluster) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::No, "interrupted")),
+    };
+    match &outcome {
+        Ok(report) if global.json => output::json(&report.as_json())?,
+        Ok(report) => output::text(report)?,
+        Err(_) => {}
+    }
+    if args.keep && outcome.is_ok() {
+        output::text(dev::table(&cluster))?;
+        output::text("the cluster stays up until Ctrl-C")?;
+        tokio::signal::ctrl_c()
+            .await
+            .map_err(|error| Failure::local("catching signals", error))?;
+    }
+    for trouble in cluster.stop().await {
+        eprintln!("fermata: {trouble}");
+    }
+    let report = match outcome {
+        Ok(report) => report,
+        Err(failure) => {
+            eprintln!("the logs are kept in {}", folder.path().display());
+            folder.keep();
+            return Err(failure);
+        }
+    };
+    Ok(if report.all_held() { 0 } else { Exit::No as u8 })
+}
+
+async fn perform(args: &DemoArgs, cluster: &mut Cluster) -> Result<Report, Failure> {
+    cluster.wait_ready().await?;
+    let run = async {
+        match args.example {
+            Example::Homing => homing::run::run(cluster).await,
+            Example::Portal => portal::run(cluster).await,
+        }
+    };
+    let over = |_| {
+        let sentence = format!("the example was not done within {} s", RUN_MAX.as_secs());
+        Failure::new(Exit::No, sentence)
+    };
+    tokio::time::timeout(RUN_MAX, run).await.map_err(over)?
+}

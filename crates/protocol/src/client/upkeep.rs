@@ -66,8 +66,10 @@ impl Session {
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
+        // A release waits out the holder's lease, a queue takes its time: no reason for suspicion.
+        let slow = open.queued || matches!(open.operation, Operation::Release { .. });
         if let Some(endpoint) = open.avoid
-            && !open.queued
+            && !slow
         {
             let until = now.saturating_add(self.options.suspicion);
             self.endpoints.suspect(endpoint, until);

@@ -83,6 +83,8 @@ pub(super) struct Holding {
     pub(super) granted: bool,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
+    /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
+    ending: bool,
     /// A forced release is on its way.
     releasing: bool,
 }
@@ -119,6 +121,7 @@ impl Primary {
             entered: None,
             granted: false,
             inherited: queues.holds(lock_ref),
+            ending: false,
             releasing: false,
         };
         Primary {
@@ -174,6 +177,9 @@ impl Primary {
             LockCommand::Release { lock_ref } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
                 if left > 0 {
+                    if let Some(holding) = self.holdings.get_mut(lock_ref) {
+                        holding.ending = true;
+                    }
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
                 Vec::new()
@@ -286,7 +292,9 @@ impl Primary {
     fn attend(&mut self, lock_ref: LockRef, from: NodeName, now: Now) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             holding.waiter = Some(from);
-            holding.heard = now.monotonic;
+            if !holding.ending {
+                holding.heard = now.monotonic;
+            }
         }
     }
 
@@ -383,6 +391,7 @@ impl Primary {
             entered: None,
             granted: false,
             inherited: false,
+            ending: false,
             releasing: false,
         };
         self.holdings.insert(lock_ref, holding);
@@ -549,7 +558,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.releasing {
+        if holding.releasing || holding.ending {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);

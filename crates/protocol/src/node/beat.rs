@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 impl Node {
     pub(super) fn beat(&mut self, step: &mut Step<'_>) {
         self.start_when_complete(step);
+        self.place_primaries(step);
         let me = self.here.id.name;
         let peers: Vec<NodeName> = self
             .here

@@ -66,6 +66,10 @@ pub struct Here {
     pub(super) registry: Registry,
     /// When each peer was last heard.
     pub(super) alive: BTreeMap<NodeName, Micros>,
+    /// Since when each peer has been heard without a long silence.
+    pub(super) steady: BTreeMap<NodeName, Micros>,
+    /// The node is about to stop, and leads nothing any more.
+    pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
     pub(super) catalogue_version: u64,
     pub(super) busy_segments: BTreeSet<SegmentId>,
@@ -111,6 +115,8 @@ impl Here {
             groups: BTreeMap::new(),
             registry,
             alive: BTreeMap::new(),
+            steady: BTreeMap::new(),
+            retiring: false,
             catalogue,
             catalogue_version,
             busy_segments: BTreeSet::new(),
@@ -324,6 +330,10 @@ impl Here {
         );
         if asks && !self.writable {
             return;
+        }
+        if matches!(message, paxos::Message::Release { .. }) {
+            // Who gives a log away may be about to stop: it does not get it back at once.
+            self.steady.insert(from, step.now.monotonic);
         }
         self.with_log(id, step, |log, cx| {
             if let Some(seat) = log.view().seat_of(from) {

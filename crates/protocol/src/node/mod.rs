@@ -8,6 +8,7 @@
 mod beat;
 mod logs;
 mod membership;
+mod placement;
 mod topology;
 
 use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
@@ -83,6 +84,7 @@ impl Node {
                 self.coordinate(&mut step, |coordinator, cx| coordinator.on_cancel(call, cx));
             }
             Input::Tick => self.tick(&mut step),
+            Input::Retire => self.retire(&mut step),
             Input::Writable(writable) => self.here.writable = writable,
         }
         self.settle(&mut step);
@@ -144,7 +146,7 @@ impl Node {
             self.ignore("unknown incarnation");
             return self.say_hello(from.name, false, step);
         }
-        self.here.alive.insert(from.name, step.now.monotonic);
+        self.here.hear(from.name, step.now);
         match message {
             Message::Hello(_) => unreachable!("handled above"),
             Message::Paxos { log, message } => self.here.on_paxos(from.name, log, message, step),

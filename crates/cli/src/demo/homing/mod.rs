@@ -9,14 +9,18 @@
 //! reads the latest acknowledged state, and moves the job on by one [`job::step`] per critical put,
 //! until it is `DONE`. Whoever takes over goes on from the last acknowledged step.
 //!
-//! This module holds everything of that example that needs no cluster:
+//! Everything that decides what is right needs no cluster:
 //!
 //! * [`data`]: regions and requests, the distance and bandwidth between regions;
 //! * [`solver`]: the exact search for the cheapest placement and an independent check of it;
-//! * [`job`]: the states of figure 3(b) and the pure function from one state to the next.
+//! * [`job`]: the states of figure 3(b) and the pure function from one state to the next;
+//! * [`history`]: what an observer saw of a run, and whether it was right.
+//!
+//! What uses the cluster uses the public client library alone: [`worker`] is the paper's loop, and
+//! [`run`] is the front end, the faults and the observer.
 //!
 //! **Invariants.**
-//! * H1 Everything here is a function of its arguments: no clock, no randomness, no I/O. Two
+//! * H1 Everything in the first list is a function of its arguments: no clock, no randomness, no I/O. Two
 //!   workers that do the same step from the same state write the same value, apart from their name.
 //! * H2 The state after step *n* is computed from what step *n − 1* recorded. A final state shows a
 //!   step that was left out or altered ([`job::replay`] repeats its trail and compares); a history
@@ -33,9 +37,12 @@
 pub(crate) mod data;
 #[cfg(test)]
 mod generate;
+pub(crate) mod history;
 pub(crate) mod job;
 #[cfg(test)]
 mod job_tests;
+pub(crate) mod run;
 pub(crate) mod solver;
 #[cfg(test)]
 mod solver_tests;
+pub(crate) mod worker;

@@ -1,0 +1,295 @@
+//! Every command and option, as `--help` shows them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::duration;
+use crate::exit::EXIT_STATUSES;
+
+/// Critical sections over keys in several sites: exclusive, from the latest state, durable.
+#[derive(Debug, Parser)]
+#[command(name = "fermata", version, after_help = EXIT_STATUSES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// A node's gRPC address; give it several times or separate by commas. Default: the ports of
+    /// `fermata dev` on loopback.
+    #[arg(
+        long = "endpoint",
+        global = true,
+        env = "FERMATA_ENDPOINTS",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    pub(crate) endpoints: Vec<String>,
+    /// The client's own site: its nodes are asked first.
+    #[arg(long, global = true, env = "FERMATA_SITE")]
+    pub(crate) site: Option<String>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one node.
+    Server(crate::commands::server::ServerArgs),
+    /// Run a cluster on this machine, one real process per node; Ctrl-C stops all.
+    Dev(DevArgs),
+    /// Run a worked example with its faults on a fresh cluster, and judge it.
+    Demo(DemoArgs),
+    /// Print a key's value: eventual, from the nearest node; inside `fermata lock`, the latest.
+    Get(KeyArgs),
+    /// Put a value: eventual, at the nearest node; inside `fermata lock`, a critical put.
+    Put(ValueArgs),
+    /// Delete a value, as `put` puts one.
+    Del(KeyArgs),
+    /// Print a key's latest value (linearizable).
+    Read(KeyArgs),
+    /// Write a value that every later `read` sees (linearizable).
+    Write(ValueArgs),
+    /// Run COMMAND while holding the keys.
+    Lock(LockArgs),
+    /// Show a key's lock queue, head first.
+    Locks(KeyArgs),
+    /// Show sites, nodes, segments and primaries.
+    Status,
+    /// Create, list or describe keyspaces.
+    Keyspace {
+        #[command(subcommand)]
+        action: KeyspaceCommand,
+    },
+    /// Run the deterministic simulator.
+    Sim(SimArgs),
+    /// Measure.
+    Bench {
+        #[command(subcommand)]
+        what: BenchCommand,
+    },
+}
+
+/// A keyspace option.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InKeyspace {
+    /// The keyspace of the keys.
+    #[arg(long, env = "FERMATA_KEYSPACE", default_value = "default", value_name = "NAME")]
+    pub(crate) keyspace: String,
+}
+
+/// A key.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// The key.
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) space: InKeyspace,
+}
+
+/// A key and its new value.
+#[derive(Debug, Args)]
+pub(crate) struct ValueArgs {
+    /// The key.
+    pub(crate) key: OsString,
+    /// The value; `-` reads it from standard input.
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) value: OsString,
+    #[command(flatten)]
+    pub(crate) space: InKeyspace,
+}
+
+/// See `fermata lock --help`.
+#[derive(Debug, Args)]
+#[command(after_help = LOCK_HELP)]
+pub(crate) struct LockArgs {
+    /// The keys; all are held, or none.
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<OsString>,
+    /// Hold the keys together with other readers; no puts.
+    #[arg(long)]
+    pub(crate) shared: bool,
+    /// How long the keys stay held if this process dies or is cut off. Default: the keyspace's.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    pub(crate) ttl: Option<Duration>,
+    /// Give up waiting for the keys after this long (exit status 73).
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION", default_value = "60s")]
+    pub(crate) wait: Duration,
+    #[command(flatten)]
+    pub(crate) space: InKeyspace,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+const LOCK_HELP: &str = "\
+Inside COMMAND, `fermata get`, `put` and `del` of a held key are operations of this section: they
+see and change the latest value, and fail once the section is lost. FERMATA_SECTION names the socket
+they use, FERMATA_LOCK_REF is the lock ref of the first key: a fencing token.
+
+  fermata lock counter -- sh -c 'fermata put counter $(( $(fermata get counter) + 1 ))'
+
+Signals are passed on to COMMAND. When the section is lost, COMMAND gets SIGTERM, five seconds later
+SIGKILL, and the exit status is 75. Otherwise the exit status is COMMAND's.";
+
+/// See `fermata dev --help`.
+#[derive(Debug, Args)]
+pub(crate) struct DevArgs {
+    /// Sites [default: 3, or as many as --rtt names].
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=13))]
+    pub(crate) sites: Option<u8>,
+    /// Nodes per site [default: 1].
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=13))]
+    pub(crate) nodes_per_site: Option<u8>,
+    /// Delay messages between sites: none, l1, lUs, lUsEu, or a file [default: none].
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) rtt: Option<String>,
+    /// Keep the cluster in this directory and resume it from there. Default: a temporary one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Node i (from 0) listens on this port plus 10 i (gRPC), plus 1 (REST), plus 2 (peers).
+    #[arg(long, default_value_t = crate::dev::BASE_PORT, value_name = "PORT")]
+    pub(crate) base_port: u16,
+    /// Segments of the ring, a power of two [default: 16].
+    #[arg(long)]
+    pub(crate) segments: Option<u32>,
+}
+
+/// See `fermata demo --help`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Which example.
+    #[arg(value_enum, default_value_t = Example::Homing)]
+    pub(crate) example: Example,
+    /// Leave the cluster up at the end, until Ctrl-C.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// As for `fermata dev`; the default keeps clear of a running `fermata dev`.
+    #[arg(long, default_value_t = 7400, value_name = "PORT")]
+    pub(crate) base_port: u16,
+}
+
+/// The worked examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Example {
+    /// A job scheduler on three sites: workers die and are suspected in the middle of their jobs.
+    Homing,
+    /// A role service: owners of users' roles fail over between sites.
+    Portal,
+}
+
+/// See `fermata keyspace --help`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyspaceCommand {
+    /// Create a keyspace.
+    Create(KeyspaceArgs),
+    /// List all keyspaces.
+    List,
+    /// Show one keyspace.
+    Describe {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A new keyspace.
+#[derive(Debug, Args)]
+pub(crate) struct KeyspaceArgs {
+    /// Its name: 1 to 64 of a-z 0-9 - _
+    pub(crate) name: String,
+    /// What its keys are for.
+    #[arg(long, value_enum, default_value_t = PurposeArg::Sections)]
+    pub(crate) purpose: PurposeArg,
+    /// Only the part of a key before this byte decides where the key lives, so that related keys
+    /// share a segment.
+    #[arg(long, value_name = "CHARACTER")]
+    pub(crate) tag_before: Option<char>,
+    /// How long a silent holder keeps its section.
+    #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "DURATION")]
+    pub(crate) lease: Duration,
+    /// The longest section.
+    #[arg(long, value_parser = duration::parse, default_value = "1h", value_name = "DURATION")]
+    pub(crate) section_max: Duration,
+}
+
+/// What the keys of a keyspace are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PurposeArg {
+    /// Critical sections, eventual get and put.
+    Sections,
+    /// Linearizable read and write, no locks.
+    Registers,
+}
+
+/// See `fermata sim --help`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// List the scenarios and the planted bugs.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Run this many seeds, from 0.
+    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    pub(crate) seeds: Option<u64>,
+    /// Run this seed alone and print its trace if it fails.
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Run this scenario instead of random schedules.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scenario: Option<String>,
+    /// Switch one wrong rule on, which must be caught.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) planted_bug: Option<String>,
+}
+
+/// See `fermata bench --help`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Exact latencies in virtual time on the profiles of the papers.
+    Rtt {
+        /// Only this profile: l1, lUs or lUsEu.
+        #[arg(long)]
+        profile: Option<String>,
+    },
+    /// Load a running cluster, each client in a closed loop.
+    Load(LoadArgs),
+}
+
+/// See `fermata bench load --help`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Numbers of clients to try.
+    #[arg(long, value_delimiter = ',', default_value = "1,16,128")]
+    pub(crate) clients: Vec<u16>,
+    /// Sizes of values to try, in bytes.
+    #[arg(long, value_delimiter = ',', default_value = "10,1024,262144")]
+    pub(crate) size: Vec<u32>,
+    /// Seconds per combination, after a warm-up of a tenth of it.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// What a client does in its loop.
+    #[arg(long, value_enum, default_value_t = LoadMode::Section)]
+    pub(crate) mode: LoadMode,
+    /// Each client works on its own key; this many keys in all make them compete.
+    #[arg(long)]
+    pub(crate) keys: Option<u32>,
+}
+
+/// What a client of `bench load` does in its loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LoadMode {
+    /// Whole sections with one put: enter, put and leave.
+    Section,
+    /// Critical puts inside one long section.
+    Put,
+    /// Critical gets inside one long section.
+    Get,
+}

@@ -1,0 +1,219 @@
+//! `fermata bench load`: so many clients, each in a closed loop, against a running cluster.
+//!
+//! **What is measured.** A client does one thing after the other and never waits in between. Each
+//! combination of clients and value size runs for the same time, after a warm-up of a tenth of it
+//! that is not counted. Latencies are the client library's, from call to answer; throughput counts
+//! what was done within the time. Clients live in this process: on the machine of the servers they
+//! take their share of its processors, so the figures are for both together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fermata_client::{Client, Enter, Error, Section};
+use serde::Serialize;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::args::{Global, LoadArgs, LoadMode};
+use crate::connect::connect;
+use crate::demo::latency::percentile;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Table};
+
+const KEYSPACE: &str = "default";
+
+/// One combination's figures.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    mode: &'static str,
+    clients: u16,
+    value_bytes: u32,
+    seconds: f64,
+    /// Whole sections done.
+    sections_per_s: f64,
+    /// Critical puts done.
+    puts_per_s: f64,
+    /// Critical gets done.
+    gets_per_s: f64,
+    /// Of one turn of the loop.
+    p50_ms: f64,
+    p99_ms: f64,
+    /// Turns that failed; they are not in the other figures.
+    errors: u64,
+}
+
+/// Runs every combination.
+pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> {
+    if args.clients.contains(&0) {
+        return Err(Failure::usage("--clients is at least 1"));
+    }
+    if args.keys == Some(0) {
+        return Err(Failure::usage("--keys is at least 1"));
+    }
+    let mut outcomes = Vec::new();
+    for &clients in &args.clients {
+        for &size in &args.size {
+            let outcome = combination(global, &args, clients, size).await?;
+            // Progress, where the table comes only at the end.
+            eprintln!(
+                "{} clients, {size} B: {:.0} sections/s, {:.0} puts/s",
+                clients, outcome.sections_per_s, outcome.puts_per_s
+            );
+            outcomes.push(outcome);
+        }
+    }
+    if global.json {
+        return output::json(&outcomes).map(|()| 0);
+    }
+    let mut table = Table::new(&[
+        "loop", "clients", "bytes", "sections/s", "puts/s", "gets/s", "p50 ms", "p99 ms", "errors",
+    ]);
+    for outcome in &outcomes {
+        table.row(vec![
+            outcome.mode.to_owned(),
+            outcome.clients.to_string(),
+            outcome.value_bytes.to_string(),
+            format!("{:.0}", outcome.sections_per_s),
+            format!("{:.0}", outcome.puts_per_s),
+            format!("{:.0}", outcome.gets_per_s),
+            format!("{:.2}", outcome.p50_ms),
+            format!("{:.2}", outcome.p99_ms),
+            outcome.errors.to_string(),
+        ]);
+    }
+    output::text(table).map(|()| 0)
+}
+
+/// Phases of one combination, in [`Loop::phase`].
+const WARM_UP: u8 = 0;
+const COUNT: u8 = 1;
+const STOP: u8 = 2;
+
+/// One client's loop.
+struct Loop {
+    client: Client,
+    key: Vec<u8>,
+    value: Bytes,
+    mode: LoadMode,
+    phase: Arc<AtomicU8>,
+    ready: Arc<Barrier>,
+}
+
+/// What one client counted.
+#[derive(Default)]
+struct Counted {
+    latencies: Vec<Duration>,
+    errors: u64,
+}
+
+async fn combination(
+    global: &Global,
+    args: &LoadArgs,
+    clients: u16,
+    size: u32,
+) -> Result<Outcome, Failure> {
+    let phase = Arc::new(AtomicU8::new(WARM_UP));
+    let ready = Arc::new(Barrier::new(usize::from(clients) + 1));
+    let keys = args.keys.unwrap_or(u32::from(clients));
+    let mut loops = JoinSet::new();
+    for number in 0..u32::from(clients) {
+        let one = Loop {
+            client: connect(global).await?,
+            key: format!("bench/{size}/{}", number % keys).into_bytes(),
+            value: Bytes::from(vec![b'x'; size as usize]),
+            mode: args.mode,
+            phase: phase.clone(),
+            ready: ready.clone(),
+        };
+        loops.spawn(one.run());
+    }
+    ready.wait().await;
+    let seconds = Duration::from_secs(u64::from(args.seconds));
+    tokio::time::sleep(seconds / 10).await;
+    phase.store(COUNT, Ordering::Relaxed);
+    let start = Instant::now();
+    tokio::time::sleep(seconds).await;
+    phase.store(STOP, Ordering::Relaxed);
+    let took = start.elapsed().as_secs_f64();
+    let mut all = Counted::default();
+    while let Some(counted) = loops.join_next().await {
+        let counted = counted.map_err(|e| Failure::new(Exit::Internal, e.to_string()))??;
+        all.latencies.extend(counted.latencies);
+        all.errors += counted.errors;
+    }
+    all.latencies.sort_unstable();
+    let turns = all.latencies.len() as f64 / took;
+    let ms = |percent| percentile(&all.latencies, percent).as_secs_f64() * 1e3;
+    let per_s = |counts: bool| if counts { turns } else { 0.0 };
+    Ok(Outcome {
+        mode: match args.mode {
+            LoadMode::Section => "section",
+            LoadMode::Put => "put",
+            LoadMode::Get => "get",
+        },
+        clients,
+        value_bytes: size,
+        seconds: took,
+        sections_per_s: per_s(args.mode == LoadMode::Section),
+        puts_per_s: per_s(args.mode != LoadMode::Get),
+        gets_per_s: per_s(args.mode == LoadMode::Get),
+        p50_ms: ms(50),
+        p99_ms: ms(99),
+        errors: all.errors,
+    })
+}
+
+impl Loop {
+    async fn run(self) -> Result<Counted, Failure> {
+        let mut counted = Counted::default();
+        let mut section = self.long_section().await;
+        self.ready.wait().await;
+        loop {
+            let phase = self.phase.load(Ordering::Relaxed);
+            if phase == STOP {
+                break;
+            }
+            let start = Instant::now();
+            let done = self.turn(section.as_ref().ok()).await;
+            // A turn that ends after the time belongs to nobody.
+            let counts = phase == COUNT && self.phase.load(Ordering::Relaxed) == COUNT;
+            match done {
+                Ok(()) if counts => counted.latencies.push(start.elapsed()),
+                Ok(()) => {}
+                Err(_) => {
+                    counted.errors += u64::from(counts);
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    section = self.long_section().await;
+                }
+            }
+        }
+        if let Ok(section) = section {
+            section.leave_and_wait().await?;
+        }
+        Ok(counted)
+    }
+
+    /// The section of the loops that need one.
+    async fn long_section(&self) -> Result<Section, Option<Error>> {
+        match self.mode {
+            LoadMode::Section => Err(None),
+            LoadMode::Put | LoadMode::Get => self.enter().await.map_err(Some),
+        }
+    }
+
+    async fn enter(&self) -> Result<Section, Error> {
+        let keys = [self.key.as_slice()];
+        self.client.enter(KEYSPACE, &keys, Enter::default()).await
+    }
+
+    async fn turn(&self, section: Option<&Section>) -> Result<(), Error> {
+        let value = self.value.clone();
+        match (self.mode, section) {
+            (LoadMode::Put, Some(section)) => section.put(&self.key, value).await,
+            (LoadMode::Get, Some(section)) => section.get(&self.key).await.map(drop),
+            _ => self.enter().await?.put_and_leave(&self.key, value).await,
+        }
+    }
+}

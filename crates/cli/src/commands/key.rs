@@ -1,0 +1,99 @@
+//! `fermata get`, `put`, `del`, `read` and `write`: one operation on one key.
+//!
+//! Under `fermata lock` the first three are operations of the section around them.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::lock::socket::{self, Action};
+use super::{refuse_if_held_around, surrounding_section};
+use crate::args::{Global, KeyArgs, ValueArgs};
+use crate::connect::connect;
+use crate::exit::Failure;
+use crate::output;
+
+/// `fermata get`.
+pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
+    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let value = match surrounding_section() {
+        Some(path) => socket::ask(&path, Action::Get, space, key, &[]).await?,
+        None => connect(global).await?.get(space, key).await?,
+    };
+    show(global, key, value)
+}
+
+/// `fermata read`.
+pub(crate) async fn read(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
+    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    refuse_if_held_around(space, key, "get").await?;
+    let value = connect(global).await?.read(space, key).await?;
+    show(global, key, value)
+}
+
+/// Prints a value. A missing one prints nothing, and the exit status says so.
+fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure> {
+    if global.json {
+        let found = value.is_some();
+        let value = value.map(|value| output::bytes_as_json(&value));
+        output::json(&json!({ "key": output::bytes_as_json(key), "value": value }))?;
+        return if found { Ok(0) } else { Err(Failure::silent_no()) };
+    }
+    match value {
+        Some(value) => output::value(&value).map(|()| 0),
+        None => Err(Failure::silent_no()),
+    }
+}
+
+/// `fermata put`.
+pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
+    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let value = value_of(&args.value)?;
+    match surrounding_section() {
+        Some(path) => {
+            socket::ask(&path, Action::Put, space, key, &value).await?;
+        }
+        None => connect(global).await?.put(space, key, value).await?,
+    }
+    Ok(0)
+}
+
+/// `fermata del`.
+pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
+    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    match surrounding_section() {
+        Some(path) => {
+            socket::ask(&path, Action::Delete, space, key, &[]).await?;
+        }
+        None => connect(global).await?.delete(space, key).await?,
+    }
+    Ok(0)
+}
+
+/// `fermata write`.
+pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
+    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    refuse_if_held_around(space, key, "put").await?;
+    let value = value_of(&args.value)?;
+    connect(global).await?.write(space, key, Some(value)).await?;
+    Ok(0)
+}
+
+/// The value of an argument; `-` is standard input to its end.
+fn value_of(argument: &OsStr) -> Result<Bytes, Failure> {
+    if argument != "-" {
+        return Ok(Bytes::copy_from_slice(argument.as_bytes()));
+    }
+    // One byte over the largest value that any server takes, so that the server names its limit.
+    const VALUE_MAX: u64 = (64 << 20) + 1;
+    let mut value = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(VALUE_MAX)
+        .read_to_end(&mut value)
+        .map_err(|error| Failure::local("reading standard input", error))?;
+    Ok(value.into())
+}

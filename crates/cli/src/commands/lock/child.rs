@@ -1,0 +1,139 @@
+//! The command under `fermata lock`: how it is started, signalled and ended.
+//!
+//! Where this process is in the foreground of a terminal, the command shares its process group, so
+//! that it can use the terminal, and Ctrl-C reaches both from the terminal itself. Everywhere else
+//! (scripts, services, background jobs) the command gets a group of its own, and a signal or the end
+//! of a lost section reaches everything that it started.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, Signal};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind};
+
+use super::socket::{LOCK_REF_ENV, SECTION_ENV};
+use crate::exit::{Exit, Failure};
+
+/// A started command.
+pub(super) struct Running {
+    child: Child,
+    pid: Pid,
+    /// Whether it leads a process group of its own.
+    own_group: bool,
+}
+
+impl Running {
+    /// Starts `command` with the section's variables.
+    ///
+    /// # Errors
+    /// [`Exit::NotFound`] and [`Exit::CannotRun`], as a shell has them.
+    pub(super) fn start(
+        command: &[OsString],
+        socket: &Path,
+        lock_ref: u64,
+    ) -> Result<Running, Failure> {
+        let own_group = !in_foreground();
+        let (program, arguments) = command.split_first().expect("the parser requires a command");
+        let mut builder = Command::new(program);
+        builder
+            .args(arguments)
+            .env(SECTION_ENV, socket)
+            .env(LOCK_REF_ENV, lock_ref.to_string());
+        if own_group {
+            builder.process_group(0);
+        }
+        let child = builder.spawn().map_err(|error| {
+            let exit = if error.kind() == io::ErrorKind::NotFound {
+                Exit::NotFound
+            } else {
+                Exit::CannotRun
+            };
+            let sentence = format!("cannot run `{}`: {error}", program.to_string_lossy());
+            Failure::new(exit, sentence)
+        })?;
+        let pid = child.id().and_then(|id| Pid::from_raw(id as i32));
+        let pid = pid.expect("a child that was not waited for has a process id");
+        Ok(Running {
+            child,
+            pid,
+            own_group,
+        })
+    }
+
+    /// Waits for the command's end.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Sends a signal to the command. It may have ended already, which is no failure.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ended = if self.own_group {
+            rustix::process::kill_process_group(self.pid, signal)
+        } else {
+            rustix::process::kill_process(self.pid, signal)
+        };
+    }
+
+    /// Passes on a signal that this process got. What a terminal sends to its foreground group has
+    /// reached the command already.
+    pub(super) fn pass_on(&self, signal: Signal) {
+        let from_terminal = signal == Signal::INT || signal == Signal::QUIT;
+        if self.own_group || !from_terminal {
+            self.signal(signal);
+        }
+    }
+}
+
+/// Whether this process is in the foreground group of the terminal at its standard input.
+fn in_foreground() -> bool {
+    rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// The exit status of `fermata lock` for its command's.
+pub(super) fn status_of(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(Exit::Internal as u8)
+}
+
+/// The signals that are passed on.
+pub(super) struct Signals {
+    hangup: unix::Signal,
+    interrupt: unix::Signal,
+    quit: unix::Signal,
+    terminate: unix::Signal,
+    user1: unix::Signal,
+    user2: unix::Signal,
+}
+
+impl Signals {
+    /// From now on these signals no longer end this process.
+    pub(super) fn catch() -> Result<Signals, Failure> {
+        let catch = |kind| unix::signal(kind).map_err(|e| Failure::local("catching signals", e));
+        Ok(Signals {
+            hangup: catch(SignalKind::hangup())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            quit: catch(SignalKind::quit())?,
+            terminate: catch(SignalKind::terminate())?,
+            user1: catch(SignalKind::user_defined1())?,
+            user2: catch(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// The next signal.
+    pub(super) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.hangup.recv() => Signal::HUP,
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.quit.recv() => Signal::QUIT,
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.user1.recv() => Signal::USR1,
+            _ = self.user2.recv() => Signal::USR2,
+        }
+    }
+}

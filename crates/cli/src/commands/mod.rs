@@ -1,0 +1,87 @@
+//! One file per command. Each has a `run` that returns the exit status or a [`Failure`].
+
+pub(crate) mod bench;
+pub(crate) mod key;
+pub(crate) mod keyspace;
+pub(crate) mod lock;
+pub(crate) mod locks;
+pub(crate) mod server;
+pub(crate) mod sim;
+pub(crate) mod status;
+
+use std::path::{Path, PathBuf};
+
+use crate::args::{BenchCommand, Cli, Command};
+use crate::exit::{Exit, Failure};
+use lock::socket::{self, Action};
+
+/// Runs the command. The result is the exit status.
+pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
+    let global = cli.global;
+    let done = |()| 0;
+    match cli.command {
+        Command::Server(args) => server::run(args).map(done),
+        Command::Dev(args) => on_threads(crate::dev::run(&global, args)),
+        Command::Demo(args) => on_threads(crate::demo::run(&global, args)),
+        Command::Get(args) => on_this_thread(key::get(&global, args)),
+        Command::Put(args) => on_this_thread(key::put(&global, args)),
+        Command::Del(args) => on_this_thread(key::del(&global, args)),
+        Command::Read(args) => on_this_thread(key::read(&global, args)),
+        Command::Write(args) => on_this_thread(key::write(&global, args)),
+        Command::Lock(args) => on_this_thread(lock::run(&global, args)),
+        Command::Locks(args) => on_this_thread(locks::run(&global, args)),
+        Command::Status => on_this_thread(status::run(&global)),
+        Command::Keyspace { action } => on_this_thread(keyspace::run(&global, action)),
+        Command::Sim(args) => sim::run(&global, args),
+        Command::Bench { what } => match what {
+            BenchCommand::Rtt { profile } => bench::rtt::run(&global, profile).map(done),
+            BenchCommand::Load(args) => on_threads(bench::load::run(&global, args)),
+        },
+    }
+}
+
+/// Runs a short client command: one thread starts faster than several.
+fn on_this_thread(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.map_err(runtime_failed)?.block_on(command)
+}
+
+/// Runs a command that does much at a time.
+fn on_threads(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    runtime.map_err(runtime_failed)?.block_on(command)
+}
+
+fn runtime_failed(error: std::io::Error) -> Failure {
+    Failure::local("starting the runtime", error)
+}
+
+/// The socket of the `fermata lock` around this process.
+fn surrounding_section() -> Option<PathBuf> {
+    let path = std::env::var_os(socket::SECTION_ENV)?;
+    (!path.is_empty()).then(|| PathBuf::from(path))
+}
+
+/// Whether the surrounding section holds a key.
+async fn is_held_around(path: &Path, keyspace: &str, key: &[u8]) -> bool {
+    let held = socket::ask(path, Action::Holds, keyspace, key, &[]).await;
+    held.is_ok()
+}
+
+/// Refuses a linearizable operation on a key that the surrounding section holds: it would be a
+/// section of its own, and wait for the one around it.
+async fn refuse_if_held_around(keyspace: &str, key: &[u8], instead: &str) -> Result<(), Failure> {
+    let Some(path) = surrounding_section() else {
+        return Ok(());
+    };
+    if !is_held_around(&path, keyspace, key).await {
+        return Ok(());
+    }
+    let key = String::from_utf8_lossy(key);
+    let sentence = format!("the surrounding section holds `{key}`; use `fermata {instead}` on it");
+    Err(Failure::new(Exit::Refused, sentence))
+}

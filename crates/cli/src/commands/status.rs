@@ -1,0 +1,154 @@
+//! `fermata status`: sites, nodes, segments and primaries, health.
+
+use fermata_client::{Client, Node, NodeStatus};
+use fermata_protocol::base::NodeName;
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::connect::connect;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Table};
+
+/// A node, and what it said of itself.
+type Asked = (Node, Result<NodeStatus, fermata_client::Error>);
+
+/// Asks every node. Exit status 69 if one of them does not answer.
+pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
+    let client = connect(global).await?;
+    // A dead node must not make a living one's state wait.
+    let ask = |index| {
+        let client = client.clone();
+        async move {
+            const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+            let status = tokio::time::timeout(PATIENCE, client.status(Some(index))).await;
+            status.unwrap_or_else(|_| {
+                let code = fermata_client::Code::Unavailable;
+                Err(fermata_protocol::Refusal::definite(code, "no answer within 3 s").into())
+            })
+        }
+    };
+    let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
+    let mut asked: Vec<Asked> = client.nodes().iter().cloned().zip(answers).collect();
+    asked.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    if global.json {
+        output::json(&as_json(&client, &asked))?;
+    } else {
+        output::text(nodes_table(&asked))?;
+        output::text(format!("\n{}", segments_table(&asked)))?;
+    }
+    let well = asked.iter().all(|(_, status)| status.is_ok());
+    Ok(if well { 0 } else { Exit::Unavailable as u8 })
+}
+
+fn nodes_table(asked: &[Asked]) -> Table {
+    let mut table = Table::new(&[
+        "node", "site", "gRPC", "health", "hears", "leads", "logs", "busy keys", "requests",
+    ]);
+    for (node, status) in asked {
+        let endpoint = node.endpoint.trim_start_matches("http://").to_owned();
+        let mut row = vec![node.label.clone(), node.site.clone(), endpoint];
+        row.extend(match status {
+            Ok(status) => {
+                let leads = status.logs.iter().filter(|log| log.primary == Some(status.node));
+                let busy: u64 = status.logs.iter().map(|log| log.busy_keys).sum();
+                vec![
+                    health(status).to_owned(),
+                    labels(asked, &status.alive),
+                    leads.count().to_string(),
+                    status.logs.len().to_string(),
+                    busy.to_string(),
+                    status.requests.to_string(),
+                ]
+            }
+            Err(_) => {
+                let nothing = std::iter::repeat_n("-".to_owned(), 5);
+                std::iter::once("no answer".to_owned()).chain(nothing).collect()
+            }
+        });
+        table.row(row);
+    }
+    table
+}
+
+fn health(status: &NodeStatus) -> &'static str {
+    if !status.writable {
+        "read-only (disk full)"
+    } else if status.logs.iter().any(|log| log.primary.is_none()) {
+        "a segment without primary"
+    } else {
+        "well"
+    }
+}
+
+/// Names of nodes.
+fn labels(asked: &[Asked], names: &[NodeName]) -> String {
+    let labels: Vec<String> = names.iter().map(|name| label(asked, *name)).collect();
+    if labels.is_empty() {
+        "nobody".to_owned()
+    } else {
+        labels.join(" ")
+    }
+}
+
+fn label(asked: &[Asked], name: NodeName) -> String {
+    let node = asked.iter().find(|(node, _)| node.name == Some(name));
+    node.map_or_else(|| format!("#{}", name.0), |(node, _)| node.label.clone())
+}
+
+/// Segments, each as the node says that has applied most of its log.
+fn segments_table(asked: &[Asked]) -> Table {
+    let mut table = Table::new(&["segment", "epoch", "primary", "commands", "busy keys"]);
+    let statuses = asked.iter().filter_map(|(_, status)| status.as_ref().ok());
+    let mut logs: Vec<_> = statuses.flat_map(|status| &status.logs).collect();
+    logs.sort_by_key(|log| (log.segment, std::cmp::Reverse((log.epoch, log.applied))));
+    logs.dedup_by_key(|log| log.segment);
+    for log in logs {
+        table.row(vec![
+            log.segment.map_or("(group)".to_owned(), |segment| segment.0.to_string()),
+            log.epoch.0.to_string(),
+            log.primary.map_or("none".to_owned(), |name| label(asked, name)),
+            log.commands.to_string(),
+            log.busy_keys.to_string(),
+        ]);
+    }
+    table
+}
+
+fn as_json(client: &Client, asked: &[Asked]) -> Value {
+    let node = |(node, status): &Asked| {
+        let known = json!({
+            "node": node.name.map(|name| name.0),
+            "label": node.label,
+            "site": node.site,
+            "endpoint": node.endpoint,
+        });
+        let said = match status {
+            Ok(status) => json!({
+                "health": health(status),
+                "writable": status.writable,
+                "site": client.site_name(status.site),
+                "alive": status.alive.iter().map(|name| name.0).collect::<Vec<_>>(),
+                "requests": status.requests,
+                "logs": status.logs.iter().map(|log| json!({
+                    "segment": log.segment.map(|segment| segment.0),
+                    "epoch": log.epoch.0,
+                    "primary": log.primary.map(|name| name.0),
+                    "applied": log.applied,
+                    "commands": log.commands,
+                    "busy_keys": log.busy_keys,
+                })).collect::<Vec<_>>(),
+            }),
+            Err(error) => json!({ "health": "no answer", "error": error.to_string() }),
+        };
+        merged(known, said)
+    };
+    json!({ "nodes": asked.iter().map(node).collect::<Vec<_>>() })
+}
+
+/// The fields of both objects.
+fn merged(mut first: Value, second: Value) -> Value {
+    if let (Value::Object(into), Value::Object(from)) = (&mut first, second) {
+        into.extend(from);
+    }
+    first
+}

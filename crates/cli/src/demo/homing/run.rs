@@ -1,0 +1,322 @@
+//! The run: a front end submits the jobs, workers on all sites do them, faults strike at stated
+//! points of the progress, and the history is judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fermata_client::{Client, LockRef};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::data::{self, Regions, Request};
+use super::history;
+use super::job::Job;
+use super::worker::{KEYSPACE, Open, Shared, Worker, locked};
+use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
+use crate::dev::cluster::Cluster;
+use crate::exit::{Exit, Failure};
+
+/// Workers at each site.
+const WORKERS_PER_SITE: usize = 4;
+
+/// How long a dead worker's job waits for the next: the lease of its section.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// How long the killed node stays down.
+const NODE_DOWN: Duration = Duration::from_secs(4);
+
+/// Operations that the front end has open at once.
+const FRONT_END_OPEN: usize = 16;
+
+/// A fault, at a percentage of the jobs done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    KillWorker,
+    SuspectWorker,
+    KillNode,
+}
+
+const FAULTS: [(u64, Fault); 13] = [
+    (5, Fault::KillWorker),
+    (10, Fault::SuspectWorker),
+    (18, Fault::KillWorker),
+    (24, Fault::SuspectWorker),
+    (30, Fault::KillNode),
+    (36, Fault::KillWorker),
+    (42, Fault::SuspectWorker),
+    (50, Fault::SuspectWorker),
+    (56, Fault::KillWorker),
+    (62, Fault::SuspectWorker),
+    (70, Fault::KillWorker),
+    (76, Fault::SuspectWorker),
+    (84, Fault::KillWorker),
+];
+
+/// Runs the example to its end.
+pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
+    let input = |error: data::DataError| Failure::new(Exit::Internal, error.to_string());
+    let regions = Regions::shipped().map_err(input)?;
+    let requests = data::shipped_requests().map_err(input)?;
+    let sites = sites(cluster);
+    let front_end = client_at(cluster, &sites[0]).await?;
+    create_keyspace(&front_end).await?;
+    let progress = Progress::new(requests.len() as u64, "jobs done");
+    submit(&front_end, &requests).await?;
+
+    let keys = requests.iter().map(|request| request.job.clone()).collect();
+    let shared = Arc::new(Shared::new(regions, keys));
+    let mut crew = Crew::hire(cluster, &sites, &shared)?;
+    let observer = client_at(cluster, &sites[sites.len() - 1]).await?;
+    struck(cluster, &mut crew, &observer, &progress, &requests).await?;
+    shared.stop.store(true, Ordering::Relaxed);
+    crew.dismiss().await?;
+
+    let finals = finals(&observer, &requests).await?;
+    let events = std::mem::take(&mut *locked(&shared.events));
+    let judgement = history::judge(&events, &requests, &finals, &shared.regions);
+    let figures = vec![
+        ("jobs", requests.len() as u64),
+        ("sections entered", judgement.sections),
+        ("acknowledged steps", judgement.acknowledged),
+        ("takeovers in the middle of a job", judgement.takeovers),
+        ("of them from a step whose worker never heard of its success", judgement.adopted),
+    ];
+    let (faults, took) = progress.finish();
+    Ok(Report {
+        title: format!("homing: {} workers on {} sites", WORKERS_PER_SITE * sites.len(), sites.len()),
+        faults,
+        figures,
+        checks: judgement.checks(),
+        latencies: shared.latencies.lines(),
+        took,
+    })
+}
+
+async fn create_keyspace(client: &Client) -> Result<(), Failure> {
+    client.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
+    Ok(())
+}
+
+/// The front end: an eventual put per job, without any lock.
+async fn submit(client: &Client, requests: &[Request]) -> Result<(), Failure> {
+    let internal = |error: super::job::JobError| Failure::new(Exit::Internal, error.to_string());
+    let puts = requests.iter().map(|request| async move {
+        let job = Job::submitted(request.clone()).map_err(internal)?;
+        let value = Bytes::from(job.encode().map_err(internal)?);
+        client.put(KEYSPACE, request.job.as_bytes(), value).await?;
+        Ok::<(), Failure>(())
+    });
+    stream::iter(puts)
+        .buffer_unordered(FRONT_END_OPEN)
+        .try_collect()
+        .await
+}
+
+/// Watches the progress and strikes at its marks, until every job is done.
+async fn struck(
+    cluster: &mut Cluster,
+    crew: &mut Crew,
+    observer: &Client,
+    progress: &Progress,
+    requests: &[Request],
+) -> Result<(), Failure> {
+    let mut faults = FAULTS.iter().peekable();
+    let mut node_back = None;
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let down = 1.min(cluster.nodes().len() - 1);
+    while crew.shared.done() < requests.len() {
+        tick.tick().await;
+        let done = crew.shared.done() as u64;
+        progress.set(done);
+        let percent = done * 100 / requests.len() as u64;
+        if node_back.is_some_and(|at| tokio::time::Instant::now() >= at) {
+            node_back = None;
+            cluster.restart(down)?;
+            progress.fault(&format!("node {} restarted", cluster.nodes()[down].planned.label));
+        }
+        crew.replace_the_dead(cluster)?;
+        let Some((_, fault)) = faults.next_if(|(mark, _)| percent >= *mark) else {
+            continue;
+        };
+        match fault {
+            Fault::KillWorker => crew.kill_one(progress, requests),
+            Fault::SuspectWorker => suspect_one(crew, observer, progress, requests).await,
+            Fault::KillNode => {
+                cluster.kill(down).await;
+                node_back = Some(tokio::time::Instant::now() + NODE_DOWN);
+                let label = &cluster.nodes()[down].planned.label;
+                progress.fault(&format!("node {label} killed with SIGKILL"));
+            }
+        }
+    }
+    if node_back.is_some() {
+        cluster.restart(down)?;
+    }
+    progress.set(requests.len() as u64);
+    Ok(())
+}
+
+/// Takes a living worker for dead: ends its section by force, from another site.
+async fn suspect_one(
+    crew: &Crew,
+    observer: &Client,
+    progress: &Progress,
+    requests: &[Request],
+) {
+    let Some(open) = crew.in_the_middle().await else {
+        return;
+    };
+    let key = requests[open.job].job.as_bytes();
+    let released = observer.release(KEYSPACE, key, LockRef(open.lock_ref)).await;
+    let outcome = match released {
+        Ok(()) => "its section released by force",
+        Err(_) => "the forced release is not known to have succeeded",
+    };
+    progress.fault(&format!(
+        "worker {} suspected though it lives, in {}: {outcome}",
+        open.worker, requests[open.job].job
+    ));
+}
+
+/// The jobs after the run, each read in a section of its own.
+async fn finals(client: &Client, requests: &[Request]) -> Result<Vec<Option<Job>>, Failure> {
+    let reads = requests.iter().map(|request| async move {
+        let value = client.read(KEYSPACE, request.job.as_bytes()).await?;
+        Ok::<_, Failure>(value.and_then(|value| Job::decode(&value).ok()))
+    });
+    stream::iter(reads)
+        .buffered(FRONT_END_OPEN)
+        .try_collect()
+        .await
+}
+
+/// The workers that live.
+struct Crew {
+    shared: Arc<Shared>,
+    alive: BTreeMap<String, (Mortal, Place)>,
+    /// Places whose worker died, and when their next one comes.
+    vacant: Vec<(tokio::time::Instant, Place)>,
+    ended: Vec<Mortal>,
+}
+
+/// Where a worker works; its successor takes the place.
+#[derive(Clone, Debug)]
+struct Place {
+    site: String,
+    offset: usize,
+    /// How many have worked here.
+    worker: u32,
+    number: usize,
+}
+
+impl Place {
+    fn worker_name(&self) -> String {
+        // `oregon/2` is followed by `oregon/2b`: people see who came after whom.
+        let successor = match self.worker {
+            0 => String::new(),
+            n => char::from(b'a' + (n % 26) as u8).to_string(),
+        };
+        let site = self.site.replace(|c: char| !c.is_ascii_graphic(), "-");
+        format!("{site}/{}{successor}", self.number)
+    }
+}
+
+impl Crew {
+    fn hire(cluster: &Cluster, sites: &[String], shared: &Arc<Shared>) -> Result<Crew, Failure> {
+        let mut crew = Crew {
+            shared: shared.clone(),
+            alive: BTreeMap::new(),
+            vacant: Vec::new(),
+            ended: Vec::new(),
+        };
+        let all = sites.len() * WORKERS_PER_SITE;
+        for index in 0..all {
+            let place = Place {
+                site: sites[index % sites.len()].clone(),
+                offset: shared.keys.len() * index / all,
+                worker: 0,
+                number: index / sites.len() + 1,
+            };
+            crew.start(cluster, place)?;
+        }
+        Ok(crew)
+    }
+
+    fn start(&mut self, cluster: &Cluster, place: Place) -> Result<(), Failure> {
+        let name = place.worker_name();
+        let options = options_at(cluster, &place.site);
+        let (shared, site, offset) = (self.shared.clone(), place.site.clone(), place.offset);
+        let mortal = Mortal::start(&name.clone(), {
+            let name = name.clone();
+            move || async move {
+                let worker = Worker {
+                    name,
+                    site,
+                    offset,
+                    shared: &shared,
+                };
+                worker.work(options).await;
+            }
+        })?;
+        self.alive.insert(name, (mortal, place));
+        Ok(())
+    }
+
+    /// A section in which something was acknowledged and something is left to do. Waits a little
+    /// for one.
+    async fn in_the_middle(&self) -> Option<Open> {
+        for _ in 0..100 {
+            if let Some(open) = self.open_now() {
+                return Some(open);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        None
+    }
+
+    fn open_now(&self) -> Option<Open> {
+        let open = locked(&self.shared.open);
+        let mut middle = open.iter().filter(|open| (1..=4).contains(&open.steps));
+        middle.find(|open| self.alive.contains_key(&open.worker)).cloned()
+    }
+
+    fn kill_one(&mut self, progress: &Progress, requests: &[Request]) {
+        let Some(open) = self.open_now() else {
+            return;
+        };
+        let Some((mut mortal, mut place)) = self.alive.remove(&open.worker) else {
+            return;
+        };
+        mortal.kill();
+        self.ended.push(mortal);
+        self.shared.close(&open.worker);
+        place.worker += 1;
+        let back = tokio::time::Instant::now() + Duration::from_secs(1);
+        self.vacant.push((back, place));
+        let job = &requests[open.job].job;
+        progress.fault(&format!(
+            "worker {} killed in {job} after {} steps",
+            open.worker, open.steps
+        ));
+    }
+
+    fn replace_the_dead(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+        let now = tokio::time::Instant::now();
+        while let Some(index) = self.vacant.iter().position(|(at, _)| *at <= now) {
+            let (_, place) = self.vacant.swap_remove(index);
+            self.start(cluster, place)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all workers, after `stop` was set.
+    async fn dismiss(self) -> Result<(), Failure> {
+        let alive = self.alive.into_values().map(|(mortal, _)| mortal);
+        for mortal in alive.chain(self.ended) {
+            mortal.join().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Latencies that an example or a load run saw.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::output::Table;
+
+/// Durations by (where, what).
+#[derive(Debug, Default)]
+pub(crate) struct Latencies {
+    samples: Mutex<BTreeMap<(String, &'static str), Vec<Duration>>>,
+}
+
+/// One line of the summary.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) site: String,
+    pub(crate) step: &'static str,
+    pub(crate) count: usize,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Latencies {
+    /// Notes how long `step` took at `site`, since `start`.
+    pub(crate) fn note(&self, site: &str, step: &'static str, start: Instant) {
+        let took = start.elapsed();
+        let mut samples = self.locked();
+        samples.entry((site.to_owned(), step)).or_default().push(took);
+    }
+
+    /// A line per place and step, in order.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let samples = self.locked();
+        let line = |((site, step), durations): (&(String, &'static str), &Vec<Duration>)| {
+            let mut sorted = durations.clone();
+            sorted.sort_unstable();
+            Line {
+                site: site.clone(),
+                step,
+                count: sorted.len(),
+                p50: percentile(&sorted, 50),
+                p99: percentile(&sorted, 99),
+                max: percentile(&sorted, 100),
+            }
+        };
+        samples.iter().map(line).collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<(String, &'static str), Vec<Duration>>> {
+        // A worker that was killed while it held the lock left whole samples behind.
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The smallest sample that `percent` of all are not above; zero without samples.
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+/// The lines as a table.
+pub(crate) fn table(lines: &[Line]) -> Table {
+    let mut table = Table::new(&["site", "step", "count", "p50 ms", "p99 ms", "max ms"]);
+    let ms = |d: Duration| format!("{:.1}", d.as_secs_f64() * 1e3);
+    for line in lines {
+        table.row(vec![
+            line.site.clone(),
+            line.step.to_owned(),
+            line.count.to_string(),
+            ms(line.p50),
+            ms(line.p99),
+            ms(line.max),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples() {
+        let sorted: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&sorted, 50), Duration::from_millis(100));
+        assert_eq!(percentile(&sorted, 99), Duration::from_millis(198));
+        assert_eq!(percentile(&sorted, 100), Duration::from_millis(200));
+        assert_eq!(percentile(&sorted[..1], 50), Duration::from_millis(1));
+        assert_eq!(percentile(&[], 99), Duration::ZERO);
+    }
+}

@@ -1,0 +1,288 @@
+//! Portal: active replication with owner failover, MUSIC §VII(b).
+//!
+//! **Problem.** A portal keeps users' roles at several sites. Each user's updates must go through
+//! one owner at a time; an owner that dies, or seems to, must be replaced at once; and no update
+//! that was acknowledged to a user may be lost in the change.
+//!
+//! **Idea.** Front ends at all sites send each update to the back-end replica that owns the user
+//! ([`replica`]). If it does not answer in time, they send it to another one, which ends the old
+//! owner's section by force and goes on from the latest roles. The same update may thus be sent
+//! twice; its id in the user's value makes the second time harmless.
+//!
+//! **Departure from the paper.** The portal of the paper keeps who owns whom in MUSIC; here each
+//! front end remembers whom it asked last, and the lock queue says who owns.
+
+mod replica;
+mod state;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use self::replica::{KEYSPACE, Request};
+use self::state::{Roles, Seen, Update};
+use crate::demo::latency::Latencies;
+use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
+use crate::dev::cluster::Cluster;
+use crate::exit::{Exit, Failure};
+
+const FRONT_ENDS: usize = 12;
+const USERS_PER_FRONT_END: usize = 8;
+const UPDATES_PER_USER: u64 = 20;
+
+/// An owner that does not answer in this time is taken for dead.
+const SUSPICION: Duration = Duration::from_millis(1_500);
+
+/// How long a dead replica keeps its users from one that does not suspect it.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A front end gives an update up after so many owners, its outcome unknown.
+const TRIES_MAX: usize = 20;
+
+const NODE_DOWN: Duration = Duration::from_secs(4);
+
+/// What the front ends share with the observer.
+struct Shared {
+    /// Where requests go, by site; replaced with the replica.
+    replicas: Mutex<Vec<mpsc::Sender<Request>>>,
+    seen: Mutex<BTreeMap<String, Seen>>,
+    settled: AtomicU64,
+    /// The next so many updates take their living owner for dead.
+    false_suspicions: AtomicU64,
+    failovers: AtomicU64,
+    latencies: Arc<Latencies>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the example to its end.
+pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
+    let sites = sites(cluster);
+    let observer = client_at(cluster, &sites[0]).await?;
+    observer.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
+    let shared = Arc::new(Shared {
+        replicas: Mutex::default(),
+        seen: Mutex::default(),
+        settled: AtomicU64::new(0),
+        false_suspicions: AtomicU64::new(0),
+        failovers: AtomicU64::new(0),
+        latencies: Arc::default(),
+    });
+    let mut replicas = Vec::new();
+    for site in &sites {
+        let (sender, mortal) = start_replica(cluster, site, &shared)?;
+        locked(&shared.replicas).push(sender);
+        replicas.push(mortal);
+    }
+    let all = (FRONT_ENDS * USERS_PER_FRONT_END) as u64 * UPDATES_PER_USER;
+    let progress = Progress::new(all, "updates settled");
+    let mut front_ends = JoinSet::new();
+    for number in 0..FRONT_ENDS {
+        front_ends.spawn(front_end(number, sites.len(), shared.clone()));
+    }
+    strike(cluster, &sites, &shared, &mut replicas, &progress, &mut front_ends, all).await?;
+    // The replicas leave their users once nobody can ask them any more.
+    locked(&shared.replicas).clear();
+    for replica in replicas {
+        replica.join().await?;
+    }
+    let users: Vec<String> = locked(&shared.seen).keys().cloned().collect();
+    let finals = finals(&observer, &users).await?;
+    let seen = std::mem::take(&mut *locked(&shared.seen));
+    let acknowledged = (seen.values().flat_map(|seen| &seen.updates))
+        .filter(|(_, acknowledged)| *acknowledged)
+        .count() as u64;
+    let (faults, took) = progress.finish();
+    Ok(Report {
+        title: format!("portal: {FRONT_ENDS} front ends, {} replicas", sites.len()),
+        faults,
+        figures: vec![
+            ("users", users.len() as u64),
+            ("updates acknowledged", acknowledged),
+            ("updates of unknown outcome", all - acknowledged),
+            ("failovers of an owner", shared.failovers.load(Ordering::Relaxed)),
+        ],
+        checks: state::judge(&seen, &finals),
+        latencies: shared.latencies.lines(),
+        took,
+    })
+}
+
+fn start_replica(
+    cluster: &Cluster,
+    site: &str,
+    shared: &Shared,
+) -> Result<(mpsc::Sender<Request>, Mortal), Failure> {
+    const REQUESTS_WAITING_MAX: usize = 256;
+    let (sender, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
+    let options = options_at(cluster, site);
+    let (site, latencies) = (site.to_owned(), shared.latencies.clone());
+    let work = move || replica::serve(site, options, requests, latencies);
+    Ok((sender, Mortal::start("replica", work)?))
+}
+
+/// Sends the updates of its users, one after the other.
+async fn front_end(number: usize, sites: usize, shared: Arc<Shared>) {
+    let mut owners = [number % sites; USERS_PER_FRONT_END];
+    for round in 0..UPDATES_PER_USER {
+        for (index, owner) in owners.iter_mut().enumerate() {
+            let user = format!("user-{:03}", number * USERS_PER_FRONT_END + index);
+            let update = Update {
+                id: round,
+                role: format!("role-{}", round % 5),
+                grant: round % 3 != 2,
+            };
+            let entry = (update.clone(), false);
+            locked(&shared.seen).entry(user.clone()).or_default().updates.push(entry);
+            let acknowledged = send(&user, &update, owner, sites, &shared).await;
+            if let Some(seen) = locked(&shared.seen).get_mut(&user)
+                && let Some(last) = seen.updates.last_mut()
+            {
+                last.1 = acknowledged;
+            }
+            shared.settled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sends one update to its owner, and to the next replica if that does not answer. Whether it was
+/// acknowledged; if not, nobody knows whether it took effect.
+async fn send(
+    user: &str,
+    update: &Update,
+    owner: &mut usize,
+    sites: usize,
+    shared: &Shared,
+) -> bool {
+    let suspect = |count: u64| count.checked_sub(1);
+    let suspected = &shared.false_suspicions;
+    let mut take_over = suspected
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, suspect)
+        .is_ok();
+    if take_over {
+        *owner = (*owner + 1) % sites;
+    }
+    for _ in 0..TRIES_MAX {
+        if take_over {
+            shared.failovers.fetch_add(1, Ordering::Relaxed);
+        }
+        let (done, answered) = oneshot::channel();
+        let request = Request {
+            user: user.to_owned(),
+            update: update.clone(),
+            take_over,
+            done,
+        };
+        let replica = locked(&shared.replicas)[*owner].clone();
+        let exchange = async {
+            replica.send(request).await.ok()?;
+            answered.await.ok()
+        };
+        let start = std::time::Instant::now();
+        if let Ok(Some(())) = tokio::time::timeout(SUSPICION, exchange).await {
+            shared.latencies.note("(front ends)", "update", start);
+            return true;
+        }
+        // Dead, or so it seems. A refusal that came at once is not repeated at once.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        *owner = (*owner + 1) % sites;
+        take_over = true;
+    }
+    false
+}
+
+/// Injects faults at marks of the progress until the front ends have ended.
+async fn strike(
+    cluster: &mut Cluster,
+    sites: &[String],
+    shared: &Shared,
+    replicas: &mut [Mortal],
+    progress: &Progress,
+    front_ends: &mut JoinSet<()>,
+    all: u64,
+) -> Result<(), Failure> {
+    #[derive(Clone, Copy)]
+    enum Fault {
+        KillReplica(usize),
+        Suspect(u64),
+        KillNode(usize),
+        RestartNode(usize),
+    }
+    let last = sites.len() - 1;
+    let faults = [
+        (10, Fault::Suspect(10)),
+        (25, Fault::KillReplica(0)),
+        (40, Fault::KillNode(last)),
+        (60, Fault::Suspect(20)),
+        (75, Fault::KillReplica(last)),
+    ];
+    let mut faults = faults.into_iter().peekable();
+    let mut restart: Option<tokio::time::Instant> = None;
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    while !front_ends.is_empty() {
+        tokio::select! {
+            _ = tick.tick() => {}
+            Some(ended) = front_ends.join_next() => {
+                ended.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+            }
+        }
+        let settled = shared.settled.load(Ordering::Relaxed);
+        progress.set(settled);
+        let due = restart.is_some_and(|at| tokio::time::Instant::now() >= at);
+        let fault = if due {
+            restart = None;
+            Some(Fault::RestartNode(last))
+        } else {
+            faults.next_if(|(mark, _)| settled * 100 / all >= *mark).map(|(_, fault)| fault)
+        };
+        let label = |index: usize, cluster: &Cluster| cluster.nodes()[index].planned.label.clone();
+        match fault {
+            None => {}
+            Some(Fault::Suspect(count)) => {
+                shared.false_suspicions.fetch_add(count, Ordering::Relaxed);
+                progress.fault(&format!("{count} living owners will be taken for dead"));
+            }
+            Some(Fault::KillReplica(index)) => {
+                let (sender, mortal) = start_replica(cluster, &sites[index], shared)?;
+                let mut dead = std::mem::replace(&mut replicas[index], mortal);
+                dead.kill();
+                locked(&shared.replicas)[index] = sender;
+                progress.fault(&format!("replica at {} killed, a new one started", sites[index]));
+            }
+            Some(Fault::KillNode(index)) => {
+                cluster.kill(index).await;
+                restart = Some(tokio::time::Instant::now() + NODE_DOWN);
+                progress.fault(&format!("node {} killed with SIGKILL", label(index, cluster)));
+            }
+            Some(Fault::RestartNode(index)) => {
+                cluster.restart(index)?;
+                progress.fault(&format!("node {} restarted", label(index, cluster)));
+            }
+        }
+    }
+    if restart.is_some() {
+        cluster.restart(last)?;
+    }
+    Ok(())
+}
+
+/// The users' roles after the run, each read in a section of its own.
+async fn finals(
+    client: &fermata_client::Client,
+    users: &[String],
+) -> Result<BTreeMap<String, Roles>, Failure> {
+    const OPEN: usize = 16;
+    let reads = users.iter().map(|user| async move {
+        let value = client.read(KEYSPACE, user.as_bytes()).await?;
+        let roles = value.and_then(|value| serde_json::from_slice(&value).ok());
+        Ok::<_, Failure>((user.clone(), roles.unwrap_or_default()))
+    });
+    stream::iter(reads).buffer_unordered(OPEN).try_collect().await
+}

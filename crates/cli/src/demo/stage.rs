@@ -1,0 +1,252 @@
+//! What both examples need around them: progress, workers that can be killed, faults, the report.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fermata_client::{Client, Keyspace, Options};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::latency::{self, Line};
+use crate::dev::cluster::Cluster;
+use crate::exit::{Exit, Failure};
+
+/// One thing that had to hold.
+#[derive(Debug)]
+pub(crate) struct Check {
+    /// What had to hold.
+    pub(crate) claim: String,
+    /// Where it did not; empty: it held.
+    pub(crate) violations: Vec<String>,
+}
+
+/// What an example found.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// What ran.
+    pub(crate) title: String,
+    /// Faults that were injected, in order.
+    pub(crate) faults: Vec<String>,
+    /// Figures: what, how much.
+    pub(crate) figures: Vec<(&'static str, u64)>,
+    /// What had to hold.
+    pub(crate) checks: Vec<Check>,
+    /// Latencies that the example's clients saw.
+    pub(crate) latencies: Vec<Line>,
+    /// How long it ran.
+    pub(crate) took: Duration,
+}
+
+impl Report {
+    /// Whether every check held.
+    pub(crate) fn all_held(&self) -> bool {
+        self.checks.iter().all(|check| check.violations.is_empty())
+    }
+
+    /// For programs.
+    pub(crate) fn as_json(&self) -> serde_json::Value {
+        let ms = |d: Duration| (d.as_secs_f64() * 1e4).round() / 10.0;
+        let figures: serde_json::Map<String, serde_json::Value> = (self.figures.iter())
+            .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+            .collect();
+        json!({
+            "title": self.title,
+            "held": self.all_held(),
+            "seconds": self.took.as_secs_f64(),
+            "faults": self.faults,
+            "figures": figures,
+            "checks": self.checks.iter().map(|check| json!({
+                "claim": check.claim,
+                "held": check.violations.is_empty(),
+                "violations": check.violations,
+            })).collect::<Vec<_>>(),
+            "latencies": self.latencies.iter().map(|line| json!({
+                "site": line.site, "step": line.step, "count": line.count,
+                "p50_ms": ms(line.p50), "p99_ms": ms(line.p99), "max_ms": ms(line.max),
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// A worse run has so many that nobody reads them all.
+        const SHOWN_MAX: usize = 5;
+        writeln!(f, "{}, {:.1} s\n", self.title, self.took.as_secs_f64())?;
+        for (what, count) in &self.figures {
+            writeln!(f, "{count:>8}  {what}")?;
+        }
+        writeln!(f)?;
+        for check in &self.checks {
+            let held = check.violations.is_empty();
+            writeln!(f, "{}  {}", if held { "held  " } else { "BROKEN" }, check.claim)?;
+            for violation in check.violations.iter().take(SHOWN_MAX) {
+                writeln!(f, "        {violation}")?;
+            }
+            if check.violations.len() > SHOWN_MAX {
+                writeln!(f, "        … {} in all", check.violations.len())?;
+            }
+        }
+        writeln!(f, "\n{}", latency::table(&self.latencies))?;
+        let verdict = if self.all_held() {
+            "verdict: everything held"
+        } else {
+            "verdict: NOT everything held"
+        };
+        writeln!(f, "{verdict}")
+    }
+}
+
+/// A progress bar with a log of faults above it; on standard error. Where that is no terminal, only
+/// the faults are printed.
+#[derive(Clone)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    faults: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl Progress {
+    /// A bar of so many steps.
+    pub(crate) fn new(steps: u64, what: &'static str) -> Progress {
+        let bar = ProgressBar::new(steps);
+        let template = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_message(what);
+        Progress {
+            bar,
+            started: Instant::now(),
+            faults: Arc::default(),
+        }
+    }
+
+    /// Sets how far it is.
+    pub(crate) fn set(&self, steps: u64) {
+        self.bar.set_position(steps);
+    }
+
+    /// Notes a fault.
+    pub(crate) fn fault(&self, what: &str) {
+        let line = format!("{:5.1} s  {what}", self.started.elapsed().as_secs_f64());
+        if std::io::stderr().is_terminal() {
+            self.bar.println(&line);
+        } else {
+            eprintln!("{line}");
+        }
+        let mut faults = self.faults.lock().unwrap_or_else(|e| e.into_inner());
+        faults.push(line);
+    }
+
+    /// Takes the bar away. Gives the faults, and how long it all took.
+    pub(crate) fn finish(self) -> (Vec<String>, Duration) {
+        self.bar.finish_and_clear();
+        let faults = self.faults.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        (faults, self.started.elapsed())
+    }
+}
+
+/// A client at `site`, that knows all nodes.
+pub(crate) async fn client_at(cluster: &Cluster, site: &str) -> Result<Client, Failure> {
+    Ok(Client::connect(options_at(cluster, site)).await?)
+}
+
+/// Options of a client at `site`: the nodes there come first.
+pub(crate) fn options_at(cluster: &Cluster, site: &str) -> Options {
+    let own = cluster.endpoints(Some(site));
+    let others = cluster.endpoints(None);
+    let others = others.into_iter().filter(|e| !own.contains(e));
+    let all = own.iter().cloned().chain(others);
+    Options::new(all.map(|endpoint| crate::connect::uri(&endpoint))).site(site)
+}
+
+/// A keyspace of sections with a short lease, so that the dead are replaced while people watch.
+pub(crate) fn sections_with(name: &str, lease: Duration) -> Keyspace {
+    let [sections, _] = Keyspace::built_in();
+    Keyspace {
+        name: name.to_owned(),
+        lease: lease.as_micros() as u64,
+        ..sections
+    }
+}
+
+/// The sites of a cluster, in order.
+pub(crate) fn sites(cluster: &Cluster) -> Vec<String> {
+    let mut sites: Vec<String> = Vec::new();
+    for node in cluster.nodes() {
+        if !sites.contains(&node.site) {
+            sites.push(node.site.clone());
+        }
+    }
+    sites
+}
+
+/// A worker on a thread and a runtime of its own, as a process would be: killed, it stops at once,
+/// with everything that its client does in the background, and leaves nothing.
+pub(crate) struct Mortal {
+    kill: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Mortal {
+    /// Starts `work` on its own thread.
+    ///
+    /// # Errors
+    /// The thread or its runtime cannot be created.
+    pub(crate) fn start<W, F>(name: &str, work: W) -> Result<Mortal, Failure>
+    where
+        W: FnOnce() -> F + Send + 'static,
+        F: Future<Output = ()>,
+    {
+        let (kill, killed) = oneshot::channel::<()>();
+        let failed = |error| Failure::local("starting a worker", error);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let live = move || {
+            let mut work = Box::pin(work());
+            let died = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    // A dropped sender is no kill: the observer has gone, the worker ends by itself.
+                    Ok(()) = killed => true,
+                    () = &mut work => false,
+                }
+            });
+            if died {
+                // The dead do not tidy up: no destructor may send a last word.
+                runtime.shutdown_background();
+                std::mem::forget(work);
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(live);
+        Ok(Mortal {
+            kill: Some(kill),
+            thread: Some(thread.map_err(failed)?),
+        })
+    }
+
+    /// Ends it without any courtesy.
+    pub(crate) fn kill(&mut self) {
+        if let Some(kill) = self.kill.take() {
+            // It may have ended by itself.
+            let _ended = kill.send(());
+        }
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn join(mut self) -> Result<(), Failure> {
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        match joined {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Failure::new(Exit::Internal, "a worker of the example panicked")),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A cluster of real processes on this machine: started, watched, killed, restarted, stopped. The
+//! command `fermata dev` and the demonstrations share it.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use fermata_client::{Client, Options};
+use rustix::process::{Pid, Signal};
+use tokio::process::{Child, ChildStdin, Command};
+
+use super::files;
+use super::plan::{Plan, PlannedNode};
+use crate::exit::{Exit, Failure};
+
+/// How long a node may take to stop before it is killed.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// A running cluster. Dropped, it leaves no process behind: each child stops when the pipe to its
+/// standard input closes, even if this process is killed.
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    /// Whether delays between sites make everything slower.
+    patience: Duration,
+}
+
+/// One node of a running cluster.
+pub(crate) struct Node {
+    /// What was planned.
+    pub(crate) planned: PlannedNode,
+    /// Name of its site.
+    pub(crate) site: String,
+    /// Its configuration file.
+    pub(crate) config: PathBuf,
+    /// Its data directory.
+    pub(crate) data: PathBuf,
+    /// Where its output goes.
+    pub(crate) log: PathBuf,
+    running: Option<(Child, ChildStdin)>,
+}
+
+impl Node {
+    /// Its process, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().and_then(|(child, _)| child.id())
+    }
+
+    /// Its gRPC address.
+    pub(crate) fn endpoint(&self) -> String {
+        self.planned.grpc.to_string()
+    }
+
+    fn start(&mut self) -> Result<(), Failure> {
+        let start = || -> io::Result<(Child, ChildStdin)> {
+            let log = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(&self.log)?;
+            let mut child = Command::new(std::env::current_exe()?)
+                .arg("server")
+                .arg("--config")
+                .arg(&self.config)
+                .arg("--until-stdin-closes")
+                .stdin(Stdio::piped())
+                .stdout(log.try_clone()?)
+                .stderr(log)
+                // Ctrl-C at the terminal is for the parent, which stops the nodes.
+                .process_group(0)
+                .spawn()?;
+            let stdin = child.stdin.take().expect("stdin is piped");
+            Ok((child, stdin))
+        };
+        let started = start();
+        self.running = Some(started.map_err(|error| {
+            Failure::local(format_args!("starting node {}", self.planned.label), error)
+        })?);
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid().and_then(|id| Pid::from_raw(id as i32)) {
+            // It may have ended this instant, which the watch will see.
+            let _ended = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// The end of its log, for a message about its death.
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().rfind(|line| !line.trim().is_empty());
+        last.unwrap_or("it said nothing").to_owned()
+    }
+}
+
+impl Cluster {
+    /// Writes the configuration under `folder` and starts every node.
+    ///
+    /// # Errors
+    /// A port in use, a file that cannot be written, a process that cannot be started.
+    pub(crate) fn start(plan: &Plan, folder: &Path, base_port: u16) -> Result<Cluster, Failure> {
+        let planned = plan.nodes_at(base_port).map_err(Failure::usage)?;
+        check_ports(&planned)?;
+        let configs = files::write(plan, &planned, folder)?;
+        let node = |(planned, files): (PlannedNode, files::NodeFiles)| Node {
+            site: plan.sites[usize::from(planned.site)].clone(),
+            config: files.config,
+            data: files.data,
+            log: files.log,
+            planned,
+            running: None,
+        };
+        let mut nodes: Vec<Node> = planned.into_iter().zip(configs).map(node).collect();
+        for node in &mut nodes {
+            node.start()?;
+        }
+        let patience = if plan.rtt == "none" { 15 } else { 30 };
+        Ok(Cluster {
+            nodes,
+            patience: Duration::from_secs(patience),
+        })
+    }
+
+    /// The nodes, by index.
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// gRPC addresses of the nodes of a site, or of all.
+    pub(crate) fn endpoints(&self, site: Option<&str>) -> Vec<String> {
+        let nodes = self.nodes.iter();
+        let chosen = nodes.filter(|node| site.is_none_or(|site| node.site == site));
+        chosen.map(Node::endpoint).collect()
+    }
+
+    /// Waits until every node answers and knows a primary for each of its segments.
+    ///
+    /// # Errors
+    /// A node that died or is not ready in time.
+    pub(crate) async fn wait_ready(&mut self) -> Result<(), Failure> {
+        let deadline = tokio::time::Instant::now() + self.patience;
+        for index in 0..self.nodes.len() {
+            while !is_ready(&self.nodes[index]).await {
+                if let Some(death) = self.deaths().into_iter().next() {
+                    return Err(Failure::new(Exit::Local, death));
+                }
+                if tokio::time::Instant::now() >= deadline {
+                    let node = &self.nodes[index];
+                    let sentence = format!(
+                        "node {} was not ready within {} s; its log is {}",
+                        node.planned.label,
+                        self.patience.as_secs(),
+                        node.log.display()
+                    );
+                    return Err(Failure::new(Exit::Unavailable, sentence));
+                }
+                tokio::time::sleep(Duration::from_millis(25)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// A sentence for each node that ended by itself since the last call.
+    pub(crate) fn deaths(&mut self) -> Vec<String> {
+        let mut deaths = Vec::new();
+        for node in &mut self.nodes {
+            let ended = match &mut node.running {
+                Some((child, _)) => child.try_wait().ok().flatten(),
+                None => None,
+            };
+            if let Some(status) = ended {
+                node.running = None;
+                deaths.push(format!(
+                    "node {} {}: {}",
+                    node.planned.label,
+                    how(status),
+                    node.last_words()
+                ));
+            }
+        }
+        deaths
+    }
+
+    /// Kills a node with SIGKILL and waits for its end.
+    pub(crate) async fn kill(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.signal(Signal::KILL);
+        if let Some((mut child, _)) = node.running.take() {
+            let _status = child.wait().await;
+        }
+    }
+
+    /// Starts a node that is down.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub(crate) fn restart(&mut self, index: usize) -> Result<(), Failure> {
+        assert!(self.nodes[index].running.is_none(), "the node is down");
+        self.nodes[index].start()
+    }
+
+    /// Stops every node gracefully; one that takes longer than [`STOP_MAX`] is killed. Gives a
+    /// sentence for each node that did not stop well.
+    pub(crate) async fn stop(mut self) -> Vec<String> {
+        for node in &self.nodes {
+            node.signal(Signal::TERM);
+        }
+        let mut troubles = Vec::new();
+        let deadline = tokio::time::Instant::now() + STOP_MAX;
+        for node in &mut self.nodes {
+            let Some((mut child, _stdin)) = node.running.take() else {
+                continue;
+            };
+            match tokio::time::timeout_at(deadline, child.wait()).await {
+                Ok(Ok(status)) if status.success() => {}
+                Ok(Ok(status)) => troubles.push(format!(
+                    "node {} {}: {}",
+                    node.planned.label,
+                    how(status),
+                    node.last_words()
+                )),
+                Ok(Err(error)) => troubles.push(format!("node {}: {error}", node.planned.label)),
+                Err(_) => {
+                    let _killed = child.kill().await;
+                    troubles.push(format!(
+                        "node {} did not stop within {} s and was killed",
+                        node.planned.label,
+                        STOP_MAX.as_secs()
+                    ));
+                }
+            }
+        }
+        troubles
+    }
+}
+
+/// How a process ended.
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Whether a node answers and knows all its primaries.
+async fn is_ready(node: &Node) -> bool {
+    let own = crate::connect::uri(&node.endpoint());
+    let ask = async {
+        let client = Client::connect(Options::new([own.as_str()])).await.ok()?;
+        // The client learns of the other nodes; this one alone is asked.
+        let this = client.nodes().iter().position(|known| known.endpoint == own)?;
+        client.status(Some(this)).await.ok()
+    };
+    let status = tokio::time::timeout(Duration::from_secs(2), ask).await;
+    let Ok(Some(status)) = status else {
+        return false;
+    };
+    !status.logs.is_empty() && status.logs.iter().all(|log| log.primary.is_some())
+}
+
+/// One line for the first port that somebody else listens on.
+fn check_ports(nodes: &[PlannedNode]) -> Result<(), Failure> {
+    for address in nodes.iter().flat_map(|n| [n.grpc, n.rest, n.peer]) {
+        if let Err(error) = TcpListener::bind(address) {
+            let sentence = if error.kind() == io::ErrorKind::AddrInUse {
+                format!(
+                    "port {} is in use: stop what listens there (another `fermata dev`?) or \
+                     choose another --base-port",
+                    address.port()
+                )
+            } else {
+                format!("cannot listen at {address}: {error}")
+            };
+            return Err(Failure::new(Exit::Local, sentence));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Durations as people type them: `10s`, `500ms`, `2m`, `1h`, `250us`.
+
+use std::time::Duration;
+
+/// Reads a duration: a whole number and a unit.
+///
+/// # Errors
+/// A sentence for the parser of the command line: no number, no unit, or too long.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let micros_per_unit = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000_u64,
+        _ => return Err("give a whole number and a unit: us, ms, s, m or h, as in 10s".to_owned()),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "give a whole number before the unit, as in 10s".to_owned())?;
+    let micros = number.checked_mul(micros_per_unit);
+    micros
+        .map(Duration::from_micros)
+        .ok_or_else(|| "this duration is too long".to_owned())
+}
+
+/// A duration in a table: one unit, at most two digits behind the point.
+pub(crate) fn show(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    match micros {
+        0..1_000 => format!("{micros} us"),
+        1_000..1_000_000 => format!("{:.2} ms", micros as f64 / 1e3),
+        1_000_000..120_000_000 => format!("{:.2} s", micros as f64 / 1e6),
+        _ => format!("{} min", micros / 60_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_read() {
+        assert_eq!(parse("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse("7us"), Ok(Duration::from_micros(7)));
+        assert_eq!(parse("0s"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let wrong = [
+            "", "s", "10", "-1s", "1.5s", "10 s", "10S", "99999999999999999999s",
+            "18446744073709551615h",
+        ];
+        for text in wrong {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_in_one_unit() {
+        assert_eq!(show(Duration::from_micros(999)), "999 us");
+        assert_eq!(show(Duration::from_micros(54_320)), "54.32 ms");
+        assert_eq!(show(Duration::from_secs(3)), "3.00 s");
+        assert_eq!(show(Duration::from_secs(180)), "3 min");
+    }
+}

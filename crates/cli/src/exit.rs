@@ -1,0 +1,146 @@
+//! How a command ends: exit statuses, and the one sentence that goes with a failure.
+//!
+//! The numbers are part of the interface (`docs/cli.md`). They follow `sysexits.h` where it has a
+//! fitting one, stay clear of 126 and 127 (a shell's "cannot run", "not found") and of 128 and
+//! above (ended by a signal), so that `fermata lock` can pass on the status of its command.
+
+use std::fmt;
+
+/// Why a command failed: its exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// The answer is no: the key has no value, or a check did not hold.
+    No = 1,
+    /// Wrong usage of the command line.
+    Usage = 2,
+    /// `fermata server`: the data directory is not this node's, or cannot be read.
+    ServerData = 3,
+    /// `fermata server`: an address cannot be listened on.
+    ServerListen = 4,
+    /// `fermata server`: the node ran and had to stop.
+    ServerHalted = 5,
+    /// The request was understood and refused; it changed nothing.
+    Refused = 65,
+    /// No node or no quorum answered in time; it changed nothing.
+    Unavailable = 69,
+    /// Something that should not happen.
+    Internal = 70,
+    /// The wait for a lock was over before it was granted.
+    WaitOver = 73,
+    /// A file, a socket or a process of this machine failed.
+    Local = 74,
+    /// The section was lost.
+    SectionLost = 75,
+    /// Nobody knows whether the operation took effect.
+    OutcomeUnknown = 76,
+    /// `fermata lock` could not run its command.
+    CannotRun = 126,
+    /// `fermata lock` did not find its command.
+    NotFound = 127,
+}
+
+/// The table of exit statuses, for `--help`.
+pub(crate) const EXIT_STATUSES: &str = "\
+Exit status:
+    0  done
+    1  the answer is no: the key has no value; a simulation or demo found a violation
+    2  wrong usage, or a configuration that makes no sense
+    3  server: the data directory is not this node's, or cannot be read
+    4  server: an address cannot be listened on
+    5  server: the node had to stop (its disk failed)
+   65  refused: the request itself is at fault (locked, too large, no such keyspace, ...)
+   69  unavailable: no node or no quorum answered in time; nothing was changed
+   70  an internal error
+   73  lock: the wait was over before the lock was granted
+   74  a file, socket or process of this machine failed
+   75  the section was lost
+   76  outcome unknown: the operation may have taken effect
+  126  lock: COMMAND could not be run
+  127  lock: COMMAND was not found
+128+N  lock: COMMAND was ended by signal N
+other  lock: the status of COMMAND";
+
+/// A failed command.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit status.
+    pub(crate) exit: Exit,
+    /// A stable code for programs: the server's where it comes from there.
+    pub(crate) code: &'static str,
+    /// One sentence; empty says nothing (the exit status says all).
+    pub(crate) sentence: String,
+}
+
+impl Failure {
+    /// A failure with a sentence.
+    pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Failure {
+        let code = match exit {
+            Exit::No => "no",
+            Exit::Usage => "usage",
+            Exit::ServerData => "server_data",
+            Exit::ServerListen => "server_listen",
+            Exit::ServerHalted => "server_halted",
+            Exit::Refused => "refused",
+            Exit::Unavailable => "unavailable",
+            Exit::Internal => "internal",
+            Exit::WaitOver => "wait_over",
+            Exit::Local => "local",
+            Exit::SectionLost => "no_longer_holder",
+            Exit::OutcomeUnknown => "outcome_unknown",
+            Exit::CannotRun => "cannot_run",
+            Exit::NotFound => "not_found",
+        };
+        Failure {
+            exit,
+            code,
+            sentence: sentence.into(),
+        }
+    }
+
+    /// Wrong usage that the parser could not see.
+    pub(crate) fn usage(sentence: impl Into<String>) -> Failure {
+        Failure::new(Exit::Usage, sentence)
+    }
+
+    /// The answer is no, and that says all.
+    pub(crate) fn silent_no() -> Failure {
+        Failure::new(Exit::No, "")
+    }
+
+    /// A local file, socket or process failed while doing `what`.
+    pub(crate) fn local(what: impl fmt::Display, error: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Local, format!("{what}: {error}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl From<fermata_client::Error> for Failure {
+    fn from(error: fermata_client::Error) -> Failure {
+        use fermata_protocol::Code;
+        let exit = match error.code() {
+            Code::NoLongerHolder | Code::NotHolder => Exit::SectionLost,
+            Code::WaitOver => Exit::WaitOver,
+            _ if error.may_have_taken_effect() => Exit::OutcomeUnknown,
+            Code::Unavailable | Code::Busy | Code::DiskFull | Code::Forgotten => Exit::Unavailable,
+            Code::Locked
+            | Code::StaleSequence
+            | Code::ReadOnlySection
+            | Code::TooLarge
+            | Code::NoSuchKeyspace
+            | Code::KeyspaceExists
+            | Code::WrongPurpose
+            | Code::BadRequest => Exit::Refused,
+        };
+        Failure {
+            exit,
+            code: error.code().name(),
+            sentence: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The client: where every operation begins.
+
+use crate::discovery::{self, Node};
+use crate::driver::{self, Command, Driver, Ended, SharedNames};
+use crate::error::Error;
+use crate::link;
+use crate::section::Section;
+use bytes::Bytes;
+use fermata_api::Names;
+use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId};
+use fermata_protocol::client::{self as machine, Answer, Call, Endpoint, Session, Ticket};
+use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
+use std::future::Future;
+use std::io::Read;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+/// How a client connects and how patient it is.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// At least one node, as `http://host:port`. Other nodes are found through these.
+    pub endpoints: Vec<String>,
+    /// The client's site by name: its nodes are preferred. None: the order of `endpoints`.
+    pub site: Option<String>,
+    /// An operation that has no final answer after this fails as `Unavailable`; 30 s.
+    pub request_timeout: Duration,
+    /// A node that does not answer for this long is replaced by another; 3 s.
+    pub attempt_timeout: Duration,
+    /// How long [`Client::connect`] waits for a node that knows the cluster; 2 s.
+    pub discovery_timeout: Duration,
+    /// Whether [`SectionHandle::get`](crate::SectionHandle::get) under a valid lease is answered from
+    /// memory. It relies on this machine's clock rate being right to 0.1 % (PROTOCOL F10); nothing else
+    /// does.
+    pub cached_gets: bool,
+    /// How long a leave waits for the section's puts in flight before it gives them up; 1 s.
+    pub leave_grace: Duration,
+}
+
+impl Options {
+    /// The defaults, with these endpoints.
+    pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Options {
+        Options {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            site: None,
+            request_timeout: Duration::from_secs(30),
+            attempt_timeout: Duration::from_secs(3),
+            discovery_timeout: Duration::from_secs(2),
+            cached_gets: true,
+            leave_grace: Duration::from_secs(1),
+        }
+    }
+
+    /// Prefers the nodes of this site.
+    #[must_use]
+    pub fn site(self, site: impl Into<String>) -> Options {
+        let site = Some(site.into());
+        Options { site, ..self }
+    }
+}
+
+/// How to enter a section.
+#[derive(Clone, Debug)]
+pub struct Enter {
+    /// Exclusive, or shared: any number of readers, no writes.
+    pub mode: Mode,
+    /// Give up with `WaitOver` after this long; none waits for a day.
+    pub wait: Option<Duration>,
+    /// How long the section survives this client's silence; none takes the keyspace's lease.
+    pub lease: Option<Duration>,
+}
+
+impl Default for Enter {
+    fn default() -> Enter {
+        Enter {
+            mode: Mode::Exclusive,
+            wait: Some(Duration::from_secs(60)),
+            lease: None,
+        }
+    }
+}
+
+/// Microseconds of a duration; more than half a million years read as that.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What all handles of one client share.
+pub(crate) struct Shared {
+    pub(crate) commands: UnboundedSender<Command>,
+    pub(crate) names: SharedNames,
+    next_ticket: AtomicU64,
+    nodes: Vec<Node>,
+}
+
+impl Shared {
+    /// Hands an operation to the background task now, and waits for its end when polled.
+    pub(crate) fn begin(&self, call: Call) -> Pending {
+        let ticket = Ticket(self.next_ticket.fetch_add(1, Ordering::Relaxed));
+        let enters = matches!(call, Call::Enter { .. } | Call::Resume { .. });
+        let (tell, ended) = oneshot::channel();
+        // Without the task the other half of the channel is gone too, and the wait ends at once.
+        let _ = self.commands.send(Command::Call(ticket, call, tell));
+        let commands = self.commands.clone();
+        Pending {
+            ticket,
+            enters,
+            commands,
+            ended: Some(ended),
+        }
+    }
+
+    pub(crate) async fn call(&self, call: Call) -> Result<Answer, Error> {
+        self.begin(call).end().await.map(|(answer, _)| answer)
+    }
+}
+
+/// An operation in flight. Dropped before its end it goes on, but an enter is given up.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    ticket: Ticket,
+    enters: bool,
+    commands: UnboundedSender<Command>,
+    ended: Option<oneshot::Receiver<Ended>>,
+}
+
+type Fates = Option<tokio::sync::watch::Receiver<driver::Fate>>;
+
+impl Pending {
+    pub(crate) async fn end(mut self) -> Result<(Answer, Fates), Error> {
+        std::future::poll_fn(|cx| self.poll_end(cx)).await
+    }
+
+    pub(crate) fn poll_end(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Answer, Fates), Error>> {
+        let Some(ended) = self.ended.as_mut() else {
+            return Poll::Ready(Err(Error::Closed));
+        };
+        let result = ready!(Pin::new(ended).poll(cx));
+        self.ended = None;
+        Poll::Ready(match result {
+            Ok((result, fate)) => result.map(|answer| (answer, fate)).map_err(Error::from),
+            Err(_) => Err(Error::Closed),
+        })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.ended.take().is_some() && self.enters {
+            // Without the task there is nothing to cancel.
+            let _ = self.commands.send(Command::Cancel(self.ticket));
+        }
+    }
+}
+
+/// A client of one cluster: one session, one background task, one connection per node in use. Clones
+/// share all of it. Must be made within a tokio runtime.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("nodes", &self.shared.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Makes a client. Waits a little for a node that tells of the others; if none answers, the
+    /// client tries the given endpoints again with every operation.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if there is no endpoint, or one is not an `http://` URI.
+    pub async fn connect(options: Options) -> Result<Client, Error> {
+        if options.endpoints.is_empty() {
+            let what = "A client needs at least one endpoint, for example http://127.0.0.1:7101.";
+            return Err(Error::Options(what.into()));
+        }
+        for uri in &options.endpoints {
+            uri_of(uri)?;
+        }
+        let site = options.site.clone().unwrap_or_default();
+        let wait = options.discovery_timeout;
+        let mut nodes = discovery::nodes(&options.endpoints, options.site.as_deref(), wait).await;
+        // Nodes that others name badly are of no use.
+        nodes.retain(|node| uri_of(&node.endpoint).is_ok());
+        nodes.truncate(usize::from(u16::MAX));
+        let uris: Vec<_> = nodes
+            .iter()
+            .map(|node| uri_of(&node.endpoint))
+            .collect::<Result<_, _>>()?;
+        let preferred: Vec<Endpoint> = (0..uris.len() as u16).map(Endpoint).collect();
+        let patience = machine::Options {
+            request: micros(options.request_timeout),
+            attempt: micros(options.attempt_timeout),
+            cached_gets: options.cached_gets,
+            leave_grace: micros(options.leave_grace),
+            ..machine::Options::default()
+        };
+        let session = Session::new(new_session()?, SiteId(0), &preferred, patience);
+        let names = Arc::new(Mutex::new(Names::default()));
+        let (driver, news) = Driver::new(session, names.clone(), site, uris);
+        let (commands, taken) = unbounded_channel();
+        tokio::spawn(driver.run(taken, news));
+        let shared = Shared {
+            commands,
+            names,
+            next_ticket: AtomicU64::new(1),
+            nodes,
+        };
+        Ok(Client {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The nodes that this client knows, in its order of preference.
+    pub fn nodes(&self) -> &[Node] {
+        &self.shared.nodes
+    }
+
+    /// The name of a site in a [`NodeStatus`] or a [`QueueEntry`] of this client.
+    pub fn site_name(&self, site: SiteId) -> String {
+        driver::names(&self.shared.names).site_name(site)
+    }
+
+    /// The name of the keyspace of a key in a [`Held`] of this client. The number itself means nothing
+    /// outside of it.
+    pub fn keyspace_name(&self, key: &KeyId) -> String {
+        driver::names(&self.shared.names).keyspace_name(key.keyspace)
+    }
+
+    /// A key as this client's sections name it, for [`Client::resume`].
+    pub fn key(&self, keyspace: &str, key: impl AsRef<[u8]>) -> KeyId {
+        KeyId {
+            keyspace: driver::names(&self.shared.names).add_keyspace(keyspace),
+            key: Bytes::copy_from_slice(key.as_ref()),
+        }
+    }
+
+    /// Eventual read at one replica (MUSIC `get`, §III-B): no wide-area round trip, may be stale.
+    ///
+    /// # Errors
+    /// `WrongPurpose` in a register keyspace; and what every operation can get: `Unavailable`, `Busy`,
+    /// `NoSuchKeyspace`, `BadRequest`.
+    pub async fn get(&self, keyspace: &str, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
+        let key = self.key(keyspace, key);
+        value(self.shared.call(Call::Get { key }).await?)
+    }
+
+    /// Eventual write at one replica (MUSIC `put`): the last writer wins; never changes what the
+    /// holder of a section reads.
+    ///
+    /// # Errors
+    /// `Locked` while somebody holds or waits for the key; `DiskFull`, `TooLarge`, and as
+    /// [`Client::get`].
+    pub async fn put(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+    ) -> Result<(), Error> {
+        let key = self.key(keyspace, key);
+        let value = Some(value.into());
+        self.shared.call(Call::Put { key, value }).await.map(drop)
+    }
+
+    /// Eventual delete: a [`Client::put`] of nothing.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub async fn delete(&self, keyspace: &str, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, value) = (self.key(keyspace, key), None);
+        self.shared.call(Call::Put { key, value }).await.map(drop)
+    }
+
+    /// Linearizable read.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn read(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Bytes>, Error> {
+        let key = self.key(keyspace, key);
+        value(self.shared.call(Call::Read { key }).await?)
+    }
+
+    /// Linearizable write, or delete; in a section keyspace it is a section of its own (MUSIC's CP
+    /// put). It is not repeated once it may have reached a node, so that it takes effect at most once.
+    ///
+    /// # Errors
+    /// As [`Client::put`], without `Locked`.
+    pub async fn write(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        value: Option<Bytes>,
+    ) -> Result<(), Error> {
+        let key = self.key(keyspace, key);
+        self.shared.call(Call::Write { key, value }).await.map(drop)
+    }
+
+    /// Up to `limit` keys of a keyspace in order: those that start with `prefix` and are above `after`.
+    /// May be stale.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn keys(
+        &self,
+        keyspace: &str,
+        prefix: impl AsRef<[u8]>,
+        after: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Vec<Bytes>, Error> {
+        let keyspace = driver::names(&self.shared.names).add_keyspace(keyspace);
+        let call = Call::Keys {
+            keyspace,
+            prefix: Bytes::copy_from_slice(prefix.as_ref()),
+            after: after.map(Bytes::copy_from_slice),
+            limit,
+        };
+        match self.shared.call(call).await? {
+            Answer::Keys(keys) => Ok(keys),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// A key's lock queue, head first, and whether its next holder must synch (MUSIC's `synchFlag`,
+    /// §IV-B).
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn queue(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+    ) -> Result<(Vec<QueueEntry>, bool), Error> {
+        let key = self.key(keyspace, key);
+        match self.shared.call(Call::Queue { key }).await? {
+            Answer::Queue { entries, flag } => Ok((entries, flag.is_some())),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// What one replica holds of a key, at a node of [`Client::nodes`] or any: for support.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn inspect(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        node: Option<usize>,
+    ) -> Result<Inspection, Error> {
+        let key = self.key(keyspace, key);
+        let at = self.endpoint(node)?;
+        match self.shared.call(Call::Inspect { key, at }).await? {
+            Answer::Inspect(inspection) => Ok(inspection),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// The state of a node of [`Client::nodes`], or of any: for support.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn status(&self, node: Option<usize>) -> Result<NodeStatus, Error> {
+        let at = self.endpoint(node)?;
+        match self.shared.call(Call::Status { at }).await? {
+            Answer::Status(status) => Ok(status),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// The keyspaces, as one node knows them.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn keyspaces(&self) -> Result<Vec<Keyspace>, Error> {
+        match self.shared.call(Call::Keyspaces).await? {
+            Answer::Keyspaces(keyspaces) => Ok(keyspaces),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// Creates a keyspace; its `id` is ignored.
+    ///
+    /// # Errors
+    /// `KeyspaceExists`, and as [`Client::get`].
+    pub async fn create_keyspace(&self, keyspace: Keyspace) -> Result<(), Error> {
+        let call = Call::CreateKeyspace(keyspace);
+        self.shared.call(call).await.map(drop)
+    }
+
+    /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take one
+    /// lease, which the holder may still be using.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn release(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        lock_ref: LockRef,
+    ) -> Result<(), Error> {
+        let key = self.key(keyspace, key);
+        let call = Call::Release { key, lock_ref };
+        self.shared.call(call).await.map(drop)
+    }
+
+    /// Enters a section over one or more keys of one keyspace (MUSIC `createLockRef` and
+    /// `acquireLock`, §III-A), all or none. Dropped before it ends, it gives its place in the queue up.
+    ///
+    /// # Errors
+    /// `WaitOver`; `NoLongerHolder` when the place in the queue was lost; `WrongPurpose` in a register
+    /// keyspace; and as [`Client::get`].
+    pub async fn enter<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &str,
+        keys: &[K],
+        enter: Enter,
+    ) -> Result<Section, Error> {
+        let keys = keys.iter().map(|key| self.key(keyspace, key)).collect();
+        self.enter_keys(keys, enter).await
+    }
+
+    /// [`Client::enter`] over keys of several keyspaces, made by [`Client::key`].
+    ///
+    /// # Errors
+    /// As [`Client::enter`].
+    pub async fn enter_keys(&self, keys: Vec<KeyId>, enter: Enter) -> Result<Section, Error> {
+        let call = Call::Enter {
+            keys,
+            mode: enter.mode,
+            // Not to wait at all is the machine's word for polling; a microsecond is as good.
+            wait: micros(enter.wait.unwrap_or(DAY).min(DAY)).max(1),
+            lease: enter.lease.map(micros),
+        };
+        self.entered(call).await
+    }
+
+    /// Goes on in a section whose client was lost, or takes it over, under a new generation
+    /// (PROTOCOL F16). The former client's operations fail from then on.
+    ///
+    /// # Errors
+    /// `NoLongerHolder` if the section is over or was resumed by another; and as [`Client::get`].
+    pub async fn resume(&self, held: Vec<Held>) -> Result<Section, Error> {
+        self.entered(Call::Resume { held }).await
+    }
+
+    async fn entered(&self, call: Call) -> Result<Section, Error> {
+        match self.shared.begin(call).end().await? {
+            (Answer::Entered { section, keys }, Some(fate)) => {
+                Ok(Section::new(self.clone(), section, keys, fate))
+            }
+            (other, _) => Err(surprised(&other)),
+        }
+    }
+
+    fn endpoint(&self, node: Option<usize>) -> Result<Option<Endpoint>, Error> {
+        let Some(at) = node else {
+            return Ok(None);
+        };
+        if at >= self.shared.nodes.len() {
+            return Err(Error::Options("There is no node of that index.".into()));
+        }
+        Ok(u16::try_from(at).ok().map(Endpoint))
+    }
+}
+
+/// The value of an answer that is one.
+pub(crate) fn value(answer: Answer) -> Result<Option<Bytes>, Error> {
+    match answer {
+        Answer::Value { value, .. } => Ok(value),
+        other => Err(surprised(&other)),
+    }
+}
+
+/// A node answered a question that was not asked.
+pub(crate) fn surprised(answer: &Answer) -> Error {
+    let detail = format!("A node gave an answer that does not fit the question: {answer:?}.");
+    let code = fermata_protocol::Code::Unavailable;
+    Error::Refused(fermata_protocol::Refusal::unknown(code, detail))
+}
+
+fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {
+    let wrong = || Error::Options(format!("{uri:?} is no endpoint: write http://host:port."));
+    if !uri.starts_with("http://") {
+        return Err(wrong());
+    }
+    link::channel(uri).map_err(|_| wrong())
+}
+
+/// 128 random bits that no other session ever has.
+fn new_session() -> Result<SessionId, Error> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|error| {
+            Error::Options(format!("This machine gives no random numbers: {error}."))
+        })?;
+    Ok(SessionId(u128::from_be_bytes(bytes)))
+}

@@ -1,0 +1,319 @@
+//! The background task of a client: it owns the session machine, feeds it with calls, replies and
+//! time, and carries out what it asks for.
+
+use crate::clock;
+use crate::link::{self, LinkId, News};
+use fermata_api::v1;
+use fermata_api::{Names, convert};
+use fermata_protocol::base::Now;
+use fermata_protocol::client::{
+    Answer, Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Ticket,
+};
+use fermata_protocol::request::{Operation, Request};
+use fermata_protocol::{Refusal, Reply};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+
+/// Commands taken at once, so that replies and timers have their turn.
+const BATCH: usize = 128;
+
+/// How an operation ended; with a section, where its loss will be told.
+pub(crate) type Ended = (Result<Answer, Refusal>, Option<watch::Receiver<Fate>>);
+
+/// What became of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Held, as far as this client knows, or left.
+    Held,
+    /// Over, and not by a leave.
+    Lost(LostReason),
+}
+
+/// What users ask of the task.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// An operation.
+    Call(Ticket, Call, oneshot::Sender<Ended>),
+    /// Nobody waits for it any more.
+    Cancel(Ticket),
+    /// Leave a section; nobody waits for it.
+    Leave(SectionId),
+}
+
+/// The dictionary, shared with those who make calls.
+pub(crate) type SharedNames = Arc<Mutex<Names>>;
+
+/// The dictionary itself. A thread that panicked with it in hand leaves it whole.
+pub(crate) fn names(shared: &SharedNames) -> MutexGuard<'_, Names> {
+    shared
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A connection in use.
+struct Link {
+    id: LinkId,
+    requests: UnboundedSender<v1::SessionRequest>,
+}
+
+/// One transmission on a stream.
+struct Transmission {
+    link: LinkId,
+    number: u64,
+    /// It goes on after `Entered`.
+    follows: bool,
+}
+
+pub(crate) struct Driver {
+    session: Session,
+    names: SharedNames,
+    site: String,
+    uris: Vec<tonic::transport::Endpoint>,
+    links: HashMap<Endpoint, Link>,
+    /// By the id on the stream, which no two transmissions share.
+    open: HashMap<u64, Transmission>,
+    ids: HashMap<(Endpoint, u64), u64>,
+    next_id: u64,
+    waiting: HashMap<Ticket, oneshot::Sender<Ended>>,
+    sections: HashMap<SectionId, watch::Sender<Fate>>,
+    news_in: UnboundedSender<News>,
+    next_ticket: u64,
+    events: Vec<Event>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        session: Session,
+        names: SharedNames,
+        site: String,
+        uris: Vec<tonic::transport::Endpoint>,
+    ) -> (Driver, UnboundedReceiver<News>) {
+        let (news_in, news) = unbounded_channel();
+        let driver = Driver {
+            session,
+            names,
+            site,
+            uris,
+            links: HashMap::new(),
+            open: HashMap::new(),
+            ids: HashMap::new(),
+            next_id: 1,
+            waiting: HashMap::new(),
+            sections: HashMap::new(),
+            news_in,
+            next_ticket: u64::MAX,
+            events: Vec::new(),
+        };
+        (driver, news)
+    }
+
+    /// Until all users are gone and everything that they left behind has ended.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: UnboundedReceiver<Command>,
+        mut news: UnboundedReceiver<News>,
+    ) {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut arrived = Vec::with_capacity(BATCH);
+        let mut users = true;
+        while users || self.session.open() > 0 {
+            let sleep = self.until_wake();
+            tokio::select! {
+                taken = commands.recv_many(&mut batch, BATCH), if users => users = taken > 0,
+                _ = news.recv_many(&mut arrived, BATCH) => {}
+                () = tokio::time::sleep(sleep) => {}
+            }
+            let now = clock::now();
+            for command in batch.drain(..) {
+                self.obey(now, command);
+            }
+            for item in arrived.drain(..) {
+                self.hear(now, item);
+            }
+            if self.session.wake().is_some_and(|at| at <= now.monotonic) {
+                self.session.tick(now, &mut self.events);
+            }
+            self.carry_out();
+        }
+    }
+
+    fn until_wake(&self) -> Duration {
+        let now = clock::now().monotonic;
+        let wake = self.session.wake().map(|at| at.saturating_sub(now));
+        Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000))
+    }
+
+    fn obey(&mut self, now: Now, command: Command) {
+        match command {
+            Command::Call(ticket, call, ended) => {
+                self.waiting.insert(ticket, ended);
+                if let Call::Leave { section, .. } | Call::PutAndLeave { section, .. } = &call {
+                    self.sections.remove(section);
+                }
+                self.session.call(now, ticket, call, &mut self.events);
+            }
+            Command::Cancel(ticket) => self.session.cancel(now, ticket, &mut self.events),
+            Command::Leave(section) => self.leave(now, section),
+        }
+    }
+
+    /// A leave that nobody waits for. Its ticket counts down from the top, users' tickets up.
+    fn leave(&mut self, now: Now, section: SectionId) {
+        self.sections.remove(&section);
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket -= 1;
+        let wait = false;
+        let call = Call::Leave { section, wait };
+        self.session.call(now, ticket, call, &mut self.events);
+    }
+
+    fn hear(&mut self, now: Now, news: News) {
+        match news {
+            News::Reply(link, message) => self.reply(now, link, message),
+            News::Down { link, reached } => self.down(now, link, reached),
+        }
+    }
+
+    fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
+        let Some(transmission) = self.open.get(&message.id) else {
+            return;
+        };
+        if transmission.link != link {
+            return;
+        }
+        let (number, follows) = (transmission.number, transmission.follows);
+        let reply = match message.reply {
+            Some(wire) => convert::reply_from_proto(wire, &mut names(&self.names)),
+            // An answer of a later version, of which nothing is known but that it came.
+            None => return,
+        };
+        let reply = reply.unwrap_or_else(Reply::Refused);
+        let goes_on = match &reply {
+            Reply::Queued { .. } => true,
+            Reply::Entered { .. } => follows,
+            _ => false,
+        };
+        if !goes_on {
+            self.forget(message.id);
+        }
+        self.session
+            .on_reply(now, link.0, number, reply, &mut self.events);
+    }
+
+    fn down(&mut self, now: Now, link: LinkId, reached: bool) {
+        let current = self.links.get(&link.0).is_some_and(|l| l.id == link);
+        if current {
+            self.links.remove(&link.0);
+        }
+        let on_it = self.open.iter().filter(|(_, t)| t.link == link);
+        let mut lost: Vec<(u64, u64)> = on_it.map(|(id, t)| (*id, t.number)).collect();
+        lost.sort_unstable();
+        let failure = if reached {
+            Failure::Broken
+        } else {
+            Failure::NotSent
+        };
+        for (id, number) in lost {
+            self.forget(id);
+            self.session
+                .on_failure(now, link.0, number, failure, &mut self.events);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(transmission) = self.open.remove(&id) {
+            let key = (transmission.link.0, transmission.number);
+            if self.ids.get(&key) == Some(&id) {
+                self.ids.remove(&key);
+            }
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while !self.events.is_empty() {
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    Event::Send { endpoint, request } => self.send(endpoint, &request),
+                    Event::Close { endpoint, number } => self.close(endpoint, number),
+                    Event::Done { ticket, result } => self.done(ticket, result),
+                    // A lease that ran out makes gets dearer, and nothing else; the next heartbeat
+                    // tells whether the section is lost.
+                    Event::Queued { .. } | Event::LeaseExpired { .. } => {}
+                    Event::SectionLost { section, reason } => {
+                        if let Some(fate) = self.sections.remove(&section) {
+                            fate.send_replace(Fate::Lost(reason));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, endpoint: Endpoint, request: &Request) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let link = self.link(endpoint);
+        let follows = matches!(
+            request.operation,
+            Operation::Enter { follow: true, .. } | Operation::Resume { .. }
+        );
+        let wire = convert::operation_to_proto(request, &names(&self.names), &self.site);
+        let number = request.number;
+        let transmission = Transmission {
+            link: link.0,
+            number,
+            follows,
+        };
+        self.open.insert(id, transmission);
+        self.ids.insert((endpoint, number), id);
+        let operation = Some(wire);
+        // A connection that has just ended reports it, and takes this transmission with it.
+        let _ = link.1.send(v1::SessionRequest { id, operation });
+    }
+
+    /// The connection to an endpoint, begun if there is none.
+    fn link(&mut self, endpoint: Endpoint) -> (LinkId, UnboundedSender<v1::SessionRequest>) {
+        let (uris, news, next) = (&self.uris, &self.news_in, self.next_id);
+        let link = self.links.entry(endpoint).or_insert_with(|| {
+            let id = (endpoint, next);
+            let (requests, outgoing) = unbounded_channel();
+            let uri = uris[usize::from(endpoint.0)].clone();
+            tokio::spawn(link::run(id, uri, outgoing, news.clone()));
+            Link { id, requests }
+        });
+        (link.id, link.requests.clone())
+    }
+
+    fn close(&mut self, endpoint: Endpoint, number: u64) {
+        let Some(id) = self.ids.get(&(endpoint, number)).copied() else {
+            return;
+        };
+        self.forget(id);
+        if let Some(link) = self.links.get(&endpoint) {
+            // As above: a dead connection has nothing to cancel.
+            let _ = link.requests.send(link::cancel(id));
+        }
+    }
+
+    fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+        let (section, fate) = match &result {
+            Ok(Answer::Entered { section, .. }) => {
+                let (tell, fate) = watch::channel(Fate::Held);
+                self.sections.insert(*section, tell);
+                (Some(*section), Some(fate))
+            }
+            _ => (None, None),
+        };
+        let unheard = match self.waiting.remove(&ticket) {
+            Some(ended) => ended.send((result, fate)).is_err(),
+            None => true,
+        };
+        // Entered for somebody who has gone.
+        if let (true, Some(section)) = (unheard, section) {
+            self.leave(clock::now(), section);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! One connection: a `Session` stream to one node, from the first request until it breaks.
+
+use fermata_api::v1;
+use fermata_api::v1::fermata_client::FermataClient;
+use fermata_api::v1::session_request::Operation;
+use fermata_protocol::client::Endpoint;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio_stream::Stream;
+use tonic::transport::Channel;
+
+/// The largest message taken from a server: a full section's values are larger than one value.
+pub(crate) const MESSAGE_MAX: usize = 256 << 20;
+
+/// Names one connection: those to the same endpoint differ in the second part.
+pub(crate) type LinkId = (Endpoint, u64);
+
+/// What a connection has to say.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A reply has come.
+    Reply(LinkId, v1::SessionReply),
+    /// It is over. `reached` tells whether the node ever had anything of it.
+    Down { link: LinkId, reached: bool },
+}
+
+/// The requests on their way into the stream.
+///
+/// The queue needs no bound of its own: the session bounds the operations that are open.
+struct Outgoing(UnboundedReceiver<v1::SessionRequest>);
+
+impl Stream for Outgoing {
+    type Item = v1::SessionRequest;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<v1::SessionRequest>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+/// The channel to a node, not yet connected. Peers that vanish without a word are noticed within ten
+/// seconds.
+pub(crate) fn channel(uri: &str) -> Result<tonic::transport::Endpoint, tonic::transport::Error> {
+    let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned())?;
+    Ok(endpoint
+        .connect_timeout(Duration::from_secs(2))
+        .tcp_nodelay(true)
+        .initial_stream_window_size(8 << 20)
+        .initial_connection_window_size(32 << 20)
+        .http2_keep_alive_interval(Duration::from_secs(5))
+        .keep_alive_timeout(Duration::from_secs(5))
+        .keep_alive_while_idle(true))
+}
+
+/// A client over a connected channel, with room for large values.
+pub(crate) fn stub(channel: Channel) -> FermataClient<Channel> {
+    FermataClient::new(channel)
+        .max_decoding_message_size(MESSAGE_MAX)
+        .max_encoding_message_size(MESSAGE_MAX)
+}
+
+/// Connects, and carries requests and replies until the connection breaks.
+pub(crate) async fn run(
+    link: LinkId,
+    endpoint: tonic::transport::Endpoint,
+    requests: UnboundedReceiver<v1::SessionRequest>,
+    news: UnboundedSender<News>,
+) {
+    let mut reached = false;
+    if let Ok(channel) = endpoint.connect().await {
+        reached = true;
+        if let Ok(response) = stub(channel).session(Outgoing(requests)).await {
+            let mut replies = response.into_inner();
+            while let Ok(Some(reply)) = replies.message().await {
+                if news.send(News::Reply(link, reply)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+    // Nobody listens when the client is gone; then nothing is lost.
+    let _ = news.send(News::Down { link, reached });
+}
+
+/// Tells the node that nobody waits for a request any more.
+pub(crate) fn cancel(id: u64) -> v1::SessionRequest {
+    v1::SessionRequest {
+        id,
+        operation: Some(Operation::Cancel(v1::Nothing {})),
+    }
+}

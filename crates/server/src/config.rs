@@ -1,0 +1,585 @@
+//! What an operator tells one node: a TOML file, and the same as plain structs for the command line,
+//! which adds flags and environment variables.
+//!
+//! ```toml
+//! node = "ohio-1"                      # which node of the cluster this process is
+//! data_dir = "/var/lib/fermata"
+//! rtt = "none"                         # none, l1, lUs, lUsEu, or a profile file (see wan.rs)
+//! insecure = false                     # listen beyond loopback without TLS
+//!
+//! [cluster]                            # or: cluster_file = "cluster.toml"
+//! id = "00000000000000000000000000000001"
+//! segment_bits = 6
+//! sites = ["ohio", "california", "oregon"]
+//!
+//! [[cluster.nodes]]
+//! name = 1
+//! label = "ohio-1"
+//! site = "ohio"
+//! peer = "127.0.0.1:7101"
+//! grpc = "127.0.0.1:7201"
+//! rest = "127.0.0.1:7301"              # the same address as `grpc` serves both on one port
+//! ```
+//!
+//! [`ServerConfig::resolve`] checks all of it once; behind it nothing is checked again.
+
+use crate::wan::Profile;
+use fermata_protocol::base::{
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName, Planted,
+    SegmentId, SiteId, Timing, View,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+/// Everything one node is told. Every field but `node`, `data_dir` and the cluster has a default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Which node of the cluster this is: its label, or its number.
+    pub node: String,
+    /// Where it keeps its data; created if absent.
+    pub data_dir: PathBuf,
+    /// Where to listen for peers, `host:port`; none: the node's address in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_peer: Option<String>,
+    /// Where to listen for gRPC; none: the node's address in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_grpc: Option<String>,
+    /// Where to listen for REST; none: the node's address in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_rest: Option<String>,
+    /// Allow to listen beyond loopback although nothing is encrypted or authenticated.
+    #[serde(default)]
+    pub insecure: bool,
+    /// Emulated delays between sites: a name or a file, see [`Profile::named`].
+    #[serde(default = "no_delay")]
+    pub rtt: String,
+    /// How logs are written.
+    #[serde(default)]
+    pub log_format: LogFormat,
+    /// A file with the cluster, relative to the working directory; or `cluster` itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_file: Option<PathBuf>,
+    /// Durations.
+    #[serde(default)]
+    pub timing: TimingConfig,
+    /// Bounds.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+    /// The cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterConfig>,
+}
+
+fn no_delay() -> String {
+    "none".into()
+}
+
+/// How logs are written to standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One readable line per event.
+    #[default]
+    Text,
+    /// One JSON object per event.
+    Json,
+}
+
+/// The cluster file: the same for all nodes, for ever, in this version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// 32 hexadecimal digits, drawn at random when the file is made.
+    pub id: String,
+    /// The ring has 2^bits segments: 0 to 16.
+    #[serde(default = "default_bits")]
+    pub segment_bits: u8,
+    /// Site names, in the order of the delay profile.
+    pub sites: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeConfig>,
+    /// The location table. Empty: one group of all nodes owns the whole ring.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupConfig>,
+}
+
+fn default_bits() -> u8 {
+    6
+}
+
+/// One node of the cluster file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Its number, unique.
+    pub name: u16,
+    /// What people call it, unique.
+    pub label: String,
+    /// Its site.
+    pub site: String,
+    /// Where peers reach it, `host:port`.
+    pub peer: String,
+    /// Where clients reach its gRPC.
+    pub grpc: String,
+    /// Where clients reach its REST.
+    pub rest: String,
+}
+
+/// One group of the cluster file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupConfig {
+    /// 32 hexadecimal digits, unique.
+    pub id: String,
+    /// First segment of its arc.
+    pub from: u32,
+    /// Last segment, included.
+    pub to: u32,
+    /// Numbers of its members, 1 to 13.
+    pub members: Vec<u16>,
+}
+
+/// [`Timing`], each field in milliseconds; absent fields take the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimingConfig {
+    /// See [`Timing::beat`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beat_ms: Option<u64>,
+    /// See [`Timing::lease`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// See [`Timing::election`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub election_ms: Option<u64>,
+    /// See [`Timing::stagger`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stagger_ms: Option<u64>,
+    /// See [`Timing::retry`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_ms: Option<u64>,
+    /// See [`Timing::request`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_ms: Option<u64>,
+}
+
+/// [`Limits`] that an operator may change, and those of the shell; absent fields take the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// See [`Limits::key`], bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_bytes: Option<usize>,
+    /// See [`Limits::value`], bytes; at most 32 MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_bytes: Option<usize>,
+    /// See [`Limits::section_keys`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section_keys: Option<usize>,
+    /// See [`Limits::requests`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<usize>,
+    /// See [`Limits::queue`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<usize>,
+}
+
+/// Everything checked: what the node is made of.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// What the protocol is told.
+    pub config: Config,
+    /// Addresses of all nodes, in the order of the cluster file.
+    pub nodes: Vec<NodeConfig>,
+    /// This node's site.
+    pub site: SiteId,
+    /// Emulated delays.
+    pub profile: Profile,
+    /// Where to listen for peers.
+    pub listen_peer: SocketAddr,
+    /// Where to listen for gRPC.
+    pub listen_grpc: SocketAddr,
+    /// Where to listen for REST.
+    pub listen_rest: SocketAddr,
+    /// Where the data lies.
+    pub data_dir: PathBuf,
+}
+
+impl ServerConfig {
+    /// Reads a TOML file. A relative `cluster_file` is taken relative to it.
+    ///
+    /// # Errors
+    /// One sentence that names the file, line and field.
+    pub fn load(path: &Path) -> Result<ServerConfig, String> {
+        let mut config: ServerConfig = parse(path)?;
+        if let Some(cluster) = &mut config.cluster_file
+            && let Some(parent) = path.parent()
+        {
+            *cluster = parent.join(&cluster);
+        }
+        Ok(config)
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// One sentence: what is wrong and what to do.
+    pub fn resolve(&self) -> Result<Resolved, String> {
+        let file = match (&self.cluster, &self.cluster_file) {
+            (Some(cluster), None) => cluster.clone(),
+            (None, Some(path)) => parse(path)?,
+            _ => {
+                return Err("give the cluster as [cluster] or as cluster_file, one of them".into());
+            }
+        };
+        let cluster = file.resolve()?;
+        let own = file
+            .nodes
+            .iter()
+            .find(|n| n.label == self.node || n.name.to_string() == self.node);
+        let own = own.ok_or_else(|| {
+            let labels: Vec<&str> = file.nodes.iter().map(|n| n.label.as_str()).collect();
+            format!(
+                "node {:?} is not in the cluster: its nodes are {}",
+                self.node,
+                labels.join(", ")
+            )
+        })?;
+        let info = cluster.nodes.iter().find(|n| n.name.0 == own.name);
+        let site = info.expect("the resolved cluster has the same nodes").site;
+        let profile = Profile::named(&self.rtt)?;
+        if profile
+            .sites()
+            .is_some_and(|sites| sites < cluster.sites.len())
+        {
+            return Err(format!(
+                "rtt profile {:?} describes fewer sites than the cluster's {}: use a file that \
+                 describes them all",
+                self.rtt,
+                cluster.sites.len()
+            ));
+        }
+        let listen = |own: &Option<String>, given: &String| {
+            self.listen_address(own.as_ref().unwrap_or(given))
+        };
+        Ok(Resolved {
+            listen_peer: listen(&self.listen_peer, &own.peer)?,
+            listen_grpc: listen(&self.listen_grpc, &own.grpc)?,
+            listen_rest: listen(&self.listen_rest, &own.rest)?,
+            config: Config {
+                name: NodeName(own.name),
+                cluster,
+                timing: self.timing.resolve()?,
+                limits: self.limits.resolve()?,
+                planted: Planted::NONE,
+            },
+            nodes: file.nodes.clone(),
+            site,
+            profile,
+            data_dir: self.data_dir.clone(),
+        })
+    }
+
+    /// An address to listen on: loopback, unless `insecure`.
+    fn listen_address(&self, given: &str) -> Result<SocketAddr, String> {
+        let address = given.to_socket_addrs().ok().and_then(|mut all| all.next());
+        let address = address.ok_or_else(|| format!("{given:?} is not an address host:port"))?;
+        if address.ip().is_loopback() || self.insecure {
+            return Ok(address);
+        }
+        Err(format!(
+            "refusing to listen on {address}, beyond loopback, since nothing is encrypted or \
+             authenticated: listen on 127.0.0.1, or say --insecure if the network is trusted"
+        ))
+    }
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn id_of(hex: &str, what: &str) -> Result<u128, String> {
+    let digits = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    let id = digits.then(|| u128::from_str_radix(hex, 16).ok()).flatten();
+    id.filter(|id| *id != 0)
+        .ok_or_else(|| format!("{what} {hex:?} is not 32 hexadecimal digits, not all 0"))
+}
+
+impl ClusterConfig {
+    fn resolve(&self) -> Result<Cluster, String> {
+        self.check_names()?;
+        let site_of = |node: &NodeConfig| {
+            let at = self.sites.iter().position(|s| *s == node.site);
+            at.map(|at| SiteId(at as u16)).ok_or_else(|| {
+                format!(
+                    "node {} is at {:?}, which is not in sites",
+                    node.label, node.site
+                )
+            })
+        };
+        let mut nodes = Vec::new();
+        for node in &self.nodes {
+            nodes.push(NodeInfo {
+                name: NodeName(node.name),
+                label: node.label.clone(),
+                site: site_of(node)?,
+            });
+        }
+        let all = GroupConfig {
+            id: format!("{:032x}", 1),
+            from: 0,
+            to: ((1u64 << self.segment_bits) - 1) as u32,
+            members: self.nodes.iter().map(|n| n.name).collect(),
+        };
+        let given = if self.groups.is_empty() {
+            std::slice::from_ref(&all)
+        } else {
+            &self.groups
+        };
+        let groups: Vec<Group> = given
+            .iter()
+            .map(|g| self.group(g, &nodes))
+            .collect::<Result<_, _>>()?;
+        self.check_groups(&groups)?;
+        Ok(Cluster {
+            id: ClusterId(id_of(&self.id, "cluster id")?),
+            segment_bits: self.segment_bits,
+            sites: self.sites.clone(),
+            nodes,
+            groups,
+        })
+    }
+
+    fn check_names(&self) -> Result<(), String> {
+        if self.segment_bits > 16 {
+            return Err(format!("segment_bits {} is above 16", self.segment_bits));
+        }
+        if self.nodes.is_empty() || self.nodes.len() > 1_000 || self.sites.len() > 1_000 {
+            return Err("a cluster has 1 to 1,000 nodes and at most 1,000 sites".into());
+        }
+        let sites: BTreeSet<&str> = self.sites.iter().map(String::as_str).collect();
+        let names: BTreeSet<u16> = self.nodes.iter().map(|n| n.name).collect();
+        let labels: BTreeSet<&str> = self.nodes.iter().map(|n| n.label.as_str()).collect();
+        if sites.len() < self.sites.len() || sites.contains("") {
+            return Err("every site has a name of its own".into());
+        }
+        if names.len() < self.nodes.len() || labels.len() < self.nodes.len() {
+            return Err("every node has a name (number) and a label of its own".into());
+        }
+        Ok(())
+    }
+
+    fn group(&self, group: &GroupConfig, nodes: &[NodeInfo]) -> Result<Group, String> {
+        let id = GroupId(id_of(&group.id, "group id")?);
+        if group.members.is_empty() || group.members.len() > 13 {
+            return Err(format!(
+                "group {} has {} members, not 1 to 13",
+                group.id,
+                group.members.len()
+            ));
+        }
+        let mut seats = Vec::new();
+        for member in &group.members {
+            let node = nodes.iter().find(|n| n.name.0 == *member);
+            let node = node.ok_or_else(|| format!("group {}: no node {member}", group.id))?;
+            if seats.iter().any(|m: &Member| m.name == node.name) {
+                return Err(format!("group {} names node {member} twice", group.id));
+            }
+            seats.push(Member {
+                name: node.name,
+                site: node.site,
+                public_key: None,
+            });
+        }
+        let view = View {
+            group: id,
+            epoch: Epoch::FIRST,
+            seats,
+        };
+        Ok(Group {
+            id,
+            from: SegmentId(group.from),
+            to: SegmentId(group.to),
+            view,
+        })
+    }
+
+    /// The arcs cover the ring, each segment once.
+    fn check_groups(&self, groups: &[Group]) -> Result<(), String> {
+        let mut arcs: Vec<(u64, u64)> = groups
+            .iter()
+            .map(|g| (g.from.0.into(), g.to.0.into()))
+            .collect();
+        arcs.sort_unstable();
+        let mut next = 0;
+        for (from, to) in arcs {
+            if from != next || to < from {
+                return Err(format!(
+                    "the groups' arcs leave a gap or overlap at segment {next}"
+                ));
+            }
+            next = to + 1;
+        }
+        if next != 1 << self.segment_bits {
+            return Err(format!(
+                "the groups' arcs end at segment {next}, the ring has {}",
+                1u64 << self.segment_bits
+            ));
+        }
+        let ids: BTreeSet<GroupId> = groups.iter().map(|g| g.id).collect();
+        if ids.len() < groups.len() {
+            return Err("every group has an id of its own".into());
+        }
+        Ok(())
+    }
+}
+
+impl TimingConfig {
+    fn resolve(&self) -> Result<Timing, String> {
+        let default = Timing::default();
+        let micros = |ms: Option<u64>, default: u64, name: &str| match ms {
+            None => Ok(default),
+            Some(ms) if (1..=600_000).contains(&ms) => Ok(ms * 1_000),
+            Some(ms) => Err(format!("timing.{name}_ms is {ms}, not 1 to 600,000")),
+        };
+        let timing = Timing {
+            beat: micros(self.beat_ms, default.beat, "beat")?,
+            lease: micros(self.lease_ms, default.lease, "lease")?,
+            election: micros(self.election_ms, default.election, "election")?,
+            stagger: micros(self.stagger_ms, default.stagger, "stagger")?,
+            retry: micros(self.retry_ms, default.retry, "retry")?,
+            request: micros(self.request_ms, default.request, "request")?,
+            drift_ppm: default.drift_ppm,
+        };
+        if timing.lease < 2 * timing.beat {
+            return Err("timing.lease_ms is below twice beat_ms: no lease could be kept".into());
+        }
+        Ok(timing)
+    }
+}
+
+impl LimitsConfig {
+    fn resolve(&self) -> Result<Limits, String> {
+        let default = Limits::default();
+        let within = |given: Option<usize>, default: usize, max: usize, name: &str| match given {
+            None => Ok(default),
+            Some(n) if (1..=max).contains(&n) => Ok(n),
+            Some(n) => Err(format!("limits.{name} is {n}, not 1 to {max}")),
+        };
+        Ok(Limits {
+            key: within(self.key_bytes, default.key, 32 << 10, "key_bytes")?,
+            value: within(self.value_bytes, default.value, 32 << 20, "value_bytes")?,
+            section_keys: within(
+                self.section_keys,
+                default.section_keys,
+                1_024,
+                "section_keys",
+            )?,
+            requests: within(self.requests, default.requests, 1 << 20, "requests")?,
+            queue: within(self.queue, default.queue, 1 << 20, "queue")?,
+            ..default
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ServerConfig {
+        let node = |name: u16, site: &str| NodeConfig {
+            name,
+            label: format!("{site}-{name}"),
+            site: site.into(),
+            peer: "127.0.0.1:7101".into(),
+            grpc: "127.0.0.1:7201".into(),
+            rest: "127.0.0.1:7301".into(),
+        };
+        ServerConfig {
+            node: "1".into(),
+            data_dir: "data".into(),
+            listen_peer: None,
+            listen_grpc: None,
+            listen_rest: None,
+            insecure: false,
+            rtt: "none".into(),
+            log_format: LogFormat::Text,
+            cluster_file: None,
+            timing: TimingConfig::default(),
+            limits: LimitsConfig::default(),
+            cluster: Some(ClusterConfig {
+                id: format!("{:032x}", 7),
+                segment_bits: 4,
+                sites: vec!["ohio".into(), "oregon".into()],
+                nodes: vec![node(1, "ohio"), node(2, "oregon")],
+                groups: vec![],
+            }),
+        }
+    }
+
+    #[test]
+    fn a_file_says_what_the_struct_says() {
+        let text = toml::to_string(&config()).unwrap();
+        assert_eq!(toml::from_str::<ServerConfig>(&text).unwrap(), config());
+        let resolved = config().resolve().unwrap();
+        assert_eq!(resolved.config.cluster.groups.len(), 1);
+        assert_eq!(resolved.config.cluster.groups[0].to, SegmentId(15));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        type Spoil = fn(&mut ServerConfig);
+        fn cluster(c: &mut ServerConfig) -> &mut ClusterConfig {
+            c.cluster.as_mut().unwrap()
+        }
+        fn group(from: u32, to: u32, members: &[u16]) -> GroupConfig {
+            GroupConfig {
+                id: format!("{:032x}", from + 1),
+                from,
+                to,
+                members: members.to_vec(),
+            }
+        }
+        let spoils: [(&str, Spoil); 13] = [
+            ("not in the cluster", |c| c.node = "nobody".into()),
+            ("--insecure", |c| c.listen_grpc = Some("0.0.0.0:1".into())),
+            ("host:port", |c| c.listen_peer = Some("here".into())),
+            ("one of them", |c| c.cluster = None),
+            ("32 hexadecimal", |c| cluster(c).id = "7".into()),
+            ("above 16", |c| cluster(c).segment_bits = 17),
+            ("not in sites", |c| {
+                cluster(c).nodes[0].site = "atlantis".into()
+            }),
+            ("of its own", |c| cluster(c).nodes[1].name = 1),
+            ("gap", |c| cluster(c).groups = vec![group(1, 15, &[1])]),
+            ("end at segment", |c| {
+                cluster(c).groups = vec![group(0, 14, &[1])]
+            }),
+            ("no node 9", |c| {
+                cluster(c).groups = vec![group(0, 15, &[9])]
+            }),
+            ("value_bytes", |c| c.limits.value_bytes = Some(1 << 40)),
+            ("beat_ms", |c| c.timing.beat_ms = Some(1_000)),
+        ];
+        for (word, spoil) in spoils {
+            let mut config = config();
+            spoil(&mut config);
+            let error = config.resolve().unwrap_err();
+            assert!(
+                error.contains(word) && !error.contains('\n'),
+                "{word}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let text = format!("tls = true\n{}", toml::to_string(&config()).unwrap());
+        assert!(toml::from_str::<ServerConfig>(&text).is_err());
+    }
+}

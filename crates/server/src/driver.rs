@@ -1,0 +1,391 @@
+//! The real loop: one thread owns the node and its store, and steps the node with whatever happens.
+//!
+//! **Problem.** The contract of `fermata_protocol`: one input at a time; what a step writes is visible
+//! before the next step; outputs marked durable leave only after everything written so far is on disk.
+//! A flush takes as long as thousands of steps, so steps must not wait for flushes, and one flush
+//! should serve all steps of its time.
+//!
+//! **Idea.** The thread takes all waiting events at once, steps the node with each, and only then hands
+//! one flush to the flush thread and one batch of messages per peer to the transport. While a flush
+//! runs, the next events are stepped; their writes gather for the next flush. Outputs that wait for a
+//! flush stand in one queue in order, each with the number of the last write before it.
+//!
+//! ```text
+//!  mailbox ─► step, step, step ─┬─ now ──────────────────────────► peers, clients
+//!     ▲                         └─ durable ─► held (lsn, output) ─► peers, clients, itself
+//!     └──────── flush thread: write, fdatasync ◄── one flush ┘
+//! ```
+//!
+//! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number, and
+//! after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk is told
+//! to the node once when it begins and once when it ends; any other failure of the disk ends the loop.
+
+use crate::clock;
+use crate::mailbox::{Call, Event, Mailbox};
+use crate::metrics::Metrics;
+use crate::transport::Peers;
+use bytes::Bytes;
+use fermata_protocol::base::{Config, Micros, NodeId, NodeName};
+use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
+use fermata_protocol::{CallId, Message, Node, Reply};
+use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// A full disk is tried again after this long.
+const FULL_RETRY: Micros = 500_000;
+/// The loop looks around at least this often.
+const IDLE: Micros = 100_000;
+
+/// The store as the protocol reads it.
+pub(crate) struct StoreMemory<'a>(pub(crate) &'a Store);
+
+impl Memory for StoreMemory<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
+        self.0.get(key).map_err(|_| Void)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        let found = self.0.scan(from, to).take(limit);
+        found
+            .map(|(key, value)| (key, value.map_err(|_| Void)))
+            .collect()
+    }
+}
+
+/// What a driver is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) id: NodeId,
+    pub(crate) seed: u64,
+    pub(crate) store: Store,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+pub(crate) struct Driver {
+    node: Node,
+    id: NodeId,
+    store: Store,
+    mailbox: Arc<Mailbox>,
+    peers: Arc<Peers>,
+    metrics: Arc<Metrics>,
+    flusher: mpsc::Sender<Flush>,
+    checkpointer: mpsc::Sender<Checkpoint>,
+    calls: HashMap<CallId, Call>,
+    /// Outputs that wait for a flush; see D1.
+    held: VecDeque<(Lsn, Output)>,
+    /// Messages of the node to itself that may be stepped.
+    own: VecDeque<Message>,
+    /// Messages of this round, per peer.
+    round: BTreeMap<NodeName, Vec<Message>>,
+    /// When a disk that was full is tried again.
+    full_until: Option<Micros>,
+    checkpoint_after: Micros,
+    stopping: bool,
+}
+
+impl Driver {
+    /// The node over its store, on the thread that will run it.
+    ///
+    /// # Errors
+    /// One sentence: the store does not fit the configuration, or a thread cannot be started.
+    pub(crate) fn recover(parts: Parts) -> Result<Driver, String> {
+        let Parts {
+            config,
+            id,
+            seed,
+            store,
+            mailbox,
+            peers,
+            metrics,
+        } = parts;
+        let node = Node::recover(config, id, &StoreMemory(&store), clock::now(), seed)?;
+        let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
+        let back = mailbox.clone();
+        let flusher = worker("flush", move |flush: Flush| {
+            let begun = Instant::now();
+            let done = flush.run();
+            back.put(Event::Flushed(done, begun.elapsed()));
+        });
+        let flusher = flusher.map_err(failed)?;
+        let back = mailbox.clone();
+        let checkpointer = worker("checkpoint", move |checkpoint: Checkpoint| {
+            back.put(Event::Checkpointed(checkpoint.run()));
+        });
+        let checkpointer = checkpointer.map_err(failed)?;
+        Ok(Driver {
+            id: node.id(),
+            node,
+            store,
+            mailbox,
+            peers,
+            metrics,
+            flusher,
+            checkpointer,
+            calls: HashMap::new(),
+            held: VecDeque::new(),
+            own: VecDeque::new(),
+            round: BTreeMap::new(),
+            full_until: None,
+            checkpoint_after: 0,
+            stopping: false,
+        })
+    }
+
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// One sentence: why the node cannot go on.
+    pub(crate) fn run(mut self) -> Result<(), String> {
+        let mut events = Vec::new();
+        self.step(Input::Tick)?;
+        loop {
+            for event in events.drain(..) {
+                self.handle(event)?;
+            }
+            self.tick()?;
+            while let Some(message) = self.own.pop_front() {
+                let from = self.id;
+                self.step(Input::Message { from, message })?;
+            }
+            self.flush();
+            self.release_round();
+            if self.stopping {
+                return self.drain();
+            }
+            let patience = self.patience();
+            self.mailbox.take(&mut events, patience);
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Frame(from, messages, _permit) => {
+                for message in messages {
+                    self.step(Input::Message { from, message })?;
+                }
+            }
+            Event::Request(call, request, asker) => {
+                self.calls.insert(call, asker);
+                self.step(Input::Request {
+                    call,
+                    request: *request,
+                })?;
+            }
+            Event::Cancel(call) => {
+                if self.calls.remove(&call).is_some() {
+                    self.step(Input::Cancel(call))?;
+                }
+            }
+            Event::Flushed(done, took) => {
+                self.metrics.flush_seconds.record(took.as_secs_f64());
+                let full = matches!(done.outcome(), Outcome::Full);
+                self.store.flushed(done);
+                self.after_flush(full)?;
+            }
+            Event::Checkpointed(done) => {
+                if matches!(done.outcome(), Outcome::Full) {
+                    self.checkpoint_after = clock::monotonic() + FULL_RETRY;
+                }
+                self.store.checkpointed(done);
+            }
+            Event::Stop => self.stopping = true,
+        }
+        Ok(())
+    }
+
+    fn after_flush(&mut self, full: bool) -> Result<(), String> {
+        if full {
+            if self.full_until.is_none() {
+                tracing::error!("the disk is full: reads go on, writes are refused");
+                self.metrics.writable.set(0.0);
+                self.step(Input::Writable(false))?;
+            }
+            self.full_until = Some(clock::monotonic() + FULL_RETRY);
+        } else {
+            self.release_held();
+            if self.store.failure().is_none() && self.full_until.take().is_some() {
+                tracing::info!("the disk takes writes again");
+                self.metrics.writable.set(1.0);
+                self.step(Input::Writable(true))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        let due = self
+            .node
+            .wake()
+            .at
+            .is_some_and(|at| at <= clock::monotonic());
+        if due { self.step(Input::Tick) } else { Ok(()) }
+    }
+
+    fn patience(&self) -> Duration {
+        let now = clock::monotonic();
+        let mut until = now + IDLE;
+        for at in self.node.wake().at.into_iter().chain(self.full_until) {
+            until = until.min(at);
+        }
+        if self.own.is_empty() {
+            Duration::from_micros(until.saturating_sub(now))
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Steps the node once and sorts what it wants done.
+    fn step(&mut self, input: Input) -> Result<(), String> {
+        let mut fx = Effects::new();
+        self.node
+            .step(clock::now(), input, &StoreMemory(&self.store), &mut fx);
+        self.metrics.steps.increment(1);
+        if !fx.writes.is_empty() {
+            self.store.append(batch(fx.writes));
+        }
+        if let Some(why) = fx.halt {
+            return Err(why);
+        }
+        if let Some(failure) = self.store.failure() {
+            return Err(format!("the disk failed: {failure}"));
+        }
+        let last = self.store.last();
+        for output in fx.outputs {
+            if when(&output) == When::Durable && self.store.durable() < last {
+                self.held.push_back((last, output));
+            } else {
+                self.release(output);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets an output go whose time has come.
+    fn release(&mut self, output: Output) {
+        match output {
+            Output::Send { to, message, .. } if to == self.id.name => self.own.push_back(message),
+            Output::Send { to, message, .. } => self.round.entry(to).or_default().push(message),
+            Output::Reply { call, reply, .. } => self.answer(call, reply),
+        }
+    }
+
+    fn answer(&mut self, call: CallId, reply: Reply) {
+        let Some(asker) = self.calls.get(&call) else {
+            return; // cancelled meanwhile
+        };
+        let last = match reply {
+            Reply::Queued { .. } => asker.poll,
+            Reply::Entered { .. } => !asker.follow,
+            _ => true,
+        };
+        if last {
+            let took = clock::monotonic().saturating_sub(asker.since);
+            self.metrics
+                .answered(asker.operation, &reply, Duration::from_micros(took));
+        } else if matches!(reply, Reply::Queued { .. })
+            && asker.sink.capacity() < asker.sink.max_capacity() / 2
+        {
+            return; // a slow reader: its place is told again
+        }
+        let sent = asker.sink.try_send((asker.id, reply));
+        if let Err(tokio::sync::mpsc::error::TrySendError::Full(_)) = sent {
+            tracing::warn!(?call, "an answer found no room: its reader is too slow");
+        }
+        if last {
+            self.calls.remove(&call);
+        }
+    }
+
+    /// Lets go what waited for the flushes that are done (D1).
+    fn release_held(&mut self) {
+        let durable = self.store.durable();
+        while self.held.front().is_some_and(|(lsn, _)| *lsn <= durable) {
+            if let Some((_, output)) = self.held.pop_front() {
+                self.release(output);
+            }
+        }
+    }
+
+    fn release_round(&mut self) {
+        while let Some((to, messages)) = self.round.pop_first() {
+            self.peers.send(to, messages);
+        }
+        self.metrics.open_requests.set(self.calls.len() as f64);
+        self.metrics.held_outputs.set(self.held.len() as f64);
+    }
+
+    fn flush(&mut self) {
+        let now = clock::monotonic();
+        if self.full_until.is_none_or(|until| until <= now)
+            && let Some(flush) = self.store.take_flush()
+        {
+            self.metrics.flushes.increment(1);
+            self.metrics.records.increment(flush.records());
+            // The worker lives as long as its sender.
+            let _ = self.flusher.send(flush);
+        }
+        if self.checkpoint_after <= now
+            && let Some(checkpoint) = self.store.take_checkpoint()
+        {
+            let stats = self.store.stats();
+            self.metrics.wal_bytes.set(stats.wal_bytes as f64);
+            self.metrics.table_bytes.set(stats.table_bytes as f64);
+            let _ = self.checkpointer.send(checkpoint);
+        }
+    }
+
+    /// A graceful stop: what was written becomes durable, and what waited for that is sent.
+    fn drain(mut self) -> Result<(), String> {
+        let mut events = Vec::new();
+        let end = Instant::now() + Duration::from_secs(5);
+        while self.store.durable() < self.store.last() && Instant::now() < end {
+            self.mailbox.take(&mut events, Duration::from_millis(10));
+            for event in events.drain(..) {
+                if let Event::Flushed(..) | Event::Checkpointed(..) = event {
+                    self.handle(event)?;
+                }
+            }
+            self.flush();
+        }
+        self.release_held();
+        self.release_round();
+        if self.store.durable() < self.store.last() {
+            return Err(
+                "stopped before the last writes were durable: the disk is full or slow; \
+                        nothing that was acknowledged is lost"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn when(output: &Output) -> When {
+    match output {
+        Output::Send { when, .. } | Output::Reply { when, .. } => *when,
+    }
+}
+
+fn batch(writes: Vec<Write>) -> Batch {
+    let op = |write| match write {
+        Write::Put { key, value } => Op::Put { key, value },
+        Write::Delete { key } => Op::Delete { key },
+        Write::DeleteRange { from, to } => Op::DeleteRange { from, to },
+    };
+    Batch(writes.into_iter().map(op).collect())
+}
+
+/// A thread that handles what it is sent, in order, until the sender is gone.
+fn worker<T: Send + 'static>(
+    name: &str,
+    mut handle: impl FnMut(T) + Send + 'static,
+) -> std::io::Result<mpsc::Sender<T>> {
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::Builder::new().name(format!("fermata-{name}"));
+    thread.spawn(move || receiver.iter().for_each(&mut handle))?;
+    Ok(sender)
+}

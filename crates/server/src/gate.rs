@@ -1,0 +1,321 @@
+//! The gate between every face (gRPC, REST) and the driver: names, admission, answers, cancellation.
+//!
+//! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that open
+//! requests are bounded in number and in memory. An [`Open`] call that is dropped before its last
+//! answer is cancelled: a client that hangs up costs nothing.
+
+use crate::clock;
+use crate::mailbox::{Call, Event, Mailbox, Sink};
+use crate::metrics::{Metrics, operation_name};
+use bytes::Bytes;
+use fermata_api::convert::{names_unknown_keyspace, request_from_proto};
+use fermata_api::v1::session_request::Operation as Wire;
+use fermata_api::{Names, v1};
+use fermata_protocol::base::{Cluster, SessionId, SiteId};
+use fermata_protocol::request::{Critical, NodeStatus, Operation};
+use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::{Semaphore, TryAcquireError, mpsc};
+
+/// Most bytes of values in open requests, in KiB.
+const KIB_MAX: usize = 512 << 10;
+/// A keyspace that is not known is looked for this often before the request is refused: another node
+/// may just have created it.
+const NAME_LOOKS: u32 = 5;
+const NAME_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is the same for all requests of one node.
+pub(crate) struct Gate {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) info: v1::ClusterInfo,
+    pub(crate) cluster: Cluster,
+    /// This node's site.
+    pub(crate) home: SiteId,
+    /// Bytes of the largest value.
+    pub(crate) value_max: usize,
+    /// Whether a quorum is in reach, as last seen by [`Gate::look`].
+    pub(crate) healthy: AtomicBool,
+    mailbox: Arc<Mailbox>,
+    names: RwLock<Arc<Names>>,
+    requests: Arc<Semaphore>,
+    kib: Arc<Semaphore>,
+    next_call: AtomicU64,
+    /// The node's own session for asking itself, and a counter that grows with the wall clock, also
+    /// over restarts.
+    own: (SessionId, AtomicU64),
+    /// Sessions drawn for clients without one of their own.
+    drawn: AtomicU64,
+}
+
+/// An open request; dropping it cancels it.
+pub(crate) struct Open {
+    call: CallId,
+    mailbox: Arc<Mailbox>,
+    done: bool,
+}
+
+impl Open {
+    /// The last answer is here: nothing to cancel.
+    pub(crate) fn finish(&mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.done {
+            self.mailbox.put(Event::Cancel(self.call));
+        }
+    }
+}
+
+/// Whether `reply` is the last answer to a request that follows (`follow`) or polls (`poll`).
+pub(crate) fn is_last(reply: &Reply, follow: bool, poll: bool) -> bool {
+    match reply {
+        Reply::Queued { .. } => poll,
+        Reply::Entered { .. } => !follow,
+        _ => true,
+    }
+}
+
+/// Whether an operation follows and whether it polls; see [`is_last`].
+pub(crate) fn kind(operation: &Operation) -> (bool, bool) {
+    match operation {
+        Operation::Enter { wait, follow, .. } => (*follow, *wait == 0),
+        _ => (false, false),
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(
+        mailbox: Arc<Mailbox>,
+        metrics: Arc<Metrics>,
+        resolved: &crate::config::Resolved,
+        session: SessionId,
+    ) -> Gate {
+        let config = &resolved.config;
+        let catalogue = fermata_protocol::base::Keyspace::built_in();
+        let nodes = resolved.nodes.iter().map(|n| v1::NodeAddress {
+            node: n.name.into(),
+            label: n.label.clone(),
+            site: n.site.clone(),
+            grpc: n.grpc.clone(),
+            rest: n.rest.clone(),
+        });
+        Gate {
+            info: v1::ClusterInfo {
+                cluster: Bytes::copy_from_slice(&config.cluster.id.0.to_be_bytes()),
+                node: config.name.0.into(),
+                nodes: nodes.collect(),
+                sites: config.cluster.sites.clone(),
+                segment_bits: config.cluster.segment_bits.into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+            },
+            home: resolved.site,
+            value_max: config.limits.value,
+            healthy: AtomicBool::new(false),
+            names: RwLock::new(Arc::new(Names::new(
+                &catalogue,
+                config.cluster.sites.clone(),
+            ))),
+            cluster: config.cluster.clone(),
+            requests: Arc::new(Semaphore::new(config.limits.requests)),
+            kib: Arc::new(Semaphore::new(KIB_MAX)),
+            next_call: AtomicU64::new(1),
+            own: (session, AtomicU64::new(0)),
+            drawn: AtomicU64::new(0),
+            mailbox,
+            metrics,
+        }
+    }
+
+    /// The dictionary of keyspaces and sites.
+    pub(crate) fn names(&self) -> Arc<Names> {
+        self.names
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The request that a message asks for. A keyspace that is not known is looked for first.
+    pub(crate) async fn parse(&self, wire: Wire) -> Result<Request, Refusal> {
+        for look in 0..NAME_LOOKS {
+            if !names_unknown_keyspace(&wire, &self.names()) {
+                break;
+            }
+            if look > 0 {
+                tokio::time::sleep(NAME_PAUSE).await;
+            }
+            self.refresh_names().await;
+        }
+        request_from_proto(wire, &self.names(), self.home)
+            .inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))
+    }
+
+    /// Hands a request to the driver; answers come to `sink` under `id`.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] if the node has too many requests or bytes open; nothing was done.
+    pub(crate) fn submit(&self, request: Request, id: u64, sink: Sink) -> Result<Open, Refusal> {
+        let operation = operation_name(&request.operation);
+        let (follow, poll) = kind(&request.operation);
+        let kib = (payload(&request.operation) / 1_024 + 1) as u32;
+        let busy = |_: TryAcquireError| {
+            self.metrics.refused(operation, Code::Busy);
+            Refusal::definite(
+                Code::Busy,
+                "this node has too many requests open: try again later, or at another node",
+            )
+        };
+        let permits = [
+            self.requests.clone().try_acquire_owned().map_err(busy)?,
+            self.kib.clone().try_acquire_many_owned(kib).map_err(busy)?,
+        ];
+        let call = CallId(self.next_call.fetch_add(1, Ordering::Relaxed));
+        let since = clock::monotonic();
+        let asker = Call {
+            id,
+            sink,
+            follow,
+            poll,
+            operation,
+            since,
+            _permits: permits,
+        };
+        self.mailbox
+            .put(Event::Request(call, Box::new(request), asker));
+        Ok(Open {
+            call,
+            mailbox: self.mailbox.clone(),
+            done: false,
+        })
+    }
+
+    /// Asks and waits for the last answer; refusals are errors.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+        let (follow, poll) = kind(&request.operation);
+        let (sink, mut answers) = mpsc::channel(4);
+        let mut open = self.submit(request, 0, sink)?;
+        while let Some((_, reply)) = answers.recv().await {
+            if is_last(&reply, follow, poll) {
+                open.finish();
+                return match reply {
+                    Reply::Refused(refusal) => Err(refusal),
+                    reply => Ok(reply),
+                };
+            }
+        }
+        Err(stopping())
+    }
+
+    /// A request number above all that this node gave before: microseconds since 1970 or more.
+    pub(crate) fn next_number(&self) -> u64 {
+        let wall = clock::wall();
+        let next = |last: u64| Some(wall.max(last + 1));
+        let last = self
+            .own
+            .1
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        wall.max(last.unwrap_or_default() + 1)
+    }
+
+    /// A session for a client without one: 128 random bits of this run, plus a count.
+    pub(crate) fn draw_session(&self) -> u128 {
+        let count = self.drawn.fetch_add(1, Ordering::Relaxed);
+        self.own.0.0.wrapping_add(1 + u128::from(count))
+    }
+
+    /// Asks in the node's own session.
+    pub(crate) async fn ask_self(&self, operation: Operation) -> Result<Reply, Refusal> {
+        let number = self.next_number();
+        let request = Request {
+            session: self.own.0,
+            number,
+            answered_through: 0,
+            site: self.home,
+            operation,
+        };
+        self.ask(request).await
+    }
+
+    /// Asks the node for its catalogue and keeps the names.
+    pub(crate) async fn refresh_names(&self) {
+        if let Ok(Reply::Keyspaces(all)) = self.ask_self(Operation::Keyspaces).await {
+            let names = Names::new(&all, self.cluster.sites.clone());
+            *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
+        }
+    }
+
+    /// This node's state.
+    pub(crate) async fn status(&self) -> Result<NodeStatus, Refusal> {
+        match self.ask_self(Operation::Status).await? {
+            Reply::Status(status) => Ok(status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Looks at the node's state: health, gauges, names.
+    pub(crate) async fn look(&self) {
+        self.metrics.upkeep();
+        let Ok(status) = self.status().await else {
+            self.healthy.store(false, Ordering::Relaxed);
+            return;
+        };
+        let led = status
+            .logs
+            .iter()
+            .filter(|l| l.primary == Some(status.node))
+            .count();
+        self.metrics.logs_led.set(led as f64);
+        let alive = status.alive.iter().filter(|n| **n != status.node).count();
+        self.metrics.peers_alive.set(alive as f64);
+        self.healthy
+            .store(self.has_quorums(&status), Ordering::Relaxed);
+        self.refresh_names().await;
+    }
+
+    /// Whether a majority of every group is alive, as far as this node knows.
+    fn has_quorums(&self, status: &NodeStatus) -> bool {
+        self.cluster.groups.iter().all(|group| {
+            let alive = |n| n == status.node || status.alive.contains(&n);
+            group.view.nodes().filter(|n| alive(*n)).count() >= group.view.majority()
+        })
+    }
+}
+
+/// The refusal of a node that goes down before it has answered.
+pub(crate) fn stopping() -> Refusal {
+    Refusal::unknown(
+        Code::Unavailable,
+        "this node is stopping: ask again at another node",
+    )
+}
+
+/// The refusal for an answer that does not fit its question: a defect of ours, told, not hidden.
+pub(crate) fn unexpected(reply: &Reply) -> Refusal {
+    tracing::error!(?reply, "an answer does not fit its question");
+    Refusal::unknown(
+        Code::Unavailable,
+        "the node gave an answer that does not fit the question",
+    )
+}
+
+/// Bytes of keys and values that a request carries.
+fn payload(operation: &Operation) -> usize {
+    match operation {
+        Operation::Put { key, value } | Operation::Write { key, value } => {
+            key.key.len() + value.as_ref().map_or(0, Bytes::len)
+        }
+        Operation::Critical {
+            operation: Critical::Put { value, .. },
+            leave,
+            ..
+        } => value.as_ref().map_or(0, Bytes::len) + leave.len() * 128,
+        Operation::Enter { keys, .. } => keys.iter().map(|k| k.key.len()).sum(),
+        Operation::Leave { keys } => keys.len() * 128,
+        Operation::Renew { held } | Operation::Resume { held } => held.len() * 128,
+        _ => 0,
+    }
+}

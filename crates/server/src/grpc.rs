@@ -1,0 +1,298 @@
+//! The gRPC face: `fermata.v1`, with health and reflection.
+//!
+//! Every call becomes a [`Wire`] operation and goes through the [`Gate`]; a call of its own waits for
+//! the last answer, a stream passes all of them on. On a `Session` stream many requests are open at
+//! once and are answered as they are done.
+
+use crate::gate::{Gate, Open, is_last, kind, stopping, unexpected};
+use fermata_api::convert::reply_to_proto;
+use fermata_api::v1::fermata_server::{Fermata, FermataServer};
+use fermata_api::v1::session_reply::Reply as WireReply;
+use fermata_api::v1::session_request::Operation as Wire;
+use fermata_api::{errors, v1};
+use fermata_protocol::{Code, Refusal, Reply};
+use futures_core::Stream;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Most requests open on one stream.
+const STREAM_OPEN_MAX: usize = 4_096;
+
+/// The service.
+pub(crate) struct Service(Arc<Gate>);
+
+/// The service, its limits set.
+pub(crate) fn service(gate: Arc<Gate>) -> FermataServer<Service> {
+    // A request is one value and a little more; an answer may be a whole section's values.
+    let largest = gate.value_max + (1 << 20);
+    FermataServer::new(Service(gate))
+        .max_decoding_message_size(largest)
+        .max_encoding_message_size(usize::MAX)
+}
+
+impl Service {
+    /// One request, one answer.
+    async fn ask(&self, wire: Wire) -> Result<WireReply, Status> {
+        let refused = |refusal| errors::to_status(&refusal);
+        let request = self.0.parse(wire).await.map_err(refused)?;
+        let reply = self.0.ask(request).await.map_err(refused)?;
+        Ok(reply_to_proto(reply, &self.0.names()))
+    }
+
+    /// One request, a stream of answers.
+    async fn follow(&self, wire: Wire) -> Result<Response<Events>, Status> {
+        let refused = |refusal: Refusal| errors::to_status(&refusal);
+        let request = self.0.parse(wire).await.map_err(refused)?;
+        let kind = kind(&request.operation);
+        let (sink, answers) = mpsc::channel(64);
+        let open = self.0.submit(request, 0, sink).map_err(refused)?;
+        Ok(Response::new(Events {
+            gate: self.0.clone(),
+            answers,
+            open: Some(open),
+            kind,
+        }))
+    }
+}
+
+/// The answers of `Enter` and `Resume`. Dropped early, it cancels the request.
+pub(crate) struct Events {
+    gate: Arc<Gate>,
+    answers: mpsc::Receiver<(u64, Reply)>,
+    open: Option<Open>,
+    kind: (bool, bool),
+}
+
+impl Stream for Events {
+    type Item = Result<v1::EnterEvent, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.open.is_none() {
+            return Poll::Ready(None);
+        }
+        let Some((_, reply)) = ready!(self.answers.poll_recv(cx)) else {
+            self.open = None;
+            return Poll::Ready(Some(Err(errors::to_status(&stopping()))));
+        };
+        if is_last(&reply, self.kind.0, self.kind.1)
+            && let Some(mut open) = self.open.take()
+        {
+            open.finish();
+        }
+        Poll::Ready(Some(match reply_to_proto(reply, &self.gate.names()) {
+            WireReply::Event(event) => Ok(event),
+            WireReply::Refusal(r) => Err(errors::to_status(&errors::refusal_from_proto(r))),
+            _ => Err(Status::internal("an answer that is no event")),
+        }))
+    }
+}
+
+/// The requests open on one `Session` stream, by the client's id, with their [`kind`].
+type OpenCalls = Arc<Mutex<HashMap<u64, (Open, (bool, bool))>>>;
+
+/// The answers of a `Session` stream.
+pub(crate) struct SessionReplies {
+    gate: Arc<Gate>,
+    answers: mpsc::Receiver<(u64, Reply)>,
+    open: OpenCalls,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for SessionReplies {
+    fn drop(&mut self) {
+        // The client is gone: stop reading, and cancel what is open.
+        self.reader.abort();
+        self.open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}
+
+impl Stream for SessionReplies {
+    type Item = Result<v1::SessionReply, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some((id, reply)) = ready!(self.answers.poll_recv(cx)) else {
+            return Poll::Ready(None);
+        };
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open
+            .get(&id)
+            .is_some_and(|(_, (follow, poll))| is_last(&reply, *follow, *poll))
+            && let Some((mut call, _)) = open.remove(&id)
+        {
+            call.finish();
+        }
+        drop(open);
+        let reply = Some(reply_to_proto(reply, &self.gate.names()));
+        Poll::Ready(Some(Ok(v1::SessionReply { id, reply })))
+    }
+}
+
+/// Reads requests of a `Session` stream until it ends.
+async fn read_session(
+    gate: Arc<Gate>,
+    mut requests: Streaming<v1::SessionRequest>,
+    sink: mpsc::Sender<(u64, Reply)>,
+    open: OpenCalls,
+) {
+    while let Ok(Some(v1::SessionRequest { id, operation })) = requests.message().await {
+        let refused = match operation {
+            Some(Wire::Cancel(_)) => {
+                open.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&id);
+                continue;
+            }
+            Some(wire) => open_one(&gate, wire, id, &sink, &open).await,
+            None => Err(Refusal::definite(
+                Code::BadRequest,
+                "the frame has no operation that this version knows",
+            )),
+        };
+        if let Err(refusal) = refused
+            && sink.send((id, Reply::Refused(refusal))).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+async fn open_one(
+    gate: &Gate,
+    wire: Wire,
+    id: u64,
+    sink: &mpsc::Sender<(u64, Reply)>,
+    open: &OpenCalls,
+) -> Result<(), Refusal> {
+    let request = gate.parse(wire).await?;
+    let kind = kind(&request.operation);
+    let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.len() >= STREAM_OPEN_MAX {
+        let detail =
+            format!("{STREAM_OPEN_MAX} requests are open on this stream: wait for answers");
+        return Err(Refusal::definite(Code::Busy, detail));
+    }
+    if open.contains_key(&id) {
+        return Err(Refusal::definite(
+            Code::BadRequest,
+            "a request with this id is open on this stream: choose another id",
+        ));
+    }
+    // Under the lock, so that an answer finds its entry.
+    open.insert(id, (gate.submit(request, id, sink.clone())?, kind));
+    Ok(())
+}
+
+macro_rules! unary {
+    ($self:ident, $operation:ident($request:ident) -> $reply:ident) => {
+        match $self.ask(Wire::$operation($request.into_inner())).await? {
+            WireReply::$reply(reply) => Ok(Response::new(reply)),
+            _ => Err(errors::to_status(&unexpected(&Reply::Left))),
+        }
+    };
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Fermata for Service {
+    type EnterStream = Events;
+    type ResumeStream = Events;
+    type SessionStream = SessionReplies;
+
+    async fn enter(&self, r: Request<v1::EnterRequest>) -> Answer<Events> {
+        self.follow(Wire::Enter(r.into_inner())).await
+    }
+
+    async fn resume(&self, r: Request<v1::ResumeRequest>) -> Answer<Events> {
+        self.follow(Wire::Resume(r.into_inner())).await
+    }
+
+    async fn critical_get(&self, r: Request<v1::CriticalGetRequest>) -> Answer<v1::Value> {
+        unary!(self, CriticalGet(r) -> Value)
+    }
+
+    async fn critical_put(&self, r: Request<v1::CriticalPutRequest>) -> Answer<v1::Done> {
+        unary!(self, CriticalPut(r) -> Done)
+    }
+
+    async fn leave(&self, r: Request<v1::LeaveRequest>) -> Answer<v1::Done> {
+        unary!(self, Leave(r) -> Done)
+    }
+
+    async fn renew(&self, r: Request<v1::RenewRequest>) -> Answer<v1::Renewed> {
+        unary!(self, Renew(r) -> Renewed)
+    }
+
+    async fn release(&self, r: Request<v1::ReleaseRequest>) -> Answer<v1::Done> {
+        unary!(self, Release(r) -> Done)
+    }
+
+    async fn get(&self, r: Request<v1::GetRequest>) -> Answer<v1::Value> {
+        unary!(self, Get(r) -> Value)
+    }
+
+    async fn put(&self, r: Request<v1::PutRequest>) -> Answer<v1::Done> {
+        unary!(self, Put(r) -> Done)
+    }
+
+    async fn read(&self, r: Request<v1::ReadRequest>) -> Answer<v1::Value> {
+        unary!(self, Read(r) -> Value)
+    }
+
+    async fn write(&self, r: Request<v1::WriteRequest>) -> Answer<v1::Done> {
+        unary!(self, Write(r) -> Done)
+    }
+
+    async fn keys(&self, r: Request<v1::KeysRequest>) -> Answer<v1::KeyList> {
+        unary!(self, Keys(r) -> Keys)
+    }
+
+    async fn queue(&self, r: Request<v1::QueueRequest>) -> Answer<v1::LockQueue> {
+        unary!(self, Queue(r) -> Queue)
+    }
+
+    async fn inspect(&self, r: Request<v1::InspectRequest>) -> Answer<v1::Inspection> {
+        unary!(self, Inspect(r) -> Inspection)
+    }
+
+    async fn create_keyspace(&self, r: Request<v1::CreateKeyspaceRequest>) -> Answer<v1::Done> {
+        let done = unary!(self, CreateKeyspace(r) -> Done);
+        self.0.refresh_names().await;
+        done
+    }
+
+    async fn list_keyspaces(
+        &self,
+        r: Request<v1::ListKeyspacesRequest>,
+    ) -> Answer<v1::KeyspaceList> {
+        unary!(self, ListKeyspaces(r) -> Keyspaces)
+    }
+
+    async fn status(&self, r: Request<v1::StatusRequest>) -> Answer<v1::NodeStatus> {
+        unary!(self, Status(r) -> Status)
+    }
+
+    async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Answer<v1::ClusterInfo> {
+        Ok(Response::new(self.0.info.clone()))
+    }
+
+    async fn session(&self, r: Request<Streaming<v1::SessionRequest>>) -> Answer<SessionReplies> {
+        let (sink, answers) = mpsc::channel(2 * STREAM_OPEN_MAX + 64);
+        let open = OpenCalls::default();
+        let reader = read_session(self.0.clone(), r.into_inner(), sink, open.clone());
+        let reader = tokio::spawn(reader);
+        Ok(Response::new(SessionReplies {
+            gate: self.0.clone(),
+            answers,
+            open,
+            reader,
+        }))
+    }
+}

@@ -1,0 +1,251 @@
+//! Whose data directory this is.
+//!
+//! **Problem.** A node counts in quorums as a durable memory, not as a name: a directory that is empty,
+//! older or foreign must never answer for one that promised something (PROTOCOL F8c).
+//!
+//! **Idea.** The first start draws 128 bits, the incarnation, and keeps the identity twice: as a record
+//! in the store, durable before anything else, and in the file `identity.toml` for people. Both must be
+//! there and agree. A store that lost its contents lacks the record; a directory of another node,
+//! cluster or version shows in the file; either way the node does not start.
+//!
+//! ```text
+//! data_dir/identity.toml     format version, cluster, node, incarnation
+//! data_dir/store/            the write-ahead log and the table
+//! ```
+
+use crate::clock;
+use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
+use fermata_protocol::wire;
+use fermata_storage::{Batch, FileDisk, Options, Outcome, Recovery, Store};
+use serde::{Deserialize, Serialize};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The store's key of the identity. The protocol's records begin with `l`, `n` and `r`.
+const RECORD: &[u8] = b"shell/identity";
+const FILE: &str = "identity.toml";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity {
+    version: u16,
+    cluster: String,
+    node: u16,
+    incarnation: String,
+}
+
+/// Opens the data directory of `name`, which is created if absent. Blocks.
+///
+/// # Errors
+/// One sentence for the operator; nothing was changed in a directory that is not ours.
+pub(crate) fn open(
+    dir: &Path,
+    cluster: ClusterId,
+    name: NodeName,
+) -> Result<(Store, NodeId, Recovery), String> {
+    let file = read(dir)?;
+    if let Some(found) = &file {
+        check(dir, found, cluster, name)?;
+    } else {
+        refuse_foreign(dir)?;
+    }
+    let place = dir.join("store");
+    let failed = |e: &dyn std::fmt::Display| format!("cannot open {}: {e}", place.display());
+    let disk = FileDisk::open(&place).map_err(|e| failed(&e))?;
+    let (mut store, recovery) =
+        Store::open(Arc::new(disk), Options::default()).map_err(|e| failed(&e))?;
+    let record = match store.get(RECORD) {
+        Ok(record) => record,
+        Err(_) => {
+            return Err(format!(
+                "the identity in {} is corrupt: {REPLACE}",
+                place.display()
+            ));
+        }
+    };
+    let identity = match (file, record) {
+        (file, Some(record)) => {
+            let stored: Identity = wire::decode(&record)
+                .map_err(|_| format!("the identity in {} is unreadable", place.display()))?;
+            check(dir, &stored, cluster, name)?;
+            match file {
+                // The first start was interrupted between record and file.
+                None => write(dir, &stored)?,
+                Some(file) if file != stored => {
+                    return Err(format!(
+                        "{} has {FILE} of another store than it holds: {REPLACE}",
+                        dir.display()
+                    ));
+                }
+                Some(_) => {}
+            }
+            stored
+        }
+        (Some(_), None) => {
+            return Err(format!(
+                "the store in {} has lost its contents: {REPLACE}",
+                dir.display()
+            ));
+        }
+        (None, None) => create(dir, &mut store, cluster, name)?,
+    };
+    let incarnation = u128::from_str_radix(&identity.incarnation, 16)
+        .map_err(|_| format!("the incarnation in {} is no number", dir.display()))?;
+    let id = NodeId {
+        name,
+        incarnation: Incarnation(incarnation),
+    };
+    Ok((store, id, recovery))
+}
+
+const REPLACE: &str = "refusing to start, since promises may be lost; let this node rejoin with an \
+                       empty directory";
+
+fn create(
+    dir: &Path,
+    store: &mut Store,
+    cluster: ClusterId,
+    name: NodeName,
+) -> Result<Identity, String> {
+    if !store.is_new() {
+        return Err(format!(
+            "the store in {} is no Fermata node's: {REPLACE}",
+            dir.display()
+        ));
+    }
+    let incarnation = clock::random().map_err(|e| format!("cannot draw an incarnation: {e}"))?;
+    let identity = Identity {
+        version: wire::VERSION,
+        cluster: format!("{:032x}", cluster.0),
+        node: name.0,
+        incarnation: format!("{incarnation:032x}"),
+    };
+    store.append(Batch::new().put(RECORD, wire::encode(&identity)));
+    let flush = store.take_flush().expect("a batch was appended");
+    let done = flush.run();
+    match done.outcome() {
+        Outcome::Done => {}
+        Outcome::Full => return Err(format!("the disk of {} is full", dir.display())),
+        Outcome::Fatal(e) => return Err(format!("cannot write to {}: {e}", dir.display())),
+    }
+    store.flushed(done);
+    write(dir, &identity)?;
+    Ok(identity)
+}
+
+fn read(dir: &Path) -> Result<Option<Identity>, String> {
+    let path = dir.join(FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => toml::from_str(&text)
+            .map(Some)
+            .map_err(|e| format!("{} is unreadable: {}", path.display(), e.message())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(format!("cannot read {}: {e}", path.display())),
+    }
+}
+
+fn write(dir: &Path, identity: &Identity) -> Result<(), String> {
+    let path = dir.join(FILE);
+    let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
+    let text = toml::to_string(identity).expect("an identity is a table of plain values");
+    let new = dir.join("identity.new");
+    let mut file = std::fs::File::create(&new).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    std::fs::rename(&new, &path).map_err(failed)?;
+    std::fs::File::open(dir)
+        .and_then(|d| d.sync_all())
+        .map_err(failed)
+}
+
+fn check(dir: &Path, found: &Identity, cluster: ClusterId, name: NodeName) -> Result<(), String> {
+    let dir = dir.display();
+    if found.version != wire::VERSION {
+        let (theirs, ours) = (found.version, wire::VERSION);
+        return Err(format!(
+            "{dir} has format version {theirs}, this build knows {ours}"
+        ));
+    }
+    if found.cluster != format!("{:032x}", cluster.0) {
+        return Err(format!(
+            "{dir} belongs to cluster {}, this node to {:032x}: give it a directory of its own",
+            found.cluster, cluster.0
+        ));
+    }
+    if found.node != name.0 {
+        return Err(format!(
+            "{dir} belongs to node {}, this is node {}: give it a directory of its own",
+            found.node, name.0
+        ));
+    }
+    Ok(())
+}
+
+/// A directory without identity may hold nothing but what an interrupted first start left.
+fn refuse_foreign(dir: &Path) -> Result<(), String> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(format!("cannot read {}: {e}", dir.display())),
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name != "store" && name != "identity.new" {
+            return Err(format!(
+                "{} holds {} but no {FILE}: it is no data directory; choose an empty one",
+                dir.display(),
+                name.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: ClusterId = ClusterId(7);
+    const NODE: NodeName = NodeName(1);
+
+    #[test]
+    fn a_directory_keeps_its_incarnation() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("new");
+        let first = open(&dir, CLUSTER, NODE).unwrap().1;
+        assert_eq!(open(&dir, CLUSTER, NODE).unwrap().1, first);
+        std::fs::remove_file(dir.join(FILE)).unwrap();
+        assert_eq!(open(&dir, CLUSTER, NODE).unwrap().1, first);
+    }
+
+    #[test]
+    fn a_foreign_or_emptied_directory_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("d");
+        drop(open(&dir, CLUSTER, NODE).unwrap());
+        let refused = |cluster, name| open(&dir, cluster, name).map(|_| ()).unwrap_err();
+        assert!(refused(ClusterId(8), NODE).contains("belongs to cluster"));
+        assert!(refused(CLUSTER, NodeName(2)).contains("belongs to node"));
+        std::fs::remove_dir_all(dir.join("store")).unwrap();
+        assert!(refused(CLUSTER, NODE).contains("lost its contents"));
+        let other = temp.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("letters.txt"), "x").unwrap();
+        let error = open(&other, CLUSTER, NODE).map(|_| ()).unwrap_err();
+        assert!(error.contains("no data directory"), "{error}");
+    }
+
+    #[test]
+    fn two_processes_do_not_share_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("d");
+        let _held = open(&dir, CLUSTER, NODE).unwrap();
+        assert!(
+            open(&dir, CLUSTER, NODE)
+                .map(|_| ())
+                .unwrap_err()
+                .contains("in use")
+        );
+    }
+}

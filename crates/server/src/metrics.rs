@@ -1,0 +1,186 @@
+//! What a node counts, in its own Prometheus registry: several nodes may live in one process.
+
+use fermata_protocol::request::{Critical, Operation};
+use fermata_protocol::{Code, Reply};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::time::Duration;
+
+/// An operation as metrics and logs spell it.
+pub(crate) type OperationName = &'static str;
+
+/// The name of an operation.
+pub(crate) fn operation_name(operation: &Operation) -> OperationName {
+    match operation {
+        Operation::Enter { .. } => "enter",
+        Operation::Critical {
+            operation: Critical::Get,
+            ..
+        } => "critical_get",
+        Operation::Critical {
+            operation: Critical::Put { .. },
+            leave,
+            ..
+        } => {
+            if leave.is_empty() {
+                "critical_put"
+            } else {
+                "put_and_leave"
+            }
+        }
+        Operation::Leave { .. } => "leave",
+        Operation::Renew { .. } => "renew",
+        Operation::Resume { .. } => "resume",
+        Operation::Release { .. } => "release",
+        Operation::Get { .. } => "get",
+        Operation::Put { .. } => "put",
+        Operation::Read { .. } => "read",
+        Operation::Write { .. } => "write",
+        Operation::Keys { .. } => "keys",
+        Operation::Queue { .. } => "queue",
+        Operation::Inspect { .. } => "inspect",
+        Operation::CreateKeyspace(_) => "create_keyspace",
+        Operation::Keyspaces => "list_keyspaces",
+        Operation::Status => "status",
+    }
+}
+
+pub(crate) struct Metrics {
+    recorder: PrometheusRecorder,
+    pub(crate) steps: Counter,
+    pub(crate) flushes: Counter,
+    pub(crate) records: Counter,
+    pub(crate) flush_seconds: Histogram,
+    pub(crate) open_requests: Gauge,
+    pub(crate) held_outputs: Gauge,
+    pub(crate) wal_bytes: Gauge,
+    pub(crate) table_bytes: Gauge,
+    pub(crate) writable: Gauge,
+    pub(crate) logs_led: Gauge,
+    pub(crate) peers_alive: Gauge,
+    pub(crate) frames_refused: Counter,
+}
+
+const SECONDS: [f64; 14] = [
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+];
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let recorder = builder
+            .expect("the list of buckets is not empty")
+            .build_recorder();
+        with_local_recorder(&recorder, describe);
+        let made = with_local_recorder(&recorder, || Metrics {
+            recorder: PrometheusBuilder::new().build_recorder(),
+            steps: counter!("fermata_steps_total"),
+            flushes: counter!("fermata_flushes_total"),
+            records: counter!("fermata_flushed_records_total"),
+            flush_seconds: histogram!("fermata_flush_seconds"),
+            open_requests: gauge!("fermata_open_requests"),
+            held_outputs: gauge!("fermata_outputs_awaiting_flush"),
+            wal_bytes: gauge!("fermata_wal_bytes"),
+            table_bytes: gauge!("fermata_table_bytes"),
+            writable: gauge!("fermata_disk_writable"),
+            logs_led: gauge!("fermata_logs_led"),
+            peers_alive: gauge!("fermata_peers_alive"),
+            frames_refused: counter!("fermata_frames_refused_total"),
+        });
+        made.writable.set(1.0);
+        Metrics { recorder, ..made }
+    }
+
+    /// The text that Prometheus scrapes.
+    pub(crate) fn render(&self) -> String {
+        self.handle().render()
+    }
+
+    /// Folds samples into buckets; to be called now and then, scraped or not.
+    pub(crate) fn upkeep(&self) {
+        self.handle().run_upkeep();
+    }
+
+    fn handle(&self) -> PrometheusHandle {
+        self.recorder.handle()
+    }
+
+    /// A request has its last answer.
+    pub(crate) fn answered(&self, operation: OperationName, reply: &Reply, took: Duration) {
+        let code = match reply {
+            Reply::Refused(refusal) => refusal.code.name(),
+            _ => "ok",
+        };
+        self.request(operation, code);
+        with_local_recorder(&self.recorder, || {
+            histogram!("fermata_request_seconds", "operation" => operation)
+                .record(took.as_secs_f64());
+        });
+    }
+
+    /// A request was refused before it became one.
+    pub(crate) fn refused(&self, operation: OperationName, code: Code) {
+        self.request(operation, code.name());
+    }
+
+    fn request(&self, operation: OperationName, code: &'static str) {
+        with_local_recorder(&self.recorder, || {
+            let labels = [("operation", operation), ("code", code)];
+            counter!("fermata_requests_total", &labels).increment(1);
+        });
+    }
+
+    /// The gauges of one peer's outgoing queue: messages waiting, and messages dropped so far.
+    pub(crate) fn peer(&self, label: &str) -> (Gauge, Counter) {
+        with_local_recorder(&self.recorder, || {
+            (
+                gauge!("fermata_peer_queue_messages", "peer" => label.to_owned()),
+                counter!("fermata_peer_dropped_messages_total", "peer" => label.to_owned()),
+            )
+        })
+    }
+}
+
+fn describe() {
+    use metrics::{describe_counter as c, describe_gauge as g, describe_histogram as h};
+    c!("fermata_steps_total", "Inputs handled by the node.");
+    c!("fermata_flushes_total", "Flushes of the write-ahead log.");
+    c!(
+        "fermata_flushed_records_total",
+        "Batches of writes made durable by them."
+    );
+    h!("fermata_flush_seconds", "Duration of one flush.");
+    g!(
+        "fermata_open_requests",
+        "Client requests without their last answer."
+    );
+    g!(
+        "fermata_outputs_awaiting_flush",
+        "Messages and answers that wait for a flush."
+    );
+    g!("fermata_wal_bytes", "Bytes in the write-ahead log.");
+    g!("fermata_table_bytes", "Bytes of the table's file.");
+    g!("fermata_disk_writable", "1 while the disk takes writes.");
+    g!("fermata_logs_led", "Logs whose primary this node is.");
+    g!("fermata_peers_alive", "Peers heard within the last lease.");
+    c!(
+        "fermata_frames_refused_total",
+        "Malformed or foreign frames from peers."
+    );
+    c!(
+        "fermata_requests_total",
+        "Requests by operation and outcome."
+    );
+    h!(
+        "fermata_request_seconds",
+        "From a request's arrival to its last answer."
+    );
+    g!(
+        "fermata_peer_queue_messages",
+        "Messages waiting for a peer."
+    );
+    c!(
+        "fermata_peer_dropped_messages_total",
+        "Messages dropped since a peer was unreachable."
+    );
+}

@@ -1,0 +1,513 @@
+//! What REST takes and gives, as JSON. Bytes that are text travel as text; all bytes travel as base64
+//! under a name of their own.
+
+use super::problem::Problem;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use fermata_api::{Names, v1};
+use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
+use fermata_protocol::base::{Purpose, StoragePolicy, TagRule};
+use fermata_protocol::request::{Entered, Inspection, Mode, NodeStatus, QueueEntry};
+use serde::{Deserialize, Serialize};
+
+/// Bytes given as text or as base64, one of them.
+pub(super) fn bytes_of(
+    text: Option<String>,
+    base64: Option<String>,
+    what: &str,
+) -> Result<Option<Bytes>, Problem> {
+    match (text, base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(text.into())),
+        (None, Some(coded)) => match STANDARD.decode(coded) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(_) => Err(Problem::bad(format!(
+                "{what}_base64 is not base64 (with padding)"
+            ))),
+        },
+        (Some(_), Some(_)) => Err(Problem::bad(format!(
+            "give {what} or {what}_base64, one of them"
+        ))),
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
+
+fn hex(id: u128) -> String {
+    format!("{id:032x}")
+}
+
+/// A value to write.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewValue {
+    #[serde(default)]
+    pub(super) value: Option<String>,
+    #[serde(default)]
+    pub(super) value_base64: Option<String>,
+}
+
+/// A value read.
+#[derive(Debug, Serialize)]
+pub(super) struct Value {
+    /// Absent where the bytes are no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    value_base64: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag: Option<TagOut>,
+}
+
+impl Value {
+    pub(super) fn new(value: &[u8], tag: Tag) -> Value {
+        Value {
+            value: text(value),
+            value_base64: STANDARD.encode(value),
+            tag: (tag != Tag::ZERO).then(|| tag.into()),
+        }
+    }
+}
+
+/// A tag.
+#[derive(Debug, Serialize)]
+pub(super) struct TagOut {
+    lock_ref: u64,
+    sequence: u64,
+    writer: String,
+}
+
+impl From<Tag> for TagOut {
+    fn from(tag: Tag) -> TagOut {
+        TagOut {
+            lock_ref: tag.lock_ref.0,
+            sequence: tag.sequence,
+            writer: hex(tag.writer),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+pub(super) struct Done {
+    pub(super) done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tag: Option<TagOut>,
+    /// The number that the write took in its section.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sequence: Option<u64>,
+}
+
+impl Done {
+    pub(super) fn new(tag: Option<Tag>, sequence: Option<u64>) -> Done {
+        Done {
+            done: true,
+            tag: tag.map(TagOut::from),
+            sequence,
+        }
+    }
+}
+
+/// A key to lock.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyIn {
+    #[serde(default = "default_keyspace")]
+    pub(super) keyspace: String,
+    #[serde(default)]
+    pub(super) key: Option<String>,
+    #[serde(default)]
+    pub(super) key_base64: Option<String>,
+    /// In a list of acknowledged writes: the number of the key's last write, 0 for none.
+    #[serde(default)]
+    pub(super) sequence: Option<u64>,
+}
+
+pub(super) fn default_keyspace() -> String {
+    "default".into()
+}
+
+impl KeyIn {
+    pub(super) fn parse(self) -> Result<v1::Key, Problem> {
+        let key = bytes_of(self.key, self.key_base64, "key")?;
+        let key =
+            key.ok_or_else(|| Problem::bad("a key of the list has neither key nor key_base64"))?;
+        Ok(v1::Key {
+            keyspace: self.keyspace,
+            key,
+        })
+    }
+}
+
+/// Who counts the writes of a section.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Counting {
+    #[default]
+    Server,
+    Client,
+}
+
+/// Exclusive or shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ModeIn {
+    #[default]
+    Exclusive,
+    Shared,
+}
+
+/// A section to enter.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSection {
+    pub(super) keys: Vec<KeyIn>,
+    #[serde(default)]
+    pub(super) mode: ModeIn,
+    /// 0: answer at once, with a place in the queue if need be.
+    #[serde(default)]
+    pub(super) wait_ms: u64,
+    #[serde(default)]
+    pub(super) lease_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) counting: Counting,
+}
+
+/// How a client that counts leaves.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Leave {
+    #[serde(default)]
+    pub(super) acknowledged: Vec<KeyIn>,
+}
+
+/// A section as its client sees it.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Section {
+    /// The section's name in paths; entering and resuming give it another.
+    pub(super) id: String,
+    /// `queued`, `entered`, `lost`, or `unknown` where its primary cannot be reached.
+    pub(super) state: &'static str,
+    /// Refs ahead, while queued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ahead: Option<u32>,
+    /// How long the client may be silent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lease_ms: Option<u64>,
+    /// At entry: every key with its latest value.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) keys: Vec<SectionKey>,
+}
+
+/// One key at entry.
+#[derive(Debug, Serialize)]
+pub(super) struct SectionKey {
+    keyspace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    key_base64: String,
+    lock_ref: u64,
+    generation: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+}
+
+impl SectionKey {
+    pub(super) fn new(entered: &Entered, names: &Names) -> SectionKey {
+        let held = &entered.held;
+        SectionKey {
+            keyspace: names.keyspace_name(held.key.keyspace),
+            key: text(&held.key.key),
+            key_base64: STANDARD.encode(&held.key.key),
+            lock_ref: held.lock_ref.0,
+            generation: held.generation,
+            value: entered.value.as_ref().and_then(|v| text(v)),
+            value_base64: entered.value.as_ref().map(|v| STANDARD.encode(v)),
+        }
+    }
+}
+
+/// A ref to end by force.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Release {
+    pub(super) lock_ref: u64,
+}
+
+/// One key of a listing.
+#[derive(Debug, Serialize)]
+pub(super) struct KeyOut {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    key_base64: String,
+}
+
+/// A listing.
+#[derive(Debug, Serialize)]
+pub(super) struct Keys {
+    pub(super) keys: Vec<KeyOut>,
+}
+
+impl Keys {
+    pub(super) fn new(keys: Vec<Bytes>) -> Keys {
+        let one = |k: Bytes| KeyOut {
+            key: text(&k),
+            key_base64: STANDARD.encode(&k),
+        };
+        Keys {
+            keys: keys.into_iter().map(one).collect(),
+        }
+    }
+}
+
+/// A lock queue, head first.
+#[derive(Debug, Serialize)]
+pub(super) struct Queue {
+    entries: Vec<Entry>,
+    /// Present when the next holder must synchronize.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flag: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    lock_ref: u64,
+    generation: u32,
+    session: String,
+    mode: &'static str,
+    site: String,
+    since_us: u64,
+    holds: bool,
+}
+
+impl Queue {
+    pub(super) fn new(entries: Vec<QueueEntry>, flag: Option<u64>, names: &Names) -> Queue {
+        let one = |e: QueueEntry| Entry {
+            lock_ref: e.lock_ref.0,
+            generation: e.generation,
+            session: session_out(e.session),
+            mode: match e.mode {
+                Mode::Exclusive => "exclusive",
+                Mode::Shared => "shared",
+            },
+            site: names.site_name(e.site),
+            since_us: e.since,
+            holds: e.holds,
+        };
+        Queue {
+            entries: entries.into_iter().map(one).collect(),
+            flag,
+        }
+    }
+}
+
+fn session_out(session: SessionId) -> String {
+    hex(session.0)
+}
+
+/// One replica's cells of a key.
+#[derive(Debug, Serialize)]
+pub(super) struct Cells {
+    node: u16,
+    segment: u32,
+    epoch: u64,
+    tag: TagOut,
+    fence: TagOut,
+    value_bytes: Option<u64>,
+    eventual_clock_us: Option<u64>,
+    applied: u64,
+}
+
+impl From<Inspection> for Cells {
+    fn from(i: Inspection) -> Cells {
+        Cells {
+            node: i.node.0,
+            segment: i.segment.0,
+            epoch: i.epoch.0,
+            tag: i.tag.into(),
+            fence: i.fence.into(),
+            value_bytes: i.bytes,
+            eventual_clock_us: i.eventual.map(|e| e.clock),
+            applied: i.applied,
+        }
+    }
+}
+
+/// A keyspace, listed or to be created.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyspaceJson {
+    name: String,
+    /// `sections` or `registers`.
+    purpose: String,
+    /// `replicated`.
+    #[serde(default = "replicated")]
+    storage: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tag_before: Option<u8>,
+    #[serde(default)]
+    lease_ms: u64,
+    #[serde(default)]
+    section_max_ms: u64,
+    #[serde(default)]
+    id: u32,
+}
+
+fn replicated() -> String {
+    "replicated".into()
+}
+
+impl From<&Keyspace> for KeyspaceJson {
+    fn from(k: &Keyspace) -> KeyspaceJson {
+        KeyspaceJson {
+            name: k.name.clone(),
+            purpose: match k.purpose {
+                Purpose::Sections => "sections".into(),
+                Purpose::Registers => "registers".into(),
+            },
+            storage: match k.storage {
+                StoragePolicy::Replicated => replicated(),
+            },
+            tag_before: match k.tag_rule {
+                TagRule::Whole => None,
+                TagRule::Before(byte) => Some(byte),
+            },
+            lease_ms: k.lease / 1_000,
+            section_max_ms: k.section_max / 1_000,
+            id: k.id.0,
+        }
+    }
+}
+
+impl KeyspaceJson {
+    pub(super) fn parse(self) -> Result<v1::Keyspace, Problem> {
+        let purpose = match self.purpose.as_str() {
+            "sections" => v1::Purpose::Sections,
+            "registers" => v1::Purpose::Registers,
+            _ => return Err(Problem::bad("purpose is \"sections\" or \"registers\"")),
+        };
+        if self.storage != "replicated" {
+            return Err(Problem::bad("storage is \"replicated\""));
+        }
+        let micros = |ms: u64| {
+            ms.checked_mul(1_000)
+                .ok_or_else(|| Problem::bad("too many ms"))
+        };
+        Ok(v1::Keyspace {
+            name: self.name,
+            purpose: purpose.into(),
+            storage: v1::StoragePolicy::Replicated.into(),
+            tag_before: self.tag_before.map(u32::from),
+            lease_us: micros(self.lease_ms)?,
+            section_max_us: micros(self.section_max_ms)?,
+            id: 0,
+        })
+    }
+}
+
+/// The catalogue.
+#[derive(Debug, Serialize)]
+pub(super) struct Keyspaces {
+    pub(super) keyspaces: Vec<KeyspaceJson>,
+}
+
+/// One node's state and the cluster as it was told of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Status {
+    node: u16,
+    label: String,
+    site: String,
+    version: &'static str,
+    healthy: bool,
+    writable: bool,
+    alive: Vec<u16>,
+    requests: u64,
+    cluster: String,
+    sites: Vec<String>,
+    segment_bits: u32,
+    groups: Vec<GroupOut>,
+    nodes: Vec<NodeOut>,
+    logs: Vec<Log>,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupOut {
+    id: String,
+    from: u32,
+    to: u32,
+    epoch: u64,
+    members: Vec<u16>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeOut {
+    node: u32,
+    label: String,
+    site: String,
+    grpc: String,
+    rest: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Log {
+    /// Absent for the group's own log.
+    segment: Option<u32>,
+    epoch: u64,
+    primary: Option<u16>,
+    applied: u64,
+    commands: u64,
+    busy_keys: u64,
+}
+
+impl Status {
+    pub(super) fn new(status: NodeStatus, gate: &crate::gate::Gate, healthy: bool) -> Status {
+        let name = |n: NodeName| n.0;
+        let site = |s: SiteId| gate.names().site_name(s);
+        let group = |g: &fermata_protocol::base::Group| GroupOut {
+            id: id_out(g.id),
+            from: g.from.0,
+            to: g.to.0,
+            epoch: g.view.epoch.0,
+            members: g.view.nodes().map(name).collect(),
+        };
+        let node = |n: &v1::NodeAddress| NodeOut {
+            node: n.node,
+            label: n.label.clone(),
+            site: n.site.clone(),
+            grpc: n.grpc.clone(),
+            rest: n.rest.clone(),
+        };
+        let log = |l: &fermata_protocol::request::LogStatus| Log {
+            segment: l.segment.map(|s| s.0),
+            epoch: l.epoch.0,
+            primary: l.primary.map(name),
+            applied: l.applied,
+            commands: l.commands,
+            busy_keys: l.busy_keys,
+        };
+        Status {
+            node: status.node.0,
+            label: status.label,
+            site: site(status.site),
+            version: env!("CARGO_PKG_VERSION"),
+            healthy,
+            writable: status.writable,
+            alive: status.alive.into_iter().map(name).collect(),
+            requests: status.requests,
+            cluster: hex(gate.cluster.id.0),
+            sites: gate.cluster.sites.clone(),
+            segment_bits: gate.cluster.segment_bits.into(),
+            groups: gate.cluster.groups.iter().map(group).collect(),
+            nodes: gate.info.nodes.iter().map(node).collect(),
+            logs: status.logs.iter().map(log).collect(),
+        }
+    }
+}
+
+fn id_out(id: GroupId) -> String {
+    hex(id.0)
+}

@@ -1,0 +1,172 @@
+//! Keys outside of sections.
+
+use super::{Answer, Asked, Body, Problem, Shared, body, header_text, json, key_of, parse, query};
+use super::{text_segment, unexpected, value_of};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri, header};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use fermata_api::v1;
+use fermata_api::v1::session_request::Operation as Wire;
+use fermata_protocol::Reply;
+use fermata_protocol::base::Tag;
+use serde::Deserialize;
+
+/// `?consistency=`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Consistency {
+    #[default]
+    Eventual,
+    Linearizable,
+}
+
+/// The query of a key.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyQuery {
+    #[serde(default)]
+    consistency: Consistency,
+}
+
+/// A value as JSON, or as its bytes where the client asks for them.
+pub(super) fn value_answer(headers: &HeaderMap, value: Option<Bytes>, tag: Tag) -> Answer {
+    let value = value.ok_or_else(Problem::no_value)?;
+    if header_text(headers, "accept")?.is_some_and(|a| a.contains("application/octet-stream")) {
+        return Ok(([(header::CONTENT_TYPE, "application/octet-stream")], value).into_response());
+    }
+    Ok(Json(json::Value::new(&value, tag)).into_response())
+}
+
+pub(super) async fn get(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<KeyQuery>,
+) -> Answer {
+    let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
+    let wire = match query(asked)?.consistency {
+        Consistency::Eventual => Wire::Get(v1::GetRequest { header, key }),
+        Consistency::Linearizable => Wire::Read(v1::ReadRequest { header, key }),
+    };
+    match rest.ask(wire).await? {
+        Reply::Value { value, tag } => value_answer(&headers, value, tag),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn put(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<KeyQuery>,
+    given: Body,
+) -> Answer {
+    let value = value_of(&headers, given)?;
+    change(&rest, &uri, &headers, query(asked)?, Some(value)).await
+}
+
+pub(super) async fn delete(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<KeyQuery>,
+) -> Answer {
+    change(&rest, &uri, &headers, query(asked)?, None).await
+}
+
+async fn change(
+    rest: &super::Rest,
+    uri: &Uri,
+    headers: &HeaderMap,
+    query: KeyQuery,
+    value: Option<Bytes>,
+) -> Answer {
+    let (header, key) = (Some(rest.header(headers)?), Some(key_of(uri)?));
+    let wire = match query.consistency {
+        Consistency::Eventual => Wire::Put(v1::PutRequest { header, key, value }),
+        Consistency::Linearizable => Wire::Write(v1::WriteRequest { header, key, value }),
+    };
+    match rest.ask(wire).await? {
+        Reply::Done { tag } => Ok(Json(json::Done::new(tag, None)).into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The query of a listing. Prefix and position are percent-encoded bytes or, as base64, any bytes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    prefix: Option<String>,
+    prefix_base64: Option<String>,
+    after: Option<String>,
+    after_base64: Option<String>,
+    #[serde(default)]
+    limit: u32,
+}
+
+pub(super) async fn list(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<ListQuery>,
+) -> Answer {
+    let q = query(asked)?;
+    let wire = Wire::Keys(v1::KeysRequest {
+        header: Some(rest.header(&headers)?),
+        keyspace: text_segment(&uri, 2, "keyspace")?,
+        prefix: json::bytes_of(q.prefix, q.prefix_base64, "prefix")?.unwrap_or_default(),
+        after: json::bytes_of(q.after, q.after_base64, "after")?,
+        limit: q.limit,
+    });
+    match rest.ask(wire).await? {
+        Reply::Keys(keys) => Ok(Json(json::Keys::new(keys)).into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn queue(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+    let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
+    match rest
+        .ask(Wire::Queue(v1::QueueRequest { header, key }))
+        .await?
+    {
+        Reply::Queue { entries, flag } => {
+            Ok(Json(json::Queue::new(entries, flag, &rest.gate.names())).into_response())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn release(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    given: Body,
+) -> Answer {
+    let lock_ref = parse::<json::Release>(&body(given)?)?.lock_ref;
+    let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
+    match rest
+        .ask(Wire::Release(v1::ReleaseRequest {
+            header,
+            key,
+            lock_ref,
+        }))
+        .await?
+    {
+        Reply::Done { .. } => Ok(Json(json::Done::new(None, None)).into_response()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn inspect(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+    let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
+    match rest
+        .ask(Wire::Inspect(v1::InspectRequest { header, key }))
+        .await?
+    {
+        Reply::Inspect(inspection) => Ok(Json(json::Cells::from(inspection)).into_response()),
+        other => Err(unexpected(&other)),
+    }
+}

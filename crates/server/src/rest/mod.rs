@@ -1,0 +1,251 @@
+//! The REST face: JSON over HTTP, `docs/api.md` explains it, `/openapi.json` describes it.
+//!
+//! A handler parses a path, a query and a body into a message of `fermata.v1` and goes through the same
+//! [`Gate`] as gRPC: what is malformed is refused in one place. Keys in paths are percent-encoded bytes,
+//! any bytes; errors are [`Problem`]s.
+
+mod json;
+mod keys;
+mod problem;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use crate::gate::Gate;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use fermata_api::v1;
+use fermata_api::v1::session_request::Operation as Wire;
+use fermata_protocol::request::Operation;
+use fermata_protocol::{Code, Refusal, Reply};
+use problem::Problem;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use token::Counters;
+
+/// The description of this face.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// What all handlers share.
+pub(crate) struct Rest {
+    gate: Arc<Gate>,
+    counters: Counters,
+}
+
+type Shared = State<Arc<Rest>>;
+type Answer = Result<Response, Problem>;
+type Body = Result<Bytes, BytesRejection>;
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+/// All routes.
+pub(crate) fn router(gate: Arc<Gate>) -> Router {
+    // Base64 in JSON takes 4/3 of its bytes, escapes in text more; the rest is form.
+    let largest = gate.value_max * 2 + (64 << 10);
+    let key = "/v1/keyspaces/{keyspace}/keys/{key}";
+    let section = "/v1/sections/{id}";
+    let section_key = get(sections::get)
+        .put(sections::put)
+        .delete(sections::delete);
+    Router::new()
+        .route("/v1/keyspaces", get(list_keyspaces).post(create_keyspace))
+        .route("/v1/keyspaces/{keyspace}/keys", get(keys::list))
+        .route(key, get(keys::get).put(keys::put).delete(keys::delete))
+        .route(&format!("{key}/queue"), get(keys::queue))
+        .route(&format!("{key}/release"), post(keys::release))
+        .route(&format!("{key}/inspect"), get(keys::inspect))
+        .route("/v1/sections", post(sections::enter))
+        .route(section, get(sections::look).delete(sections::leave))
+        .route(&format!("{section}/events"), get(sections::events))
+        .route(&format!("{section}/renew"), post(sections::renew))
+        .route(&format!("{section}/resume"), post(sections::resume))
+        .route(&format!("{section}/keys/{{key}}"), section_key)
+        .route("/v1/status", get(status))
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi))
+        .fallback(async || Problem::no_route())
+        .method_not_allowed_fallback(async || Problem::no_method())
+        .layer(DefaultBodyLimit::max(largest))
+        .with_state(Arc::new(Rest {
+            gate,
+            counters: Counters::default(),
+        }))
+}
+
+/// The `at`-th segment of a path, decoded: any bytes.
+fn segment(uri: &Uri, at: usize) -> Vec<u8> {
+    let raw = uri.path().split('/').skip(1).nth(at).unwrap_or_default();
+    percent_encoding::percent_decode_str(raw).collect()
+}
+
+/// The same, as text.
+fn text_segment(uri: &Uri, at: usize, what: &str) -> Result<String, Problem> {
+    let wrong = |_| Problem::bad(format!("the {what} in the path is not UTF-8"));
+    String::from_utf8(segment(uri, at)).map_err(wrong)
+}
+
+/// Keyspace and key of `/v1/keyspaces/{keyspace}/keys/{key}`.
+fn key_of(uri: &Uri) -> Result<v1::Key, Problem> {
+    let keyspace = text_segment(uri, 2, "keyspace")?;
+    Ok(v1::Key {
+        keyspace,
+        key: segment(uri, 4).into(),
+    })
+}
+
+fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
+    let Query(query) = asked.map_err(|e| Problem::bad(format!("the query: {}", e.body_text())))?;
+    Ok(query)
+}
+
+fn body(body: Body) -> Result<Bytes, Problem> {
+    body.map_err(|e| {
+        if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            let detail = "the body is larger than the largest value allows: send less";
+            Refusal::definite(Code::TooLarge, detail).into()
+        } else {
+            Problem::bad(format!("the body cannot be read: {}", e.body_text()))
+        }
+    })
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(bytes: &Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|e| Problem::bad(format!("the body: {e}")))
+}
+
+/// A value in a body: JSON, or the bytes themselves as `application/octet-stream`.
+fn value_of(headers: &HeaderMap, given: Body) -> Result<Bytes, Problem> {
+    let bytes = body(given)?;
+    let kind = headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes());
+    if kind.is_some_and(|kind| kind.starts_with(b"application/octet-stream")) {
+        return Ok(bytes);
+    }
+    let new: json::NewValue = parse(&bytes)?;
+    let value = json::bytes_of(new.value, new.value_base64, "value")?;
+    value.ok_or_else(|| Problem::bad("the body has neither value nor value_base64; DELETE deletes"))
+}
+
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let text = headers.get(name).map(|v| v.to_str());
+    text.transpose()
+        .map_err(|_| Problem::bad(format!("the header {name} is not text")))
+}
+
+fn header_number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
+    let number = header_text(headers, name)?.map(str::parse);
+    number
+        .transpose()
+        .map_err(|_| Problem::bad(format!("the header {name} is not a number")))
+}
+
+impl Rest {
+    /// Who asks: headers `Fermata-Session`, `Fermata-Number` and `Fermata-Site`, or drawn here. With
+    /// both headers, a repeated request takes effect once.
+    fn header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
+        let session = match header_text(headers, "fermata-session")? {
+            None => self.gate.draw_session(),
+            Some(hex) if hex.len() == 32 => u128::from_str_radix(hex, 16)
+                .map_err(|_| Problem::bad("Fermata-Session is not 32 hexadecimal digits"))?,
+            Some(_) => return Err(Problem::bad("Fermata-Session is not 32 hexadecimal digits")),
+        };
+        let number = header_number(headers, "fermata-number")?;
+        Ok(v1::Header {
+            session: Bytes::copy_from_slice(&session.to_be_bytes()),
+            number: number.unwrap_or_else(|| self.gate.next_number()),
+            answered_through: 0,
+            site: header_text(headers, "fermata-site")?
+                .unwrap_or_default()
+                .to_owned(),
+        })
+    }
+
+    /// The same, in the session of a section.
+    fn header_in(&self, headers: &HeaderMap, session: u128) -> Result<v1::Header, Problem> {
+        let session = Bytes::copy_from_slice(&session.to_be_bytes());
+        let mut plain = headers.clone();
+        plain.remove("fermata-session");
+        Ok(v1::Header {
+            session,
+            ..self.header(&plain)?
+        })
+    }
+
+    async fn ask(&self, wire: Wire) -> Result<Reply, Problem> {
+        let request = self.gate.parse(wire).await?;
+        Ok(self.gate.ask(request).await?)
+    }
+}
+
+fn unexpected(reply: &Reply) -> Problem {
+    crate::gate::unexpected(reply).into()
+}
+
+async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Answer {
+    let header = Some(rest.header(&headers)?);
+    match rest
+        .ask(Wire::ListKeyspaces(v1::ListKeyspacesRequest { header }))
+        .await?
+    {
+        Reply::Keyspaces(all) => {
+            let keyspaces = all.iter().map(json::KeyspaceJson::from).collect();
+            Ok(Json(json::Keyspaces { keyspaces }).into_response())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -> Answer {
+    let keyspace = parse::<json::KeyspaceJson>(&body(given)?)?.parse()?;
+    let header = Some(rest.header(&headers)?);
+    let name = keyspace.name.clone();
+    let create = v1::CreateKeyspaceRequest {
+        header,
+        keyspace: Some(keyspace),
+    };
+    rest.ask(Wire::CreateKeyspace(create)).await?;
+    rest.gate.refresh_names().await;
+    let location = [(header::LOCATION, format!("/v1/keyspaces/{name}/keys"))];
+    Ok((
+        StatusCode::CREATED,
+        location,
+        Json(json::Done::new(None, None)),
+    )
+        .into_response())
+}
+
+async fn status(State(rest): Shared) -> Answer {
+    match rest.gate.ask_self(Operation::Status).await? {
+        Reply::Status(status) => {
+            let healthy = rest.gate.healthy.load(Ordering::Relaxed);
+            Ok(Json(json::Status::new(status, &rest.gate, healthy)).into_response())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn healthz(State(rest): Shared) -> Answer {
+    if rest.gate.healthy.load(Ordering::Relaxed) {
+        Ok("ok\n".into_response())
+    } else {
+        Err(Problem::unhealthy())
+    }
+}
+
+async fn metrics(State(rest): Shared) -> Response {
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    (kind, rest.gate.metrics.render()).into_response()
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}

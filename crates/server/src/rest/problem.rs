@@ -1,0 +1,81 @@
+//! Errors as `application/problem+json` (RFC 9457), with the stable code of every face.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use fermata_api::errors::face;
+use fermata_protocol::{Code, Refusal};
+use serde::Serialize;
+
+/// An error as REST tells it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Problem {
+    /// `urn:fermata:problem:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    code: &'static str,
+    may_have_taken_effect: bool,
+}
+
+impl Problem {
+    fn new(code: &'static str, status: u16, title: &'static str, detail: String) -> Problem {
+        let kind = format!("urn:fermata:problem:{code}");
+        Problem {
+            kind,
+            title,
+            status,
+            detail,
+            code,
+            may_have_taken_effect: false,
+        }
+    }
+
+    /// Malformed, in a way that only REST can be.
+    pub(super) fn bad(detail: impl Into<String>) -> Problem {
+        Refusal::definite(Code::BadRequest, detail).into()
+    }
+
+    /// The key has no value.
+    pub(super) fn no_value() -> Problem {
+        Problem::new("no_value", 404, "No value", "the key has no value".into())
+    }
+
+    /// No such path.
+    pub(super) fn no_route() -> Problem {
+        let detail = "there is nothing at this path: see /openapi.json".into();
+        Problem::new("no_such_path", 404, "No such path", detail)
+    }
+
+    /// The path has no such method.
+    pub(super) fn no_method() -> Problem {
+        let detail = "this path does not take this method: see /openapi.json".into();
+        Problem::new("no_such_method", 405, "No such method", detail)
+    }
+
+    /// The node cannot reach a quorum.
+    pub(super) fn unhealthy() -> Problem {
+        let detail = "this node cannot reach a quorum of every group: ask another node";
+        Refusal::definite(Code::Unavailable, detail).into()
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let face = face(refusal.code);
+        Problem {
+            may_have_taken_effect: refusal.may_have_taken_effect,
+            ..Problem::new(refusal.code.name(), face.http, face.title, refusal.detail)
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let kind = HeaderValue::from_static("application/problem+json");
+        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+    }
+}

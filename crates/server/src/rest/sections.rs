@@ -1,0 +1,529 @@
+//! Sections as resources. See [`super::token`] for their names and for who counts their writes.
+
+use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
+use super::keys::value_answer;
+use super::token::{Left, Token};
+use super::{Answer, Asked, Body, Problem, Rest, Shared, body, header_number, parse, query};
+use super::{segment, text_segment, unexpected, value_of};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use fermata_api::convert::GENERATION_SPAN;
+use fermata_api::v1;
+use fermata_api::v1::session_request::Operation as Wire;
+use fermata_protocol::base::{LockRef, SessionId, Tag};
+use fermata_protocol::request::{Entered, RefState};
+use fermata_protocol::{Code, Refusal, Reply};
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// How long an event stream waits for the entry unless told otherwise, ms.
+const EVENTS_WAIT: u64 = 60_000;
+/// How often a resumed section is asked after for its event stream.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The query of a section.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SectionQuery {
+    /// How long to wait for the entry.
+    wait_ms: Option<u64>,
+}
+
+/// The query of a section's key.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SectionKeyQuery {
+    /// Needed where the section holds the key in two keyspaces.
+    keyspace: Option<String>,
+    /// Leave the section once the write has its quorum.
+    #[serde(default)]
+    leave: bool,
+}
+
+fn token_of(uri: &Uri) -> Result<Token, Problem> {
+    Token::parse(&text_segment(uri, 2, "section id")?)
+}
+
+fn micros(ms: u64) -> Result<u64, Problem> {
+    ms.checked_mul(1_000)
+        .ok_or_else(|| Problem::bad("a duration is too long"))
+}
+
+/// The request that enters, or asks again, in the words it was asked first.
+fn enter_request(token: &Token, header: v1::Header, wait_us: u64, follow: bool) -> Wire {
+    let session = Bytes::copy_from_slice(&token.session.to_be_bytes());
+    let mode = if token.shared {
+        v1::Mode::Shared
+    } else {
+        v1::Mode::Exclusive
+    };
+    let key = |(keyspace, key): &(String, Bytes)| v1::Key {
+        keyspace: keyspace.clone(),
+        key: key.clone(),
+    };
+    Wire::Enter(v1::EnterRequest {
+        header: Some(v1::Header {
+            session,
+            number: token.number,
+            ..header
+        }),
+        keys: token.keys.iter().map(key).collect(),
+        mode: mode.into(),
+        wait_us,
+        follow,
+        lease_us: token.lease_us,
+    })
+}
+
+impl Rest {
+    /// The section that a reply to entering or resuming describes.
+    fn section(&self, token: &Token, reply: Reply) -> Result<Section, Problem> {
+        match reply {
+            Reply::Queued { ahead, .. } => Ok(Section {
+                id: token.name(),
+                state: "queued",
+                ahead: Some(ahead),
+                ..Section::default()
+            }),
+            Reply::Entered { keys, lease } => {
+                let names = self.gate.names();
+                Ok(Section {
+                    id: self.entered(token, &keys)?.name(),
+                    state: "entered",
+                    lease_ms: Some(lease / 1_000),
+                    keys: keys.iter().map(|k| SectionKey::new(k, &names)).collect(),
+                    ..Section::default()
+                })
+            }
+            Reply::Lost { .. } => Ok(Section {
+                id: token.name(),
+                state: "lost",
+                ..Section::default()
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The token with the refs that the entry gave, in the order of its keys.
+    fn entered(&self, token: &Token, entered: &[Entered]) -> Result<Token, Problem> {
+        let names = self.gate.names();
+        let held = token.keys.iter().map(|(keyspace, key)| {
+            let id = names.keyspace(keyspace);
+            let of = |e: &&Entered| Some(e.held.key.keyspace) == id && e.held.key.key == *key;
+            entered
+                .iter()
+                .find(of)
+                .map(|e| (e.held.lock_ref.0, e.held.generation))
+        });
+        match held.collect::<Option<Vec<_>>>() {
+            Some(held) => Ok(Token {
+                held,
+                ..token.clone()
+            }),
+            None => Err(unexpected(&Reply::Left)),
+        }
+    }
+
+    /// How each key is left, as the messages say it.
+    fn leaving(&self, token: &Token, left: &[Left]) -> Result<Vec<v1::Leaving>, Problem> {
+        let leave = |(held, left): (v1::Held, &Left)| v1::Leaving {
+            held: Some(held),
+            clean: matches!(left, Left::Clean(_)),
+            tag: match left {
+                Left::Clean(Some(tag)) => Some(v1::Tag {
+                    lock_ref: tag.lock_ref.0,
+                    sequence: tag.sequence,
+                    writer: Bytes::copy_from_slice(&tag.writer.to_be_bytes()),
+                }),
+                _ => None,
+            },
+        };
+        Ok(token.all_held()?.into_iter().zip(left).map(leave).collect())
+    }
+
+    async fn renewed(&self, token: &Token, headers: &HeaderMap) -> Result<Section, Problem> {
+        let header = Some(self.header_in(headers, token.session)?);
+        let held = token.all_held()?;
+        let reply = self
+            .ask(Wire::Renew(v1::RenewRequest { header, held }))
+            .await?;
+        let Reply::Renewed { states } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let mut section = Section {
+            id: token.name(),
+            state: "entered",
+            ..Section::default()
+        };
+        for state in states {
+            // The worst key decides.
+            match state {
+                RefState::Gone => {
+                    return Ok(Section {
+                        state: "lost",
+                        lease_ms: None,
+                        ..section
+                    });
+                }
+                RefState::Unknown => section.state = "unknown",
+                RefState::Queued { ahead } if section.state != "unknown" => {
+                    (section.state, section.ahead) = ("queued", Some(ahead));
+                }
+                RefState::Queued { .. } => {}
+                RefState::Holding { lease } => {
+                    let ms = lease / 1_000;
+                    section.lease_ms = Some(section.lease_ms.map_or(ms, |least| least.min(ms)));
+                }
+            }
+        }
+        Ok(section)
+    }
+}
+
+pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) -> Answer {
+    let new: NewSection = parse(&body(given)?)?;
+    let counted = new.counting == Counting::Server;
+    if counted && headers.contains_key("fermata-session") {
+        return Err(Problem::bad(
+            "a section entered with Fermata-Session is counted by its client: say \
+             \"counting\": \"client\"",
+        ));
+    }
+    let header = rest.header(&headers)?;
+    let keys = new
+        .keys
+        .into_iter()
+        .map(|k| k.parse().map(|k| (k.keyspace, k.key)));
+    let session = <[u8; 16]>::try_from(&header.session[..]).unwrap_or_default();
+    let token = Token {
+        session: u128::from_be_bytes(session),
+        number: header.number,
+        shared: new.mode == ModeIn::Shared,
+        lease_us: new.lease_ms.map(micros).transpose()?,
+        keys: keys.collect::<Result<_, _>>()?,
+        held: vec![],
+        counted,
+    };
+    let wire = enter_request(&token, header, micros(new.wait_ms)?, false);
+    let request = rest.gate.parse(wire).await?;
+    if counted {
+        rest.counters.begin(&token);
+    }
+    let reply = rest
+        .gate
+        .ask(request)
+        .await
+        .inspect_err(|_| rest.counters.end(&token))?;
+    let section = rest.section(&token, reply)?;
+    let status = if section.state == "entered" {
+        StatusCode::CREATED
+    } else {
+        StatusCode::ACCEPTED
+    };
+    let location = [(header::LOCATION, format!("/v1/sections/{}", section.id))];
+    Ok((status, location, Json(section)).into_response())
+}
+
+/// Polls: a waiting section for its entry, an entered one for its state.
+pub(super) async fn look(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionQuery>,
+) -> Answer {
+    let token = token_of(&uri)?;
+    let wait = micros(query(asked)?.wait_ms.unwrap_or(0))?;
+    if !token.held.is_empty() {
+        return Ok(Json(rest.renewed(&token, &headers).await?).into_response());
+    }
+    let header = rest.header_in(&headers, token.session)?;
+    let reply = rest.ask(enter_request(&token, header, wait, false)).await?;
+    Ok(Json(rest.section(&token, reply)?).into_response())
+}
+
+pub(super) async fn renew(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+    Ok(Json(rest.renewed(&token_of(&uri)?, &headers).await?).into_response())
+}
+
+/// A new generation of the section, with a counter of its own.
+pub(super) async fn resume(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+    let old = token_of(&uri)?;
+    let header = rest.header_in(&headers, old.session)?;
+    let token = Token {
+        number: header.number,
+        ..old.clone()
+    };
+    let wire = Wire::Resume(v1::ResumeRequest {
+        header: Some(header),
+        held: old.all_held()?,
+    });
+    let request = rest.gate.parse(wire).await?;
+    if token.counted {
+        rest.counters.begin(&token);
+    }
+    let reply = rest
+        .gate
+        .ask(request)
+        .await
+        .inspect_err(|_| rest.counters.end(&token))?;
+    Ok(Json(rest.section(&token, reply)?).into_response())
+}
+
+/// Leaves: clean where the counter, or the client's list, says so.
+pub(super) async fn leave(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    given: Body,
+) -> Answer {
+    let token = token_of(&uri)?;
+    let bytes = body(given)?;
+    let told: super::json::Leave = if bytes.is_empty() {
+        super::json::Leave::default()
+    } else {
+        parse(&bytes)?
+    };
+    let left = if token.counted {
+        if !told.acknowledged.is_empty() {
+            return Err(Problem::bad(
+                "this section's writes are counted by its node: send no list",
+            ));
+        }
+        rest.counters.leaving(&token)
+    } else {
+        told_left(&token, told)?
+    };
+    let header = Some(rest.header_in(&headers, token.session)?);
+    let keys = rest.leaving(&token, &left)?;
+    match rest
+        .ask(Wire::Leave(v1::LeaveRequest { header, keys }))
+        .await?
+    {
+        Reply::Done { .. } | Reply::Left => {
+            rest.counters.end(&token);
+            Ok(Json(Done::new(None, None)).into_response())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// How a client that counts leaves each key: dirty, unless it lists its last acknowledged write.
+fn told_left(token: &Token, told: super::json::Leave) -> Result<Vec<Left>, Problem> {
+    token.all_held()?;
+    let mut left = vec![Left::Dirty; token.keys.len()];
+    for key in told.acknowledged {
+        let sequence = key.sequence.filter(|s| *s < GENERATION_SPAN);
+        let sequence = sequence.ok_or_else(|| {
+            Problem::bad("every key of acknowledged has the sequence of its last write, 0 for none")
+        })?;
+        let key = key.parse()?;
+        let at = token.find(Some(&key.keyspace), &key.key)?;
+        let (lock_ref, generation) = token.held[at];
+        left[at] = Left::Clean((sequence > 0).then(|| Tag {
+            lock_ref: LockRef(lock_ref),
+            sequence: Tag::sequence(generation, sequence),
+            writer: token.session,
+        }));
+    }
+    Ok(left)
+}
+
+pub(super) async fn get(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionKeyQuery>,
+) -> Answer {
+    let token = token_of(&uri)?;
+    let at = token.find(query(asked)?.keyspace.as_deref(), &segment(&uri, 4))?;
+    let held = Some(token.all_held()?.swap_remove(at));
+    let header = Some(rest.header_in(&headers, token.session)?);
+    match rest
+        .ask(Wire::CriticalGet(v1::CriticalGetRequest { header, held }))
+        .await?
+    {
+        Reply::Value { value, tag } => value_answer(&headers, value, tag),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn put(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionKeyQuery>,
+    given: Body,
+) -> Answer {
+    let value = value_of(&headers, given)?;
+    change(&rest, &uri, &headers, query(asked)?, Some(value)).await
+}
+
+pub(super) async fn delete(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionKeyQuery>,
+) -> Answer {
+    change(&rest, &uri, &headers, query(asked)?, None).await
+}
+
+async fn change(
+    rest: &Rest,
+    uri: &Uri,
+    headers: &HeaderMap,
+    query: SectionKeyQuery,
+    value: Option<Bytes>,
+) -> Answer {
+    let token = token_of(uri)?;
+    let at = token.find(query.keyspace.as_deref(), &segment(uri, 4))?;
+    let held = Some(token.all_held()?.swap_remove(at));
+    let header = Some(rest.header_in(headers, token.session)?);
+    let (sequence, left) = number_of(rest, &token, at, query.leave, headers)?;
+    let leave = rest.leaving(&token, &left)?;
+    let put = v1::CriticalPutRequest {
+        header,
+        held,
+        sequence,
+        value,
+        leave,
+    };
+    match rest.ask(Wire::CriticalPut(put)).await? {
+        Reply::Left => {
+            rest.counters.end(&token);
+            Ok(Json(Done::new(None, Some(sequence))).into_response())
+        }
+        Reply::Done { tag } => {
+            let (lock_ref, generation) = token.held[at];
+            let made = Tag::critical(
+                LockRef(lock_ref),
+                generation,
+                sequence,
+                SessionId(token.session),
+            );
+            rest.counters
+                .acknowledged(&token, at, sequence, tag.unwrap_or(made));
+            Ok(Json(Done::new(tag, Some(sequence))).into_response())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The number of the section's next write, and how its keys are left if it is the last.
+fn number_of(
+    rest: &Rest,
+    token: &Token,
+    at: usize,
+    leave: bool,
+    headers: &HeaderMap,
+) -> Result<(u64, Vec<Left>), Problem> {
+    match (header_number(headers, "fermata-sequence")?, token.counted) {
+        (Some(number), false) => {
+            let keys = if leave { token.keys.len() } else { 0 };
+            Ok((number, vec![Left::Dirty; keys]))
+        }
+        (None, true) => rest.counters.next(token, at, leave).ok_or_else(|| {
+            let detail = "this node does not count this section's writes any more: ask the node \
+                          through which it was entered, or resume the section here; after a leave \
+                          was tried, only leaving is left";
+            Refusal::definite(Code::StaleSequence, detail).into()
+        }),
+        (None, false) => Err(Problem::bad(
+            "this section's writes are counted by its client: send Fermata-Sequence, from 1",
+        )),
+        (Some(_), true) => Err(Problem::bad(
+            "this section's writes are counted by its node: send no Fermata-Sequence, or enter with \
+             \"counting\": \"client\"",
+        )),
+    }
+}
+
+/// Pushes `queued`, `entered` and `lost` as server-sent events, or `refused` with a problem; the
+/// stream ends after `lost` and `refused`.
+pub(super) async fn events(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionQuery>,
+) -> Result<Response, Problem> {
+    let token = token_of(&uri)?;
+    // At least 1, since 0 asks for the place in the queue only.
+    let wait = micros(query(asked)?.wait_ms.unwrap_or(EVENTS_WAIT).max(1))?;
+    let (sink, stream) = mpsc::channel(64);
+    if token.held.iter().any(|(_, generation)| *generation > 0) {
+        tokio::spawn(watch_resumed(rest, token, headers, sink));
+    } else {
+        let header = rest.header_in(&headers, token.session)?;
+        let request = rest
+            .gate
+            .parse(enter_request(&token, header, wait, true))
+            .await?;
+        let (answers_in, answers) = mpsc::channel(64);
+        let open = rest.gate.submit(request, 0, answers_in)?;
+        tokio::spawn(watch_entry(rest, token, open, answers, sink));
+    }
+    let stream = Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default());
+    Ok(stream.into_response())
+}
+
+type Events = mpsc::Sender<Result<Event, Infallible>>;
+
+/// Sends one event; false when nobody listens any more, or when it was the last.
+async fn push(sink: &Events, told: Result<Section, Problem>) -> bool {
+    let (name, data, last) = match &told {
+        Ok(section) => (
+            section.state,
+            serde_json::to_string(section),
+            section.state == "lost",
+        ),
+        Err(problem) => ("refused", serde_json::to_string(problem), true),
+    };
+    let event = Event::default().event(name).data(data.unwrap_or_default());
+    sink.send(Ok(event)).await.is_ok() && !last
+}
+
+async fn watch_entry(
+    rest: Arc<Rest>,
+    token: Token,
+    _open: crate::gate::Open,
+    mut answers: mpsc::Receiver<(u64, Reply)>,
+    sink: Events,
+) {
+    loop {
+        let reply = tokio::select! {
+            reply = answers.recv() => reply,
+            () = sink.closed() => return, // dropping `_open` cancels
+        };
+        let told = match reply {
+            Some((_, Reply::Refused(refusal))) => Err(refusal.into()),
+            Some((_, reply)) => rest.section(&token, reply),
+            None => Err(crate::gate::stopping().into()),
+        };
+        if !push(&sink, told).await {
+            return; // cancels, unless that was the last answer
+        }
+    }
+}
+
+async fn watch_resumed(rest: Arc<Rest>, token: Token, headers: HeaderMap, sink: Events) {
+    let mut before = "";
+    loop {
+        let told = rest.renewed(&token, &headers).await;
+        let state = told.as_ref().map_or("refused", |section| section.state);
+        if state != before && !push(&sink, told).await {
+            return;
+        }
+        before = state;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = sink.closed() => return,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The description against the routes, without a cluster behind them.
+
+use super::{OPENAPI, json};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+fn document() -> Value {
+    serde_json::from_str(OPENAPI).unwrap()
+}
+
+/// The routes of [`super::router`], by path, with their methods.
+const ROUTES: [(&str, &[&str]); 16] = [
+    ("/v1/keyspaces", &["get", "post"]),
+    ("/v1/keyspaces/{keyspace}/keys", &["get"]),
+    (
+        "/v1/keyspaces/{keyspace}/keys/{key}",
+        &["delete", "get", "put"],
+    ),
+    ("/v1/keyspaces/{keyspace}/keys/{key}/queue", &["get"]),
+    ("/v1/keyspaces/{keyspace}/keys/{key}/release", &["post"]),
+    ("/v1/keyspaces/{keyspace}/keys/{key}/inspect", &["get"]),
+    ("/v1/sections", &["post"]),
+    ("/v1/sections/{id}", &["delete", "get"]),
+    ("/v1/sections/{id}/events", &["get"]),
+    ("/v1/sections/{id}/renew", &["post"]),
+    ("/v1/sections/{id}/resume", &["post"]),
+    ("/v1/sections/{id}/keys/{key}", &["delete", "get", "put"]),
+    ("/v1/status", &["get"]),
+    ("/healthz", &["get"]),
+    ("/metrics", &["get"]),
+    ("/openapi.json", &["get"]),
+];
+
+#[test]
+fn the_description_has_every_route() {
+    let document = document();
+    let described = document["paths"].as_object().unwrap();
+    assert_eq!(described.len(), ROUTES.len());
+    for (path, methods) in ROUTES {
+        let keys: Vec<&str> = described[path]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|k| &**k)
+            .collect();
+        assert_eq!(
+            keys.iter().collect::<BTreeSet<_>>(),
+            methods.iter().collect(),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn every_reference_in_the_description_leads_somewhere() {
+    fn walk(root: &Value, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(to)) = fields.get("$ref") {
+                    let pointer = to.trim_start_matches('#');
+                    assert!(root.pointer(pointer).is_some(), "{to} leads nowhere");
+                }
+                fields.values().for_each(|v| walk(root, v));
+            }
+            Value::Array(all) => all.iter().for_each(|v| walk(root, v)),
+            _ => {}
+        }
+    }
+    walk(&document(), &document());
+}
+
+/// The fields of the schema `name`.
+fn fields(name: &str) -> BTreeSet<String> {
+    let document = document();
+    let schema = &document["components"]["schemas"][name]["properties"];
+    schema
+        .as_object()
+        .unwrap_or_else(|| panic!("no schema {name}"))
+        .keys()
+        .cloned()
+        .collect()
+}
+
+/// A body with a field of the description is taken by the type, one with another field is not.
+fn takes<T: for<'a> serde::Deserialize<'a>>(name: &str, body: Value) {
+    assert_eq!(
+        body.as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<BTreeSet<_>>(),
+        fields(name)
+    );
+    serde_json::from_value::<T>(body.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut more = body;
+    more["surprise"] = 1.into();
+    assert!(
+        serde_json::from_value::<T>(more).is_err(),
+        "{name} takes unknown fields"
+    );
+}
+
+#[test]
+fn the_description_has_every_field_of_requests() {
+    use serde_json::json;
+    let key = json!({"keyspace": "default", "key": "k", "key_base64": "aw==", "sequence": 1});
+    takes::<json::KeyIn>("Key", key.clone());
+    takes::<json::NewValue>("NewValue", json!({"value": "v", "value_base64": "dg=="}));
+    takes::<json::Release>("Release", json!({"lock_ref": 1}));
+    takes::<json::Leave>("Leave", json!({"acknowledged": [key.clone()]}));
+    takes::<json::NewSection>(
+        "NewSection",
+        json!({
+            "keys": [key], "mode": "shared", "wait_ms": 1, "lease_ms": 1, "counting": "client"
+        }),
+    );
+    takes::<json::KeyspaceJson>(
+        "Keyspace",
+        json!({
+            "name": "n", "purpose": "sections", "storage": "replicated", "tag_before": 47,
+            "lease_ms": 1, "section_max_ms": 1, "id": 0
+        }),
+    );
+}

@@ -1,0 +1,321 @@
+//! Start, run and stop of one node.
+
+use crate::config::{LogFormat, Resolved, ServerConfig};
+use crate::driver::{Driver, Parts};
+use crate::gate::Gate;
+use crate::mailbox::{Event, Mailbox};
+use crate::metrics::Metrics;
+use crate::transport::{self, Incoming, Peers};
+use crate::{clock, grpc, identity, rest};
+use axum::serve::ListenerExt;
+use fermata_protocol::base::{NodeName, SessionId};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The node's state is looked at this often, for health and gauges.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long open calls may finish after the stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Why a node did not start, or could not go on: one sentence for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The configuration is wrong: nothing was touched. Exit status 2.
+    Config(String),
+    /// The data directory is not this node's or cannot be read. Exit status 3.
+    Data(String),
+    /// An address cannot be listened on. Exit status 4.
+    Listen(String),
+    /// The node ran and had to stop: its disk failed, or it found that it must not go on. Exit
+    /// status 5.
+    Halted(String),
+}
+
+impl StartError {
+    /// The exit status of a process that ends so.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            StartError::Config(_) => 2,
+            StartError::Data(_) => 3,
+            StartError::Listen(_) => 4,
+            StartError::Halted(_) => 5,
+        }
+    }
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (StartError::Config(line)
+        | StartError::Data(line)
+        | StartError::Listen(line)
+        | StartError::Halted(line)) = self;
+        f.write_str(line)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The sockets of one node, bound before it starts; `rest` is none where gRPC's port serves both.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For peers.
+    pub peer: TcpListener,
+    /// For gRPC.
+    pub grpc: TcpListener,
+    /// For REST.
+    pub rest: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Binds what the configuration names.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`] with the address.
+    pub async fn bind(resolved: &Resolved) -> Result<Listeners, StartError> {
+        let shared = resolved.listen_rest == resolved.listen_grpc;
+        Ok(Listeners {
+            peer: bind(resolved.listen_peer, "peers").await?,
+            grpc: bind(resolved.listen_grpc, "gRPC").await?,
+            rest: if shared {
+                None
+            } else {
+                Some(bind(resolved.listen_rest, "REST").await?)
+            },
+        })
+    }
+}
+
+async fn bind(address: SocketAddr, who: &str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|e| StartError::Listen(format!("cannot listen on {address} for {who}: {e}")))
+}
+
+/// Sends logs to standard error in the given format; the first call in a process counts.
+pub fn init_logs(format: LogFormat) {
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // Whoever set a subscriber before keeps it.
+    let _ = match format {
+        LogFormat::Text => logs.with_target(false).try_init(),
+        LogFormat::Json => logs.json().try_init(),
+    };
+}
+
+/// Runs one node until `shutdown` is ready; then stops gracefully: no new calls, open ones get a few
+/// seconds, what was written becomes durable.
+///
+/// # Errors
+/// [`StartError`]: one sentence.
+pub async fn run(
+    config: ServerConfig,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let resolved = config.resolve().map_err(StartError::Config)?;
+    let listeners = Listeners::bind(&resolved).await?;
+    run_on(resolved, listeners, shutdown).await
+}
+
+/// [`run`] on sockets that are bound already.
+///
+/// # Errors
+/// [`StartError`]: one sentence.
+pub async fn run_on(
+    resolved: Resolved,
+    listeners: Listeners,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let (dir, cluster, name) = (
+        resolved.data_dir.clone(),
+        resolved.config.cluster.id,
+        resolved.config.name,
+    );
+    let opened = tokio::task::spawn_blocking(move || identity::open(&dir, cluster, name)).await;
+    let (store, id, recovery) = opened
+        .map_err(|e| StartError::Data(e.to_string()))?
+        .map_err(StartError::Data)?;
+    if !recovery.void.is_empty() {
+        tracing::warn!(
+            records = recovery.void.len(),
+            "corrupt records are left to the replicas"
+        );
+    }
+    let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
+    let mailbox = Arc::new(Mailbox::default());
+    let metrics = Arc::new(Metrics::new());
+    let mut tasks = JoinSet::new();
+    let failed = |e: std::io::Error| StartError::Data(format!("cannot start a thread: {e}"));
+    let peers = Peers::start(&resolved, id, &metrics, &mut tasks).map_err(failed)?;
+    let parts = Parts {
+        config: resolved.config.clone(),
+        id,
+        seed: seed as u64,
+        store,
+        mailbox: mailbox.clone(),
+        peers: Arc::new(peers),
+        metrics: metrics.clone(),
+    };
+    let incoming = Incoming {
+        cluster,
+        id,
+        known: resolved.nodes.iter().map(|n| NodeName(n.name)).collect(),
+        mailbox: mailbox.clone(),
+        metrics: metrics.clone(),
+    };
+    tasks.spawn(transport::listen(listeners.peer, incoming));
+    let (recovered, recovery) = tokio::sync::oneshot::channel();
+    let (ended, mut driver_end) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("fermata-driver".into());
+    let thread = thread.spawn(move || {
+        // The node lives and dies on this thread. The receivers may be gone; then nobody asks.
+        match Driver::recover(parts) {
+            Ok(driver) => {
+                let _ = recovered.send(Ok(()));
+                let _ = ended.send(driver.run());
+            }
+            Err(why) => {
+                let _ = recovered.send(Err(why));
+            }
+        }
+    });
+    thread.map_err(failed)?;
+    match recovery.await {
+        Ok(recovered) => recovered.map_err(StartError::Data)?,
+        Err(_) => return Err(StartError::Halted("the node could not be recovered".into())),
+    }
+
+    let gate = Arc::new(Gate::new(
+        mailbox.clone(),
+        metrics,
+        &resolved,
+        SessionId(seed),
+    ));
+    let (stop, stopped) = watch::channel(false);
+    let mut faces = serve_faces(
+        gate.clone(),
+        listeners.grpc,
+        listeners.rest,
+        &mut tasks,
+        stopped,
+    );
+    tracing::info!(
+        node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
+    );
+
+    let halted = tokio::select! {
+        () = shutdown => None,
+        end = &mut driver_end => Some(end),
+    };
+    gate.healthy.store(false, Ordering::Relaxed);
+    // Faces watch this; a receiver lives in each.
+    let _ = stop.send(true);
+    if let Some(end) = halted {
+        return Err(StartError::Halted(match end {
+            Ok(Err(why)) => why,
+            _ => "the node stopped by a defect of its own; see the log".into(),
+        }));
+    }
+    tracing::info!("stopping");
+    let grace = tokio::time::timeout(GRACE, async { while faces.join_next().await.is_some() {} });
+    if grace.await.is_err() {
+        tracing::info!("open calls were cut off");
+    }
+    mailbox.put(Event::Stop);
+    let end = driver_end.await;
+    tasks.shutdown().await;
+    match end {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => Err(StartError::Halted(why)),
+        Err(_) => Err(StartError::Halted(
+            "the node stopped by a defect of its own".into(),
+        )),
+    }
+}
+
+/// Serves gRPC and REST, and looks after the node's health.
+fn serve_faces(
+    gate: Arc<Gate>,
+    grpc_listener: TcpListener,
+    rest_listener: Option<TcpListener>,
+    tasks: &mut JoinSet<()>,
+    stopped: watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(fermata_api::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the compiler made the descriptors");
+    let looker = gate.clone();
+    tasks.spawn(async move {
+        loop {
+            looker.look().await;
+            let healthy = looker.healthy.load(Ordering::Relaxed);
+            let status = if healthy {
+                tonic_health::ServingStatus::Serving
+            } else {
+                tonic_health::ServingStatus::NotServing
+            };
+            reporter.set_service_status("", status).await;
+            reporter
+                .set_service_status("fermata.v1.Fermata", status)
+                .await;
+            tokio::time::sleep(LOOK).await;
+        }
+    });
+    let mut routes = tonic::service::Routes::new(grpc::service(gate.clone()));
+    routes = routes.add_service(health).add_service(reflection);
+    let mut faces = JoinSet::new();
+    let rest_routes = rest::router(gate);
+    match rest_listener {
+        Some(listener) => {
+            faces.spawn(serve_axum(listener, rest_routes, stopped.clone()));
+            faces.spawn(serve_tonic(grpc_listener, routes, stopped));
+        }
+        None => {
+            let both = rest_routes.merge(routes.into_axum_router());
+            faces.spawn(serve_axum(grpc_listener, both, stopped));
+        }
+    }
+    faces
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is a stop too.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+async fn serve_axum(listener: TcpListener, routes: axum::Router, stopped: watch::Receiver<bool>) {
+    let listener = listener.tap_io(|stream| {
+        // Without it answers come later, not wrongly.
+        let _ = stream.set_nodelay(true);
+    });
+    let served = axum::serve(listener, routes)
+        .with_graceful_shutdown(until(stopped))
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "a face ended");
+    }
+}
+
+async fn serve_tonic(
+    listener: TcpListener,
+    routes: tonic::service::Routes,
+    stopped: watch::Receiver<bool>,
+) {
+    let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
+    let served = tonic::transport::Server::builder()
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(16 << 20)
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming, until(stopped))
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the gRPC face ended");
+    }
+}

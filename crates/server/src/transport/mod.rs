@@ -1,0 +1,145 @@
+//! Messages between nodes: one TCP connection per ordered pair, many messages per frame.
+//!
+//! **Problem.** The protocol tolerates loss, repetition and reordering; what it needs from the shell is
+//! that a message comes from the incarnation it claims, that a batch of messages costs one write, and
+//! that no peer, slow, gone or hostile, makes memory grow.
+//!
+//! **Idea.** A node connects to every peer and only sends on that connection. The first frame is a
+//! [`Greeting`]; the answer to it is one frame too. After it come frames of
+//! [`fermata_protocol::wire::frame`], each with everything that waited for the peer. Queues are bounded:
+//! towards an unreachable peer the oldest messages are dropped (the protocol sends again), from a
+//! fast peer no more is read than the driver has taken. `docs/formats/wire.md` has the bytes.
+//!
+//! Delays between sites are emulated here, by holding outgoing messages ([`delay`]), so that they need
+//! no privileges.
+
+mod delay;
+mod incoming;
+mod outgoing;
+
+pub(crate) use incoming::{Incoming, listen};
+
+use crate::config::Resolved;
+use crate::metrics::Metrics;
+use bytes::Bytes;
+use delay::Delayer;
+use fermata_protocol::Message;
+use fermata_protocol::base::{ClusterId, NodeId, NodeName};
+use fermata_protocol::register::message::{Answer, Ask, Content};
+use fermata_protocol::{lock, paxos, register};
+use outgoing::Outgoing;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A frame is at most this long, length field excluded: several of the largest values.
+pub(crate) const FRAME_MAX: usize = 96 << 20;
+/// A greeting is at most this long.
+const GREETING_MAX: usize = 256;
+/// A greeting that takes longer than this is given up.
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+/// First bytes of every greeting.
+const MAGIC: [u8; 8] = *b"FERMATA\n";
+
+/// The first frame in each direction of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Greeting {
+    pub(crate) magic: [u8; 8],
+    /// Version of records and frames.
+    pub(crate) version: u16,
+    pub(crate) cluster: ClusterId,
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeName,
+}
+
+/// The outgoing half: where the driver leaves messages.
+pub(crate) struct Peers {
+    out: BTreeMap<NodeName, Arc<Outgoing>>,
+    delayer: Option<Delayer>,
+}
+
+impl Peers {
+    /// Queues to all peers, and a task for each that empties it; aborted with the runtime.
+    pub(crate) fn start(
+        resolved: &Resolved,
+        id: NodeId,
+        metrics: &Metrics,
+        tasks: &mut tokio::task::JoinSet<()>,
+    ) -> std::io::Result<Peers> {
+        let cluster = &resolved.config.cluster;
+        let mut out = BTreeMap::new();
+        let mut delays = BTreeMap::new();
+        for (node, info) in resolved.nodes.iter().zip(&cluster.nodes) {
+            let to = NodeName(node.name);
+            if to == id.name {
+                continue;
+            }
+            let version = fermata_protocol::wire::VERSION;
+            let greeting = Greeting {
+                magic: MAGIC,
+                version,
+                cluster: cluster.id,
+                from: id,
+                to,
+            };
+            let peer = Arc::new(Outgoing::new(greeting, metrics.peer(&node.label)));
+            tasks.spawn(outgoing::run(peer.clone(), node.peer.clone()));
+            let delay = resolved.profile.one_way(resolved.site, info.site);
+            if !delay.is_zero() {
+                delays.insert(to, (delay, peer.clone()));
+            }
+            out.insert(to, peer);
+        }
+        let delayer = if delays.is_empty() {
+            None
+        } else {
+            Some(Delayer::start(delays)?)
+        };
+        Ok(Peers { out, delayer })
+    }
+
+    /// Sends messages, in order, once the delay to that peer is over; never waits.
+    pub(crate) fn send(&self, to: NodeName, messages: Vec<Message>) {
+        if let Some(delayer) = &self.delayer
+            && delayer.holds(to)
+        {
+            delayer.send(to, messages);
+        } else if let Some(peer) = self.out.get(&to) {
+            peer.push(messages);
+        }
+    }
+}
+
+/// About how many bytes a message takes: exact for what can be large.
+fn weight(message: &Message) -> usize {
+    let bytes = |content: &Content| match content {
+        Content::Value(fragment) => fragment.bytes.len(),
+        Content::Absent | Content::Tombstone => 0,
+    };
+    let payload = match message {
+        Message::Register(register::Message::Ask { ask, .. }) => match ask {
+            Ask::Store { content, .. }
+            | Ask::EventualPut { content }
+            | Ask::EventualSpread { content, .. } => bytes(content),
+            _ => 0,
+        },
+        Message::Register(register::Message::Answer { answer, .. }) => match answer {
+            Answer::Cells {
+                content, eventual, ..
+            } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
+            Answer::EventualValue { content } => bytes(content),
+            _ => 0,
+        },
+        Message::Lock(lock::Message::Granted { latest, .. }) => latest
+            .iter()
+            .map(|l| l.value.as_ref().map_or(0, Bytes::len))
+            .sum(),
+        Message::Paxos {
+            message: paxos::Message::Chunk { data, .. },
+            ..
+        } => data.len(),
+        _ => 0,
+    };
+    256 + payload
+}

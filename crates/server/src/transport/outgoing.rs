@@ -1,0 +1,189 @@
+//! The sending half of a connection: a bounded queue, and a task that empties it.
+
+use super::{FRAME_MAX, GREETING_MAX, GREETING_PATIENCE, Greeting, MAGIC, weight};
+use fermata_protocol::message::Envelope;
+use fermata_protocol::{Message, wire};
+use metrics::{Counter, Gauge};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Most messages that wait for one peer; then the oldest go.
+const MESSAGES_MAX: usize = 65_536;
+/// Most bytes that wait for one peer; then the oldest go.
+const BYTES_MAX: usize = 128 << 20;
+/// A frame is closed when it has about this many bytes.
+const FRAME_FULL: usize = 4 << 20;
+/// First and longest pause between attempts to connect.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// What waits for one peer.
+pub(super) struct Outgoing {
+    greeting: Greeting,
+    queue: Mutex<Queue>,
+    arrived: Notify,
+    waiting: Gauge,
+    dropped: Counter,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Message>,
+    bytes: usize,
+}
+
+impl Outgoing {
+    pub(super) fn new(greeting: Greeting, (waiting, dropped): (Gauge, Counter)) -> Outgoing {
+        let queue = Mutex::default();
+        Outgoing {
+            greeting,
+            queue,
+            arrived: Notify::new(),
+            waiting,
+            dropped,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds messages; never waits.
+    pub(super) fn push(&self, messages: Vec<Message>) {
+        let mut queue = self.lock();
+        for message in messages {
+            queue.bytes += weight(&message);
+            queue.messages.push_back(message);
+        }
+        while queue.messages.len() > MESSAGES_MAX || queue.bytes > BYTES_MAX {
+            let Some(oldest) = queue.messages.pop_front() else {
+                break;
+            };
+            queue.bytes -= weight(&oldest);
+            self.dropped.increment(1);
+        }
+        self.waiting.set(queue.messages.len() as f64);
+        drop(queue);
+        self.arrived.notify_one();
+    }
+
+    /// The next frame's messages, in order; empty if nothing waits.
+    fn take(&self) -> Vec<Message> {
+        let mut queue = self.lock();
+        let (mut count, mut bytes) = (0, 0);
+        for message in &queue.messages {
+            if count > 0 && bytes + weight(message) > FRAME_FULL {
+                break;
+            }
+            count += 1;
+            bytes += weight(message);
+        }
+        queue.bytes -= bytes;
+        let taken = queue.messages.drain(..count).collect();
+        self.waiting.set(queue.messages.len() as f64);
+        taken
+    }
+}
+
+/// Connects, greets, sends, and does so again whenever the connection breaks; never ends.
+pub(super) async fn run(peer: std::sync::Arc<Outgoing>, address: String) {
+    let [first, longest] = BACKOFF;
+    let mut backoff = first;
+    let mut complaint = String::new();
+    loop {
+        match connect(&peer, &address).await {
+            Ok(stream) => {
+                tracing::info!(peer = peer.greeting.to.0, %address, "connected");
+                (backoff, complaint) = (first, String::new());
+                let error = serve(&peer, stream).await;
+                tracing::info!(peer = peer.greeting.to.0, %error, "connection lost");
+            }
+            Err(error) => {
+                // Said once, not at every attempt.
+                let said = error.to_string();
+                if said != complaint {
+                    tracing::info!(peer = peer.greeting.to.0, %address, error = %said, "no connection");
+                    complaint = said;
+                }
+            }
+        }
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(longest);
+    }
+}
+
+async fn connect(peer: &Outgoing, address: &str) -> Result<TcpStream, Error> {
+    let attempt = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let greeting = wire::encode(&peer.greeting);
+        stream.write_u32(greeting.len() as u32).await?;
+        stream.write_all(&greeting).await?;
+        let theirs = read_greeting(&mut stream).await?;
+        let (mine, wrong) = (&peer.greeting, Error::from(ErrorKind::InvalidData));
+        let known = theirs.magic == MAGIC
+            && theirs.version == mine.version
+            && theirs.cluster == mine.cluster
+            && theirs.from.name == mine.to
+            && theirs.to == mine.from.name;
+        if known { Ok(stream) } else { Err(wrong) }
+    };
+    match tokio::time::timeout(GREETING_PATIENCE, attempt).await {
+        Ok(done) => done,
+        Err(_) => Err(Error::from(ErrorKind::TimedOut)),
+    }
+}
+
+pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Error> {
+    let length = stream.read_u32().await? as usize;
+    if length > GREETING_MAX {
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            "a greeting that is too long",
+        ));
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    wire::decode(&bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "not a greeting"))
+}
+
+/// Sends until the connection breaks, which also the peer's end of it shows: it never sends.
+async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
+    let (mut read, mut write) = stream.into_split();
+    let send = async {
+        loop {
+            let messages = peer.take();
+            if messages.is_empty() {
+                peer.arrived.notified().await;
+                continue;
+            }
+            let from = peer.greeting.from;
+            let frame = wire::frame::seal(&Envelope {
+                from,
+                interval: None,
+                messages,
+            });
+            if frame.len() > FRAME_MAX {
+                tracing::error!(bytes = frame.len(), "a message is too large to be sent");
+                continue;
+            }
+            if let Err(error) = write.write_all(&frame).await {
+                return error;
+            }
+        }
+    };
+    let watch = async {
+        match read.read_u8().await {
+            Ok(_) => Error::new(
+                ErrorKind::InvalidData,
+                "the peer sent where it only receives",
+            ),
+            Err(error) => error,
+        }
+    };
+    tokio::select! { error = send => error, error = watch => error }
+}

@@ -1,0 +1,245 @@
+//! Whole nodes on loopback: sections, registers, restarts, the session stream.
+
+use crate::common::{Session, TestCluster, key};
+use fermata_api::v1::enter_event::Event;
+use fermata_api::v1::session_reply::Reply;
+use fermata_api::v1::session_request::Operation;
+use fermata_api::{errors, v1};
+use fermata_protocol::Code;
+use tokio_stream::StreamExt;
+
+type Client = v1::fermata_client::FermataClient<tonic::transport::Channel>;
+
+async fn enter(client: &mut Client, session: &mut Session, name: &str) -> v1::Entered {
+    let request = v1::EnterRequest {
+        header: session.header(),
+        keys: vec![key(name)],
+        mode: v1::Mode::Exclusive.into(),
+        wait_us: 20_000_000,
+        follow: false,
+        lease_us: None,
+    };
+    let mut events = client.enter(request).await.unwrap().into_inner();
+    while let Some(event) = events.next().await {
+        if let Some(Event::Entered(entered)) = event.unwrap().event {
+            return entered;
+        }
+    }
+    panic!("the stream ended before the entry");
+}
+
+async fn increment(client: &mut Client, session: &mut Session, name: &str) -> u64 {
+    let entered = enter(client, session, name).await;
+    let old = entered.keys[0].value.as_ref().map_or(0, |v| {
+        std::str::from_utf8(v).unwrap().parse::<u64>().unwrap()
+    });
+    let held = entered.keys[0].held.clone();
+    let put = v1::CriticalPutRequest {
+        header: session.header(),
+        held: held.clone(),
+        sequence: 1,
+        value: Some((old + 1).to_string().into()),
+        leave: vec![v1::Leaving {
+            held,
+            clean: true,
+            tag: None,
+        }],
+    };
+    let done = client.critical_put(put).await.unwrap().into_inner();
+    assert!(done.left);
+    old + 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_serves_sections_and_registers_and_keeps_them_over_a_restart() {
+    let mut cluster = TestCluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let mut session = Session::new(1);
+    for expected in 1..=3 {
+        assert_eq!(
+            increment(&mut client, &mut session, "counter").await,
+            expected
+        );
+    }
+    let register = v1::Key {
+        keyspace: "registers".into(),
+        key: "r".into(),
+    };
+    let write = v1::WriteRequest {
+        header: session.header(),
+        key: Some(register.clone()),
+        value: Some("kept".into()),
+    };
+    client.write(write).await.unwrap();
+    cluster.stop(0).await;
+    cluster.restart(0).await;
+    let mut client = cluster.client(0).await;
+    let read = v1::ReadRequest {
+        header: session.header(),
+        key: Some(register),
+    };
+    assert_eq!(
+        client.read(read).await.unwrap().into_inner().value.unwrap(),
+        "kept"
+    );
+    assert_eq!(increment(&mut client, &mut session, "counter").await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_lose_no_increment_while_one_restarts() {
+    let mut cluster = TestCluster::start(3).await;
+    let mut clients = Vec::new();
+    for at in 0..3 {
+        clients.push(cluster.client(at).await);
+    }
+    let mut session = Session::new(2);
+    let mut count = 0;
+    for round in 0..6 {
+        for client in clients.iter_mut().take(2) {
+            count += 1;
+            assert_eq!(increment(client, &mut session, "counter").await, count);
+        }
+        match round {
+            1 => cluster.stop(2).await,
+            3 => cluster.restart(2).await,
+            _ => {}
+        }
+    }
+    cluster.client(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_stream_answers_many_requests() {
+    let cluster = TestCluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let mut session = Session::new(3);
+    let mut frames: Vec<v1::SessionRequest> = (0..100u64)
+        .map(|id| {
+            let write = v1::WriteRequest {
+                header: session.header(),
+                key: Some(v1::Key {
+                    keyspace: "registers".into(),
+                    key: format!("k{id}").into(),
+                }),
+                value: Some("v".into()),
+            };
+            v1::SessionRequest {
+                id,
+                operation: Some(Operation::Write(write)),
+            }
+        })
+        .collect();
+    frames.push(v1::SessionRequest {
+        id: 1_000,
+        operation: None,
+    });
+    let replies = client
+        .session(tokio_stream::iter(frames))
+        .await
+        .unwrap()
+        .into_inner();
+    let replies: Vec<v1::SessionReply> = replies.map(Result::unwrap).collect().await;
+    let done = replies
+        .iter()
+        .filter(|r| matches!(r.reply, Some(Reply::Done(_))))
+        .count();
+    let refused = replies
+        .iter()
+        .filter(|r| matches!(r.reply, Some(Reply::Refusal(_))))
+        .count();
+    assert_eq!((done, refused), (100, 1), "{replies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keyspace_is_known_everywhere_once_created() {
+    let cluster = TestCluster::start(3).await;
+    let mut first = cluster.client(0).await;
+    let mut other = cluster.client(1).await;
+    let mut session = Session::new(4);
+    let keyspace = v1::Keyspace {
+        name: "jobs".into(),
+        purpose: v1::Purpose::Registers.into(),
+        ..v1::Keyspace::default()
+    };
+    let create = v1::CreateKeyspaceRequest {
+        header: session.header(),
+        keyspace: Some(keyspace),
+    };
+    first.create_keyspace(create.clone()).await.unwrap();
+    let write = v1::WriteRequest {
+        header: session.header(),
+        key: Some(v1::Key {
+            keyspace: "jobs".into(),
+            key: "k".into(),
+        }),
+        value: Some("v".into()),
+    };
+    other.write(write).await.unwrap();
+    let again = v1::CreateKeyspaceRequest {
+        header: session.header(),
+        ..create
+    };
+    let status = other.create_keyspace(again).await.unwrap_err();
+    assert_eq!(errors::from_status(&status).code, Code::KeyspaceExists);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn malformed_requests_are_refused_and_change_nothing() {
+    let cluster = TestCluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let mut session = Session::new(5);
+    let refused = |status: tonic::Status| errors::from_status(&status);
+    let get = v1::GetRequest {
+        header: None,
+        key: Some(key("k")),
+    };
+    assert_eq!(
+        refused(client.get(get).await.unwrap_err()).code,
+        Code::BadRequest
+    );
+    let nowhere = v1::Key {
+        keyspace: "nowhere".into(),
+        key: "k".into(),
+    };
+    let get = v1::GetRequest {
+        header: session.header(),
+        key: Some(nowhere),
+    };
+    assert_eq!(
+        refused(client.get(get).await.unwrap_err()).code,
+        Code::NoSuchKeyspace
+    );
+    let long = v1::Key {
+        keyspace: "default".into(),
+        key: vec![7; 2_000].into(),
+    };
+    let put = v1::PutRequest {
+        header: session.header(),
+        key: Some(long),
+        value: None,
+    };
+    let refusal = refused(client.put(put).await.unwrap_err());
+    assert_eq!(
+        (refusal.code, refusal.may_have_taken_effect),
+        (Code::TooLarge, false)
+    );
+    let put = v1::PutRequest {
+        header: session.header(),
+        key: Some(key("k")),
+        value: Some(vec![0; 20 << 20].into()),
+    };
+    client.put(put).await.unwrap_err();
+    let wrong = v1::ReadRequest {
+        header: session.header(),
+        key: Some(v1::Key {
+            keyspace: "registers".into(),
+            key: "k".into(),
+        }),
+    };
+    assert_eq!(client.read(wrong).await.unwrap().into_inner().value, None);
+    let get = v1::GetRequest {
+        header: session.header(),
+        key: Some(key("k")),
+    };
+    assert_eq!(client.get(get).await.unwrap().into_inner().value, None);
+}

@@ -1,0 +1,301 @@
+//! The REST face of a whole node: sections, keys, events, and everything that is malformed.
+
+use crate::common::TestCluster;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tonic::codegen::Bytes;
+use tonic::codegen::http::Request;
+
+/// What came back: status, content type, body.
+type Answered = (u16, String, Vec<u8>);
+
+struct Rest(String);
+
+impl Rest {
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answered {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.0));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request
+            .body(Full::new(Bytes::copy_from_slice(body)))
+            .unwrap();
+        let response = client.request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let kind = response.headers().get("content-type");
+        let kind = kind.map_or(String::new(), |k| k.to_str().unwrap().to_owned());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, kind, body.to_vec())
+    }
+
+    async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let bytes = if body.is_null() {
+            vec![]
+        } else {
+            body.to_string().into_bytes()
+        };
+        let (status, kind, body) = self.send(method, path, &[], &bytes).await;
+        if status >= 400 {
+            assert_eq!(kind, "application/problem+json", "{method} {path}");
+        }
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+}
+
+async fn start() -> (TestCluster, Rest) {
+    let cluster = TestCluster::start(1).await;
+    cluster.client(0).await;
+    let rest = Rest(cluster.node(0).rest.clone());
+    (cluster, rest)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_from_entry_to_leave() {
+    let (_cluster, rest) = start().await;
+    let body = json!({"keys": [{"key": "a"}, {"key": "b"}], "wait_ms": 20_000});
+    let (status, section) = rest.json("POST", "/v1/sections", body.clone()).await;
+    assert_eq!(
+        (status, section["state"].as_str()),
+        (201, Some("entered")),
+        "{section}"
+    );
+    let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+    let (status, done) = rest
+        .json("PUT", &format!("{id}/keys/a"), json!({"value": "1"}))
+        .await;
+    assert_eq!(
+        (status, done["sequence"].as_u64()),
+        (200, Some(1)),
+        "{done}"
+    );
+    let (status, value) = rest.json("GET", &format!("{id}/keys/a"), Value::Null).await;
+    assert_eq!(
+        (status, value["value"].as_str()),
+        (200, Some("1")),
+        "{value}"
+    );
+    let (status, state) = rest.json("POST", &format!("{id}/renew"), Value::Null).await;
+    assert_eq!(
+        (status, state["state"].as_str()),
+        (200, Some("entered")),
+        "{state}"
+    );
+    // Another one waits: at once told so, and then granted.
+    let other = json!({"keys": [{"key": "a"}]});
+    let (status, waiting) = rest.json("POST", "/v1/sections", other).await;
+    assert_eq!(
+        (status, waiting["state"].as_str()),
+        (202, Some("queued")),
+        "{waiting}"
+    );
+    let queue = "/v1/keyspaces/default/keys/a/queue";
+    let (_, queue) = rest.json("GET", queue, Value::Null).await;
+    assert_eq!(queue["entries"].as_array().unwrap().len(), 2, "{queue}");
+    let (status, left) = rest.json("DELETE", &id, Value::Null).await;
+    assert_eq!(status, 200, "{left}");
+    let wait = format!(
+        "/v1/sections/{}?wait_ms=20000",
+        waiting["id"].as_str().unwrap()
+    );
+    let (status, granted) = rest.json("GET", &wait, Value::Null).await;
+    assert_eq!(
+        (status, granted["state"].as_str()),
+        (200, Some("entered")),
+        "{granted}"
+    );
+    assert_eq!(granted["keys"][0]["value"], "1");
+    let id = format!("/v1/sections/{}", granted["id"].as_str().unwrap());
+    let last = format!("{id}/keys/a?leave=true");
+    let (status, done) = rest
+        .json("PUT", &last, json!({"value_base64": "Mg=="}))
+        .await;
+    assert_eq!(status, 200, "{done}");
+    let (status, refused) = rest.json("PUT", &last, json!({"value": "3"})).await;
+    assert_eq!(
+        (status, refused["code"].as_str()),
+        (409, Some("stale_sequence")),
+        "{refused}"
+    );
+    let read = "/v1/keyspaces/default/keys/a?consistency=linearizable";
+    let (_, value) = rest.json("GET", read, Value::Null).await;
+    assert_eq!(value["value"], "2", "{value}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_tell_entry_and_loss() {
+    let (_cluster, rest) = start().await;
+    let keys = json!({"keys": [{"key": "e"}], "wait_ms": 20_000});
+    let (_, section) = rest.json("POST", "/v1/sections", keys).await;
+    let lock_ref = section["keys"][0]["lock_ref"].as_u64().unwrap();
+    let path = format!("/v1/sections/{}/events", section["id"].as_str().unwrap());
+    let release = async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let body = json!({"lock_ref": lock_ref});
+        rest.json("POST", "/v1/keyspaces/default/keys/e/release", body)
+            .await
+    };
+    let ((status, kind, events), (released, _)) =
+        tokio::join!(rest.send("GET", &path, &[], b""), release);
+    assert_eq!(
+        (status, released, kind.as_str()),
+        (200, 200, "text/event-stream")
+    );
+    let events = String::from_utf8(events).unwrap();
+    let at = |name: &str| events.find(&format!("event: {name}"));
+    assert!(
+        at("entered") < at("lost") && at("entered").is_some(),
+        "{events}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_counts_and_a_section_that_is_resumed() {
+    let (_cluster, rest) = start().await;
+    let keys = json!({"keys": [{"key": "c"}], "wait_ms": 20_000, "counting": "client"});
+    let (_, section) = rest.json("POST", "/v1/sections", keys).await;
+    let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+    let path = format!("{id}/keys/c");
+    let raw = [
+        ("content-type", "application/octet-stream"),
+        ("fermata-sequence", "1"),
+    ];
+    let (status, _, body) = rest.send("PUT", &path, &raw, b"\xff\x00").await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+    let (status, _) = rest.json("PUT", &path, json!({"value": "x"})).await;
+    assert_eq!(status, 400);
+    let (status, resumed) = rest
+        .json("POST", &format!("{id}/resume"), Value::Null)
+        .await;
+    assert_eq!(
+        (status, resumed["keys"][0]["generation"].as_u64()),
+        (200, Some(1)),
+        "{resumed}"
+    );
+    assert_eq!(resumed["keys"][0]["value_base64"], "/wA=");
+    let (status, refused) = rest.json("DELETE", &id, Value::Null).await;
+    assert!(
+        status == 200 || refused["code"] == "no_longer_holder",
+        "{refused}"
+    );
+    let id = format!("/v1/sections/{}", resumed["id"].as_str().unwrap());
+    let told = json!({"acknowledged": [{"key": "c", "sequence": 0}]});
+    let (status, left) = rest.json("DELETE", &id, told).await;
+    assert_eq!(status, 200, "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_any_bytes_and_faces_for_people_answer() {
+    let (_cluster, rest) = start().await;
+    let path = "/v1/keyspaces/registers/keys/a%2Fb%00%ff?consistency=linearizable";
+    assert_eq!(rest.json("GET", path, Value::Null).await.0, 404);
+    assert_eq!(rest.json("PUT", path, json!({"value": "v"})).await.0, 200);
+    assert_eq!(rest.json("GET", path, Value::Null).await.1["value"], "v");
+    let (_, keys) = rest
+        .json("GET", "/v1/keyspaces/registers/keys", Value::Null)
+        .await;
+    assert_eq!(keys["keys"][0]["key_base64"], "YS9iAP8=", "{keys}");
+    assert_eq!(rest.json("DELETE", path, Value::Null).await.0, 200);
+    assert_eq!(rest.json("GET", path, Value::Null).await.0, 404);
+    let (status, _, metrics) = rest.send("GET", "/metrics", &[], b"").await;
+    let metrics = String::from_utf8(metrics).unwrap();
+    assert!(
+        status == 200 && metrics.contains("fermata_requests_total"),
+        "{metrics}"
+    );
+    assert_eq!(rest.send("GET", "/healthz", &[], b"").await.0, 200);
+    let (status, node) = rest.json("GET", "/v1/status", Value::Null).await;
+    assert_eq!((status, node["label"].as_str()), (200, Some("n1")));
+    // What a status says is described.
+    let (_, document) = rest.json("GET", "/openapi.json", Value::Null).await;
+    let described = document["components"]["schemas"]["Status"]["properties"]
+        .as_object()
+        .unwrap();
+    for field in node.as_object().unwrap().keys() {
+        assert!(described.contains_key(field), "{field} is not described");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_malformed_is_refused_and_changes_nothing() {
+    let (_cluster, rest) = start().await;
+    let key = "/v1/keyspaces/default/keys/k";
+    let cases: [(&str, &str, &str, u16); 20] = [
+        ("PUT", key, "", 400),
+        ("PUT", key, "{", 400),
+        ("PUT", key, "[]", 400),
+        ("PUT", key, "{}", 400),
+        ("PUT", key, r#"{"value": 1}"#, 400),
+        ("PUT", key, r#"{"value": "v", "surprise": 1}"#, 400),
+        ("PUT", key, r#"{"value": "v", "value_base64": "dg=="}"#, 400),
+        ("PUT", key, r#"{"value_base64": "!"}"#, 400),
+        (
+            "GET",
+            "/v1/keyspaces/default/keys/k?consistency=perfect",
+            "",
+            400,
+        ),
+        ("GET", "/v1/keyspaces/default/keys/k?surprise=1", "", 400),
+        ("GET", "/v1/keyspaces/nowhere/keys/k", "", 404),
+        ("GET", "/v1/keyspaces/%ff/keys/k", "", 400),
+        ("GET", "/v1/nothing", "", 404),
+        ("POST", key, "", 405),
+        ("POST", "/v1/sections", r#"{"keys": []}"#, 400),
+        (
+            "POST",
+            "/v1/sections",
+            r#"{"keys": [{"key": "k"}, {"key": "k"}]}"#,
+            400,
+        ),
+        ("GET", "/v1/sections/zzz", "", 400),
+        ("PUT", "/v1/sections/zzz/keys/k", r#"{"value": "v"}"#, 400),
+        (
+            "POST",
+            "/v1/keyspaces",
+            r#"{"name": "A", "purpose": "sections"}"#,
+            400,
+        ),
+        (
+            "POST",
+            "/v1/keyspaces/default/keys/k/release",
+            r#"{"lock_ref": 0}"#,
+            400,
+        ),
+    ];
+    for (method, path, body, expected) in cases {
+        let (status, kind, answer) = rest.send(method, path, &[], body.as_bytes()).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert_eq!(status, expected, "{method} {path} {body}: {answer}");
+        assert_eq!(kind, "application/problem+json", "{method} {path} {body}");
+        assert!(
+            answer.contains("\"may_have_taken_effect\":false"),
+            "{answer}"
+        );
+    }
+    for (name, value) in [
+        ("fermata-session", "xyz"),
+        ("fermata-number", "one"),
+        ("fermata-number", "0"),
+        ("fermata-site", "atlantis"),
+    ] {
+        let (status, ..) = rest
+            .send("PUT", key, &[(name, value)], br#"{"value":"v"}"#)
+            .await;
+        assert_eq!(status, 400, "{name}: {value}");
+    }
+    let long = format!("/v1/keyspaces/default/keys/{}", "k".repeat(2_000));
+    assert_eq!(rest.json("PUT", &long, json!({"value": "v"})).await.0, 413);
+    let (status, _, _) = rest.send("PUT", key, &[], &vec![b' '; 34 << 20]).await;
+    assert_eq!(status, 413);
+    assert_eq!(rest.json("GET", key, Value::Null).await.0, 404);
+}

@@ -1,0 +1,192 @@
+//! `cargo xtask test`: all checks in one order, cheap ones first, stopping at the first failure.
+//!
+//! The last line is `N passed, 0 failed`, summed over all test binaries, for people and for
+//! scripts. Every section is one cargo command that is printed before it runs, so that a failure
+//! can be repeated by hand.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// One command of the gate.
+struct Section {
+    title: &'static str,
+    /// Arguments of cargo.
+    cargo: &'static [&'static str],
+    /// Environment added.
+    env: &'static [(&'static str, &'static str)],
+}
+
+/// The gate, in order.
+const SECTIONS: &[Section] = &[
+    Section {
+        title: "formatting",
+        cargo: &["fmt", "--all", "--check"],
+        env: &[],
+    },
+    Section {
+        title: "tidy rules",
+        cargo: &["test", "--package", "xtask"],
+        env: &[],
+    },
+    Section {
+        title: "lints",
+        cargo: &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        env: &[],
+    },
+    Section {
+        title: "documentation",
+        cargo: &["doc", "--workspace", "--no-deps", "--all-features"],
+        env: &[("RUSTDOCFLAGS", "-D warnings")],
+    },
+    Section {
+        title: "tests of all crates",
+        cargo: &[
+            "test",
+            "--workspace",
+            "--exclude",
+            "xtask",
+            "--exclude",
+            "fermata",
+        ],
+        env: &[],
+    },
+    Section {
+        title: "planted bugs are caught",
+        cargo: &[
+            "test",
+            "--package",
+            "fermata-sim",
+            "--features",
+            "planted-bugs",
+        ],
+        env: &[],
+    },
+    Section {
+        title: "simulator, random schedules",
+        cargo: &["run", "--package", "fermata", "--", "sim", "--seeds", "300"],
+        env: &[],
+    },
+    Section {
+        title: "end to end, real processes",
+        cargo: &["test", "--package", "fermata"],
+        env: &[],
+    },
+];
+
+/// Runs the gate. Fails with the first section that fails.
+pub(crate) fn run() -> ExitCode {
+    let start = Instant::now();
+    let mut total = Tally::default();
+    for section in SECTIONS {
+        println!(
+            "\n== {} ==\n$ cargo {}",
+            section.title,
+            section.cargo.join(" ")
+        );
+        let (ok, tally) = match run_section(section) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                eprintln!("cargo could not be run: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        total.add(tally);
+        if !ok {
+            println!("\n== {} failed ==", section.title);
+            println!("{} passed, {} failed", total.passed, total.failed.max(1));
+            return ExitCode::FAILURE;
+        }
+    }
+    println!("\nall sections passed in {} s", start.elapsed().as_secs());
+    println!("{} passed, {} failed", total.passed, total.failed);
+    ExitCode::SUCCESS
+}
+
+/// Runs one section, passing its output on and counting its tests.
+fn run_section(section: &Section) -> std::io::Result<(bool, Tally)> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut child = Command::new(cargo)
+        .args(section.cargo)
+        .envs(section.env.iter().copied())
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut tally = Tally::default();
+    let output = child.stdout.take().expect("stdout is piped");
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        if let Some(one) = Tally::of_line(&line) {
+            tally.add(one);
+        }
+    }
+    Ok((child.wait()?.success(), tally))
+}
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    own.parent().map(PathBuf::from).unwrap_or(own)
+}
+
+/// Tests counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+
+    /// Reads `test result: ok. 3 passed; 0 failed; …`.
+    fn of_line(line: &str) -> Option<Tally> {
+        let rest = line.strip_prefix("test result: ")?;
+        let (_, counts) = rest.split_once(". ")?;
+        let count = |what| {
+            let entry = counts.split("; ").find(|c| c.ends_with(what))?;
+            entry.split(' ').next()?.parse().ok()
+        };
+        Some(Tally {
+            passed: count(" passed")?,
+            failed: count(" failed")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_line_is_counted() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered \
+                    out; finished in 0.02s";
+        let counted = Tally {
+            passed: 12,
+            failed: 3,
+        };
+        assert_eq!(Tally::of_line(line), Some(counted));
+    }
+
+    #[test]
+    fn another_line_is_not() {
+        assert_eq!(Tally::of_line("test tidy::tests::widths ... ok"), None);
+        assert_eq!(Tally::of_line("test result: odd"), None);
+    }
+}
