@@ -7,29 +7,39 @@ use fermata_protocol::base::{Epoch, SegmentId, SessionId};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::request::Mode;
-use fermata_protocol::{Message, lock};
+use fermata_protocol::{Message, lock, paxos};
 
-/// F1: H1 is taken for dead while its put is under way; the put reaches A and C between the synch's
-/// read of A and B and the synch's write.
+/// F1: H1 is taken for dead while its put is under way; the put reaches B and C, which have not heard
+/// yet that H1 is past, between the synch's read of A and B and the synch's write.
 pub(super) fn suspected_holder(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
     let held = [A, B, C].map(|n| stage.hold(store_of("v1", &[n])));
     let Some(put) = stage.begin_put(h1, s1, "v1") else { return };
+    stage.pass(300);
+    let news = stage.hold(|p| {
+        let chosen = |m: &Message| {
+            matches!(m, Message::Beat(_))
+                || matches!(m, Message::Paxos { message: paxos::Message::Chosen { .. }, .. })
+        };
+        matches!(p, Parcel::Peer { from, to, message }
+            if from.name == A && [B, C].contains(to) && chosen(message))
+    });
     stage.mute(h1);
-    stage.gone(s1);
     let c_unfenced = stage.hold(fence_to(&[C]));
     let b_answers = stage.hold(answers(B, A));
-    let enter = stage.begin_enter(h2, Mode::Exclusive);
     stage.until(|w| w.network.held(b_answers) > 0);
-    stage.release(held[0]);
+    stage.release(held[1]);
     stage.release(held[2]);
-    stage.pass(1_000);
+    stage.pass(300);
     stage.release(b_answers);
     let Some(s2) = stage.entered(enter) else { return };
+    stage.release(news);
     stage.release(c_unfenced);
-    stage.release(held[1]);
+    stage.release(held[0]);
     stage.get(h2, s2);
     stage.wait(put);
     stage.leave(h2, s2);

@@ -135,6 +135,7 @@ pub(super) fn lost_key(stage: &mut Stage) {
     let Some(s2) = stage.enter(h2) else { return };
     stage.put(h2, s2, "v2");
     stage.put(h1, s1, "v3");
+    stage.pass(1);
     let other = stage.other_key();
     if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
         let put = Call::CriticalPut { section, key: other, value: value("o") };

@@ -55,6 +55,7 @@ pub(super) fn restarted_acceptor(stage: &mut Stage) {
     }
     let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
     stage.until(|w| *w.outcome(enter) != Outcome::Open);
+    stage.pass(1);
     let read = stage.call(reader, Call::Queue { key });
     stage.pass(1_500);
     let _ended = stage.world.outcome(read);
@@ -94,7 +95,10 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[C]));
+    // Only of the put itself, not of the synch that will find it.
+    let to_c = store_of("v1", &[C]);
+    let by_put = |p: &Parcel| matches!(p, Parcel::Peer { from, .. } if from.name.0 == 4);
+    let late = stage.hold(move |p| by_put(p) && to_c(p));
     stage.put(h1, s1, "v1");
     stage.world.kill_client(h1);
     stage.world.stop(B, true);
