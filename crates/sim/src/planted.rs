@@ -49,13 +49,13 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::HoleFilledWithCommand => {
             Trap::Masked("commands above the hole were never answered, grants need the lease")
         }
-        Bug::NoopOverAccepted => Trap::Seeds(200),
+        Bug::NoopOverAccepted => Trap::Seeds(500),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),
-        Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(200),
+        Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(500),
         Bug::ResumeReusesNumbers => Trap::Scenario("f16-restarted-client"),
         Bug::SynchDoneUnconditional => Trap::Scenario("f18-late-synch-done"),
         Bug::RegisterQuorumTooSmall => Trap::Scenario("quorum"),
-        Bug::LogQuorumTooSmall => Trap::Seeds(200),
+        Bug::LogQuorumTooSmall => Trap::Seeds(500),
         Bug::AckBeforeFlush => Trap::Scenario("flush"),
         Bug::LostDiskRejoins => Trap::Scenario("lost-disk"),
         Bug::EventualPutInCriticalCell => Trap::Scenario("f6-eventual-put-under-lock"),
@@ -64,7 +64,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::SharedSynchEach => Trap::Scenario("f19-readers-after-a-synch"),
         Bug::LostKeyIgnored => Trap::Scenario("f19-lost-key"),
         Bug::NoDeduplication => Trap::Scenario("f2-command-twice"),
-        Bug::ReadWithoutWriteBack => Trap::Seeds(500),
+        Bug::ReadWithoutWriteBack => Trap::Seeds(1_000),
         Bug::LeaseForgottenAtRestart => Trap::Scenario("f10-restarted-acceptor"),
         Bug::PastWriteAccepted => Trap::Scenario("m6-past-put"),
     }
