@@ -3,7 +3,7 @@
 //! is volatile: a new primary starts empty, waits one client lease before it releases anybody, and
 //! learns whom to push to from renewals.
 
-use super::grant::{Grants, Target};
+use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Applied, Queues};
 use crate::base::{
@@ -94,6 +94,8 @@ pub(super) struct Holding {
 pub struct Primary {
     segment: SegmentId,
     pending: BTreeMap<(SessionId, u64), Pending>,
+    /// The keys that pending commands enqueue for, each with the number of such commands.
+    wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
     proposals: Vec<Command>,
@@ -127,6 +129,7 @@ impl Primary {
         Primary {
             segment,
             pending: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
             grants: Grants::new(seat, ballot),
             proposals: Vec::new(),
@@ -186,13 +189,15 @@ impl Primary {
             }
             _ => Vec::new(),
         };
-        let mut free = !keys.is_empty() && keys.iter().all(|k| queues.is_idle(k));
-        free &= !self
-            .pending
-            .values()
-            .any(|p| p.keys.iter().any(|k| keys.contains(k)));
-        if free {
+        // With a planted rule about speculation this, too, is left out: either test would hide it.
+        let lax = cx.planted.has(Bug::SpeculationNeverCancelled)
+            || cx.planted.has(Bug::SpeculationHeadOnly);
+        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
+        if !keys.is_empty() && keys.iter().all(free) {
             self.grants.speculate(id, &keys, cx);
+        }
+        for key in &keys {
+            *self.wanted.entry(key.clone()).or_default() += 1;
         }
         self.pending.insert(
             id,
@@ -310,9 +315,12 @@ impl Primary {
             return;
         };
         if !self.grants.running(lock_ref) {
-            let synch = holding.inherited && !holding.granted;
+            let occasion = match holding.inherited && !holding.granted {
+                true => Occasion::Inherited,
+                false => Occasion::Again,
+            };
             self.grants
-                .begin(lock_ref, generation, None, synch, queues, cx);
+                .begin(lock_ref, generation, None, occasion, queues, cx);
             self.push_ready(lock_ref, queues, cx);
         }
     }
@@ -345,14 +353,14 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
-        let pending = if own { None } else { self.pending.remove(&id) };
+        let pending = if own { None } else { self.take_pending(id) };
         let mut told = false;
         match applied.outcome {
             Outcome::Enqueued { lock_ref } if !applied.repeated => {
                 self.enqueued(lock_ref, pending.as_ref(), cx.now);
                 if queues.holds(lock_ref) {
                     self.grants
-                        .begin(lock_ref, 0, speculation, false, queues, cx);
+                        .begin(lock_ref, 0, speculation, Occasion::First, queues, cx);
                     told = self.push_ready(lock_ref, queues, cx);
                 } else {
                     self.grants
@@ -382,6 +390,18 @@ impl Primary {
             }
         }
         self.grant_heads(&applied.touched, queues, cx);
+    }
+
+    fn take_pending(&mut self, id: (SessionId, u64)) -> Option<Pending> {
+        let pending = self.pending.remove(&id)?;
+        for key in &pending.keys {
+            let wanted = self.wanted.get_mut(key).expect("counted when it came");
+            *wanted -= 1;
+            if *wanted == 0 {
+                self.wanted.remove(key);
+            }
+        }
+        Some(pending)
     }
 
     fn enqueued(&mut self, lock_ref: LockRef, pending: Option<&Pending>, now: Now) {
@@ -421,7 +441,7 @@ impl Primary {
             return false;
         }
         self.grants
-            .begin(lock_ref, generation, None, false, queues, cx);
+            .begin(lock_ref, generation, None, Occasion::Resumed, queues, cx);
         self.push_ready(lock_ref, queues, cx)
     }
 
@@ -442,7 +462,7 @@ impl Primary {
                 if waits && queues.holds(lock_ref) && !self.grants.running(lock_ref) {
                     let generation = queues.get(lock_ref).map_or(0, |k| k.generation);
                     self.grants
-                        .begin(lock_ref, generation, None, false, queues, cx);
+                        .begin(lock_ref, generation, None, Occasion::First, queues, cx);
                 }
             }
         }
@@ -459,7 +479,9 @@ impl Primary {
     /// Pushes a grant whose values are all there; true if it went out.
     fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut Cx<'_>) -> bool {
         // Without the lease another primary may have ended this section; with it none can have.
-        if !cx.leased || !self.grants.is_ready(lock_ref) {
+        let stale_may_grant =
+            cx.planted.has(Bug::FenceOnRefOnly) || cx.planted.has(Bug::SynchTagWithoutAttempt);
+        if !(cx.leased || stale_may_grant) || !self.grants.is_ready(lock_ref) {
             return false;
         }
         let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))

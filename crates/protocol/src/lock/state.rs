@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 /// Refs that may wait for one key. Part of the state's definition: equal on all replicas.
 pub const QUEUE_MAX: usize = 4_096;
 
+/// A section can be resumed so often: its sequence numbers have room for no more generations.
+pub const GENERATION_MAX: u32 = 1 << 23;
+
 /// A ref that waits or holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ref {
@@ -304,9 +307,9 @@ impl Queues {
         if known.generation != generation {
             return;
         }
-        let known = known.clone();
         // Only what may have been granted can have a write in flight: a waiter leaves no trace.
         let held = known.mode == Mode::Exclusive && self.holds(lock_ref);
+        let known = self.refs.remove(&lock_ref).expect("looked up above");
         let mut all_clean = true;
         for key in &known.keys {
             let stated = clean.iter().find(|(k, _)| k == key);
@@ -326,10 +329,11 @@ impl Queues {
     }
 
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
-        let Some(known) = self.refs.get(&lock_ref).cloned() else {
+        let held = self.holds(lock_ref);
+        let Some(known) = self.refs.remove(&lock_ref) else {
             return;
         };
-        if known.mode == Mode::Exclusive && self.holds(lock_ref) {
+        if known.mode == Mode::Exclusive && held {
             for key in &known.keys {
                 let queue = self.keys.get_mut(key).expect("a ref's keys have queues");
                 queue.flag = Some(applied.position);
@@ -358,6 +362,13 @@ impl Queues {
         if known.generation != generation {
             return;
         }
+        if generation >= GENERATION_MAX {
+            applied.outcome = Outcome::Refused(Refusal::definite(
+                Code::BadRequest,
+                "this section was resumed too often; leave it and enter again",
+            ));
+            return;
+        }
         // A new ref would stand at the head above the refs that wait behind it, and outrank their
         // writes for ever. The ref therefore stays and its generation grows: tags of the new
         // generation lie above those of the old and below those of every later ref.
@@ -381,8 +392,8 @@ impl Queues {
         }
     }
 
+    /// Takes a ref that is known no more out of the queues of its keys.
     fn remove(&mut self, lock_ref: LockRef, known: Ref, applied: &mut Applied) {
-        self.refs.remove(&lock_ref);
         for key in &known.keys {
             if let Some(queue) = self.keys.get_mut(key) {
                 queue.refs.retain(|r| *r != lock_ref);

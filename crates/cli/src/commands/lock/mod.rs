@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fermata_client::{Enter, Mode, Section, SectionHandle};
+use fermata_client::{Enter, LostReason, Mode, Section, SectionHandle};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -107,27 +107,36 @@ async fn hold(
     let left = section.leave_and_wait().await;
     let status = match outcome? {
         Ended::ByItself(status) => status,
-        Ended::SectionLost => return Err(lost()),
+        Ended::SectionLost(reason) => return Err(lost(why(reason))),
     };
     match left.map_err(Failure::from) {
         Ok(()) => {}
-        Err(failure) if failure.exit == Exit::SectionLost => return Err(lost()),
+        Err(failure) if failure.exit == Exit::SectionLost => return Err(lost("it had ended before")),
         // What the command did is acknowledged; the next holder waits for the lease at worst.
         Err(failure) => eprintln!("fermata: the section was not left for certain: {failure}"),
     }
     Ok(status)
 }
 
-fn lost() -> Failure {
-    let sentence = "the section was lost while the command ran: what it acknowledged is kept, and \
-                    another holder may have been let in since";
+fn why(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Gone => "its lease ran out, it reached its longest time, or it was released",
+        LostReason::Refused => "an operation was refused because another holder was let in",
+    }
+}
+
+fn lost(why: &str) -> Failure {
+    let sentence = format!(
+        "the section was lost while the command ran ({why}): what it acknowledged is kept, and \
+         another holder may have been let in since"
+    );
     Failure::new(Exit::SectionLost, sentence)
 }
 
 /// How the command ended.
 enum Ended {
     ByItself(u8),
-    SectionLost,
+    SectionLost(LostReason),
 }
 
 /// Starts the command and serves it until it ends.
@@ -149,10 +158,10 @@ async fn run_command(
     let status = loop {
         tokio::select! {
             status = command.wait() => break status,
-            _ = section.lost() => {
+            reason = section.lost() => {
                 end(&mut command).await;
                 children.shutdown().await;
-                return Ok(Ended::SectionLost);
+                return Ok(Ended::SectionLost(reason));
             }
             signal = signals.next() => command.pass_on(signal),
             accepted = listener.accept() => match accepted {
