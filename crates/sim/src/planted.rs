@@ -64,7 +64,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::SharedSynchEach => Trap::Scenario("f19-readers-after-a-synch"),
         Bug::LostKeyIgnored => Trap::Scenario("f19-lost-key"),
         Bug::NoDeduplication => Trap::Scenario("f2-command-twice"),
-        Bug::ReadWithoutWriteBack => Trap::Seeds(1_000),
+        Bug::ReadWithoutWriteBack => Trap::Scenario("register-write-back"),
         Bug::LeaseForgottenAtRestart => Trap::Scenario("f10-restarted-acceptor"),
         Bug::PastWriteAccepted => Trap::Scenario("m6-past-put"),
     }

@@ -306,3 +306,31 @@ pub(super) fn late_synch_done(stage: &mut Stage) {
     next_holder_without_c(stage, h3);
     stage.release(late);
 }
+
+/// ABD: a write is at B alone when one reader returns it; another reader, later, is answered by A and C.
+pub(super) fn read_writes_back(stage: &mut Stage) {
+    let (writer, first, second) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let key = stage.register();
+    let write = |text: &str| Call::Write {
+        key: key.clone(),
+        value: super::stage::value(text),
+    };
+    let before = stage.call(writer, write("w1"));
+    stage.wait(before);
+    let to_a_and_c = store_of("w2", &[A, C]);
+    // Only of the write itself: a reader that stores what it saw gets through.
+    let by_write = |p: &Parcel| matches!(p, Parcel::Peer { from, .. } if from.name.0 == 4);
+    let late = stage.hold(move |p| by_write(p) && to_a_and_c(p));
+    stage.call(writer, write("w2"));
+    stage.until(|w| w.network.held(late) > 0);
+    stage.pass(200);
+    let read = stage.call(first, Call::Read { key: key.clone() });
+    stage.wait(read);
+    stage.pass(1);
+    let without_b = stage.hold(answers(B, fermata_protocol::base::NodeName(6)));
+    let read = stage.call(second, Call::Read { key: key.clone() });
+    stage.wait(read);
+    stage.release(without_b);
+    stage.release(late);
+    stage.pass(500);
+}

@@ -77,6 +77,11 @@ impl Stage {
         self.ground.sections[1].clone()
     }
 
+    /// A register.
+    pub fn register(&self) -> KeyId {
+        self.ground.registers[0].clone()
+    }
+
     /// A client at the site of the first of `nodes`, which talks to these alone, in this order.
     pub fn client(&mut self, nodes: &[u16]) -> ClientId {
         self.client_with(nodes, |_| {})
