@@ -27,7 +27,7 @@ pub(super) const KEYSPACE: &str = "portal";
 const WAIT: Duration = Duration::from_millis(500);
 
 /// A new owner waits so long for its section after it ended the old one.
-const TAKE_OVER_WAIT: Duration = Duration::from_secs(5);
+const TAKE_OVER_WAIT: Duration = Duration::from_secs(6);
 
 /// A request of a front end.
 pub(super) struct Request {
@@ -122,7 +122,9 @@ async fn handle(
             return;
         }
         let start = Instant::now();
-        let put = owned.section.put(request.user.as_bytes(), Bytes::from(value));
+        let put = owned
+            .section
+            .put(request.user.as_bytes(), Bytes::from(value));
         if put.await.is_err() {
             // Lost, or unknown: the next owner finds out what took effect.
             *user = None;
