@@ -1,5 +1,5 @@
-//! Compiles `fermata.v1` with a pure-Rust compiler, so that no `protoc` has to be installed, and keeps
-//! the descriptors for server reflection.
+//! Compiles `fermata.v1` with a pure-Rust compiler, so that no `protoc` has to be installed, and
+//! keeps the descriptors for server reflection.
 
 use prost::Message;
 use std::{env, error::Error, fs, path::PathBuf};

@@ -100,8 +100,8 @@ pub fn refusal_to_proto(refusal: &Refusal) -> v1::Refusal {
     }
 }
 
-/// The refusal of a message. A code of a later version reads as `Unavailable`, which every client has
-/// to handle, and keeps its sentence.
+/// The refusal of a message. A code of a later version reads as `Unavailable`, which every client
+/// has to handle, and keeps its sentence.
 pub fn refusal_from_proto(message: v1::Refusal) -> Refusal {
     Refusal {
         code: code_named(&message.code).unwrap_or(Code::Unavailable),
@@ -126,8 +126,8 @@ pub fn to_status(refusal: &Refusal) -> Status {
 }
 
 /// The refusal in a gRPC status. A status without one comes from the transport (connection lost,
-/// deadline): nobody knows whether the request took effect, and it reads as `Unavailable` unless the
-/// status says that the request itself was at fault.
+/// deadline): nobody knows whether the request took effect, and it reads as `Unavailable` unless
+/// the status says that the request itself was at fault.
 pub fn from_status(status: &Status) -> Refusal {
     let decoded = RpcStatus::decode(status.details()).ok();
     let any = decoded.and_then(|s| s.details.into_iter().find(|a| a.type_url == REFUSAL_TYPE));

@@ -1,14 +1,15 @@
-//! What Fermata says to its clients over gRPC: the package `fermata.v1`, and the one place where its
-//! messages are turned into the protocol's types and back.
+//! What Fermata says to its clients over gRPC: the package `fermata.v1`, and the one place where
+//! its messages are turned into the protocol's types and back.
 //!
 //! **Problem.** Two sides speak the API, the server and the client library, and both think in the
-//! types of [`fermata_protocol::request`]. If each had its own translation they would drift apart, and
-//! a malformed message would be noticed somewhere deep inside.
+//! types of [`fermata_protocol::request`]. If each had its own translation they would drift apart,
+//! and a malformed message would be noticed somewhere deep inside.
 //!
 //! **Idea.** [`convert`] is total in both directions: a message either is a request, or there is a
 //! [`fermata_protocol::Refusal`] that says what is wrong with it; after it nobody checks again.
-//! [`errors`] maps the stable codes to gRPC and HTTP statuses, once for every face. [`Names`] stands
-//! between the API, which names keyspaces and sites by strings, and the protocol, which numbers them.
+//! [`errors`] maps the stable codes to gRPC and HTTP statuses, once for every face. [`Names`]
+//! stands between the API, which names keyspaces and sites by strings, and the protocol, which
+//! numbers them.
 //!
 //! ```text
 //!  bytes ── prost ──► v1::… ── convert ──► protocol::Request ──► Node

@@ -67,8 +67,8 @@ impl Names {
         }
     }
 
-    /// The number of a site; a new name gets the next one. For clients only. After 65,535 names, which
-    /// no cluster has, all others share the last number.
+    /// The number of a site; a new name gets the next one. For clients only. After 65,535 names,
+    /// which no cluster has, all others share the last number.
     pub fn add_site(&mut self, name: &str) -> SiteId {
         if let Some(id) = self.site(name) {
             return id;

@@ -30,10 +30,13 @@ pub enum Input {
         /// What is asked.
         request: Request,
     },
-    /// The client went away or gave up: nobody reads answers to this call any more.
+    /// Nobody reads answers to this call any more. It is forgotten, not undone: the client may have sent
+    /// the request to another node as well.
     Cancel(CallId),
     /// The time of [`crate::Node::wake`] has come, or nothing else happened for a while.
     Tick,
+    /// The node is about to stop: it hands over what it leads, so that nobody waits for an election.
+    Retire,
     /// Whether the disk takes writes. While it does not, reads go on and writes are refused.
     Writable(bool),
 }

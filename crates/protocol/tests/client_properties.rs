@@ -131,11 +131,10 @@ impl World {
             }
             Event::Done { ticket, result } => {
                 assert!(self.waiting.remove(&ticket), "an operation ends once");
-                match result {
-                    Ok(Answer::Entered { section, .. } | Answer::Waiting { section, .. }) => {
-                        self.sections.push(section);
-                    }
-                    Ok(_) | Err(_) => {}
+                if let Ok(Answer::Entered { section, .. } | Answer::Waiting { section, .. }) =
+                    result
+                {
+                    self.sections.push(section);
                 }
             }
             Event::Queued { .. } | Event::SectionLost { .. } | Event::LeaseExpired { .. } => {}

@@ -1,5 +1,5 @@
-//! What an operator tells one node: a TOML file, and the same as plain structs for the command line,
-//! which adds flags and environment variables.
+//! What an operator tells one node: a TOML file, and the same as plain structs for the command
+//! line, which adds flags and environment variables.
 //!
 //! ```toml
 //! node = "ohio-1"                      # which node of the cluster this process is

@@ -1,14 +1,14 @@
 //! The real loop: one thread owns the node and its store, and steps the node with whatever happens.
 //!
-//! **Problem.** The contract of `fermata_protocol`: one input at a time; what a step writes is visible
-//! before the next step; outputs marked durable leave only after everything written so far is on disk.
-//! A flush takes as long as thousands of steps, so steps must not wait for flushes, and one flush
-//! should serve all steps of its time.
+//! **Problem.** The contract of `fermata_protocol`: one input at a time; what a step writes is
+//! visible before the next step; outputs marked durable leave only after everything written so far
+//! is on disk. A flush takes as long as thousands of steps, so steps must not wait for flushes, and
+//! one flush should serve all steps of its time.
 //!
-//! **Idea.** The thread takes all waiting events at once, steps the node with each, and only then hands
-//! one flush to the flush thread and one batch of messages per peer to the transport. While a flush
-//! runs, the next events are stepped; their writes gather for the next flush. Outputs that wait for a
-//! flush stand in one queue in order, each with the number of the last write before it.
+//! **Idea.** The thread takes all waiting events at once, steps the node with each, and only then
+//! hands one flush to the flush thread and one batch of messages per peer to the transport. While a
+//! flush runs, the next events are stepped; their writes gather for the next flush. Outputs that
+//! wait for a flush stand in one queue in order, each with the number of the last write before it.
 //!
 //! ```text
 //!  mailbox ─► step, step, step ─┬─ now ──────────────────────────► peers, clients
@@ -16,9 +16,10 @@
 //!     └──────── flush thread: write, fdatasync ◄── one flush ┘
 //! ```
 //!
-//! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number, and
-//! after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk is told
-//! to the node once when it begins and once when it ends; any other failure of the disk ends the loop.
+//! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number,
+//! and after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk
+//! is told to the node once when it begins and once when it ends; any other failure of the disk
+//! ends the loop.
 
 use crate::clock;
 use crate::mailbox::{Call, Event, Mailbox};
@@ -30,6 +31,7 @@ use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
 use fermata_protocol::{CallId, Message, Node, Reply};
 use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -63,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Set once the node knows every node of its cluster and answers.
+    pub(crate) started: Arc<AtomicBool>,
 }
 
 pub(crate) struct Driver {
@@ -85,6 +89,7 @@ pub(crate) struct Driver {
     full_until: Option<Micros>,
     checkpoint_after: Micros,
     stopping: bool,
+    started: Arc<AtomicBool>,
 }
 
 impl Driver {
@@ -101,6 +106,7 @@ impl Driver {
             mailbox,
             peers,
             metrics,
+            started,
         } = parts;
         let node = Node::recover(config, id, &StoreMemory(&store), clock::now(), seed)?;
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
@@ -132,6 +138,7 @@ impl Driver {
             full_until: None,
             checkpoint_after: 0,
             stopping: false,
+            started,
         })
     }
 
@@ -153,6 +160,8 @@ impl Driver {
             }
             self.flush();
             self.release_round();
+            self.started
+                .store(self.node.is_started(), Ordering::Relaxed);
             if self.stopping {
                 return self.drain();
             }

@@ -1,8 +1,9 @@
-//! The gate between every face (gRPC, REST) and the driver: names, admission, answers, cancellation.
+//! The gate between every face (gRPC, REST) and the driver: names, admission, answers,
+//! cancellation.
 //!
-//! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that open
-//! requests are bounded in number and in memory. An [`Open`] call that is dropped before its last
-//! answer is cancelled: a client that hangs up costs nothing.
+//! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
+//! open requests are bounded in number and in memory. An [`Open`] call that is dropped before its
+//! last answer is cancelled: a client that hangs up costs nothing.
 
 use crate::clock;
 use crate::mailbox::{Call, Event, Mailbox, Sink};
@@ -21,8 +22,8 @@ use tokio::sync::{Semaphore, TryAcquireError, mpsc};
 
 /// Most bytes of values in open requests, in KiB.
 const KIB_MAX: usize = 512 << 10;
-/// A keyspace that is not known is looked for this often before the request is refused: another node
-/// may just have created it.
+/// A keyspace that is not known is looked for this often before the request is refused: another
+/// node may just have created it.
 const NAME_LOOKS: u32 = 5;
 const NAME_PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,6 +38,8 @@ pub(crate) struct Gate {
     pub(crate) value_max: usize,
     /// Whether a quorum is in reach, as last seen by [`Gate::look`].
     pub(crate) healthy: AtomicBool,
+    /// Whether the node answers at all; the driver sets it.
+    pub(crate) started: Arc<AtomicBool>,
     mailbox: Arc<Mailbox>,
     names: RwLock<Arc<Names>>,
     requests: Arc<Semaphore>,
@@ -116,6 +119,7 @@ impl Gate {
             home: resolved.site,
             value_max: config.limits.value,
             healthy: AtomicBool::new(false),
+            started: Arc::default(),
             names: RwLock::new(Arc::new(Names::new(
                 &catalogue,
                 config.cluster.sites.clone(),
@@ -271,8 +275,8 @@ impl Gate {
         self.metrics.logs_led.set(led as f64);
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
-        self.healthy
-            .store(self.has_quorums(&status), Ordering::Relaxed);
+        let healthy = self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
+        self.healthy.store(healthy, Ordering::Relaxed);
         self.refresh_names().await;
     }
 

@@ -1,8 +1,8 @@
 //! The gRPC face: `fermata.v1`, with health and reflection.
 //!
-//! Every call becomes a [`Wire`] operation and goes through the [`Gate`]; a call of its own waits for
-//! the last answer, a stream passes all of them on. On a `Session` stream many requests are open at
-//! once and are answered as they are done.
+//! Every call becomes a [`Wire`] operation and goes through the [`Gate`]; a call of its own waits
+//! for the last answer, a stream passes all of them on. On a `Session` stream many requests are
+//! open at once and are answered as they are done.
 
 use crate::gate::{Gate, Open, is_last, kind, stopping, unexpected};
 use fermata_api::convert::reply_to_proto;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Most requests open on one stream.
@@ -91,8 +91,15 @@ impl Stream for Events {
     }
 }
 
-/// The requests open on one `Session` stream, by the client's id, with their [`kind`].
-type OpenCalls = Arc<Mutex<HashMap<u64, (Open, (bool, bool))>>>;
+/// One request open on a `Session` stream, with its [`kind`] and its place among those open.
+struct Entry {
+    call: Open,
+    kind: (bool, bool),
+    _place: OwnedSemaphorePermit,
+}
+
+/// The requests open on one `Session` stream, by the client's id.
+type OpenCalls = Arc<Mutex<HashMap<u64, Entry>>>;
 
 /// The answers of a `Session` stream.
 pub(crate) struct SessionReplies {
@@ -123,10 +130,10 @@ impl Stream for SessionReplies {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open
             .get(&id)
-            .is_some_and(|(_, (follow, poll))| is_last(&reply, *follow, *poll))
-            && let Some((mut call, _)) = open.remove(&id)
+            .is_some_and(|entry| is_last(&reply, entry.kind.0, entry.kind.1))
+            && let Some(mut entry) = open.remove(&id)
         {
-            call.finish();
+            entry.call.finish();
         }
         drop(open);
         let reply = Some(reply_to_proto(reply, &self.gate.names()));
@@ -134,13 +141,15 @@ impl Stream for SessionReplies {
     }
 }
 
-/// Reads requests of a `Session` stream until it ends.
+/// Reads requests of a `Session` stream until it ends. While [`STREAM_OPEN_MAX`] are open it reads
+/// no further, and the client feels it.
 async fn read_session(
     gate: Arc<Gate>,
     mut requests: Streaming<v1::SessionRequest>,
     sink: mpsc::Sender<(u64, Reply)>,
     open: OpenCalls,
 ) {
+    let places = Arc::new(Semaphore::new(STREAM_OPEN_MAX));
     while let Ok(Some(v1::SessionRequest { id, operation })) = requests.message().await {
         let refused = match operation {
             Some(Wire::Cancel(_)) => {
@@ -149,7 +158,12 @@ async fn read_session(
                     .remove(&id);
                 continue;
             }
-            Some(wire) => open_one(&gate, wire, id, &sink, &open).await,
+            Some(wire) => {
+                let Ok(place) = places.clone().acquire_owned().await else {
+                    return;
+                };
+                open_one(&gate, wire, id, &sink, &open, place).await
+            }
             None => Err(Refusal::definite(
                 Code::BadRequest,
                 "the frame has no operation that this version knows",
@@ -169,15 +183,11 @@ async fn open_one(
     id: u64,
     sink: &mpsc::Sender<(u64, Reply)>,
     open: &OpenCalls,
+    place: OwnedSemaphorePermit,
 ) -> Result<(), Refusal> {
     let request = gate.parse(wire).await?;
     let kind = kind(&request.operation);
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-    if open.len() >= STREAM_OPEN_MAX {
-        let detail =
-            format!("{STREAM_OPEN_MAX} requests are open on this stream: wait for answers");
-        return Err(Refusal::definite(Code::Busy, detail));
-    }
     if open.contains_key(&id) {
         return Err(Refusal::definite(
             Code::BadRequest,
@@ -185,7 +195,15 @@ async fn open_one(
         ));
     }
     // Under the lock, so that an answer finds its entry.
-    open.insert(id, (gate.submit(request, id, sink.clone())?, kind));
+    let call = gate.submit(request, id, sink.clone())?;
+    open.insert(
+        id,
+        Entry {
+            call,
+            kind,
+            _place: place,
+        },
+    );
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! Whose data directory this is.
 //!
-//! **Problem.** A node counts in quorums as a durable memory, not as a name: a directory that is empty,
-//! older or foreign must never answer for one that promised something (PROTOCOL F8c).
+//! **Problem.** A node counts in quorums as a durable memory, not as a name: a directory that is
+//! empty, older or foreign must never answer for one that promised something (PROTOCOL F8c).
 //!
-//! **Idea.** The first start draws 128 bits, the incarnation, and keeps the identity twice: as a record
-//! in the store, durable before anything else, and in the file `identity.toml` for people. Both must be
-//! there and agree. A store that lost its contents lacks the record; a directory of another node,
-//! cluster or version shows in the file; either way the node does not start.
+//! **Idea.** The first start draws 128 bits, the incarnation, and keeps the identity twice: as a
+//! record in the store, durable before anything else, and in the file `identity.toml` for people.
+//! Both must be there and agree. A store that lost its contents lacks the record; a directory of
+//! another node, cluster or version shows in the file; either way the node does not start.
 //!
 //! ```text
 //! data_dir/identity.toml     format version, cluster, node, incarnation

@@ -1,13 +1,13 @@
 //! The shell of one Fermata node: everything that the protocol must not know.
 //!
-//! **Problem.** `fermata_protocol` decides; somebody has to read clocks, sockets and disks for it, and
-//! speak to clients. Nothing here decides safety: what the shell owes the protocol is the short
+//! **Problem.** `fermata_protocol` decides; somebody has to read clocks, sockets and disks for it,
+//! and speak to clients. Nothing here decides safety: what the shell owes the protocol is the short
 //! contract at the top of that crate.
 //!
-//! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is), [`driver`]
-//! (the loop: one thread that owns node and store), [`transport`] (frames between nodes, emulated
-//! delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`] (the faces),
-//! [`metrics`].
+//! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
+//! [`driver`] (the loop: one thread that owns node and store), [`transport`] (frames between nodes,
+//! emulated delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`]
+//! (the faces), [`metrics`].
 //!
 //! ```text
 //!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
@@ -16,8 +16,9 @@
 //!               peers' frames, flushes
 //! ```
 //!
-//! **Threads.** The driver, the flush thread, the checkpoint thread, the delay thread where delays are
-//! emulated, and tokio's for all sockets. They share the mailbox and the outgoing queues, nothing else.
+//! **Threads.** The driver, the flush thread, the checkpoint thread, the delay thread where delays
+//! are emulated, and tokio's for all sockets. They share the mailbox and the outgoing queues,
+//! nothing else.
 
 mod clock;
 pub mod config;

@@ -2,8 +2,8 @@
 //!
 //! Many tasks put events in, one thread takes all that wait at once: under load a batch of inputs
 //! costs one lock, and becomes one flush and one frame per peer. The queue itself has no bound;
-//! whoever puts in holds a permit (of requests, of bytes from peers) that travels with the event and
-//! is given back when the event has been handled.
+//! whoever puts in holds a permit (of requests, of bytes from peers) that travels with the event
+//! and is given back when the event has been handled.
 
 use fermata_protocol::base::{Micros, NodeId};
 use fermata_protocol::{CallId, Message, Reply, Request};

@@ -8,14 +8,15 @@ use crate::metrics::Metrics;
 use crate::transport::{self, Incoming, Peers};
 use crate::{clock, grpc, identity, rest};
 use axum::serve::ListenerExt;
-use fermata_protocol::base::{NodeName, SessionId};
+use fermata_protocol::base::{NodeId, NodeName, SessionId};
+use fermata_storage::Store;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 /// The node's state is looked at this often, for health and gauges.
@@ -107,8 +108,8 @@ pub fn init_logs(format: LogFormat) {
     };
 }
 
-/// Runs one node until `shutdown` is ready; then stops gracefully: no new calls, open ones get a few
-/// seconds, what was written becomes durable.
+/// Runs one node until `shutdown` is ready; then stops gracefully: no new calls, open ones get a
+/// few seconds, what was written becomes durable.
 ///
 /// # Errors
 /// [`StartError`]: one sentence.
@@ -130,28 +131,20 @@ pub async fn run_on(
     listeners: Listeners,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    let (dir, cluster, name) = (
-        resolved.data_dir.clone(),
-        resolved.config.cluster.id,
-        resolved.config.name,
-    );
-    let opened = tokio::task::spawn_blocking(move || identity::open(&dir, cluster, name)).await;
-    let (store, id, recovery) = opened
-        .map_err(|e| StartError::Data(e.to_string()))?
-        .map_err(StartError::Data)?;
-    if !recovery.void.is_empty() {
-        tracing::warn!(
-            records = recovery.void.len(),
-            "corrupt records are left to the replicas"
-        );
-    }
+    let (store, id) = open_store(&resolved).await?;
     let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
     let mailbox = Arc::new(Mailbox::default());
     let metrics = Arc::new(Metrics::new());
     let mut tasks = JoinSet::new();
-    let failed = |e: std::io::Error| StartError::Data(format!("cannot start a thread: {e}"));
-    let peers = Peers::start(&resolved, id, &metrics, &mut tasks).map_err(failed)?;
-    let parts = Parts {
+    let peers = Peers::start(&resolved, id, &metrics, &mut tasks).map_err(no_thread)?;
+    let session = SessionId(seed);
+    let gate = Arc::new(Gate::new(
+        mailbox.clone(),
+        metrics.clone(),
+        &resolved,
+        session,
+    ));
+    let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
         id,
         seed: seed as u64,
@@ -159,20 +152,69 @@ pub async fn run_on(
         mailbox: mailbox.clone(),
         peers: Arc::new(peers),
         metrics: metrics.clone(),
-    };
+        started: gate.started.clone(),
+    })
+    .await?;
     let incoming = Incoming {
-        cluster,
+        cluster: resolved.config.cluster.id,
         id,
         known: resolved.nodes.iter().map(|n| NodeName(n.name)).collect(),
         mailbox: mailbox.clone(),
-        metrics: metrics.clone(),
+        metrics,
     };
     tasks.spawn(transport::listen(listeners.peer, incoming));
-    let (recovered, recovery) = tokio::sync::oneshot::channel();
-    let (ended, mut driver_end) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = watch::channel(false);
+    let faces = serve_faces(
+        gate.clone(),
+        listeners.grpc,
+        listeners.rest,
+        &mut tasks,
+        stopped,
+    )
+    .await;
+    tracing::info!(
+        node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
+    );
+    let ended = until_stopped(shutdown, driver_end, &mailbox, faces, || {
+        gate.healthy.store(false, Ordering::Relaxed);
+        // Faces watch this; a receiver lives in each.
+        let _ = stop.send(true);
+    })
+    .await;
+    tasks.shutdown().await;
+    ended
+}
+
+/// Opens the data directory, on a thread that may block.
+async fn open_store(resolved: &Resolved) -> Result<(Store, NodeId), StartError> {
+    let dir = resolved.data_dir.clone();
+    let (cluster, name) = (resolved.config.cluster.id, resolved.config.name);
+    let opened = tokio::task::spawn_blocking(move || identity::open(&dir, cluster, name)).await;
+    let opened = opened.map_err(|e| StartError::Data(e.to_string()))?;
+    let (store, id, recovery) = opened.map_err(StartError::Data)?;
+    if !recovery.void.is_empty() {
+        tracing::warn!(
+            records = recovery.void.len(),
+            "corrupt records are left to the replicas"
+        );
+    }
+    Ok((store, id))
+}
+
+fn no_thread(error: std::io::Error) -> StartError {
+    StartError::Data(format!("cannot start a thread: {error}"))
+}
+
+/// How the driver's thread ended: asked to, with a reason, or, when nothing comes, by a panic.
+type DriverEnd = oneshot::Receiver<Result<(), String>>;
+
+/// Starts the driver's thread, where the node lives and dies, and waits until it has recovered.
+async fn start_driver(parts: Parts) -> Result<DriverEnd, StartError> {
+    let (recovered, recovery) = oneshot::channel();
+    let (ended, driver_end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("fermata-driver".into());
     let thread = thread.spawn(move || {
-        // The node lives and dies on this thread. The receivers may be gone; then nobody asks.
+        // The receivers may be gone; then nobody asks.
         match Driver::recover(parts) {
             Ok(driver) => {
                 let _ = recovered.send(Ok(()));
@@ -183,42 +225,37 @@ pub async fn run_on(
             }
         }
     });
-    thread.map_err(failed)?;
+    thread.map_err(no_thread)?;
     match recovery.await {
-        Ok(recovered) => recovered.map_err(StartError::Data)?,
-        Err(_) => return Err(StartError::Halted("the node could not be recovered".into())),
+        Ok(Ok(())) => Ok(driver_end),
+        Ok(Err(why)) => Err(StartError::Data(why)),
+        Err(_) => Err(StartError::Halted(
+            "the node could not be recovered; see the log".into(),
+        )),
     }
+}
 
-    let gate = Arc::new(Gate::new(
-        mailbox.clone(),
-        metrics,
-        &resolved,
-        SessionId(seed),
-    ));
-    let (stop, stopped) = watch::channel(false);
-    let mut faces = serve_faces(
-        gate.clone(),
-        listeners.grpc,
-        listeners.rest,
-        &mut tasks,
-        stopped,
-    );
-    tracing::info!(
-        node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
-    );
-
-    let halted = tokio::select! {
+/// Waits for the stop or for the driver's own end; then closes the faces with `close`, gives open
+/// calls their time, and lets the driver flush.
+async fn until_stopped(
+    shutdown: impl Future<Output = ()>,
+    mut driver_end: DriverEnd,
+    mailbox: &Mailbox,
+    mut faces: JoinSet<()>,
+    close: impl FnOnce(),
+) -> Result<(), StartError> {
+    let defect =
+        || StartError::Halted("the node stopped by a defect of its own; see the log".into());
+    let early = tokio::select! {
         () = shutdown => None,
         end = &mut driver_end => Some(end),
     };
-    gate.healthy.store(false, Ordering::Relaxed);
-    // Faces watch this; a receiver lives in each.
-    let _ = stop.send(true);
-    if let Some(end) = halted {
-        return Err(StartError::Halted(match end {
-            Ok(Err(why)) => why,
-            _ => "the node stopped by a defect of its own; see the log".into(),
-        }));
+    close();
+    if let Some(end) = early {
+        return match end {
+            Ok(Err(why)) => Err(StartError::Halted(why)),
+            _ => Err(defect()),
+        };
     }
     tracing::info!("stopping");
     let grace = tokio::time::timeout(GRACE, async { while faces.join_next().await.is_some() {} });
@@ -226,19 +263,15 @@ pub async fn run_on(
         tracing::info!("open calls were cut off");
     }
     mailbox.put(Event::Stop);
-    let end = driver_end.await;
-    tasks.shutdown().await;
-    match end {
+    match driver_end.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => Err(StartError::Halted(why)),
-        Err(_) => Err(StartError::Halted(
-            "the node stopped by a defect of its own".into(),
-        )),
+        Err(_) => Err(defect()),
     }
 }
 
 /// Serves gRPC and REST, and looks after the node's health.
-fn serve_faces(
+async fn serve_faces(
     gate: Arc<Gate>,
     grpc_listener: TcpListener,
     rest_listener: Option<TcpListener>,
@@ -246,6 +279,8 @@ fn serve_faces(
     stopped: watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let (reporter, health) = tonic_health::server::health_reporter();
+    // The reporter begins with "serving".
+    report(&reporter, false).await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(fermata_api::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -256,15 +291,7 @@ fn serve_faces(
         loop {
             looker.look().await;
             let healthy = looker.healthy.load(Ordering::Relaxed);
-            let status = if healthy {
-                tonic_health::ServingStatus::Serving
-            } else {
-                tonic_health::ServingStatus::NotServing
-            };
-            reporter.set_service_status("", status).await;
-            reporter
-                .set_service_status("fermata.v1.Fermata", status)
-                .await;
+            report(&reporter, healthy).await;
             tokio::time::sleep(LOOK).await;
         }
     });
@@ -283,6 +310,18 @@ fn serve_faces(
         }
     }
     faces
+}
+
+async fn report(reporter: &tonic_health::server::HealthReporter, healthy: bool) {
+    let status = if healthy {
+        tonic_health::ServingStatus::Serving
+    } else {
+        tonic_health::ServingStatus::NotServing
+    };
+    reporter.set_service_status("", status).await;
+    reporter
+        .set_service_status("fermata.v1.Fermata", status)
+        .await;
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

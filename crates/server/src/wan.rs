@@ -1,4 +1,5 @@
-//! Emulated wide-area delays: how long a message from one site to another is held before it is sent.
+//! Emulated wide-area delays: how long a message from one site to another is held before it is
+//! sent.
 //!
 //! A profile is a text of lines; `#` begins a comment:
 //!
@@ -9,8 +10,8 @@
 //! ```
 //!
 //! Half of a round trip is the one-way delay. The n-th site of a profile is the n-th site of the
-//! cluster, whatever it is called there. A pair of sites without `link` and without `default` has no
-//! delay. The built-in profiles are those of MUSIC's Table II.
+//! cluster, whatever it is called there. A pair of sites without `link` and without `default` has
+//! no delay. The built-in profiles are those of MUSIC's Table II.
 
 use fermata_protocol::base::SiteId;
 use std::collections::HashMap;

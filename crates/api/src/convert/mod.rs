@@ -1,11 +1,13 @@
 //! Total conversions between `fermata.v1` and the protocol's requests and replies.
 //!
-//! Requests come from anybody. [`request_from_proto`] yields a [`Request`] that keeps every promise the
-//! protocol's types make (a sequence number that fits its tag, a generation that fits, keys that are
-//! not empty) or a refusal with [`Code::BadRequest`]; nothing behind it checks the form again. Limits
-//! that a node configures (length of keys and values, keys per section) are the node's to enforce.
+//! Requests come from anybody. [`request_from_proto`] yields a [`Request`] that keeps every promise
+//! the protocol's types make (a sequence number that fits its tag, a generation that fits, keys
+//! that are not empty) or a refusal with [`Code::BadRequest`]; nothing behind it checks the form
+//! again. Limits that a node configures (length of keys and values, keys per section) are the
+//! node's to enforce.
 //!
-//! Replies come from a server, which a client trusts little more: [`reply_from_proto`] is as strict.
+//! Replies come from a server, which a client trusts little more: [`reply_from_proto`] is as
+//! strict.
 
 mod reply;
 mod request;

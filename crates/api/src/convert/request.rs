@@ -5,8 +5,8 @@ use crate::v1::session_request::Operation as Wire;
 use fermata_protocol::base::{Keyspace, KeyspaceId, Purpose, SiteId, StoragePolicy, TagRule};
 use fermata_protocol::request::{Critical, Operation, Request};
 
-/// The request that a message asks for. `home` is the site of the node asked, which an empty site name
-/// means.
+/// The request that a message asks for. `home` is the site of the node asked, which an empty site
+/// name means.
 ///
 /// # Errors
 /// What is wrong with it; nothing was done. [`Wire::Cancel`] is no request and is refused here.

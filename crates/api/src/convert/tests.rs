@@ -1,3 +1,5 @@
+//! Nothing is lost on the wire, and everything malformed is refused by name.
+
 use super::*;
 use crate::v1::session_request::Operation as Wire;
 use fermata_protocol::base::{Keyspace, SiteId};

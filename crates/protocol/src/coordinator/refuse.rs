@@ -83,11 +83,14 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
             _ => unavailable(what, *unsure),
         },
         Answer::Silent {
-            unsure: false,
             last: Some(Rejection::Leased(_)),
+            ..
         } => {
-            let text = format!("{what} was refused: the holder still has a lease; try again");
-            Refusal::definite(Code::Unavailable, text)
+            let text = format!(
+                "{what} must wait for the holder's lease, which is not renewed any more; \
+                 the section ends when it has run out"
+            );
+            Refusal::unknown(Code::Unavailable, text)
         }
         Answer::Silent {
             unsure,

@@ -470,17 +470,19 @@ fn without_waiting_the_ref_stays() {
 }
 
 #[test]
-fn a_cancelled_wait_is_left_and_a_strangers_grant_is_not() {
+fn a_cancelled_wait_is_forgotten_and_not_left() {
     let mut bench = Bench::new();
     let call = bench.ask(1, enter(&["a"], WAIT));
     let (_, _, segment, command) = bench.submitted();
     bench.step(|it, cx| it.on_cancel(call, cx));
     bench.quiet();
+    // The client may have repeated the request at another node and be in the section there.
     let grant = bench.grant(segment, &command, 6);
-    bench.lock(1, grant.clone());
-    assert_eq!(leave_of(&bench.submitted().3), (LockRef(6), Vec::new()));
     bench.lock(1, grant);
-    assert!(bench.sent.is_empty(), "it was given up once");
+    assert!(
+        bench.sent.is_empty(),
+        "only the client's own word ends a section"
+    );
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub(super) struct Grants {
     attempt: u32,
     grants: BTreeMap<LockRef, Grant>,
     speculations: BTreeMap<(SessionId, u64), Speculation>,
+    /// Which of them reads a key; a key that another pending command wants is not read.
+    reads: BTreeMap<KeyId, (SessionId, u64)>,
     ops: BTreeMap<OpId, Target>,
     /// Keys whose last holder left cleanly with this tag, and nothing has happened since.
     left: BTreeMap<KeyId, Tag>,
@@ -97,6 +99,7 @@ impl Grants {
             attempt: 0,
             grants: BTreeMap::new(),
             speculations: BTreeMap::new(),
+            reads: BTreeMap::new(),
             ops: BTreeMap::new(),
             left: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -144,6 +147,7 @@ impl Grants {
             });
             self.ops.insert(op, Target::Speculation(id, key.clone()));
             reads.insert(key.clone(), SpeculativeRead::Running(op));
+            self.reads.insert(key.clone(), id);
         }
         self.speculations.insert(
             id,
@@ -176,11 +180,17 @@ impl Grants {
         } else {
             self.speculations.remove(&id)
         };
+        for key in own.iter().flat_map(|s| s.reads.keys()) {
+            if self.reads.get(key) == Some(&id) {
+                self.reads.remove(key);
+            }
+        }
         let lax =
             planted.has(Bug::SpeculationNeverCancelled) || planted.has(Bug::SpeculationHeadOnly);
         if !lax {
-            for speculation in self.speculations.values_mut() {
-                if touched.iter().any(|k| speculation.reads.contains_key(k)) {
+            for key in touched {
+                let other = self.reads.get(key);
+                if let Some(speculation) = other.and_then(|id| self.speculations.get_mut(id)) {
                     speculation.cancelled = true;
                 }
             }
@@ -494,5 +504,6 @@ impl Grants {
         }
         self.grants.clear();
         self.speculations.clear();
+        self.reads.clear();
     }
 }

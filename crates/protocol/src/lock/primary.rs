@@ -83,6 +83,8 @@ pub(super) struct Holding {
     pub(super) granted: bool,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
+    /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
+    ending: bool,
     /// A forced release is on its way.
     releasing: bool,
 }
@@ -92,6 +94,8 @@ pub(super) struct Holding {
 pub struct Primary {
     segment: SegmentId,
     pending: BTreeMap<(SessionId, u64), Pending>,
+    /// The keys that pending commands enqueue for, each with the number of such commands.
+    wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
     proposals: Vec<Command>,
@@ -119,11 +123,13 @@ impl Primary {
             entered: None,
             granted: false,
             inherited: queues.holds(lock_ref),
+            ending: false,
             releasing: false,
         };
         Primary {
             segment,
             pending: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
             grants: Grants::new(seat, ballot),
             proposals: Vec::new(),
@@ -174,19 +180,21 @@ impl Primary {
             LockCommand::Release { lock_ref } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
                 if left > 0 {
+                    if let Some(holding) = self.holdings.get_mut(lock_ref) {
+                        holding.ending = true;
+                    }
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
                 Vec::new()
             }
             _ => Vec::new(),
         };
-        let mut free = !keys.is_empty() && keys.iter().all(|k| queues.is_idle(k));
-        free &= !self
-            .pending
-            .values()
-            .any(|p| p.keys.iter().any(|k| keys.contains(k)));
-        if free {
+        let free = |k| queues.is_idle(k) && !self.wanted.contains_key(k);
+        if !keys.is_empty() && keys.iter().all(free) {
             self.grants.speculate(id, &keys, cx);
+        }
+        for key in &keys {
+            *self.wanted.entry(key.clone()).or_default() += 1;
         }
         self.pending.insert(
             id,
@@ -286,7 +294,9 @@ impl Primary {
     fn attend(&mut self, lock_ref: LockRef, from: NodeName, now: Now) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             holding.waiter = Some(from);
-            holding.heard = now.monotonic;
+            if !holding.ending {
+                holding.heard = now.monotonic;
+            }
         }
     }
 
@@ -337,7 +347,7 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
-        let pending = if own { None } else { self.pending.remove(&id) };
+        let pending = if own { None } else { self.take_pending(id) };
         let mut told = false;
         match applied.outcome {
             Outcome::Enqueued { lock_ref } if !applied.repeated => {
@@ -376,6 +386,18 @@ impl Primary {
         self.grant_heads(&applied.touched, queues, cx);
     }
 
+    fn take_pending(&mut self, id: (SessionId, u64)) -> Option<Pending> {
+        let pending = self.pending.remove(&id)?;
+        for key in &pending.keys {
+            let wanted = self.wanted.get_mut(key).expect("counted when it came");
+            *wanted -= 1;
+            if *wanted == 0 {
+                self.wanted.remove(key);
+            }
+        }
+        Some(pending)
+    }
+
     fn enqueued(&mut self, lock_ref: LockRef, pending: Option<&Pending>, now: Now) {
         let holding = Holding {
             waiter: pending.and_then(|p| p.askers.last()).map(|(node, _)| *node),
@@ -383,6 +405,7 @@ impl Primary {
             entered: None,
             granted: false,
             inherited: false,
+            ending: false,
             releasing: false,
         };
         self.holdings.insert(lock_ref, holding);
@@ -549,7 +572,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.releasing {
+        if holding.releasing || holding.ending {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);

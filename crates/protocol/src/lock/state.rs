@@ -304,9 +304,9 @@ impl Queues {
         if known.generation != generation {
             return;
         }
-        let known = known.clone();
         // Only what may have been granted can have a write in flight: a waiter leaves no trace.
         let held = known.mode == Mode::Exclusive && self.holds(lock_ref);
+        let known = self.refs.remove(&lock_ref).expect("looked up above");
         let mut all_clean = true;
         for key in &known.keys {
             let stated = clean.iter().find(|(k, _)| k == key);
@@ -326,10 +326,11 @@ impl Queues {
     }
 
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
-        let Some(known) = self.refs.get(&lock_ref).cloned() else {
+        let held = self.holds(lock_ref);
+        let Some(known) = self.refs.remove(&lock_ref) else {
             return;
         };
-        if known.mode == Mode::Exclusive && self.holds(lock_ref) {
+        if known.mode == Mode::Exclusive && held {
             for key in &known.keys {
                 let queue = self.keys.get_mut(key).expect("a ref's keys have queues");
                 queue.flag = Some(applied.position);
@@ -381,8 +382,8 @@ impl Queues {
         }
     }
 
+    /// Takes a ref that is known no more out of the queues of its keys.
     fn remove(&mut self, lock_ref: LockRef, known: Ref, applied: &mut Applied) {
-        self.refs.remove(&lock_ref);
         for key in &known.keys {
             if let Some(queue) = self.keys.get_mut(key) {
                 queue.refs.retain(|r| *r != lock_ref);

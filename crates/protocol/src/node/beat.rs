@@ -1,6 +1,7 @@
 //! Beats: one message per pair of nodes, whatever the number of logs. A beat says which logs its
 //! sender leads; the answer extends their leases. Both say how new the sender's catalogue is.
 
+use super::agenda::Room;
 use super::{Here, Node, Step};
 use crate::base::{LogId, NodeName, Part};
 use crate::io::Effects;
@@ -12,6 +13,7 @@ use alloc::vec::Vec;
 impl Node {
     pub(super) fn beat(&mut self, step: &mut Step<'_>) {
         self.start_when_complete(step);
+        self.place_primaries(step);
         let me = self.here.id.name;
         let peers: Vec<NodeName> = self
             .here
@@ -141,12 +143,12 @@ impl Here {
         };
         let (current, retired) = match id.part {
             Part::Group => {
-                self.busy_groups.insert(id.group);
+                self.agenda.run(Room::Group(id.group));
                 let room = self.groups.get_mut(&id.group)?;
                 (&mut room.log, &mut room.retired)
             }
             Part::Segment(segment) => {
-                self.busy_segments.insert(segment);
+                self.agenda.run(Room::Segment(segment));
                 let room = self.segments.get_mut(&segment)?;
                 (&mut room.log, &mut room.retired)
             }

@@ -1,5 +1,6 @@
 //! The logs that a node keeps, and the states that they order.
 
+use super::agenda::{Agenda, Room};
 use super::membership::Registry;
 use super::{Node, Step};
 use crate::base::{
@@ -14,7 +15,7 @@ use crate::lock::{Primary, Queues, Rejection};
 use crate::paxos::{self, Entry, Log, Recovered};
 use crate::register::{Place, Store};
 use crate::wire::{self, record};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,6 +34,8 @@ pub struct Segment {
     pub primary: Option<Primary>,
     /// Where the segment's registers are.
     pub place: Place,
+    /// Its entry in the agenda.
+    wish: Option<Micros>,
 }
 
 /// The replica of one group's own log at this node.
@@ -46,6 +49,8 @@ pub struct GroupLog {
     pub state: GroupState,
     /// Who waits for the outcome of a command.
     waiting: BTreeMap<(crate::base::SessionId, u64), (NodeName, u64)>,
+    /// Its entry in the agenda.
+    wish: Option<Micros>,
 }
 
 /// What a node has: its identity, its logs, and what it knows of the rest.
@@ -66,10 +71,13 @@ pub struct Here {
     pub(super) registry: Registry,
     /// When each peer was last heard.
     pub(super) alive: BTreeMap<NodeName, Micros>,
+    /// Since when each peer has been heard without a long silence.
+    pub(super) steady: BTreeMap<NodeName, Micros>,
+    /// The node is about to stop, and leads nothing any more.
+    pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
     pub(super) catalogue_version: u64,
-    pub(super) busy_segments: BTreeSet<SegmentId>,
-    pub(super) busy_groups: BTreeSet<GroupId>,
+    pub(super) agenda: Agenda,
 }
 
 impl Here {
@@ -111,10 +119,11 @@ impl Here {
             groups: BTreeMap::new(),
             registry,
             alive: BTreeMap::new(),
+            steady: BTreeMap::new(),
+            retiring: false,
             catalogue,
             catalogue_version,
-            busy_segments: BTreeSet::new(),
-            busy_groups: BTreeSet::new(),
+            agenda: Agenda::default(),
         };
         if started {
             here.recover_logs(memory, now)?;
@@ -153,9 +162,10 @@ impl Here {
                 retired: None,
                 state: start,
                 waiting: BTreeMap::new(),
+                wish: None,
             };
             self.groups.insert(group.id, room);
-            self.busy_groups.insert(group.id);
+            self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
                 let part = Part::Segment(segment);
@@ -173,9 +183,10 @@ impl Here {
                     queues,
                     primary: None,
                     place,
+                    wish: None,
                 };
                 self.segments.insert(segment, room);
-                self.busy_segments.insert(segment);
+                self.agenda.run(Room::Segment(segment));
             }
         }
     }
@@ -220,9 +231,10 @@ impl Here {
                 retired,
                 state,
                 waiting: BTreeMap::new(),
+                wish: None,
             };
             self.groups.insert(group.id, room);
-            self.busy_groups.insert(group.id);
+            self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
                 let (log, retired, queues) =
@@ -234,9 +246,10 @@ impl Here {
                     queues,
                     primary: None,
                     place,
+                    wish: None,
                 };
                 self.segments.insert(segment, room);
-                self.busy_segments.insert(segment);
+                self.agenda.run(Room::Segment(segment));
             }
         }
         Ok(())
@@ -262,16 +275,6 @@ impl Here {
         Ok((log, logs.pop().map(|(log, _)| log), state))
     }
 
-    /// The next thing that a log wants to be stepped for.
-    pub(super) fn wake(&self) -> Option<Micros> {
-        let logs = self.groups.values().filter_map(|g| g.log.wake());
-        let segments = self.segments.values().flat_map(|s| {
-            let grants = s.primary.as_ref().and_then(Primary::wake);
-            [s.log.wake(), grants].into_iter().flatten()
-        });
-        logs.chain(segments).min()
-    }
-
     /// Segments that this node leads.
     pub fn led(&self) -> impl Iterator<Item = SegmentId> {
         self.segments
@@ -280,33 +283,51 @@ impl Here {
             .map(|(id, _)| *id)
     }
 
-    pub(super) fn take_busy_segments(&mut self) -> BTreeSet<SegmentId> {
-        core::mem::take(&mut self.busy_segments)
+    /// All logs.
+    pub(super) fn rooms(&self) -> Vec<Room> {
+        let segments = self.segments.keys().copied().map(Room::Segment);
+        let groups = self.groups.keys().copied().map(Room::Group);
+        segments.chain(groups).collect()
     }
 
-    pub(super) fn take_busy_groups(&mut self) -> BTreeSet<GroupId> {
-        core::mem::take(&mut self.busy_groups)
-    }
-
-    pub(super) fn tick_logs(&mut self, step: &mut Step<'_>) {
+    pub(super) fn tick_log(&mut self, room: Room, step: &mut Step<'_>) {
         let mut cx = paxos_cx(&self.config, step);
-        for room in self.groups.values_mut() {
-            room.log.tick(&mut cx);
+        let log = match room {
+            Room::Segment(id) => self.segments.get_mut(&id).map(|s| &mut s.log),
+            Room::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.log),
+        };
+        if let Some(log) = log {
+            log.tick(&mut cx);
+            self.agenda.run(room);
         }
-        for room in self.segments.values_mut() {
-            room.log.tick(&mut cx);
-        }
-        self.busy_groups.extend(self.groups.keys());
-        self.busy_segments.extend(self.segments.keys());
     }
 
+    /// Sends what the step has proposed, and notes when each log that it touched wants to be ticked.
     pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
         let mut cx = paxos_cx(&self.config, step);
-        for room in self.groups.values_mut() {
-            room.log.flush(&mut cx);
-        }
-        for room in self.segments.values_mut() {
-            room.log.flush(&mut cx);
+        while let Some(room) = self.agenda.next_touched() {
+            match room {
+                Room::Segment(id) => {
+                    let Some(segment) = self.segments.get_mut(&id) else {
+                        continue;
+                    };
+                    segment.log.flush(&mut cx);
+                    let grants = segment.primary.as_ref().and_then(Primary::wake);
+                    let wish = [segment.log.wake(), grants].into_iter().flatten().min();
+                    self.agenda.wish(room, &mut segment.wish, wish);
+                    debug_assert!({
+                        segment.queues.assert_invariants();
+                        true
+                    });
+                }
+                Room::Group(id) => {
+                    let Some(group) = self.groups.get_mut(&id) else {
+                        continue;
+                    };
+                    group.log.flush(&mut cx);
+                    self.agenda.wish(room, &mut group.wish, group.log.wake());
+                }
+            }
         }
     }
 
@@ -324,6 +345,10 @@ impl Here {
         );
         if asks && !self.writable {
             return;
+        }
+        if matches!(message, paxos::Message::Release { .. }) {
+            // Who gives a log away may be about to stop: it does not get it back at once.
+            self.steady.insert(from, step.now.monotonic);
         }
         self.with_log(id, step, |log, cx| {
             if let Some(seat) = log.view().seat_of(from) {
@@ -348,7 +373,7 @@ impl Here {
             // whoever leads now.
             let _ = room.log.propose(Command { epoch, ..command }, &mut cx);
         }
-        self.busy_segments.insert(segment);
+        self.agenda.touch(Room::Segment(segment));
     }
 
     /// Why this node cannot take a command for a segment.
@@ -434,7 +459,7 @@ impl Here {
         if room.log.propose(command, &mut cx).is_err() {
             return reject(Rejection::Busy, step);
         }
-        self.busy_groups.extend(first);
+        self.agenda.touch(Room::Group(room.log.id().group));
     }
 
     /// The keyspace of that id, as known here.
@@ -468,15 +493,6 @@ impl Here {
         let home = self.site_of(self.id.name);
         nodes.sort_by_key(|n| (*n != self.id.name, self.site_of(*n) != home));
         nodes
-    }
-
-    pub(super) fn assert_invariants(&self) {
-        for room in self.segments.values() {
-            debug_assert!({
-                room.queues.assert_invariants();
-                true
-            });
-        }
     }
 }
 
@@ -642,7 +658,7 @@ impl Node {
         if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
             Log::delete(gone.id(), step.fx);
         }
-        self.here.busy_segments.insert(segment);
+        self.here.agenda.run(Room::Segment(segment));
     }
 
     /// Applies what a group's log has delivered.
@@ -686,8 +702,10 @@ impl Node {
         }
         if Some(group) == first {
             let (version, catalogue) = room.state.catalogue();
-            let catalogue = catalogue.to_vec();
-            self.here.learn_catalogue(version, catalogue, step.fx);
+            if version > self.here.catalogue_version {
+                let catalogue = catalogue.to_vec();
+                self.here.learn_catalogue(version, catalogue, step.fx);
+            }
         }
     }
 
@@ -717,8 +735,9 @@ impl Node {
         let Some(next) = room.state.decided().cloned() else {
             return;
         };
-        let segments: Vec<SegmentId> = self.here.segments.keys().copied().collect();
-        self.here.busy_segments.extend(segments);
+        for segment in self.here.segments.keys() {
+            self.here.agenda.run(Room::Segment(*segment));
+        }
         if room.log.stopped().is_none() {
             if room.log.is_primary() {
                 room.log
@@ -742,6 +761,6 @@ impl Node {
         if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
             Log::delete(gone.id(), step.fx);
         }
-        self.here.busy_groups.insert(group);
+        self.here.agenda.run(Room::Group(group));
     }
 }

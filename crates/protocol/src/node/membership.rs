@@ -65,7 +65,7 @@ impl Node {
         if !self.here.knows(from) {
             return self.ignore("unknown incarnation");
         }
-        self.here.alive.insert(from.name, step.now.monotonic);
+        self.here.hear(from.name, step.now);
         self.start_when_complete(step);
     }
 

@@ -5,11 +5,14 @@
 //! primary. Beside that it answers for the registers of its segments, and coordinates the requests of
 //! its clients. What is durable is written by the rooms themselves, through [`Effects`].
 
+mod agenda;
 mod beat;
 mod logs;
 mod membership;
+mod placement;
 mod topology;
 
+use self::agenda::Room;
 use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
@@ -83,17 +86,17 @@ impl Node {
                 self.coordinate(&mut step, |coordinator, cx| coordinator.on_cancel(call, cx));
             }
             Input::Tick => self.tick(&mut step),
+            Input::Retire => self.retire(&mut step),
             Input::Writable(writable) => self.here.writable = writable,
         }
         self.settle(&mut step);
-        self.here.assert_invariants();
     }
 
     /// When the node wants to be stepped next, although nothing arrives.
     pub fn wake(&self) -> Wake {
         let at = [
             Some(self.next_beat),
-            self.here.wake(),
+            self.here.agenda.next(),
             self.caller.wake(),
             self.replica.wake(),
             self.coordinator.wake().at,
@@ -144,7 +147,7 @@ impl Node {
             self.ignore("unknown incarnation");
             return self.say_hello(from.name, false, step);
         }
-        self.here.alive.insert(from.name, step.now.monotonic);
+        self.here.hear(from.name, step.now);
         match message {
             Message::Hello(_) => unreachable!("handled above"),
             Message::Paxos { log, message } => self.here.on_paxos(from.name, log, message, step),
@@ -160,40 +163,44 @@ impl Node {
     }
 
     fn tick(&mut self, step: &mut Step<'_>) {
-        if step.now.monotonic >= self.next_beat {
+        // Each beat looks after every log and every lease; in between only what asks for it is due.
+        let beats = step.now.monotonic >= self.next_beat;
+        if beats {
             self.next_beat = step.now.monotonic + self.here.config.timing.beat;
             self.beat(step);
         }
         if !self.here.started {
             return;
         }
-        self.here.tick_logs(step);
+        let due = match beats {
+            true => self.here.rooms(),
+            false => self.here.agenda.due(step.now.monotonic),
+        };
+        for room in &due {
+            self.here.tick_log(*room, step);
+        }
         let mut cx = register_cx(&self.here, step);
         self.caller.tick(&mut cx);
         self.replica.tick(&mut cx);
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
-        let due: alloc::vec::Vec<SegmentId> = self.here.led().collect();
-        for segment in due {
-            self.with_primary(segment, step, |primary, queues, cx| {
-                primary.tick(queues, cx)
-            });
+        for room in due {
+            if let Room::Segment(segment) = room {
+                self.with_primary(segment, step, |primary, queues, cx| {
+                    primary.tick(queues, cx)
+                });
+            }
         }
     }
 
     /// Carries on what the input has made possible, until nothing is left to do.
     fn settle(&mut self, step: &mut Step<'_>) {
         loop {
-            let mut idle = true;
-            for segment in self.here.take_busy_segments() {
-                idle = false;
-                self.run_segment(segment, step);
-            }
-            for group in self.here.take_busy_groups() {
-                idle = false;
-                self.run_group(group, step);
-            }
-            while let Some((op, outcome)) = self.caller.take_finished() {
-                idle = false;
+            if let Some(room) = self.here.agenda.next_run() {
+                match room {
+                    Room::Segment(segment) => self.run_segment(segment, step),
+                    Room::Group(group) => self.run_group(group, step),
+                }
+            } else if let Some((op, outcome)) = self.caller.take_finished() {
                 match self.grant_ops.remove(&op) {
                     Some(segment) => {
                         self.with_primary(segment, step, |primary, queues, cx| {
@@ -204,8 +211,7 @@ impl Node {
                         coordinator.on_register(op, outcome, cx);
                     }),
                 }
-            }
-            if idle {
+            } else {
                 break;
             }
         }

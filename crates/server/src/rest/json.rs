@@ -1,5 +1,5 @@
-//! What REST takes and gives, as JSON. Bytes that are text travel as text; all bytes travel as base64
-//! under a name of their own.
+//! What REST takes and gives, as JSON. Bytes that are text travel as text; all bytes travel as
+//! base64 under a name of their own.
 
 use super::problem::Problem;
 use base64::Engine;

@@ -1,8 +1,8 @@
 //! The REST face: JSON over HTTP, `docs/api.md` explains it, `/openapi.json` describes it.
 //!
-//! A handler parses a path, a query and a body into a message of `fermata.v1` and goes through the same
-//! [`Gate`] as gRPC: what is malformed is refused in one place. Keys in paths are percent-encoded bytes,
-//! any bytes; errors are [`Problem`]s.
+//! A handler parses a path, a query and a body into a message of `fermata.v1` and goes through the
+//! same [`Gate`] as gRPC: what is malformed is refused in one place. Keys in paths are
+//! percent-encoded bytes, any bytes; errors are [`Problem`]s.
 
 mod json;
 mod keys;
@@ -146,8 +146,8 @@ fn header_number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem
 }
 
 impl Rest {
-    /// Who asks: headers `Fermata-Session`, `Fermata-Number` and `Fermata-Site`, or drawn here. With
-    /// both headers, a repeated request takes effect once.
+    /// Who asks: headers `Fermata-Session`, `Fermata-Number` and `Fermata-Site`, or drawn here.
+    /// With both headers, a repeated request takes effect once.
     fn header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
         let session = match header_text(headers, "fermata-session")? {
             None => self.gate.draw_session(),

@@ -439,7 +439,8 @@ fn number_of(
             "this section's writes are counted by its client: send Fermata-Sequence, from 1",
         )),
         (Some(_), true) => Err(Problem::bad(
-            "this section's writes are counted by its node: send no Fermata-Sequence, or enter with \
+            "this section's writes are counted by its node: send no Fermata-Sequence, or enter \
+             with \
              \"counting\": \"client\"",
         )),
     }

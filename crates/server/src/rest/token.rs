@@ -1,16 +1,17 @@
 //! A section's name in paths, and the writes that the server counts for its client.
 //!
-//! **Problem.** A section is named by a session, keys, lock refs and generations; REST clients want one
-//! opaque name that works at every node. A critical put needs a number that is never used for two
-//! values (MUSIC §III-B), and a clean leave needs to know that the highest number was acknowledged
-//! (PROTOCOL F5); simple clients want neither.
+//! **Problem.** A section is named by a session, keys, lock refs and generations; REST clients want
+//! one opaque name that works at every node. A critical put needs a number that is never used for
+//! two values (MUSIC §III-B), and a clean leave needs to know that the highest number was
+//! acknowledged (PROTOCOL F5); simple clients want neither.
 //!
-//! **Idea.** The name encodes all of it: no node keeps anything for it. Numbers are given by the client
-//! (`Fermata-Sequence`), or by the node through which the section was entered, and then by this node
-//! alone: the name says so, and nodes without the counter refuse to put, so nobody writes behind the
-//! counter's back. A counter begins before the section's entry is asked for, once. One that is lost
-//! (restart, too many sections) is never made up: the client resumes the section, which fences what
-//! was in flight and begins a new generation with a counter of its own (PROTOCOL F16).
+//! **Idea.** The name encodes all of it: no node keeps anything for it. Numbers are given by the
+//! client (`Fermata-Sequence`), or by the node through which the section was entered, and then by
+//! this node alone: the name says so, and nodes without the counter refuse to put, so nobody writes
+//! behind the counter's back. A counter begins before the section's entry is asked for, once. One
+//! that is lost (restart, too many sections) is never made up: the client resumes the section,
+//! which fences what was in flight and begins a new generation with a counter of its own (PROTOCOL
+//! F16).
 
 use super::problem::Problem;
 use base64::Engine;
@@ -168,8 +169,9 @@ impl Counters {
         }
     }
 
-    /// The next write's number, for key `at`; with `leave`, it is the last, and how each key is left
-    /// comes with it (the entry of `at` means nothing). None where the counter is lost or closed.
+    /// The next write's number, for key `at`; with `leave`, it is the last, and how each key is
+    /// left comes with it (the entry of `at` means nothing). None where the counter is lost or
+    /// closed.
     pub(super) fn next(&self, token: &Token, at: usize, leave: bool) -> Option<(u64, Vec<Left>)> {
         let keys = if leave { token.keys.len() } else { 0 };
         self.with(token, |count| {

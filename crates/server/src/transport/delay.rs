@@ -1,8 +1,8 @@
 //! Emulated wide-area delays: one thread holds messages until they are due.
 //!
-//! A runtime's timers are good to a millisecond, which is much beside a round trip of 0.2 ms; a thread
-//! that waits on a condition variable wakes within a tenth of that. Messages to one peer keep their
-//! order, since their delay is constant.
+//! A runtime's timers are good to a millisecond, which is much beside a round trip of 0.2 ms; a
+//! thread that waits on a condition variable wakes within a tenth of that. Messages to one peer
+//! keep their order, since their delay is constant.
 
 use super::outgoing::Outgoing;
 use fermata_protocol::Message;

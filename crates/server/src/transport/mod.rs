@@ -1,17 +1,18 @@
 //! Messages between nodes: one TCP connection per ordered pair, many messages per frame.
 //!
-//! **Problem.** The protocol tolerates loss, repetition and reordering; what it needs from the shell is
-//! that a message comes from the incarnation it claims, that a batch of messages costs one write, and
-//! that no peer, slow, gone or hostile, makes memory grow.
+//! **Problem.** The protocol tolerates loss, repetition and reordering; what it needs from the
+//! shell is that a message comes from the incarnation it claims, that a batch of messages costs one
+//! write, and that no peer, slow, gone or hostile, makes memory grow.
 //!
 //! **Idea.** A node connects to every peer and only sends on that connection. The first frame is a
 //! [`Greeting`]; the answer to it is one frame too. After it come frames of
-//! [`fermata_protocol::wire::frame`], each with everything that waited for the peer. Queues are bounded:
-//! towards an unreachable peer the oldest messages are dropped (the protocol sends again), from a
-//! fast peer no more is read than the driver has taken. `docs/formats/wire.md` has the bytes.
+//! [`fermata_protocol::wire::frame`], each with everything that waited for the peer. Queues are
+//! bounded: towards an unreachable peer the oldest messages are dropped (the protocol sends again),
+//! from a fast peer no more is read than the driver has taken. `docs/formats/wire.md` has the
+//! bytes.
 //!
-//! Delays between sites are emulated here, by holding outgoing messages ([`delay`]), so that they need
-//! no privileges.
+//! Delays between sites are emulated here, by holding outgoing messages ([`delay`]), so that they
+//! need no privileges.
 
 mod delay;
 mod incoming;
@@ -117,20 +118,22 @@ fn weight(message: &Message) -> usize {
         Content::Value(fragment) => fragment.bytes.len(),
         Content::Absent | Content::Tombstone => 0,
     };
+    let asked = |ask: &Ask| match ask {
+        Ask::Store { content, .. }
+        | Ask::EventualPut { content }
+        | Ask::EventualSpread { content, .. } => bytes(content),
+        _ => 0,
+    };
+    let answered = |answer: &Answer| match answer {
+        Answer::Cells {
+            content, eventual, ..
+        } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
+        Answer::EventualValue { content } => bytes(content),
+        _ => 0,
+    };
     let payload = match message {
-        Message::Register(register::Message::Ask { ask, .. }) => match ask {
-            Ask::Store { content, .. }
-            | Ask::EventualPut { content }
-            | Ask::EventualSpread { content, .. } => bytes(content),
-            _ => 0,
-        },
-        Message::Register(register::Message::Answer { answer, .. }) => match answer {
-            Answer::Cells {
-                content, eventual, ..
-            } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
-            Answer::EventualValue { content } => bytes(content),
-            _ => 0,
-        },
+        Message::Register(register::Message::Ask { ask, .. }) => asked(ask),
+        Message::Register(register::Message::Answer { answer, .. }) => answered(answer),
         Message::Lock(lock::Message::Granted { latest, .. }) => latest
             .iter()
             .map(|l| l.value.as_ref().map_or(0, Bytes::len))

@@ -106,7 +106,8 @@ pub(super) async fn run(peer: std::sync::Arc<Outgoing>, address: String) {
                 // Said once, not at every attempt.
                 let said = error.to_string();
                 if said != complaint {
-                    tracing::info!(peer = peer.greeting.to.0, %address, error = %said, "no connection");
+                    let to = peer.greeting.to.0;
+                    tracing::info!(peer = to, %address, error = %said, "no connection");
                     complaint = said;
                 }
             }

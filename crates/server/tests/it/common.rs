@@ -33,6 +33,11 @@ async fn free() -> (TcpListener, SocketAddr) {
 impl TestCluster {
     /// Starts `n` nodes, each a site of its own.
     pub(crate) async fn start(n: u16) -> TestCluster {
+        TestCluster::start_with(n, "none").await
+    }
+
+    /// The same, with delays between the sites.
+    pub(crate) async fn start_with(n: u16, rtt: &str) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
         for name in 1..=n {
@@ -66,7 +71,7 @@ impl TestCluster {
             listen_grpc: None,
             listen_rest: None,
             insecure: false,
-            rtt: "none".into(),
+            rtt: rtt.into(),
             log_format: LogFormat::Text,
             cluster_file: None,
             timing: TimingConfig::default(),

@@ -135,7 +135,7 @@ async fn a_section_from_entry_to_leave() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_tell_entry_and_loss() {
     let (_cluster, rest) = start().await;
-    let keys = json!({"keys": [{"key": "e"}], "wait_ms": 20_000});
+    let keys = json!({"keys": [{"key": "e"}], "wait_ms": 20_000, "lease_ms": 1_000});
     let (_, section) = rest.json("POST", "/v1/sections", keys).await;
     let lock_ref = section["keys"][0]["lock_ref"].as_u64().unwrap();
     let path = format!("/v1/sections/{}/events", section["id"].as_str().unwrap());

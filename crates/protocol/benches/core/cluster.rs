@@ -1,0 +1,264 @@
+//! Three whole nodes in one thread: memory that is always durable, a network that loses nothing and
+//! takes no time. Virtual time goes on a little with every operation, so that beats are part of the
+//! cost as they are in a cluster under load.
+
+use super::counting::counted;
+use bytes::Bytes;
+use fermata_protocol::base::{
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, Member, NodeId,
+    NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
+};
+use fermata_protocol::{
+    CallId, Effects, Input, Memory, Message, Node, Output, Reply, Void, Write, lock,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Nodes of the cluster.
+pub(crate) const NODES: usize = 3;
+/// Virtual time per operation, microseconds: a busy cluster's.
+const PACE: u64 = 50;
+
+#[derive(Default)]
+struct Ram(BTreeMap<Bytes, Bytes>);
+
+impl Memory for Ram {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
+        self.0
+            .range(range)
+            .take(limit)
+            .map(|(k, v)| (k.clone(), Ok(v.clone())))
+            .collect()
+    }
+}
+
+impl Ram {
+    fn append(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            match write {
+                Write::Put { key, value } => drop(self.0.insert(key, value)),
+                Write::Delete { key } => drop(self.0.remove(&key)),
+                Write::DeleteRange { from, to } => {
+                    let gone: Vec<_> = self.0.range(from..to).map(|(k, _)| k.clone()).collect();
+                    for key in gone {
+                        self.0.remove(&key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the nodes did, counted from outside.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Inputs handled.
+    pub(crate) steps: u64,
+    /// Messages to another node.
+    pub(crate) messages: u64,
+    /// Durable writes.
+    pub(crate) writes: u64,
+    /// Allocations within `Node::step` and `Node::wake`.
+    pub(crate) allocations: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+}
+
+/// What comes back to a client of the benchmark.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A node's reply to a request.
+    Reply(CallId, Reply),
+    /// A primary's answer to a command that was submitted to it directly.
+    Submitted(u64),
+}
+
+/// Three nodes and what is under way between them.
+pub(crate) struct ThreeNodes {
+    nodes: Vec<(Node, Ram)>,
+    inputs: VecDeque<(usize, Input)>,
+    answers: VecDeque<Answer>,
+    now: u64,
+    /// Whether allocations are counted, which costs time.
+    pub(crate) counts: bool,
+    /// The total so far.
+    pub(crate) work: Work,
+}
+
+fn cluster(bits: u8) -> Cluster {
+    let names = 0..NODES as u16;
+    let member = |i| Member {
+        name: NodeName(i),
+        site: SiteId(i),
+        public_key: None,
+    };
+    let view = View {
+        group: GroupId(1),
+        epoch: Epoch::FIRST,
+        seats: names.clone().map(member).collect(),
+    };
+    let node = |i| NodeInfo {
+        name: NodeName(i),
+        label: format!("n{i}"),
+        site: SiteId(i),
+    };
+    let to = SegmentId((1 << bits) - 1);
+    Cluster {
+        id: ClusterId(7),
+        segment_bits: bits,
+        sites: names.clone().map(|i| format!("s{i}")).collect(),
+        nodes: names.map(node).collect(),
+        groups: vec![Group {
+            id: GroupId(1),
+            from: SegmentId(0),
+            to,
+            view,
+        }],
+    }
+}
+
+fn at(monotonic: u64) -> Now {
+    Now {
+        monotonic,
+        wall: 1_700_000_000_000_000 + monotonic,
+        interval: None,
+    }
+}
+
+impl ThreeNodes {
+    /// A cluster of 2^`bits` segments that has elected its primaries.
+    pub(crate) fn new(bits: u8) -> ThreeNodes {
+        let node = |i: u16| {
+            let config = Config {
+                name: NodeName(i),
+                cluster: cluster(bits),
+                timing: Timing::default(),
+                limits: Limits::default(),
+                planted: Planted::NONE,
+            };
+            let id = NodeId {
+                name: NodeName(i),
+                incarnation: Incarnation(100 + u128::from(i)),
+            };
+            let ram = Ram::default();
+            (
+                Node::recover(config, id, &ram, at(0), 42 + u64::from(i)).expect("fresh"),
+                ram,
+            )
+        };
+        let mut cluster = ThreeNodes {
+            nodes: (0..NODES as u16).map(node).collect(),
+            inputs: VecDeque::new(),
+            answers: VecDeque::new(),
+            now: 0,
+            counts: false,
+            work: Work::default(),
+        };
+        for _ in 0..200 {
+            cluster.pass(10_000);
+        }
+        cluster
+    }
+
+    /// The node that leads a segment in an undisturbed cluster.
+    pub(crate) fn primary(&self, segment: SegmentId) -> usize {
+        let leads = |(node, _): &(Node, Ram)| {
+            node.here()
+                .segments
+                .get(&segment)
+                .is_some_and(|s| s.primary.is_some())
+        };
+        self.nodes
+            .iter()
+            .position(leads)
+            .expect("every segment has a primary")
+    }
+
+    /// Hands an input to a node.
+    pub(crate) fn give(&mut self, node: usize, input: Input) {
+        self.inputs.push_back((node, input));
+    }
+
+    /// A message to a node that comes from the node itself.
+    pub(crate) fn tell(&mut self, node: usize, message: Message) {
+        let from = self.nodes[node].0.id();
+        self.give(node, Input::Message { from, message });
+    }
+
+    /// Runs until there is an answer.
+    pub(crate) fn answer(&mut self) -> Answer {
+        loop {
+            if let Some(answer) = self.answers.pop_front() {
+                return answer;
+            }
+            match self.inputs.pop_front() {
+                Some((i, input)) => self.step(i, input),
+                None => self.pass(1_000),
+            }
+        }
+    }
+
+    /// One operation's worth of time goes by.
+    pub(crate) fn pace(&mut self) {
+        self.advance(PACE);
+    }
+
+    /// Time goes by until nothing is left to do.
+    pub(crate) fn pass(&mut self, micros: u64) {
+        self.advance(micros);
+        while let Some((i, input)) = self.inputs.pop_front() {
+            self.step(i, input);
+        }
+    }
+
+    fn advance(&mut self, micros: u64) {
+        self.now += micros;
+        for i in 0..self.nodes.len() {
+            if self.nodes[i].0.wake().at.is_some_and(|at| at <= self.now) {
+                self.step(i, Input::Tick);
+            }
+        }
+    }
+
+    fn step(&mut self, i: usize, input: Input) {
+        let (node, ram) = &mut self.nodes[i];
+        let mut fx = Effects::new();
+        let now = at(self.now);
+        let run = || {
+            node.step(now, input, ram, &mut fx);
+            std::hint::black_box(node.wake());
+        };
+        self.work.steps += 1;
+        if self.counts {
+            let ((), allocations, bytes) = counted(run);
+            self.work.allocations += allocations;
+            self.work.bytes += bytes;
+        } else {
+            run();
+        }
+        assert_eq!(fx.halt, None);
+        self.work.writes += fx.writes.len() as u64;
+        ram.append(fx.writes);
+        let from = node.id();
+        for output in fx.outputs {
+            match output {
+                Output::Send {
+                    message: Message::Lock(lock::Message::Submitted { call, .. }),
+                    ..
+                } if call >= super::DIRECT => self.answers.push_back(Answer::Submitted(call)),
+                Output::Send { to, message, .. } => {
+                    self.work.messages += u64::from(to != from.name);
+                    self.inputs
+                        .push_back((usize::from(to.0), Input::Message { from, message }));
+                }
+                Output::Reply { call, reply, .. } => {
+                    self.answers.push_back(Answer::Reply(call, reply));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Who should lead what: a policy, apart from the mechanism. The location table spreads the logs of a
+//! group over its seats; a log that another seat leads, since its own seat was down, goes back once
+//! that seat has been heard steadily for a while. Nothing depends on it: leading is decided by
+//! ballots (RING §2.7).
+
+use super::{Here, Node, Step};
+use crate::base::{LogId, Micros, NodeName, Now, Part, Seat};
+use crate::paxos::Log;
+
+/// A seat gets its logs back when it has been heard for so many leases.
+const STEADY_LEASES: Micros = 4;
+
+impl Node {
+    /// Gives one log back to the seat that should lead it, at most one a beat.
+    pub(super) fn place_primaries(&mut self, step: &mut Step<'_>) {
+        if !self.here.started || self.here.retiring {
+            return;
+        }
+        let Some((id, to)) = self.here.misplaced(step.now) else {
+            return;
+        };
+        self.here
+            .with_log(id, step, |log, cx| log.hand_over(to, cx));
+    }
+
+    /// Hands everything over to whoever is there to take it.
+    pub(super) fn retire(&mut self, step: &mut Step<'_>) {
+        self.here.retiring = true;
+        let led: alloc::vec::Vec<(LogId, Seat)> = self
+            .here
+            .led_logs()
+            .filter_map(|log| Some((log.id(), self.here.successor(log, step.now)?)))
+            .collect();
+        for (id, to) in led {
+            self.here
+                .with_log(id, step, |log, cx| log.hand_over(to, cx));
+        }
+    }
+}
+
+impl Here {
+    /// A peer was heard.
+    pub(super) fn hear(&mut self, peer: NodeName, now: Now) {
+        let last = self.alive.insert(peer, now.monotonic);
+        let lease = self.config.timing.lease;
+        if last.is_none_or(|last| last + lease < now.monotonic) {
+            self.steady.insert(peer, now.monotonic);
+        }
+    }
+
+    fn led_logs(&self) -> impl Iterator<Item = &Log> {
+        let groups = self.groups.values().map(|g| &g.log);
+        groups
+            .chain(self.segments.values().map(|s| &s.log))
+            .filter(|log| log.is_primary())
+    }
+
+    /// The first log that this node leads although another, steady seat should.
+    fn misplaced(&self, now: Now) -> Option<(LogId, Seat)> {
+        let patience = STEADY_LEASES * self.config.timing.lease;
+        self.led_logs().find_map(|log| {
+            let number = match log.id().part {
+                Part::Group => 0,
+                Part::Segment(segment) => segment.0,
+            };
+            let wished = Here::first_primary(number, log.view().len());
+            let name = log.view().node_at(wished)?;
+            let since = self.steady.get(&name)?;
+            let steady = self.is_alive(name, now) && since + patience <= now.monotonic;
+            (wished != log.seat() && steady).then_some((log.id(), wished))
+        })
+    }
+
+    fn is_alive(&self, name: NodeName, now: Now) -> bool {
+        let heard = self.alive.get(&name);
+        heard.is_some_and(|at| at + self.config.timing.lease > now.monotonic)
+    }
+
+    /// A seat that is alive, other than this node's.
+    fn successor(&self, log: &Log, now: Now) -> Option<Seat> {
+        let seats = (0..log.view().len() as u8).map(Seat);
+        let other = |seat: &Seat| *seat != log.seat();
+        seats.filter(other).find(|seat| {
+            let name = log.view().node_at(*seat);
+            name.is_some_and(|name| self.is_alive(name, now))
+        })
+    }
+}
