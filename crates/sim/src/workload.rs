@@ -80,8 +80,6 @@ enum Ending {
     Resume,
 }
 
-const FORGET: bool = false;
-
 /// Where a worker is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
@@ -267,7 +265,7 @@ impl Worker {
             8..=11 => Ending::LeaveWaiting,
             12..=15 if !shared => Ending::PutAndLeave,
             16 => Ending::Die,
-            17 if FORGET => Ending::Forget,
+            17 => Ending::Forget,
             18 if !shared => Ending::Resume,
             _ => Ending::Leave,
         };

@@ -135,13 +135,23 @@ impl World {
 
     /// Adds a client at a site.
     pub fn add_client(&mut self, site: u16, options: Options) -> ClientId {
-        let id = ClientId(self.clients.len() as u32);
-        let name = SessionId(self.dice.wide());
-        let clock = clock(&mut self.dice, self.setup.drift_ppm);
         let mut nodes: Vec<NodeName> = self.machines.keys().copied().collect();
         // Those of its own site first, then nearer ones.
         let profile = self.setup.profile;
         nodes.sort_by_key(|n| (profile.rtt(site, self.machines[n].site), *n));
+        self.add_client_at(site, nodes, options)
+    }
+
+    /// Adds a client that knows these nodes, in this order of preference.
+    pub fn add_client_at(
+        &mut self,
+        site: u16,
+        nodes: Vec<NodeName>,
+        options: Options,
+    ) -> ClientId {
+        let id = ClientId(self.clients.len() as u32);
+        let name = SessionId(self.dice.wide());
+        let clock = clock(&mut self.dice, self.setup.drift_ppm);
         self.network.place(End::Client(id), site);
         let client = Client::new(id, site, clock, name, nodes, options);
         self.clients.push(client);
@@ -223,6 +233,11 @@ impl World {
             }
             Way::Lost | Way::Held => {}
         }
+    }
+
+    /// A parcel arrives, whoever sent it.
+    pub fn inject(&mut self, parcel: Parcel) {
+        self.schedule(self.now + 1, Happening::Arrives(parcel));
     }
 
     /// Ends a rule; what it held arrives as if sent now.

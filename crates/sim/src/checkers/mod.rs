@@ -71,6 +71,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     latest_state::check(&chains, &mut found);
     acknowledged::check(history, &chains, &mut found);
     exclusivity::check(&chains, &mut found);
+    exclusivity::check_ends(history, &mut found);
     lock_refs::check(history, &mut found);
     queues::check(history, &mut found);
     found
