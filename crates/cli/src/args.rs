@@ -83,7 +83,12 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InKeyspace {
     /// The keyspace of the keys.
-    #[arg(long, env = "FERMATA_KEYSPACE", default_value = "default", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "FERMATA_KEYSPACE",
+        default_value = "default",
+        value_name = "NAME"
+    )]
     pub(crate) keyspace: String,
 }
 

@@ -64,12 +64,15 @@ impl Monitor {
         let heads = tags::heads(&done.writes);
         self.tags.wrote(name, &heads, found);
         let moved = self.agreement.after_step(machine, found);
-        self.data_store.after_step(name, &heads, &moved, machines, found);
+        self.data_store
+            .after_step(name, &heads, &moved, machines, found);
     }
 
     /// A flush of a node ended.
     pub fn flushed(&mut self, name: NodeName, result: Flushed) {
-        if self.on && let Flushed::Through(lsn) = result {
+        if self.on
+            && let Flushed::Through(lsn) = result
+        {
             self.durability.flushed(name, lsn);
         }
     }

@@ -40,7 +40,11 @@ fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure
         let found = value.is_some();
         let value = value.map(|value| output::bytes_as_json(&value));
         output::json(&json!({ "key": output::bytes_as_json(key), "value": value }))?;
-        return if found { Ok(0) } else { Err(Failure::silent_no()) };
+        return if found {
+            Ok(0)
+        } else {
+            Err(Failure::silent_no())
+        };
     }
     match value {
         Some(value) => output::value(&value).map(|()| 0),
@@ -78,7 +82,10 @@ pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failur
     let (space, key) = (&args.space.keyspace, args.key.as_bytes());
     refuse_if_held_around(space, key, "put").await?;
     let value = value_of(&args.value)?;
-    connect(global).await?.write(space, key, Some(value)).await?;
+    connect(global)
+        .await?
+        .write(space, key, Some(value))
+        .await?;
     Ok(0)
 }
 

@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | linearizability of registers | Wing and Gong; Lowe | `linearizable` | history |
 //! | Latest-State | MUSIC §V; PROTOCOL F3 to F7, F17 | `latest_state` | history |
-//! | Exclusivity | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
+//! | Exclusivity; one section, one end | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
 //! | no acknowledged put lost | PROTOCOL F1, F2, F5 | `acknowledged` | history |
 //! | lock refs unique and increasing | MUSIC §III-B; PROTOCOL F2 | `lock_refs` | history |
 //! | leases of clients exclude each other | PROTOCOL F10 | `leases` | clients, every step |
@@ -13,7 +13,7 @@
 //! | replicas agree on every log | Multi-Paxos; PROTOCOL F13 | `agreement` | replicas, every step |
 //! | tags and fences never go backwards | DESIGN §5 | `tags` | replicas, every step |
 //! | what was flushed is there after a restart | DESIGN §4 | `durability` | disks |
-//! | everybody can go on once all is healed | two phases | `progress` | end of the run |
+//! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
 pub mod agreement;
@@ -69,8 +69,9 @@ pub fn check(history: &History) -> Vec<Violation> {
     linearizable::check(history, &mut found);
     let chains = sections::chains(history);
     latest_state::check(&chains, &mut found);
-    acknowledged::check(history, &chains, &mut found);
+    acknowledged::check(&chains, &mut found);
     exclusivity::check(&chains, &mut found);
+    exclusivity::check_ends(history, &mut found);
     lock_refs::check(history, &mut found);
     queues::check(history, &mut found);
     found

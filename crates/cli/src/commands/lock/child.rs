@@ -37,7 +37,9 @@ impl Running {
         lock_ref: u64,
     ) -> Result<Running, Failure> {
         let own_group = !in_foreground();
-        let (program, arguments) = command.split_first().expect("the parser requires a command");
+        let (program, arguments) = command
+            .split_first()
+            .expect("the parser requires a command");
         let mut builder = Command::new(program);
         builder
             .args(arguments)

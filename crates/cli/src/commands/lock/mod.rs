@@ -111,7 +111,9 @@ async fn hold(
     };
     match left.map_err(Failure::from) {
         Ok(()) => {}
-        Err(failure) if failure.exit == Exit::SectionLost => return Err(lost("it had ended before")),
+        Err(failure) if failure.exit == Exit::SectionLost => {
+            return Err(lost("it had ended before"));
+        }
         // What the command did is acknowledged; the next holder waits for the lease at worst.
         Err(failure) => eprintln!("fermata: the section was not left for certain: {failure}"),
     }

@@ -1,7 +1,7 @@
 //! The run: a front end submits the jobs, workers on all sites do them, faults strike at stated
 //! points of the progress, and the history is judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,8 +13,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::data::{self, Regions, Request};
 use super::history;
 use super::job::Job;
-use super::worker::{KEYSPACE, Open, Shared, Worker, locked};
-use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
+use super::worker::{KEYSPACE, Open, Shared, Worker};
+use crate::demo::stage::{
+    Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
+};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
 
@@ -81,11 +83,14 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
         ("sections entered", judgement.sections),
         ("acknowledged steps", judgement.acknowledged),
         ("takeovers in the middle of a job", judgement.takeovers),
-        ("of them from a step whose worker never heard of its success", judgement.adopted),
+        (
+            "of them from a step whose worker never heard of its success",
+            judgement.adopted,
+        ),
     ];
     let (faults, took) = progress.finish();
     Ok(Report {
-        title: format!("homing: {} workers on {} sites", WORKERS_PER_SITE * sites.len(), sites.len()),
+        title: title(&shared.regions, sites.len()),
         faults,
         figures,
         checks: judgement.checks(),
@@ -94,8 +99,20 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     })
 }
 
+fn title(regions: &Regions, sites: usize) -> String {
+    let cities: BTreeSet<&str> = regions.iter().map(|region| region.city.as_str()).collect();
+    format!(
+        "homing: {} workers on {sites} sites, {} cloud regions in {} cities",
+        WORKERS_PER_SITE * sites,
+        regions.len(),
+        cities.len()
+    )
+}
+
 async fn create_keyspace(client: &Client) -> Result<(), Failure> {
-    client.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
+    client
+        .create_keyspace(sections_with(KEYSPACE, LEASE))
+        .await?;
     Ok(())
 }
 
@@ -134,7 +151,10 @@ async fn struck(
         if node_back.is_some_and(|at| tokio::time::Instant::now() >= at) {
             node_back = None;
             cluster.restart(down)?;
-            progress.fault(&format!("node {} restarted", cluster.nodes()[down].planned.label));
+            progress.fault(&format!(
+                "node {} restarted",
+                cluster.nodes()[down].planned.label
+            ));
         }
         crew.replace_the_dead(cluster)?;
         let Some((_, fault)) = faults.next_if(|(mark, _)| percent >= *mark) else {
@@ -159,17 +179,14 @@ async fn struck(
 }
 
 /// Takes a living worker for dead: ends its section by force, from another site.
-async fn suspect_one(
-    crew: &Crew,
-    observer: &Client,
-    progress: &Progress,
-    requests: &[Request],
-) {
+async fn suspect_one(crew: &Crew, observer: &Client, progress: &Progress, requests: &[Request]) {
     let Some(open) = crew.in_the_middle().await else {
         return;
     };
     let key = requests[open.job].job.as_bytes();
-    let released = observer.release(KEYSPACE, key, LockRef(open.lock_ref)).await;
+    let released = observer
+        .release(KEYSPACE, key, LockRef(open.lock_ref))
+        .await;
     let outcome = match released {
         Ok(()) => "its section released by force",
         Err(_) => "the forced release is not known to have succeeded",
@@ -279,7 +296,9 @@ impl Crew {
     fn open_now(&self) -> Option<Open> {
         let open = locked(&self.shared.open);
         let mut middle = open.iter().filter(|open| (1..=4).contains(&open.steps));
-        middle.find(|open| self.alive.contains_key(&open.worker)).cloned()
+        middle
+            .find(|open| self.alive.contains_key(&open.worker))
+            .cloned()
     }
 
     fn kill_one(&mut self, progress: &Progress, requests: &[Request]) {

@@ -17,7 +17,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -27,7 +27,9 @@ use tokio::task::JoinSet;
 use self::replica::{KEYSPACE, Request};
 use self::state::{Roles, Seen, Update};
 use crate::demo::latency::Latencies;
-use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
+use crate::demo::stage::{
+    Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
+};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
 
@@ -37,6 +39,9 @@ const UPDATES_PER_USER: u64 = 20;
 
 /// An owner that does not answer in this time is taken for dead.
 const SUSPICION: Duration = Duration::from_millis(1_500);
+
+/// A new owner gets longer: a living old one may go on until its lease runs out.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(8);
 
 /// How long a dead replica keeps its users from one that does not suspect it.
 const LEASE: Duration = Duration::from_secs(3);
@@ -58,15 +63,13 @@ struct Shared {
     latencies: Arc<Latencies>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs the example to its end.
 pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     let sites = sites(cluster);
     let observer = client_at(cluster, &sites[0]).await?;
-    observer.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
+    observer
+        .create_keyspace(sections_with(KEYSPACE, LEASE))
+        .await?;
     let shared = Arc::new(Shared {
         replicas: Mutex::default(),
         seen: Mutex::default(),
@@ -87,7 +90,16 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     for number in 0..FRONT_ENDS {
         front_ends.spawn(front_end(number, sites.len(), shared.clone()));
     }
-    strike(cluster, &sites, &shared, &mut replicas, &progress, &mut front_ends, all).await?;
+    strike(
+        cluster,
+        &sites,
+        &shared,
+        &mut replicas,
+        &progress,
+        &mut front_ends,
+        all,
+    )
+    .await?;
     // The replicas leave their users once nobody can ask them any more.
     locked(&shared.replicas).clear();
     for replica in replicas {
@@ -107,7 +119,10 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
             ("users", users.len() as u64),
             ("updates acknowledged", acknowledged),
             ("updates of unknown outcome", all - acknowledged),
-            ("failovers of an owner", shared.failovers.load(Ordering::Relaxed)),
+            (
+                "failovers of an owner",
+                shared.failovers.load(Ordering::Relaxed),
+            ),
         ],
         checks: state::judge(&seen, &finals),
         latencies: shared.latencies.lines(),
@@ -140,7 +155,11 @@ async fn front_end(number: usize, sites: usize, shared: Arc<Shared>) {
                 grant: round % 3 != 2,
             };
             let entry = (update.clone(), false);
-            locked(&shared.seen).entry(user.clone()).or_default().updates.push(entry);
+            locked(&shared.seen)
+                .entry(user.clone())
+                .or_default()
+                .updates
+                .push(entry);
             let acknowledged = send(&user, &update, owner, sites, &shared).await;
             if let Some(seen) = locked(&shared.seen).get_mut(&user)
                 && let Some(last) = seen.updates.last_mut()
@@ -169,6 +188,7 @@ async fn send(
     if take_over {
         *owner = (*owner + 1) % sites;
     }
+    let start = std::time::Instant::now();
     for _ in 0..TRIES_MAX {
         if take_over {
             shared.failovers.fetch_add(1, Ordering::Relaxed);
@@ -185,8 +205,8 @@ async fn send(
             replica.send(request).await.ok()?;
             answered.await.ok()
         };
-        let start = std::time::Instant::now();
-        if let Ok(Some(())) = tokio::time::timeout(SUSPICION, exchange).await {
+        let patience = if take_over { TAKE_OVER_MAX } else { SUSPICION };
+        if let Ok(Some(())) = tokio::time::timeout(patience, exchange).await {
             shared.latencies.note("(front ends)", "update", start);
             return true;
         }
@@ -240,7 +260,9 @@ async fn strike(
             restart = None;
             Some(Fault::RestartNode(last))
         } else {
-            faults.next_if(|(mark, _)| settled * 100 / all >= *mark).map(|(_, fault)| fault)
+            faults
+                .next_if(|(mark, _)| settled * 100 / all >= *mark)
+                .map(|(_, fault)| fault)
         };
         let label = |index: usize, cluster: &Cluster| cluster.nodes()[index].planned.label.clone();
         match fault {
@@ -254,12 +276,18 @@ async fn strike(
                 let mut dead = std::mem::replace(&mut replicas[index], mortal);
                 dead.kill();
                 locked(&shared.replicas)[index] = sender;
-                progress.fault(&format!("replica at {} killed, a new one started", sites[index]));
+                progress.fault(&format!(
+                    "replica at {} killed, a new one started",
+                    sites[index]
+                ));
             }
             Some(Fault::KillNode(index)) => {
                 cluster.kill(index).await;
                 restart = Some(tokio::time::Instant::now() + NODE_DOWN);
-                progress.fault(&format!("node {} killed with SIGKILL", label(index, cluster)));
+                progress.fault(&format!(
+                    "node {} killed with SIGKILL",
+                    label(index, cluster)
+                ));
             }
             Some(Fault::RestartNode(index)) => {
                 cluster.restart(index)?;
@@ -284,5 +312,8 @@ async fn finals(
         let roles = value.and_then(|value| serde_json::from_slice(&value).ok());
         Ok::<_, Failure>((user.clone(), roles.unwrap_or_default()))
     });
-    stream::iter(reads).buffer_unordered(OPEN).try_collect().await
+    stream::iter(reads)
+        .buffer_unordered(OPEN)
+        .try_collect()
+        .await
 }
