@@ -47,7 +47,7 @@ pub fn trap(bug: Bug) -> Trap {
         }
         Bug::RefsRestartWithLog => Trap::Scenario("f2-refs-after-change-of-view"),
         Bug::HoleFilledWithCommand => {
-            Trap::Masked("commands above the hole were never answered, grants need the lease")
+            Trap::Masked("a node proposes nothing while it does not lead")
         }
         Bug::NoopOverAccepted => Trap::Seeds(500),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),

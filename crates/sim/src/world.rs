@@ -211,6 +211,7 @@ impl World {
     // --- what travels -----------------------------------------------------------------------------
 
     fn send(&mut self, parcel: Parcel) {
+        self.monitor.sent(&parcel, &mut self.violations);
         let way = match self.fates.judge(self.now, &parcel) {
             Some(Some(late)) => Way::At(self.now + late),
             Some(None) => Way::Lost,

@@ -11,12 +11,14 @@
 //! | lock queues as seen by clients | DESIGN §7 leases | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; PROTOCOL F13 | `agreement` | replicas, every step |
+//! | a leader's commands come above its `Begin` | PROTOCOL F3f | `begin` | messages |
 //! | tags and fences never go backwards | DESIGN §5 | `tags` | replicas, every step |
 //! | what was flushed is there after a restart | DESIGN §4 | `durability` | disks |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
 pub mod agreement;
+pub mod begin;
 pub mod data_store;
 pub mod durability;
 pub mod exclusivity;
