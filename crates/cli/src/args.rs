@@ -44,7 +44,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one node.
-    Server(crate::commands::server::ServerArgs),
+    Server(Box<crate::commands::server::ServerArgs>),
     /// Run a cluster on this machine, one real process per node; Ctrl-C stops all.
     Dev(DevArgs),
     /// Run a worked example with its faults on a fresh cluster, and judge it.
