@@ -44,7 +44,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one node.
-    Server(crate::commands::server::ServerArgs),
+    Server(Box<crate::commands::server::ServerArgs>),
     /// Run a cluster on this machine, one real process per node; Ctrl-C stops all.
     Dev(DevArgs),
     /// Run a worked example with its faults on a fresh cluster, and judge it.
@@ -70,7 +70,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: KeyspaceCommand,
     },
-    /// Run the deterministic simulator.
+    /// Run the deterministic simulator: every scenario, or random schedules with --seeds or --seed.
     Sim(SimArgs),
     /// Measure.
     Bench {
@@ -241,11 +241,11 @@ pub(crate) struct SimArgs {
     /// List the scenarios and the planted bugs.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Run this many seeds, from 0.
-    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    /// Run this many random schedules, from seed 0, or from --seed.
+    #[arg(long, value_name = "N", conflicts_with = "scenario")]
     pub(crate) seeds: Option<u64>,
-    /// Run this seed alone and print its trace if it fails.
-    #[arg(long, value_name = "S")]
+    /// Run this seed, and print its trace if it fails.
+    #[arg(long, value_name = "S", conflicts_with = "scenario")]
     pub(crate) seed: Option<u64>,
     /// Run this scenario instead of random schedules.
     #[arg(long, value_name = "NAME")]

@@ -29,7 +29,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     };
     let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
     let mut asked: Vec<Asked> = client.nodes().iter().cloned().zip(answers).collect();
-    asked.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    asked.sort_by_key(|(node, _)| node.name);
     if global.json {
         output::json(&as_json(&client, &asked))?;
     } else {

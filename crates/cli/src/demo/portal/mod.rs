@@ -90,16 +90,14 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     for number in 0..FRONT_ENDS {
         front_ends.spawn(front_end(number, sites.len(), shared.clone()));
     }
-    strike(
+    let mut target = Target {
         cluster,
-        &sites,
-        &shared,
-        &mut replicas,
-        &progress,
-        &mut front_ends,
-        all,
-    )
-    .await?;
+        sites: &sites,
+        shared: &shared,
+        replicas: &mut replicas,
+        progress: &progress,
+    };
+    strike(&mut target, &mut front_ends, all).await?;
     // The replicas leave their users once nobody can ask them any more.
     locked(&shared.replicas).clear();
     for replica in replicas {
@@ -218,24 +216,66 @@ async fn send(
     false
 }
 
+/// A fault.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The next so many updates take their living owner for dead.
+    Suspect(u64),
+    /// The replica of that site dies; a new one starts.
+    KillReplica(usize),
+    /// The node dies.
+    KillNode(usize),
+    /// The node comes back.
+    RestartNode(usize),
+}
+
+/// What can be struck.
+struct Target<'a> {
+    cluster: &'a mut Cluster,
+    sites: &'a [String],
+    shared: &'a Shared,
+    replicas: &'a mut [Mortal],
+    progress: &'a Progress,
+}
+
+impl Target<'_> {
+    /// Injects one fault.
+    async fn suffer(&mut self, fault: Fault) -> Result<(), Failure> {
+        let label = |node: usize, cluster: &Cluster| cluster.nodes()[node].planned.label.clone();
+        let what = match fault {
+            Fault::Suspect(count) => {
+                let suspicions = &self.shared.false_suspicions;
+                suspicions.fetch_add(count, Ordering::Relaxed);
+                format!("{count} living owners will be taken for dead")
+            }
+            Fault::KillReplica(index) => {
+                let site = &self.sites[index];
+                let (sender, mortal) = start_replica(self.cluster, site, self.shared)?;
+                std::mem::replace(&mut self.replicas[index], mortal).kill();
+                locked(&self.shared.replicas)[index] = sender;
+                format!("replica at {site} killed, a new one started")
+            }
+            Fault::KillNode(node) => {
+                self.cluster.kill(node).await;
+                format!("node {} killed with SIGKILL", label(node, self.cluster))
+            }
+            Fault::RestartNode(node) => {
+                self.cluster.restart(node)?;
+                format!("node {} restarted", label(node, self.cluster))
+            }
+        };
+        self.progress.fault(&what);
+        Ok(())
+    }
+}
+
 /// Injects faults at marks of the progress until the front ends have ended.
 async fn strike(
-    cluster: &mut Cluster,
-    sites: &[String],
-    shared: &Shared,
-    replicas: &mut [Mortal],
-    progress: &Progress,
+    target: &mut Target<'_>,
     front_ends: &mut JoinSet<()>,
     all: u64,
 ) -> Result<(), Failure> {
-    #[derive(Clone, Copy)]
-    enum Fault {
-        KillReplica(usize),
-        Suspect(u64),
-        KillNode(usize),
-        RestartNode(usize),
-    }
-    let last = sites.len() - 1;
+    let last = target.sites.len() - 1;
     let faults = [
         (10, Fault::Suspect(10)),
         (25, Fault::KillReplica(0)),
@@ -253,50 +293,21 @@ async fn strike(
                 ended.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
             }
         }
-        let settled = shared.settled.load(Ordering::Relaxed);
-        progress.set(settled);
-        let due = restart.is_some_and(|at| tokio::time::Instant::now() >= at);
-        let fault = if due {
+        let settled = target.shared.settled.load(Ordering::Relaxed);
+        target.progress.set(settled);
+        if restart.is_some_and(|at| tokio::time::Instant::now() >= at) {
             restart = None;
-            Some(Fault::RestartNode(last))
-        } else {
-            faults
-                .next_if(|(mark, _)| settled * 100 / all >= *mark)
-                .map(|(_, fault)| fault)
-        };
-        let label = |index: usize, cluster: &Cluster| cluster.nodes()[index].planned.label.clone();
-        match fault {
-            None => {}
-            Some(Fault::Suspect(count)) => {
-                shared.false_suspicions.fetch_add(count, Ordering::Relaxed);
-                progress.fault(&format!("{count} living owners will be taken for dead"));
-            }
-            Some(Fault::KillReplica(index)) => {
-                let (sender, mortal) = start_replica(cluster, &sites[index], shared)?;
-                let mut dead = std::mem::replace(&mut replicas[index], mortal);
-                dead.kill();
-                locked(&shared.replicas)[index] = sender;
-                progress.fault(&format!(
-                    "replica at {} killed, a new one started",
-                    sites[index]
-                ));
-            }
-            Some(Fault::KillNode(index)) => {
-                cluster.kill(index).await;
+            target.suffer(Fault::RestartNode(last)).await?;
+        }
+        if let Some((_, fault)) = faults.next_if(|(mark, _)| settled * 100 / all >= *mark) {
+            target.suffer(fault).await?;
+            if matches!(fault, Fault::KillNode(_)) {
                 restart = Some(tokio::time::Instant::now() + NODE_DOWN);
-                progress.fault(&format!(
-                    "node {} killed with SIGKILL",
-                    label(index, cluster)
-                ));
-            }
-            Some(Fault::RestartNode(index)) => {
-                cluster.restart(index)?;
-                progress.fault(&format!("node {} restarted", label(index, cluster)));
             }
         }
     }
     if restart.is_some() {
-        cluster.restart(last)?;
+        target.suffer(Fault::RestartNode(last)).await?;
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ mod tests {
         Update {
             id,
             role: format!("role{}", id % 3),
-            grant: id % 2 == 0,
+            grant: id.is_multiple_of(2),
         }
     }
 
