@@ -73,6 +73,8 @@ pub struct Beat {
     pub leads: Vec<(LogId, Ballot, Slot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+    /// Whether the sender's disk takes writes: only then it may lead.
+    pub writable: bool,
 }
 
 /// The answer to a beat: the logs whose lease it extends.

@@ -83,6 +83,7 @@ impl Script {
             lock_ref,
             generation: 0,
             clean,
+            waiting_only: false,
         })
         .outcome
     }

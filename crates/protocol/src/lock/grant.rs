@@ -85,6 +85,8 @@ struct Grant {
     adopts: bool,
     /// Keys are synched although no flag is set (G2).
     synchs: bool,
+    /// Keys are read although a flag is set: their synch is complete, only not yet noted.
+    reads: bool,
     tasks: BTreeMap<KeyId, Task>,
 }
 
@@ -289,6 +291,7 @@ impl Grants {
                 generation,
                 adopts: occasion == Occasion::First,
                 synchs: occasion == Occasion::Inherited,
+                reads: occasion == Occasion::Again,
                 tasks: BTreeMap::new(),
             },
         );
@@ -322,7 +325,8 @@ impl Grants {
             return self.set(lock_ref, key, Task::Behind);
         }
         let synch = synch || self.grants.get(&lock_ref).is_some_and(|g| g.synchs);
-        if queue.flag.is_some() || (synch && !self.settled.contains(key)) {
+        let reads = self.grants.get(&lock_ref).is_some_and(|g| g.reads);
+        if (queue.flag.is_some() && !reads) || (synch && !self.settled.contains(key)) {
             return self.synch(lock_ref, key, queue.flag, cx);
         }
         match read {

@@ -5,9 +5,9 @@
 
 use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
-use super::state::{Applied, Queues};
+use super::state::{Applied, Queues, Ref};
 use crate::base::{
-    Ballot, Bug, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
+    Ballot, Bug, Config, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
     SegmentId, SessionId, Timing,
 };
 use crate::command::{Body, Command, LockCommand};
@@ -81,6 +81,8 @@ pub(super) struct Holding {
     pub(super) entered: Option<Micros>,
     /// This primary, or one before it, has granted it, as far as is known.
     pub(super) granted: bool,
+    /// Not granted before this: until then an older generation's client may hold a lease.
+    free_at: Micros,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
     /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
@@ -109,28 +111,34 @@ impl Primary {
         ballot: Ballot,
         queues: &Queues,
         now: Now,
-        planted: Planted,
+        config: &Config,
     ) -> Primary {
         let since = now.monotonic;
-        let heard = if planted.has(Bug::NewPrimaryReleasesAtOnce) {
+        let heard = if config.planted.has(Bug::NewPrimaryReleasesAtOnce) {
             0
         } else {
             since
         };
-        let holding = |lock_ref| Holding {
-            waiter: None,
-            heard,
-            entered: None,
-            granted: false,
-            inherited: queues.holds(lock_ref),
-            ending: false,
-            released: None,
+        let holding = |(lock_ref, known): (LockRef, &Ref)| {
+            let resumed = known.generation > 0;
+            let holding = Holding {
+                waiter: None,
+                heard,
+                entered: None,
+                granted: false,
+                free_at: u64::from(resumed)
+                    * (since + config.timing.lengthened(known.origin.lease)),
+                inherited: queues.holds(lock_ref),
+                ending: false,
+                released: None,
+            };
+            (lock_ref, holding)
         };
         Primary {
             segment,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
+            holdings: queues.refs().map(holding).collect(),
             grants: Grants::new(epoch, ballot, LockRef(queues.commands())),
             proposals: Vec::new(),
         }
@@ -202,6 +210,14 @@ impl Primary {
                         holding.released = Some(cx.now.monotonic);
                     }
                 }
+                if left > 0 {
+                    return self.reject(from, call, Rejection::Leased(left), cx);
+                }
+                Vec::new()
+            }
+            LockCommand::Leave { lock_ref, .. } => {
+                let free_at = self.holdings.get(lock_ref).map_or(0, |h| h.free_at);
+                let left = free_at.saturating_sub(cx.now.monotonic);
                 if left > 0 {
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
@@ -298,7 +314,7 @@ impl Primary {
             };
             ahead = queues.ahead(lock_ref);
             let generation = known.generation;
-            self.attend(lock_ref, from, cx.now);
+            self.attend(lock_ref, from, true, cx.now);
             if queues.holds(lock_ref) {
                 self.grant_again(lock_ref, generation, queues, cx);
             }
@@ -314,9 +330,13 @@ impl Primary {
     }
 
     /// The client behind a ref is alive, and its coordinator is `from`.
-    fn attend(&mut self, lock_ref: LockRef, from: NodeName, now: Now) {
+    ///
+    /// A heartbeat may come through any node: grants go to the one that waits for them.
+    fn attend(&mut self, lock_ref: LockRef, from: NodeName, waits: bool, now: Now) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
-            holding.waiter = Some(from);
+            if waits || holding.waiter.is_none() {
+                holding.waiter = Some(from);
+            }
             if !holding.ending {
                 holding.heard = now.monotonic;
             }
@@ -430,6 +450,7 @@ impl Primary {
             heard: now.monotonic,
             entered: None,
             granted: false,
+            free_at: 0,
             inherited: false,
             ending: false,
             released: None,
@@ -451,6 +472,11 @@ impl Primary {
         };
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
+            let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
+            if queues.holds(lock_ref) {
+                let told = holding.heard + cx.timing.lengthened(lease);
+                holding.free_at = holding.free_at.max(told);
+            }
             holding.heard = cx.now.monotonic;
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
@@ -511,7 +537,7 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
-        if holding.ending || holding.released.is_some() {
+        if holding.ending || holding.released.is_some() || cx.now.monotonic < holding.free_at {
             return false;
         }
         holding.granted = true;
@@ -601,7 +627,7 @@ impl Primary {
             return RefState::Gone;
         }
         if !queues.holds(lock_ref) {
-            self.attend(lock_ref, from, cx.now);
+            self.attend(lock_ref, from, again.contains(&lock_ref), cx.now);
             return RefState::Queued {
                 ahead: queues.ahead(lock_ref),
             };
@@ -617,7 +643,7 @@ impl Primary {
             // The lease runs out from here on; then the section ends (MUSIC's T).
             return RefState::Holding { lease: 0 };
         }
-        self.attend(lock_ref, from, cx.now);
+        self.attend(lock_ref, from, again.contains(&lock_ref), cx.now);
         if again.contains(&lock_ref) {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };

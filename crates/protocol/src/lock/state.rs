@@ -231,7 +231,11 @@ impl Queues {
                 lock_ref,
                 generation,
                 clean,
+                waiting_only,
             } => {
+                if *waiting_only && self.holds(*lock_ref) {
+                    return;
+                }
                 self.leave(*lock_ref, *generation, clean, applied);
             }
             LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
@@ -396,7 +400,9 @@ impl Queues {
         }
         known.session = command.session;
         known.number = command.number;
-        known.origin = origin;
+        // The old generation may hold a lease as long as it was told.
+        let lease = known.origin.lease.max(origin.lease);
+        known.origin = Origin { lease, ..origin };
         applied.touched = known.keys.clone();
         applied.outcome = Outcome::Resumed {
             generation: known.generation,

@@ -19,12 +19,14 @@ impl Node {
                 let leads = self.here.leads_with(peer);
                 let catalogue = self.here.catalogue_version;
                 let sent = step.now.monotonic;
+                let writable = self.here.writable;
                 step.fx.send(
                     peer,
                     Message::Beat(Beat {
                         sent,
                         leads,
                         catalogue,
+                        writable,
                     }),
                 );
             } else {
@@ -34,6 +36,9 @@ impl Node {
     }
 
     pub(super) fn on_beat(&mut self, from: NodeName, beat: Beat, step: &mut Step<'_>) {
+        if !beat.writable {
+            self.here.steady.insert(from, step.now.monotonic);
+        }
         let (mut follows, mut deposed) = (Vec::new(), Vec::new());
         for (id, ballot, chosen) in beat.leads {
             let verdict = self.here.with_log(id, step, |log, cx| {

@@ -77,6 +77,8 @@ pub struct Here {
     pub(super) alive: BTreeMap<NodeName, Micros>,
     /// Since when each peer has been heard without a long silence.
     pub(super) steady: BTreeMap<NodeName, Micros>,
+    /// When each log was last given to the seat that should lead it, and how often.
+    pub(super) given: BTreeMap<LogId, (Micros, u32)>,
     /// The node is about to stop, and leads nothing any more.
     pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
@@ -130,6 +132,7 @@ impl Here {
             ready: BTreeSet::new(),
             alive: BTreeMap::new(),
             steady: BTreeMap::new(),
+            given: BTreeMap::new(),
             retiring: false,
             catalogue,
             catalogue_version,
@@ -624,16 +627,9 @@ impl Node {
             ended.step_down(&dropped, &mut cx);
         }
         if let Some(leads) = leads {
-            let planted = self.here.config.planted;
             let epoch = room.log.id().epoch;
-            let begins = Primary::new(
-                segment,
-                epoch,
-                leads.ballot,
-                &room.queues,
-                step.now,
-                planted,
-            );
+            let config = &self.here.config;
+            let begins = Primary::new(segment, epoch, leads.ballot, &room.queues, step.now, config);
             room.primary = Some(begins);
         }
     }

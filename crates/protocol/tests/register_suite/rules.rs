@@ -3,7 +3,7 @@
 use crate::world::{Command, STORE, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, StoragePolicy, Tag,
+    Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, StoragePolicy, Tag,
 };
 use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, Outcome, keys, policy};
 

@@ -6,7 +6,7 @@
 
 use crate::world::{Command, World, section_key};
 use bytes::Bytes;
-use fermata_protocol::base::{LockRef, Planted, SessionId, Tag};
+use fermata_protocol::base::{Ballot, Epoch, LockRef, Planted, SessionId, Tag};
 use fermata_protocol::register::{Holder, Op, OpId, Outcome};
 use std::collections::BTreeMap;
 
