@@ -158,10 +158,12 @@ async fn read_session(
     broken: Broken,
 ) {
     let places = Arc::new(Semaphore::new(STREAM_OPEN_MAX));
+    let closed = gate.closed();
+    tokio::pin!(closed);
     loop {
         let next = tokio::select! {
             next = requests.message() => next,
-            () = gate.closed() => Err(errors::to_status(&stopping())),
+            () = &mut closed => Err(errors::to_status(&stopping())),
         };
         let v1::SessionRequest { id, operation } = match next {
             Ok(Some(request)) => request,

@@ -128,7 +128,8 @@ fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
 fn body(body: Body) -> Result<Bytes, Problem> {
     body.map_err(|e| {
         if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = "the body is larger than the largest value allows: send less";
+            let detail = "the body is longer than twice the largest value (limits.value_bytes) \
+                          and 64 KiB: send less, or the value as application/octet-stream";
             Refusal::definite(Code::TooLarge, detail).into()
         } else {
             Problem::bad(format!("the body cannot be read: {}", e.body_text()))
