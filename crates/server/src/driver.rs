@@ -18,9 +18,15 @@
 //!
 //! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number,
 //! and after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk
-//! is told to the node once when it begins and once when it ends; any other failure of the disk
-//! ends the loop.
+//! is told to the node once when it begins and once when it ends, which is when the reserve
+//! ([`crate::ballast`]) is there again; any other failure of the disk ends the loop. D4: while the
+//! log is stuck, messages to peers that would have to wait are lost beyond a bound, as they are when
+//! a connection breaks; answers to clients are bounded by the open requests.
+//!
+//! **Stop.** A node that is told to stop retires: it hands over what it leads, so that nobody waits
+//! for an election, goes on answering for a moment, flushes, and ends.
 
+use crate::ballast::Ballast;
 use crate::clock;
 use crate::mailbox::{Call, Event, Mailbox};
 use crate::metrics::Metrics;
@@ -39,6 +45,12 @@ use std::time::{Duration, Instant};
 const FULL_RETRY: Micros = 500_000;
 /// The loop looks around at least this often.
 const IDLE: Micros = 100_000;
+/// Most outputs that wait for a stuck log; then messages to peers are lost.
+const HELD_MAX: usize = 65_536;
+/// How long a node that retires stays for what it leads to be taken over.
+const HANDOVER: Micros = 300_000;
+/// How long it stays for requests that are open and brief.
+const GRACE: Micros = 3_000_000;
 
 /// The store as the protocol reads it.
 pub(crate) struct StoreMemory<'a>(pub(crate) &'a Store);
@@ -62,8 +74,9 @@ pub(crate) struct Parts {
     pub(crate) id: NodeId,
     pub(crate) seed: u64,
     pub(crate) store: Store,
+    pub(crate) ballast: Ballast,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) peers: Arc<Peers>,
+    pub(crate) peers: Peers,
     pub(crate) metrics: Arc<Metrics>,
     /// Set once the node knows every node of its cluster and answers.
     pub(crate) started: Arc<AtomicBool>,
@@ -74,10 +87,10 @@ pub(crate) struct Driver {
     id: NodeId,
     store: Store,
     mailbox: Arc<Mailbox>,
-    peers: Arc<Peers>,
+    peers: Peers,
     metrics: Arc<Metrics>,
     flusher: mpsc::Sender<Flush>,
-    checkpointer: mpsc::Sender<Checkpoint>,
+    chores: mpsc::Sender<Chore>,
     calls: HashMap<CallId, Call>,
     /// Outputs that wait for a flush; see D1.
     held: VecDeque<(Lsn, Output)>,
@@ -85,11 +98,29 @@ pub(crate) struct Driver {
     own: VecDeque<Message>,
     /// Messages of this round, per peer.
     round: BTreeMap<NodeName, Vec<Message>>,
-    /// When a disk that was full is tried again.
+    /// When the log is tried again, while a flush did not fit.
+    stuck_until: Option<Micros>,
+    /// When the reserve is tried again, while the node takes its disk to be full.
     full_until: Option<Micros>,
+    /// Whether the reserve is being made.
+    raising: bool,
     checkpoint_after: Micros,
-    stopping: bool,
+    /// Since when it retires.
+    retiring: Option<Micros>,
+    abandoned: bool,
     started: Arc<AtomicBool>,
+}
+
+/// Work on the disk that may take long.
+enum Chore {
+    Checkpoint(Checkpoint),
+    Raise,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
 }
 
 impl Driver {
@@ -103,6 +134,7 @@ impl Driver {
             id,
             seed,
             store,
+            ballast,
             mailbox,
             peers,
             metrics,
@@ -110,18 +142,24 @@ impl Driver {
         } = parts;
         let node = Node::recover(config, id, &StoreMemory(&store), clock::now(), seed)?;
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
-        let back = mailbox.clone();
+        let (back, reserve) = (mailbox.clone(), ballast.clone());
         let flusher = worker("flush", move |flush: Flush| {
             let begun = Instant::now();
             let done = flush.run();
+            if matches!(done.outcome(), Outcome::Full) {
+                reserve.release();
+            }
             back.put(Event::Flushed(done, begun.elapsed()));
         });
         let flusher = flusher.map_err(failed)?;
         let back = mailbox.clone();
-        let checkpointer = worker("checkpoint", move |checkpoint: Checkpoint| {
-            back.put(Event::Checkpointed(checkpoint.run()));
+        let chores = worker("checkpoint", move |chore| {
+            back.put(match chore {
+                Chore::Checkpoint(checkpoint) => Event::Checkpointed(checkpoint.run()),
+                Chore::Raise => Event::Ballast(ballast.raise()),
+            });
         });
-        let checkpointer = checkpointer.map_err(failed)?;
+        let chores = chores.map_err(failed)?;
         Ok(Driver {
             id: node.id(),
             node,
@@ -130,14 +168,17 @@ impl Driver {
             peers,
             metrics,
             flusher,
-            checkpointer,
+            chores,
             calls: HashMap::new(),
             held: VecDeque::new(),
             own: VecDeque::new(),
             round: BTreeMap::new(),
+            stuck_until: None,
             full_until: None,
+            raising: false,
             checkpoint_after: 0,
-            stopping: false,
+            retiring: None,
+            abandoned: false,
             started,
         })
     }
@@ -148,6 +189,7 @@ impl Driver {
     /// One sentence: why the node cannot go on.
     pub(crate) fn run(mut self) -> Result<(), String> {
         let mut events = Vec::new();
+        self.raise();
         self.step(Input::Tick)?;
         loop {
             for event in events.drain(..) {
@@ -162,7 +204,10 @@ impl Driver {
             self.release_round();
             self.started
                 .store(self.node.is_started(), Ordering::Relaxed);
-            if self.stopping {
+            if self.abandoned {
+                return Ok(());
+            }
+            if self.may_end() {
                 return self.drain();
             }
             let patience = self.patience();
@@ -201,28 +246,73 @@ impl Driver {
                 }
                 self.store.checkpointed(done);
             }
-            Event::Stop => self.stopping = true,
+            Event::Ballast(raised) => self.after_raise(raised)?,
+            Event::Retire if self.retiring.is_none() => {
+                self.retiring = Some(clock::monotonic());
+                self.step(Input::Retire)?;
+            }
+            Event::Retire => {}
+            Event::Abandon => self.abandoned = true,
         }
         Ok(())
     }
 
     fn after_flush(&mut self, full: bool) -> Result<(), String> {
-        if full {
-            if self.full_until.is_none() {
-                tracing::error!("the disk is full: reads go on, writes are refused");
-                self.metrics.writable.set(0.0);
-                self.step(Input::Writable(false))?;
-            }
-            self.full_until = Some(clock::monotonic() + FULL_RETRY);
-        } else {
+        if !full {
+            self.stuck_until = None;
             self.release_held();
-            if self.store.failure().is_none() && self.full_until.take().is_some() {
-                tracing::info!("the disk takes writes again");
-                self.metrics.writable.set(1.0);
-                self.step(Input::Writable(true))?;
-            }
+            return Ok(());
+        }
+        // The flush thread has given the reserve back: what did not fit is tried again at once.
+        let pause = self.stuck_until.map_or(0, |_| FULL_RETRY);
+        self.stuck_until = Some(clock::monotonic() + pause);
+        self.is_full()
+    }
+
+    fn after_raise(&mut self, raised: std::io::Result<bool>) -> Result<(), String> {
+        self.raising = false;
+        match raised {
+            Ok(false) => return self.is_full(),
+            Ok(true) => {}
+            Err(error) => tracing::warn!(%error, "no space is kept in reserve"),
+        }
+        if self.stuck_until.is_none() && self.full_until.take().is_some() {
+            tracing::info!("the disk takes writes again");
+            self.metrics.writable.set(1.0);
+            self.step(Input::Writable(true))?;
         }
         Ok(())
+    }
+
+    /// There is no space: the node is told, the first time.
+    fn is_full(&mut self) -> Result<(), String> {
+        let next = clock::monotonic() + FULL_RETRY;
+        if self.full_until.replace(next).is_some() {
+            return Ok(());
+        }
+        tracing::error!("the disk is full: reads go on, writes are refused");
+        self.metrics.writable.set(0.0);
+        self.step(Input::Writable(false))
+    }
+
+    /// Asks for the reserve, which is also how it shows that there is space again.
+    fn raise(&mut self) {
+        if !self.raising {
+            self.raising = true;
+            // The worker lives as long as its sender.
+            let _ = self.chores.send(Chore::Raise);
+        }
+    }
+
+    /// Whether a node that retires has waited for what it should wait for.
+    fn may_end(&self) -> bool {
+        let Some(since) = self.retiring else {
+            return false;
+        };
+        let gone = clock::monotonic().saturating_sub(since);
+        let brief = || self.calls.values().any(|call| !call.lasting);
+        let alone = self.peers.is_empty();
+        gone >= GRACE || ((alone || gone >= HANDOVER) && !brief())
     }
 
     fn tick(&mut self) -> Result<(), String> {
@@ -237,8 +327,12 @@ impl Driver {
     fn patience(&self) -> Duration {
         let now = clock::monotonic();
         let mut until = now + IDLE;
-        for at in self.node.wake().at.into_iter().chain(self.full_until) {
+        let wishes = [self.node.wake().at, self.stuck_until, self.full_until];
+        for at in wishes.into_iter().flatten() {
             until = until.min(at);
+        }
+        if self.retiring.is_some() {
+            until = until.min(now + IDLE / 10);
         }
         if self.own.is_empty() {
             Duration::from_micros(until.saturating_sub(now))
@@ -264,13 +358,20 @@ impl Driver {
         }
         let last = self.store.last();
         for output in fx.outputs {
-            if when(&output) == When::Durable && self.store.durable() < last {
+            if when(&output) == When::Now || self.store.durable() >= last {
+                self.release(output);
+            } else if self.held.len() < HELD_MAX || !self.may_be_lost(&output) {
                 self.held.push_back((last, output));
             } else {
-                self.release(output);
+                self.metrics.lost.increment(1);
             }
         }
         Ok(())
+    }
+
+    /// Whether an output may be lost rather than held (D4).
+    fn may_be_lost(&self, output: &Output) -> bool {
+        self.stuck_until.is_some() && matches!(output, Output::Send { .. })
     }
 
     /// Lets an output go whose time has come.
@@ -329,7 +430,7 @@ impl Driver {
 
     fn flush(&mut self) {
         let now = clock::monotonic();
-        if self.full_until.is_none_or(|until| until <= now)
+        if self.stuck_until.is_none_or(|until| until <= now)
             && let Some(flush) = self.store.take_flush()
         {
             self.metrics.flushes.increment(1);
@@ -337,14 +438,29 @@ impl Driver {
             // The worker lives as long as its sender.
             let _ = self.flusher.send(flush);
         }
+        if let Some(until) = &mut self.full_until
+            && *until <= now
+        {
+            *until = now + FULL_RETRY;
+            self.measure();
+            if self.stuck_until.is_none() {
+                self.raise();
+            }
+        }
         if self.checkpoint_after <= now
             && let Some(checkpoint) = self.store.take_checkpoint()
         {
-            let stats = self.store.stats();
-            self.metrics.wal_bytes.set(stats.wal_bytes as f64);
-            self.metrics.table_bytes.set(stats.table_bytes as f64);
-            let _ = self.checkpointer.send(checkpoint);
+            self.measure();
+            let _ = self.chores.send(Chore::Checkpoint(checkpoint));
         }
+    }
+
+    /// Sizes of the store; asks the disk.
+    fn measure(&self) {
+        let stats = self.store.stats();
+        self.metrics.wal_bytes.set(stats.wal_bytes as f64);
+        self.metrics.table_bytes.set(stats.table_bytes as f64);
+        self.metrics.unsaved_bytes.set(stats.unsaved_bytes as f64);
     }
 
     /// A graceful stop: what was written becomes durable, and what waited for that is sent.
@@ -363,11 +479,9 @@ impl Driver {
         self.release_held();
         self.release_round();
         if self.store.durable() < self.store.last() {
-            return Err(
-                "stopped before the last writes were durable: the disk is full or slow; \
-                        nothing that was acknowledged is lost"
-                    .into(),
-            );
+            let why = "stopped before the last writes were durable: the disk is full or slow; \
+                       nothing that was acknowledged is lost";
+            return Err(why.into());
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{Semaphore, TryAcquireError, mpsc};
+use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
 /// Most bytes of values in open requests, in KiB.
 const KIB_MAX: usize = 512 << 10;
@@ -40,6 +40,8 @@ pub(crate) struct Gate {
     pub(crate) healthy: AtomicBool,
     /// Whether the node answers at all; the driver sets it.
     pub(crate) started: Arc<AtomicBool>,
+    /// True from the moment the node begins to stop; the faces watch it.
+    pub(crate) closing: watch::Sender<bool>,
     mailbox: Arc<Mailbox>,
     names: RwLock<Arc<Names>>,
     requests: Arc<Semaphore>,
@@ -120,6 +122,7 @@ impl Gate {
             value_max: config.limits.value,
             healthy: AtomicBool::new(false),
             started: Arc::default(),
+            closing: watch::Sender::new(false),
             names: RwLock::new(Arc::new(Names::new(
                 &catalogue,
                 config.cluster.sites.clone(),
@@ -165,6 +168,10 @@ impl Gate {
     pub(crate) fn submit(&self, request: Request, id: u64, sink: Sink) -> Result<Open, Refusal> {
         let operation = operation_name(&request.operation);
         let (follow, poll) = kind(&request.operation);
+        let lasting = matches!(
+            request.operation,
+            Operation::Enter { .. } | Operation::Resume { .. }
+        );
         let kib = (payload(&request.operation) / 1_024 + 1) as u32;
         let busy = |_: TryAcquireError| {
             self.metrics.refused(operation, Code::Busy);
@@ -184,6 +191,7 @@ impl Gate {
             sink,
             follow,
             poll,
+            lasting,
             operation,
             since,
             _permits: permits,
@@ -212,6 +220,19 @@ impl Gate {
             }
         }
         Err(stopping())
+    }
+
+    /// Tells every face to end; the node is about to.
+    pub(crate) fn close(&self) {
+        self.healthy.store(false, Ordering::Relaxed);
+        self.closing.send_replace(true);
+    }
+
+    /// Ready once the node begins to stop.
+    pub(crate) async fn closed(&self) {
+        let mut closing = self.closing.subscribe();
+        // The sender is here, so this ends by a stop only.
+        let _ = closing.wait_for(|closing| *closing).await;
     }
 
     /// A request number above all that this node gave before: microseconds since 1970 or more.
@@ -275,7 +296,8 @@ impl Gate {
         self.metrics.logs_led.set(led as f64);
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
-        let healthy = self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
+        let closing = *self.closing.borrow();
+        let healthy = !closing && self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
         self.healthy.store(healthy, Ordering::Relaxed);
         self.refresh_names().await;
     }

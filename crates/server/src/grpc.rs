@@ -27,8 +27,9 @@ pub(crate) struct Service(Arc<Gate>);
 
 /// The service, its limits set.
 pub(crate) fn service(gate: Arc<Gate>) -> FermataServer<Service> {
-    // A request is one value and a little more; an answer may be a whole section's values.
-    let largest = gate.value_max + (1 << 20);
+    // A request is one value and a little more, and twice that much may come, so that a value which
+    // is a little too large is refused by name; an answer may be a whole section's values.
+    let largest = 2 * gate.value_max + (1 << 20);
     FermataServer::new(Service(gate))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)
@@ -101,11 +102,16 @@ struct Entry {
 /// The requests open on one `Session` stream, by the client's id.
 type OpenCalls = Arc<Mutex<HashMap<u64, Entry>>>;
 
+/// Why a `Session` stream's requests cannot be read any further.
+type Broken = Arc<Mutex<Option<Status>>>;
+
 /// The answers of a `Session` stream.
 pub(crate) struct SessionReplies {
     gate: Arc<Gate>,
     answers: mpsc::Receiver<(u64, Reply)>,
     open: OpenCalls,
+    /// Why no more requests are read, if not because the client has none.
+    broken: Broken,
     reader: tokio::task::JoinHandle<()>,
 }
 
@@ -125,7 +131,8 @@ impl Stream for SessionReplies {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some((id, reply)) = ready!(self.answers.poll_recv(cx)) else {
-            return Poll::Ready(None);
+            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+            return Poll::Ready(broken.take().map(Err));
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open
@@ -141,16 +148,31 @@ impl Stream for SessionReplies {
     }
 }
 
-/// Reads requests of a `Session` stream until it ends. While [`STREAM_OPEN_MAX`] are open it reads
-/// no further, and the client feels it.
+/// Reads requests of a `Session` stream until it ends, breaks, or the node stops. While
+/// [`STREAM_OPEN_MAX`] are open it reads no further, and the client feels it.
 async fn read_session(
     gate: Arc<Gate>,
     mut requests: Streaming<v1::SessionRequest>,
     sink: mpsc::Sender<(u64, Reply)>,
     open: OpenCalls,
+    broken: Broken,
 ) {
     let places = Arc::new(Semaphore::new(STREAM_OPEN_MAX));
-    while let Ok(Some(v1::SessionRequest { id, operation })) = requests.message().await {
+    let closed = gate.closed();
+    tokio::pin!(closed);
+    loop {
+        let next = tokio::select! {
+            next = requests.message() => next,
+            () = &mut closed => Err(errors::to_status(&stopping())),
+        };
+        let v1::SessionRequest { id, operation } = match next {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(status) => {
+                *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+                return;
+            }
+        };
         let refused = match operation {
             Some(Wire::Cancel(_)) => {
                 open.lock()
@@ -304,12 +326,15 @@ impl Fermata for Service {
     async fn session(&self, r: Request<Streaming<v1::SessionRequest>>) -> Answer<SessionReplies> {
         let (sink, answers) = mpsc::channel(2 * STREAM_OPEN_MAX + 64);
         let open = OpenCalls::default();
-        let reader = read_session(self.0.clone(), r.into_inner(), sink, open.clone());
+        let broken = Broken::default();
+        let requests = r.into_inner();
+        let reader = read_session(self.0.clone(), requests, sink, open.clone(), broken.clone());
         let reader = tokio::spawn(reader);
         Ok(Response::new(SessionReplies {
             gate: self.0.clone(),
             answers,
             open,
+            broken,
             reader,
         }))
     }

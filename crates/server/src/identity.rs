@@ -13,7 +13,9 @@
 //! data_dir/store/            the write-ahead log and the table
 //! ```
 
+use crate::ballast::Ballast;
 use crate::clock;
+use crate::serve::Medium;
 use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
 use fermata_protocol::wire;
 use fermata_storage::{Batch, FileDisk, Options, Outcome, Recovery, Store};
@@ -35,7 +37,19 @@ struct Identity {
     incarnation: String,
 }
 
-/// Opens the data directory of `name`, which is created if absent. Blocks.
+/// The disk of a data directory's store, under the lock that keeps other processes away. Blocks.
+fn medium(dir: &Path) -> Result<Medium, String> {
+    let place = dir.join("store");
+    let disk = FileDisk::open(&place);
+    let disk = disk.map_err(|e| format!("cannot open {}: {e}", place.display()))?;
+    Ok(Medium {
+        disk: Arc::new(disk),
+        options: Options::default(),
+    })
+}
+
+/// Opens the data directory of `name`, which is created if absent, with the store on `medium`, or
+/// else in the directory. Blocks.
 ///
 /// # Errors
 /// One sentence for the operator; nothing was changed in a directory that is not ours.
@@ -43,7 +57,8 @@ pub(crate) fn open(
     dir: &Path,
     cluster: ClusterId,
     name: NodeName,
-) -> Result<(Store, NodeId, Recovery), String> {
+    given: Option<Medium>,
+) -> Result<Opened, String> {
     let file = read(dir)?;
     if let Some(found) = &file {
         check(dir, found, cluster, name)?;
@@ -51,10 +66,10 @@ pub(crate) fn open(
         refuse_foreign(dir)?;
     }
     let place = dir.join("store");
-    let failed = |e: &dyn std::fmt::Display| format!("cannot open {}: {e}", place.display());
-    let disk = FileDisk::open(&place).map_err(|e| failed(&e))?;
-    let (mut store, recovery) =
-        Store::open(Arc::new(disk), Options::default()).map_err(|e| failed(&e))?;
+    std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
+    let medium = given.map_or_else(|| medium(dir), Ok)?;
+    let (mut store, recovery) = Store::open(medium.disk.clone(), medium.options)
+        .map_err(|e| format!("cannot open {}: {e}", place.display()))?;
     let record = match store.get(RECORD) {
         Ok(record) => record,
         Err(_) => {
@@ -96,7 +111,20 @@ pub(crate) fn open(
         name,
         incarnation: Incarnation(incarnation),
     };
-    Ok((store, id, recovery))
+    Ok(Opened {
+        store,
+        ballast: Ballast::new(medium.disk, medium.options.segment_bytes),
+        id,
+        recovery,
+    })
+}
+
+/// What a data directory holds.
+pub(crate) struct Opened {
+    pub(crate) store: Store,
+    pub(crate) ballast: Ballast,
+    pub(crate) id: NodeId,
+    pub(crate) recovery: Recovery,
 }
 
 const REPLACE: &str = "refusing to start, since promises may be lost; let this node rejoin with an \
@@ -213,18 +241,18 @@ mod tests {
     fn a_directory_keeps_its_incarnation() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("new");
-        let first = open(&dir, CLUSTER, NODE).unwrap().1;
-        assert_eq!(open(&dir, CLUSTER, NODE).unwrap().1, first);
+        let first = open(&dir, CLUSTER, NODE, None).unwrap().id;
+        assert_eq!(open(&dir, CLUSTER, NODE, None).unwrap().id, first);
         std::fs::remove_file(dir.join(FILE)).unwrap();
-        assert_eq!(open(&dir, CLUSTER, NODE).unwrap().1, first);
+        assert_eq!(open(&dir, CLUSTER, NODE, None).unwrap().id, first);
     }
 
     #[test]
     fn a_foreign_or_emptied_directory_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("d");
-        drop(open(&dir, CLUSTER, NODE).unwrap());
-        let refused = |cluster, name| open(&dir, cluster, name).map(|_| ()).unwrap_err();
+        drop(open(&dir, CLUSTER, NODE, None).unwrap());
+        let refused = |cluster, name| open(&dir, cluster, name, None).map(|_| ()).unwrap_err();
         assert!(refused(ClusterId(8), NODE).contains("belongs to cluster"));
         assert!(refused(CLUSTER, NodeName(2)).contains("belongs to node"));
         std::fs::remove_dir_all(dir.join("store")).unwrap();
@@ -232,7 +260,7 @@ mod tests {
         let other = temp.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(other.join("letters.txt"), "x").unwrap();
-        let error = open(&other, CLUSTER, NODE).map(|_| ()).unwrap_err();
+        let error = open(&other, CLUSTER, NODE, None).map(|_| ()).unwrap_err();
         assert!(error.contains("no data directory"), "{error}");
     }
 
@@ -240,9 +268,9 @@ mod tests {
     fn two_processes_do_not_share_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("d");
-        let _held = open(&dir, CLUSTER, NODE).unwrap();
+        let _held = open(&dir, CLUSTER, NODE, None).unwrap();
         assert!(
-            open(&dir, CLUSTER, NODE)
+            open(&dir, CLUSTER, NODE, None)
                 .map(|_| ())
                 .unwrap_err()
                 .contains("in use")

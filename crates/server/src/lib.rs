@@ -5,7 +5,8 @@
 //! contract at the top of that crate.
 //!
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
-//! [`driver`] (the loop: one thread that owns node and store), [`transport`] (frames between nodes,
+//! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
+//! [`transport`] (frames between nodes,
 //! emulated delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`]
 //! (the faces), [`metrics`].
 //!
@@ -20,6 +21,7 @@
 //! are emulated, and tokio's for all sockets. They share the mailbox and the outgoing queues,
 //! nothing else.
 
+mod ballast;
 mod clock;
 pub mod config;
 mod driver;
@@ -34,4 +36,4 @@ mod transport;
 pub mod wan;
 
 pub use config::{ClusterConfig, LogFormat, NodeConfig, ServerConfig};
-pub use serve::{Listeners, StartError, init_logs, run, run_on};
+pub use serve::{Listeners, Medium, StartError, init_logs, run, run_on, run_over};

@@ -24,6 +24,8 @@ pub(crate) struct Call {
     pub(crate) follow: bool,
     /// `Queued` ends it.
     pub(crate) poll: bool,
+    /// It may be open for long: a stop does not wait for it.
+    pub(crate) lasting: bool,
     pub(crate) operation: crate::metrics::OperationName,
     pub(crate) since: Micros,
     /// One request, and the bytes it carries.
@@ -42,35 +44,63 @@ pub(crate) enum Event {
     Flushed(FlushDone, Duration),
     /// A checkpoint came back.
     Checkpointed(CheckpointDone),
-    /// Flush and stop.
-    Stop,
+    /// The reserve was made; false: there is no space for it.
+    Ballast(std::io::Result<bool>),
+    /// Hand over what the node leads, flush, and end.
+    Retire,
+    /// End at once and flush nothing, as if the process had died.
+    Abandon,
 }
 
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Events>,
     arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Events {
+    waiting: Vec<Event>,
+    closed: bool,
 }
 
 impl Mailbox {
     pub(crate) fn put(&self, event: Event) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.push(event);
-        if events.len() == 1 {
+        let mut events = self.lock();
+        if events.closed {
+            drop(events);
+            return; // the event goes with its sink, which tells the asker
+        }
+        events.waiting.push(event);
+        if events.waiting.len() == 1 {
             self.arrived.notify_one();
         }
+    }
+
+    /// Nobody takes events any more: drops what waits and whatever comes.
+    pub(crate) fn close(&self) {
+        let mut events = self.lock();
+        events.closed = true;
+        let dropped = std::mem::take(&mut events.waiting);
+        drop(events);
+        // Only now: a permit that is given back may wake somebody who puts.
+        drop(dropped);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Swaps everything that waits into `into`, which is empty; waits at most `patience` for it.
     pub(crate) fn take(&self, into: &mut Vec<Event>, patience: Duration) {
         debug_assert!(into.is_empty());
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.is_empty() && !patience.is_zero() {
+        let mut events = self.lock();
+        if events.waiting.is_empty() && !patience.is_zero() {
             let waited = self
                 .arrived
-                .wait_timeout_while(events, patience, |e| e.is_empty());
+                .wait_timeout_while(events, patience, |e| e.waiting.is_empty());
             events = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        std::mem::swap(&mut *events, into);
+        std::mem::swap(&mut events.waiting, into);
     }
 }

@@ -53,7 +53,10 @@ pub(crate) struct Metrics {
     pub(crate) flush_seconds: Histogram,
     pub(crate) open_requests: Gauge,
     pub(crate) held_outputs: Gauge,
+    pub(crate) lost: Counter,
     pub(crate) wal_bytes: Gauge,
+    pub(crate) unsaved_bytes: Gauge,
+    pub(crate) void_records: Gauge,
     pub(crate) table_bytes: Gauge,
     pub(crate) writable: Gauge,
     pub(crate) logs_led: Gauge,
@@ -80,7 +83,10 @@ impl Metrics {
             flush_seconds: histogram!("fermata_flush_seconds"),
             open_requests: gauge!("fermata_open_requests"),
             held_outputs: gauge!("fermata_outputs_awaiting_flush"),
+            lost: counter!("fermata_outputs_lost_total"),
             wal_bytes: gauge!("fermata_wal_bytes"),
+            unsaved_bytes: gauge!("fermata_unsaved_bytes"),
+            void_records: gauge!("fermata_void_records"),
             table_bytes: gauge!("fermata_table_bytes"),
             writable: gauge!("fermata_disk_writable"),
             logs_led: gauge!("fermata_logs_led"),
@@ -158,7 +164,19 @@ fn describe() {
         "fermata_outputs_awaiting_flush",
         "Messages and answers that wait for a flush."
     );
+    c!(
+        "fermata_outputs_lost_total",
+        "Messages to peers given up while the log was stuck."
+    );
     g!("fermata_wal_bytes", "Bytes in the write-ahead log.");
+    g!(
+        "fermata_unsaved_bytes",
+        "Bytes of records that the table does not hold yet."
+    );
+    g!(
+        "fermata_void_records",
+        "Corrupt records found at the start, left to the replicas."
+    );
     g!("fermata_table_bytes", "Bytes of the table's file.");
     g!("fermata_disk_writable", "1 while the disk takes writes.");
     g!("fermata_logs_led", "Logs whose primary this node is.");

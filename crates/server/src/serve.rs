@@ -8,21 +8,21 @@ use crate::metrics::Metrics;
 use crate::transport::{self, Incoming, Peers};
 use crate::{clock, grpc, identity, rest};
 use axum::serve::ListenerExt;
-use fermata_protocol::base::{NodeId, NodeName, SessionId};
-use fermata_storage::Store;
+use fermata_protocol::base::{NodeName, SessionId};
+use fermata_storage::{Disk, Options};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// The node's state is looked at this often, for health and gauges.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long open calls may finish after the stop.
-const GRACE: Duration = Duration::from_secs(3);
+/// How long the last answers may take to leave once the node has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Why a node did not start, or could not go on: one sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +108,18 @@ pub fn init_logs(format: LogFormat) {
     };
 }
 
-/// Runs one node until `shutdown` is ready; then stops gracefully: no new calls, open ones get a
-/// few seconds, what was written becomes durable.
+/// Where a node keeps its store, if not in files of its data directory.
+#[derive(Clone)]
+pub struct Medium {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The store's layout on it.
+    pub options: Options,
+}
+
+/// Runs one node until `shutdown` is ready; then stops gracefully: it takes no new calls, hands over
+/// what it leads, answers brief calls that are open (at most 3 s), and flushes. Dropping the future
+/// ends the node at once, as if its process had died.
 ///
 /// # Errors
 /// [`StartError`]: one sentence.
@@ -131,10 +141,45 @@ pub async fn run_on(
     listeners: Listeners,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    let (store, id) = open_store(&resolved).await?;
+    run_node(resolved, listeners, None, shutdown).await
+}
+
+/// [`run_on`] with the store on another disk than the data directory's: for tests of what a disk can
+/// do. The directory keeps the identity only.
+///
+/// # Errors
+/// [`StartError`]: one sentence.
+pub async fn run_over(
+    resolved: Resolved,
+    listeners: Listeners,
+    medium: Medium,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    run_node(resolved, listeners, Some(medium), shutdown).await
+}
+
+/// Ends the driver when the future that runs the node is dropped; afterwards it is gone anyway.
+struct Abandon(Arc<Mailbox>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.put(Event::Abandon);
+    }
+}
+
+async fn run_node(
+    resolved: Resolved,
+    listeners: Listeners,
+    medium: Option<Medium>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let opened = open_store(&resolved, medium).await?;
+    let id = opened.id;
     let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
     let mailbox = Arc::new(Mailbox::default());
+    let _abandon = Abandon(mailbox.clone());
     let metrics = Arc::new(Metrics::new());
+    metrics.void_records.set(opened.recovery.void.len() as f64);
     let mut tasks = JoinSet::new();
     let peers = Peers::start(&resolved, id, &metrics, &mut tasks).map_err(no_thread)?;
     let session = SessionId(seed);
@@ -148,9 +193,10 @@ pub async fn run_on(
         config: resolved.config.clone(),
         id,
         seed: seed as u64,
-        store,
+        store: opened.store,
+        ballast: opened.ballast,
         mailbox: mailbox.clone(),
-        peers: Arc::new(peers),
+        peers,
         metrics: metrics.clone(),
         started: gate.started.clone(),
     })
@@ -163,42 +209,33 @@ pub async fn run_on(
         metrics,
     };
     tasks.spawn(transport::listen(listeners.peer, incoming));
-    let (stop, stopped) = watch::channel(false);
-    let faces = serve_faces(
-        gate.clone(),
-        listeners.grpc,
-        listeners.rest,
-        &mut tasks,
-        stopped,
-    )
-    .await;
+    let faces = serve_faces(gate.clone(), listeners.grpc, listeners.rest, &mut tasks).await;
     tracing::info!(
         node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
     );
-    let ended = until_stopped(shutdown, driver_end, &mailbox, faces, || {
-        gate.healthy.store(false, Ordering::Relaxed);
-        // Faces watch this; a receiver lives in each.
-        let _ = stop.send(true);
-    })
-    .await;
+    let ended = until_stopped(shutdown, driver_end, &mailbox, faces, &gate).await;
     tasks.shutdown().await;
     ended
 }
 
 /// Opens the data directory, on a thread that may block.
-async fn open_store(resolved: &Resolved) -> Result<(Store, NodeId), StartError> {
+async fn open_store(
+    resolved: &Resolved,
+    medium: Option<Medium>,
+) -> Result<identity::Opened, StartError> {
     let dir = resolved.data_dir.clone();
     let (cluster, name) = (resolved.config.cluster.id, resolved.config.name);
-    let opened = tokio::task::spawn_blocking(move || identity::open(&dir, cluster, name)).await;
+    let open = move || identity::open(&dir, cluster, name, medium);
+    let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|e| StartError::Data(e.to_string()))?;
-    let (store, id, recovery) = opened.map_err(StartError::Data)?;
-    if !recovery.void.is_empty() {
+    let opened = opened.map_err(StartError::Data)?;
+    if !opened.recovery.void.is_empty() {
         tracing::warn!(
-            records = recovery.void.len(),
+            records = opened.recovery.void.len(),
             "corrupt records are left to the replicas"
         );
     }
-    Ok((store, id))
+    Ok(opened)
 }
 
 fn no_thread(error: std::io::Error) -> StartError {
@@ -235,14 +272,14 @@ async fn start_driver(parts: Parts) -> Result<DriverEnd, StartError> {
     }
 }
 
-/// Waits for the stop or for the driver's own end; then closes the faces with `close`, gives open
-/// calls their time, and lets the driver flush.
+/// Waits for the stop or for the driver's own end. A stop closes the faces, lets the node retire,
+/// and gives the last answers time to leave.
 async fn until_stopped(
     shutdown: impl Future<Output = ()>,
     mut driver_end: DriverEnd,
     mailbox: &Mailbox,
     mut faces: JoinSet<()>,
-    close: impl FnOnce(),
+    gate: &Gate,
 ) -> Result<(), StartError> {
     let defect =
         || StartError::Halted("the node stopped by a defect of its own; see the log".into());
@@ -250,7 +287,7 @@ async fn until_stopped(
         () = shutdown => None,
         end = &mut driver_end => Some(end),
     };
-    close();
+    gate.close();
     if let Some(end) = early {
         return match end {
             Ok(Err(why)) => Err(StartError::Halted(why)),
@@ -258,12 +295,13 @@ async fn until_stopped(
         };
     }
     tracing::info!("stopping");
-    let grace = tokio::time::timeout(GRACE, async { while faces.join_next().await.is_some() {} });
-    if grace.await.is_err() {
-        tracing::info!("open calls were cut off");
+    mailbox.put(Event::Retire);
+    let end = driver_end.await;
+    let leaving = async { while faces.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_ANSWERS, leaving).await.is_err() {
+        tracing::info!("open connections were cut off");
     }
-    mailbox.put(Event::Stop);
-    match driver_end.await {
+    match end {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => Err(StartError::Halted(why)),
         Err(_) => Err(defect()),
@@ -276,7 +314,6 @@ async fn serve_faces(
     grpc_listener: TcpListener,
     rest_listener: Option<TcpListener>,
     tasks: &mut JoinSet<()>,
-    stopped: watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let (reporter, health) = tonic_health::server::health_reporter();
     // The reporter begins with "serving".
@@ -298,15 +335,15 @@ async fn serve_faces(
     let mut routes = tonic::service::Routes::new(grpc::service(gate.clone()));
     routes = routes.add_service(health).add_service(reflection);
     let mut faces = JoinSet::new();
-    let rest_routes = rest::router(gate);
+    let rest_routes = rest::router(gate.clone());
     match rest_listener {
         Some(listener) => {
-            faces.spawn(serve_axum(listener, rest_routes, stopped.clone()));
-            faces.spawn(serve_tonic(grpc_listener, routes, stopped));
+            faces.spawn(serve_axum(listener, rest_routes, gate.clone()));
+            faces.spawn(serve_tonic(grpc_listener, routes, gate));
         }
         None => {
             let both = rest_routes.merge(routes.into_axum_router());
-            faces.spawn(serve_axum(grpc_listener, both, stopped));
+            faces.spawn(serve_axum(grpc_listener, both, gate));
         }
     }
     faces
@@ -324,35 +361,26 @@ async fn report(reporter: &tonic_health::server::HealthReporter, healthy: bool) 
         .await;
 }
 
-async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a stop too.
-    let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-async fn serve_axum(listener: TcpListener, routes: axum::Router, stopped: watch::Receiver<bool>) {
+async fn serve_axum(listener: TcpListener, routes: axum::Router, gate: Arc<Gate>) {
     let listener = listener.tap_io(|stream| {
         // Without it answers come later, not wrongly.
         let _ = stream.set_nodelay(true);
     });
     let served = axum::serve(listener, routes)
-        .with_graceful_shutdown(until(stopped))
+        .with_graceful_shutdown(async move { gate.closed().await })
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "a face ended");
     }
 }
 
-async fn serve_tonic(
-    listener: TcpListener,
-    routes: tonic::service::Routes,
-    stopped: watch::Receiver<bool>,
-) {
+async fn serve_tonic(listener: TcpListener, routes: tonic::service::Routes, gate: Arc<Gate>) {
     let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = tonic::transport::Server::builder()
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(16 << 20)
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, until(stopped))
+        .serve_with_incoming_shutdown(incoming, gate.closed())
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "the gRPC face ended");

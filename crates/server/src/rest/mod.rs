@@ -18,7 +18,7 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::MethodRouter;
 use axum::{Json, Router};
 use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
@@ -44,32 +44,52 @@ type Answer = Result<Response, Problem>;
 type Body = Result<Bytes, BytesRejection>;
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
+/// One route: its path, its methods, and what handles them.
+type Route = (&'static str, Vec<&'static str>, MethodRouter<Arc<Rest>>);
+
+/// Spells routes once, for the router and for the test of the description.
+macro_rules! routes {
+    ($($path:literal: $($method:ident $handler:path),+;)+) => {
+        vec![$((
+            $path,
+            vec![$(stringify!($method)),+],
+            MethodRouter::new()$(.$method($handler))+,
+        )),+]
+    };
+}
+
 /// All routes.
+fn routes() -> Vec<Route> {
+    routes! {
+        "/v1/keyspaces": get list_keyspaces, post create_keyspace;
+        "/v1/keyspaces/{keyspace}/keys": get keys::list;
+        "/v1/keyspaces/{keyspace}/keys/{key}": get keys::get, put keys::put, delete keys::delete;
+        "/v1/keyspaces/{keyspace}/keys/{key}/queue": get keys::queue;
+        "/v1/keyspaces/{keyspace}/keys/{key}/release": post keys::release;
+        "/v1/keyspaces/{keyspace}/keys/{key}/inspect": get keys::inspect;
+        "/v1/sections": post sections::enter;
+        "/v1/sections/{id}": get sections::look, delete sections::leave;
+        "/v1/sections/{id}/events": get sections::events;
+        "/v1/sections/{id}/renew": post sections::renew;
+        "/v1/sections/{id}/resume": post sections::resume;
+        "/v1/sections/{id}/keys/{key}":
+            get sections::get, put sections::put, delete sections::delete;
+        "/v1/status": get status;
+        "/healthz": get healthz;
+        "/metrics": get metrics;
+        "/openapi.json": get openapi;
+    }
+}
+
+/// The service.
 pub(crate) fn router(gate: Arc<Gate>) -> Router {
     // Base64 in JSON takes 4/3 of its bytes, escapes in text more; the rest is form.
     let largest = gate.value_max * 2 + (64 << 10);
-    let key = "/v1/keyspaces/{keyspace}/keys/{key}";
-    let section = "/v1/sections/{id}";
-    let section_key = get(sections::get)
-        .put(sections::put)
-        .delete(sections::delete);
-    Router::new()
-        .route("/v1/keyspaces", get(list_keyspaces).post(create_keyspace))
-        .route("/v1/keyspaces/{keyspace}/keys", get(keys::list))
-        .route(key, get(keys::get).put(keys::put).delete(keys::delete))
-        .route(&format!("{key}/queue"), get(keys::queue))
-        .route(&format!("{key}/release"), post(keys::release))
-        .route(&format!("{key}/inspect"), get(keys::inspect))
-        .route("/v1/sections", post(sections::enter))
-        .route(section, get(sections::look).delete(sections::leave))
-        .route(&format!("{section}/events"), get(sections::events))
-        .route(&format!("{section}/renew"), post(sections::renew))
-        .route(&format!("{section}/resume"), post(sections::resume))
-        .route(&format!("{section}/keys/{{key}}"), section_key)
-        .route("/v1/status", get(status))
-        .route("/healthz", get(healthz))
-        .route("/metrics", get(metrics))
-        .route("/openapi.json", get(openapi))
+    let mut router = Router::new();
+    for (path, _, methods) in routes() {
+        router = router.route(path, methods);
+    }
+    router
         .fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(DefaultBodyLimit::max(largest))
@@ -108,7 +128,8 @@ fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
 fn body(body: Body) -> Result<Bytes, Problem> {
     body.map_err(|e| {
         if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = "the body is larger than the largest value allows: send less";
+            let detail = "the body is longer than twice the largest value (limits.value_bytes) \
+                          and 64 KiB: send less, or the value as application/octet-stream";
             Refusal::definite(Code::TooLarge, detail).into()
         } else {
             Problem::bad(format!("the body cannot be read: {}", e.body_text()))

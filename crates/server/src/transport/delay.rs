@@ -2,9 +2,11 @@
 //!
 //! A runtime's timers are good to a millisecond, which is much beside a round trip of 0.2 ms; a
 //! thread that waits on a condition variable wakes within a tenth of that. Messages to one peer
-//! keep their order, since their delay is constant.
+//! keep their order, since their delay is constant. What a long and fast link would have in flight
+//! has a bound here, in bytes; beyond it the oldest are lost.
 
-use super::outgoing::Outgoing;
+use super::outgoing::{BYTES_MAX, Outgoing};
+use super::weight;
 use fermata_protocol::Message;
 use fermata_protocol::base::NodeName;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +21,50 @@ pub(super) struct Delayer {
 struct Lane {
     delay: Duration,
     peer: Arc<Outgoing>,
-    held: VecDeque<(Instant, Vec<Message>)>,
+    held: VecDeque<Held>,
+    /// The sum of their weights.
+    bytes: usize,
+}
+
+/// Messages of one round of the driver.
+struct Held {
+    due: Instant,
+    bytes: usize,
+    messages: Vec<Message>,
+}
+
+impl Lane {
+    fn hold(&mut self, messages: Vec<Message>) {
+        let due = Instant::now() + self.delay;
+        let bytes = messages.iter().map(weight).sum();
+        self.bytes += bytes;
+        self.held.push_back(Held {
+            due,
+            bytes,
+            messages,
+        });
+        while self.bytes > BYTES_MAX
+            && self.held.len() > 1
+            && let Some(oldest) = self.held.pop_front()
+        {
+            self.bytes -= oldest.bytes;
+            self.peer.count_lost(oldest.messages.len());
+        }
+    }
+
+    /// Lets go what is due by `now`; returns when the next is.
+    fn release(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(first) = self.held.front() {
+            if first.due > now {
+                return Some(first.due);
+            }
+            if let Some(first) = self.held.pop_front() {
+                self.bytes -= first.bytes;
+                self.peer.push(first.messages);
+            }
+        }
+        None
+    }
 }
 
 struct Shared {
@@ -41,6 +86,7 @@ impl Delayer {
             delay,
             peer,
             held: VecDeque::new(),
+            bytes: 0,
         };
         let lanes = peers
             .into_iter()
@@ -66,12 +112,11 @@ impl Delayer {
         self.shared.lock().lanes.contains_key(&to)
     }
 
-    /// Takes messages that have just been sent. Bounded by what the protocol has in flight in one
-    /// delay, and by the outgoing queue that they move to.
+    /// Takes messages that have just been sent.
     pub(super) fn send(&self, to: NodeName, messages: Vec<Message>) {
         let mut state = self.shared.lock();
         if let Some(lane) = state.lanes.get_mut(&to) {
-            lane.held.push_back((Instant::now() + lane.delay, messages));
+            lane.hold(messages);
             self.shared.changed.notify_one();
         }
     }
@@ -95,15 +140,8 @@ impl Shared {
             let now = Instant::now();
             let mut next: Option<Instant> = None;
             for lane in state.lanes.values_mut() {
-                while let Some((due, _)) = lane.held.front() {
-                    if *due > now {
-                        next = Some(next.map_or(*due, |next| next.min(*due)));
-                        break;
-                    }
-                    if let Some((_, messages)) = lane.held.pop_front() {
-                        lane.peer.push(messages);
-                    }
-                }
+                let due = lane.release(now);
+                next = next.into_iter().chain(due).min();
             }
             let patience = next.map_or(Duration::from_secs(1), |next| next - now);
             let waited = self.changed.wait_timeout(state, patience);

@@ -100,6 +100,11 @@ impl Peers {
         Ok(Peers { out, delayer })
     }
 
+    /// Whether there are none: a cluster of one node.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
     /// Sends messages, in order, once the delay to that peer is over; never waits.
     pub(crate) fn send(&self, to: NodeName, messages: Vec<Message>) {
         if let Some(delayer) = &self.delayer

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// Most messages that wait for one peer; then the oldest go.
 const MESSAGES_MAX: usize = 65_536;
 /// Most bytes that wait for one peer; then the oldest go.
-const BYTES_MAX: usize = 128 << 20;
+pub(super) const BYTES_MAX: usize = 128 << 20;
 /// A frame is closed when it has about this many bytes.
 const FRAME_FULL: usize = 4 << 20;
 /// First and longest pause between attempts to connect.
@@ -50,6 +50,11 @@ impl Outgoing {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Messages to this peer were given up.
+    pub(super) fn count_lost(&self, messages: usize) {
+        self.dropped.increment(messages as u64);
     }
 
     /// Adds messages; never waits.

@@ -1,35 +1,14 @@
 //! Whole nodes on loopback: sections, registers, restarts, the session stream.
 
-use crate::common::{Session, TestCluster, key};
-use fermata_api::v1::enter_event::Event;
+use crate::common::{Choice, Client, Session, TestCluster, enter, key};
 use fermata_api::v1::session_reply::Reply;
 use fermata_api::v1::session_request::Operation;
 use fermata_api::{errors, v1};
 use fermata_protocol::Code;
 use tokio_stream::StreamExt;
 
-type Client = v1::fermata_client::FermataClient<tonic::transport::Channel>;
-
-async fn enter(client: &mut Client, session: &mut Session, name: &str) -> v1::Entered {
-    let request = v1::EnterRequest {
-        header: session.header(),
-        keys: vec![key(name)],
-        mode: v1::Mode::Exclusive.into(),
-        wait_us: 20_000_000,
-        follow: false,
-        lease_us: None,
-    };
-    let mut events = client.enter(request).await.unwrap().into_inner();
-    while let Some(event) = events.next().await {
-        if let Some(Event::Entered(entered)) = event.unwrap().event {
-            return entered;
-        }
-    }
-    panic!("the stream ended before the entry");
-}
-
 async fn increment(client: &mut Client, session: &mut Session, name: &str) -> u64 {
-    let entered = enter(client, session, name).await;
+    let entered = enter(client, session, name).await.unwrap();
     let old = entered.keys[0].value.as_ref().map_or(0, |v| {
         std::str::from_utf8(v).unwrap().parse::<u64>().unwrap()
     });
@@ -247,7 +226,14 @@ async fn malformed_requests_are_refused_and_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_with_delays_between_its_sites_serves() {
-    let cluster = TestCluster::start_with(3, "lUs").await;
+    let cluster = TestCluster::start_with(
+        3,
+        Choice {
+            rtt: Some("lUs"),
+            ..Choice::default()
+        },
+    )
+    .await;
     let mut session = Session::new(6);
     for at in 0..3 {
         let mut client = cluster.client(at).await;

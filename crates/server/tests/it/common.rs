@@ -2,10 +2,12 @@
 
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
-use fermata_server::config::{LimitsConfig, Resolved, TimingConfig};
+use fermata_server::config::{LimitsConfig, TimingConfig};
 use fermata_server::{
-    ClusterConfig, Listeners, LogFormat, NodeConfig, ServerConfig, StartError, run_on,
+    ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_on,
+    run_over,
 };
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -21,7 +23,19 @@ pub(crate) struct Running {
 pub(crate) struct TestCluster {
     pub(crate) configs: Vec<ServerConfig>,
     pub(crate) nodes: Vec<Option<Running>>,
+    /// Disks other than files, by node.
+    pub(crate) media: HashMap<usize, Medium>,
     _dir: tempfile::TempDir,
+}
+
+/// What a test may choose about its cluster.
+#[derive(Default)]
+pub(crate) struct Choice {
+    pub(crate) rtt: Option<&'static str>,
+    pub(crate) timing: TimingConfig,
+    pub(crate) media: HashMap<usize, Medium>,
+    /// One port for gRPC and REST.
+    pub(crate) one_port: bool,
 }
 
 async fn free() -> (TcpListener, SocketAddr) {
@@ -33,11 +47,11 @@ async fn free() -> (TcpListener, SocketAddr) {
 impl TestCluster {
     /// Starts `n` nodes, each a site of its own.
     pub(crate) async fn start(n: u16) -> TestCluster {
-        TestCluster::start_with(n, "none").await
+        TestCluster::start_with(n, Choice::default()).await
     }
 
-    /// The same, with delays between the sites.
-    pub(crate) async fn start_with(n: u16, rtt: &str) -> TestCluster {
+    /// The same, with a choice.
+    pub(crate) async fn start_with(n: u16, choice: Choice) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
         for name in 1..=n {
@@ -46,7 +60,7 @@ impl TestCluster {
             listeners.push(Listeners {
                 peer,
                 grpc,
-                rest: Some(rest),
+                rest: (!choice.one_port).then_some(rest),
             });
             nodes.push(NodeConfig {
                 name,
@@ -54,7 +68,7 @@ impl TestCluster {
                 site: format!("s{name}"),
                 peer: peer_at.to_string(),
                 grpc: grpc_at.to_string(),
-                rest: rest_at.to_string(),
+                rest: if choice.one_port { grpc_at } else { rest_at }.to_string(),
             });
         }
         let cluster = ClusterConfig {
@@ -71,24 +85,25 @@ impl TestCluster {
             listen_grpc: None,
             listen_rest: None,
             insecure: false,
-            rtt: rtt.into(),
+            rtt: choice.rtt.unwrap_or("none").into(),
             log_format: LogFormat::Text,
             cluster_file: None,
-            timing: TimingConfig::default(),
+            timing: choice.timing.clone(),
             limits: LimitsConfig::default(),
             cluster: Some(cluster.clone()),
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();
-        let started = configs
-            .iter()
-            .zip(listeners)
-            .map(|(c, l)| launch(c.resolve().unwrap(), l));
-        let nodes = started.map(Some).collect();
-        TestCluster {
+        let mut cluster = TestCluster {
             configs,
-            nodes,
+            nodes: vec![],
+            media: choice.media,
             _dir: dir,
+        };
+        for (at, listeners) in listeners.into_iter().enumerate() {
+            let running = cluster.launch(at, listeners);
+            cluster.nodes.push(Some(running));
         }
+        cluster
     }
 
     pub(crate) fn node(&self, at: usize) -> &NodeConfig {
@@ -125,18 +140,34 @@ impl TestCluster {
     pub(crate) async fn restart(&mut self, at: usize) {
         let resolved = self.configs[at].resolve().unwrap();
         let listeners = Listeners::bind(&resolved).await.unwrap();
-        self.nodes[at] = Some(launch(resolved, listeners));
+        self.nodes[at] = Some(self.launch(at, listeners));
     }
-}
 
-fn launch(resolved: Resolved, listeners: Listeners) -> Running {
-    let (stop, stopped) = oneshot::channel::<()>();
-    let shutdown = async {
-        let _ = stopped.await;
-    };
-    Running {
-        stop,
-        done: tokio::spawn(run_on(resolved, listeners, shutdown)),
+    /// Ends a node without any word or flush.
+    pub(crate) async fn kill(&mut self, at: usize) {
+        let running = self.nodes[at].take().unwrap();
+        running.done.abort();
+        // It was aborted, or had ended.
+        let _ = running.done.await;
+    }
+
+    /// Waits for a node to end by itself.
+    pub(crate) async fn ended(&mut self, at: usize) -> StartError {
+        let running = self.nodes[at].take().unwrap();
+        running.done.await.unwrap().unwrap_err()
+    }
+
+    fn launch(&self, at: usize, listeners: Listeners) -> Running {
+        let resolved = self.configs[at].resolve().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        let done = match self.media.get(&at) {
+            Some(medium) => tokio::spawn(run_over(resolved, listeners, medium.clone(), shutdown)),
+            None => tokio::spawn(run_on(resolved, listeners, shutdown)),
+        };
+        Running { stop, done }
     }
 }
 
@@ -167,4 +198,66 @@ pub(crate) fn key(name: &str) -> v1::Key {
         keyspace: "default".into(),
         key: name.as_bytes().to_vec().into(),
     }
+}
+
+pub(crate) fn register(name: &str) -> v1::Key {
+    v1::Key {
+        keyspace: "registers".into(),
+        key: name.as_bytes().to_vec().into(),
+    }
+}
+
+pub(crate) type Client = FermataClient<Channel>;
+
+/// Enters a section over one key.
+pub(crate) async fn enter(
+    client: &mut Client,
+    session: &mut Session,
+    name: &str,
+) -> Result<v1::Entered, tonic::Status> {
+    use tokio_stream::StreamExt;
+    let request = v1::EnterRequest {
+        header: session.header(),
+        keys: vec![key(name)],
+        mode: v1::Mode::Exclusive.into(),
+        wait_us: 20_000_000,
+        follow: false,
+        lease_us: None,
+    };
+    let mut events = client.enter(request).await?.into_inner();
+    while let Some(event) = events.next().await {
+        if let Some(v1::enter_event::Event::Entered(entered)) = event?.event {
+            return Ok(entered);
+        }
+    }
+    panic!("the stream ended before the entry");
+}
+
+/// Writes a register.
+pub(crate) async fn write(
+    client: &mut Client,
+    session: &mut Session,
+    name: &str,
+    value: Vec<u8>,
+) -> Result<(), tonic::Status> {
+    let write = v1::WriteRequest {
+        header: session.header(),
+        key: Some(register(name)),
+        value: Some(value.into()),
+    };
+    client.write(write).await.map(drop)
+}
+
+/// Reads a register.
+pub(crate) async fn read(
+    client: &mut Client,
+    session: &mut Session,
+    name: &str,
+) -> Option<Vec<u8>> {
+    let read = v1::ReadRequest {
+        header: session.header(),
+        key: Some(register(name)),
+    };
+    let value = client.read(read).await.unwrap().into_inner().value;
+    value.map(|v| v.to_vec())
 }

@@ -2,5 +2,11 @@
 
 mod cluster;
 mod common;
+mod disk;
+mod faces;
+mod large;
+mod quota;
 mod rest;
+mod start;
+mod stop;
 mod wire;

@@ -9,12 +9,12 @@ use tonic::codegen::Bytes;
 use tonic::codegen::http::Request;
 
 /// What came back: status, content type, body.
-type Answered = (u16, String, Vec<u8>);
+pub(crate) type Answered = (u16, String, Vec<u8>);
 
-struct Rest(String);
+pub(crate) struct Rest(pub(crate) String);
 
 impl Rest {
-    async fn send(
+    pub(crate) async fn send(
         &self,
         method: &str,
         path: &str,
@@ -39,7 +39,7 @@ impl Rest {
         (status, kind, body.to_vec())
     }
 
-    async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+    pub(crate) async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         let bytes = if body.is_null() {
             vec![]
         } else {

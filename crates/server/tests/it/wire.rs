@@ -104,20 +104,119 @@ async fn strangers_are_refused_and_the_node_goes_on() {
     cluster.client(1).await;
 }
 
+/// A message with everything that has a length: lists, byte strings, strings.
+fn rich() -> Envelope {
+    use fermata_protocol::base::{
+        Epoch, KeyId, Keyspace, KeyspaceId, LockRef, Seat, SegmentId, SessionId, Tag,
+    };
+    use fermata_protocol::lock::message::Latest;
+    use fermata_protocol::register::message::{Ask, Coding, Content, Fragment, Store};
+    use fermata_protocol::{lock, register};
+    let key = KeyId {
+        keyspace: KeyspaceId(1),
+        key: b"key"[..].into(),
+    };
+    let fragment = Fragment {
+        coding: Coding::Whole,
+        seat: Seat(1),
+        length: 5,
+        digest: 9,
+        bytes: b"value"[..].into(),
+    };
+    let store = Message::Register(register::Message::Ask {
+        call: 1,
+        store: Store {
+            segment: SegmentId(3),
+            epoch: Epoch(1),
+        },
+        key: key.clone(),
+        ask: Ask::Store {
+            tag: Tag::default(),
+            content: Content::Value(fragment),
+        },
+    });
+    let granted = Message::Lock(lock::Message::Granted {
+        session: SessionId(1),
+        number: 2,
+        segment: SegmentId(3),
+        lock_ref: LockRef(4),
+        generation: 0,
+        latest: vec![Latest {
+            key,
+            value: Some(b"value"[..].into()),
+            tag: Tag::default(),
+        }],
+        lease: 7,
+    });
+    let catalogue = Message::Catalogue {
+        version: 1,
+        keyspaces: Keyspace::built_in().to_vec(),
+    };
+    let mut envelope = envelope(peer(2));
+    envelope.messages.extend([store, granted, catalogue]);
+    envelope
+}
+
+/// A whole envelope without the frame's length.
+fn sealed(envelope: &Envelope) -> Vec<u8> {
+    frame::seal(envelope).split_off(4)
+}
+
+/// Most bytes of address space that this process ever had.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmPeak")).unwrap();
+    let kib = line.split_whitespace().nth(1).unwrap();
+    kib.parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_length_that_lies_takes_no_memory() {
+    let bytes = sealed(&rich());
+    let before = peak();
+    // 2^36 to 2^63, in the place of every byte that may be a length.
+    for exponent in [36, 48, 60, 63] {
+        let mut length = Vec::new();
+        let mut n = 1u64 << exponent;
+        while n >= 0x80 {
+            length.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        length.push(n as u8);
+        for at in 2..bytes.len() {
+            let lying = [&bytes[..at], &length, &bytes[at + 1..]].concat();
+            if let Ok(envelope) = frame::open(&lying) {
+                assert!(envelope.messages.len() <= lying.len(), "more than was sent");
+            }
+        }
+    }
+    // Other tests of this process use some, but nothing of that size.
+    assert!(peak() - before < 16 << 30, "a length was believed");
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_an_envelope_or_malformed(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = frame::open(&bytes);
+        let versioned = [&wire::VERSION.to_be_bytes()[..], &bytes].concat();
+        let _ = frame::open(&versioned);
     }
 
     #[test]
-    fn a_damaged_frame_does_no_harm(at in 0usize..40, bit in 0u8..8, cut in 0usize..40) {
-        let mut bytes = frame::seal(&envelope(peer(2)));
-        bytes.drain(..4);
-        let at = at % bytes.len();
-        bytes[at] ^= 1 << bit;
+    fn a_damaged_frame_is_another_envelope_or_malformed(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let whole = sealed(&rich());
+        prop_assert_eq!(frame::open(&whole).unwrap(), rich());
+        let mut bytes = whole.clone();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
         let _ = frame::open(&bytes);
-        bytes.truncate(cut);
-        let _ = frame::open(&bytes);
+        // Neither a part nor a repetition of an envelope is one.
+        prop_assert!(frame::open(&whole[..cut.index(whole.len())]).is_err());
+        prop_assert!(frame::open(&[&whole[..], &whole[2..]].concat()).is_err());
     }
 }

@@ -1,0 +1,95 @@
+//! The largest values through every face, and what is larger.
+
+use crate::common::{Session, TestCluster, read, register, write};
+use crate::rest::Rest;
+use fermata_api::v1::session_request::Operation;
+use fermata_api::{errors, v1};
+use fermata_protocol::Code;
+use tokio_stream::StreamExt;
+
+const MAX: usize = 16 << 20;
+const RAW: [(&str, &str); 2] = [
+    ("content-type", "application/octet-stream"),
+    ("accept", "application/octet-stream"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
+    let cluster = TestCluster::start(3).await;
+    let mut clients = Vec::new();
+    for at in 0..3 {
+        let client = cluster.client(at).await;
+        clients.push(
+            client
+                .max_decoding_message_size(64 << 20)
+                .max_encoding_message_size(64 << 20),
+        );
+    }
+    let mut session = Session::new(61);
+    let value: Vec<u8> = (0..MAX).map(|i| (i * 31 + i / 251) as u8).collect();
+    write(&mut clients[0], &mut session, "g", value.clone())
+        .await
+        .unwrap();
+    assert!(read(&mut clients[1], &mut session, "g").await.unwrap() == value);
+    let rest = Rest(cluster.node(2).rest.clone());
+    let path = |key: &str| format!("/v1/keyspaces/registers/keys/{key}?consistency=linearizable");
+    let (status, _, body) = rest.send("GET", &path("g"), &RAW, b"").await;
+    assert!(status == 200 && body == value);
+    let (status, _, body) = rest.send("PUT", &path("r"), &RAW, &value).await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+    assert!(read(&mut clients[0], &mut session, "r").await.unwrap() == value);
+    // As JSON.
+    use base64::Engine as _;
+    let base64 = base64::engine::general_purpose::STANDARD.encode(&value);
+    let body = serde_json::json!({ "value_base64": base64 });
+    assert_eq!(rest.json("PUT", &path("j"), body).await.0, 200);
+    let (status, answer) = rest.json("GET", &path("j"), serde_json::Value::Null).await;
+    assert!(status == 200 && answer["value_base64"] == base64);
+    // One byte more.
+    let mut more = value.clone();
+    more.push(0);
+    let status = write(&mut clients[0], &mut session, "g", more.clone()).await;
+    let refusal = errors::from_status(&status.unwrap_err());
+    assert_eq!(refusal.code, Code::TooLarge);
+    assert!(!refusal.may_have_taken_effect);
+    assert!(refusal.detail.contains("16777216"), "{}", refusal.detail);
+    let (status, kind, body) = rest.send("PUT", &path("g"), &RAW, &more).await;
+    let body = String::from_utf8(body).unwrap();
+    assert_eq!((status, kind.as_str()), (413, "application/problem+json"));
+    assert!(body.contains("16777216"), "{body}");
+    let (status, _, body) = rest.send("PUT", &path("g"), &RAW, &vec![0; 40 << 20]).await;
+    let body = String::from_utf8(body).unwrap();
+    assert!(
+        status == 413 && body.contains("value_bytes"),
+        "{status} {body}"
+    );
+    // A key that is too long, and a message that is longer than any request.
+    let long = write(&mut clients[0], &mut session, &"k".repeat(1_025), vec![]).await;
+    let refusal = errors::from_status(&long.unwrap_err());
+    assert_eq!(refusal.code, Code::TooLarge);
+    assert!(refusal.detail.contains("1024"), "{}", refusal.detail);
+    let huge = write(&mut clients[0], &mut session, "g", vec![0; 40 << 20]).await;
+    let status = huge.unwrap_err();
+    assert!(status.message().contains("limit"), "{status}");
+    // On a stream: it ends with that status, after what came before is answered.
+    let frame = |id, key: &str, value: Vec<u8>, session: &mut Session| v1::SessionRequest {
+        id,
+        operation: Some(Operation::Write(v1::WriteRequest {
+            header: session.header(),
+            key: Some(register(key)),
+            value: Some(value.into()),
+        })),
+    };
+    let frames = vec![
+        frame(1, "a", vec![1], &mut session),
+        frame(2, "b", vec![0; 40 << 20], &mut session),
+    ];
+    let replies = clients[0]
+        .session(tokio_stream::iter(frames))
+        .await
+        .unwrap();
+    let replies: Vec<_> = replies.into_inner().collect().await;
+    assert_eq!(replies.len(), 2);
+    assert!(replies[0].is_ok() && replies[1].is_err());
+    assert!(read(&mut clients[2], &mut session, "g").await.unwrap() == value);
+}
