@@ -51,7 +51,12 @@ fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u16])]) -> Clus
             seats: members.iter().map(seat).collect(),
         };
         let (from, to) = (SegmentId(*from), SegmentId(*to));
-        Group { id: GroupId(*id), from, to, view }
+        Group {
+            id: GroupId(*id),
+            from,
+            to,
+            view,
+        }
     };
     Cluster {
         id: ClusterId(0xfe),

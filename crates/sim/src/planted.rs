@@ -47,15 +47,15 @@ pub fn trap(bug: Bug) -> Trap {
         }
         Bug::RefsRestartWithLog => Trap::Scenario("f2-refs-after-change-of-view"),
         Bug::HoleFilledWithCommand => {
-            Trap::Masked("commands above the hole were never answered, grants need the lease")
+            Trap::Masked("a node proposes nothing while it does not lead")
         }
-        Bug::NoopOverAccepted => Trap::Seeds(200),
+        Bug::NoopOverAccepted => Trap::Seeds(500),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),
-        Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(200),
+        Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(500),
         Bug::ResumeReusesNumbers => Trap::Scenario("f16-restarted-client"),
         Bug::SynchDoneUnconditional => Trap::Scenario("f18-late-synch-done"),
         Bug::RegisterQuorumTooSmall => Trap::Scenario("quorum"),
-        Bug::LogQuorumTooSmall => Trap::Seeds(200),
+        Bug::LogQuorumTooSmall => Trap::Seeds(500),
         Bug::AckBeforeFlush => Trap::Scenario("flush"),
         Bug::LostDiskRejoins => Trap::Scenario("lost-disk"),
         Bug::EventualPutInCriticalCell => Trap::Scenario("f6-eventual-put-under-lock"),
@@ -64,7 +64,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::SharedSynchEach => Trap::Scenario("f19-readers-after-a-synch"),
         Bug::LostKeyIgnored => Trap::Scenario("f19-lost-key"),
         Bug::NoDeduplication => Trap::Scenario("f2-command-twice"),
-        Bug::ReadWithoutWriteBack => Trap::Seeds(500),
+        Bug::ReadWithoutWriteBack => Trap::Scenario("register-write-back"),
         Bug::LeaseForgottenAtRestart => Trap::Scenario("f10-restarted-acceptor"),
         Bug::PastWriteAccepted => Trap::Scenario("m6-past-put"),
     }

@@ -5,10 +5,17 @@ use fermata_sim::{random, scenarios};
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in [3, 41, 592] {
-        let once = random::run(seed, None, true).trace.expect("the text was asked for");
-        let again = random::run(seed, None, true).trace.expect("the text was asked for");
+        let once = random::run(seed, None, true)
+            .trace
+            .expect("the text was asked for");
+        let again = random::run(seed, None, true)
+            .trace
+            .expect("the text was asked for");
         assert!(once == again, "seed {seed} did not repeat itself");
-        assert!(once.lines().count() > 1_000, "seed {seed} did next to nothing");
+        assert!(
+            once.lines().count() > 1_000,
+            "seed {seed} did next to nothing"
+        );
     }
 }
 
@@ -26,6 +33,10 @@ fn a_run_without_text_is_the_same_run() {
 fn scenarios_repeat_themselves() {
     for scenario in scenarios::ALL {
         let once = scenarios::run(scenario, None, true).trace;
-        assert!(once == scenarios::run(scenario, None, true).trace, "{}", scenario.name);
+        assert!(
+            once == scenarios::run(scenario, None, true).trace,
+            "{}",
+            scenario.name
+        );
     }
 }

@@ -12,7 +12,11 @@ fn every_planted_bug_is_caught() {
             continue;
         }
         match spring(bug) {
-            Some(how) => println!("{:32} {}", name(bug), how.chars().take(100).collect::<String>()),
+            Some(how) => println!(
+                "{:32} {}",
+                name(bug),
+                how.chars().take(100).collect::<String>()
+            ),
             None => escaped.push(name(bug)),
         }
     }

@@ -6,6 +6,11 @@ use fermata_sim::scenarios;
 fn every_scenario_holds() {
     for scenario in scenarios::ALL {
         let run = scenarios::run(scenario, None, false);
-        assert!(run.violations.is_empty(), "{}: {:?}", scenario.name, run.violations);
+        assert!(
+            run.violations.is_empty(),
+            "{}: {:?}",
+            scenario.name,
+            run.violations
+        );
     }
 }

@@ -7,7 +7,10 @@ const SEEDS: u64 = 2_000;
 
 #[test]
 fn seeds_hold() {
-    let options = Options { seeds: SEEDS, ..Options::default() };
+    let options = Options {
+        seeds: SEEDS,
+        ..Options::default()
+    };
     let report = run(options).expect("seeds need no name");
     println!(
         "{} seeds, {:.1} simulated hours in {:.0} s: one minute covers {:.1} simulated hours",
@@ -19,6 +22,9 @@ fn seeds_hold() {
     if let Some(first) = report.failures.first() {
         println!("{}", report.trace.unwrap_or_default());
         let failed: Vec<&str> = report.failures.iter().map(|f| f.run.as_str()).collect();
-        panic!("{}: {:?}; all that failed: {failed:?}", first.run, first.violations);
+        panic!(
+            "{}: {:?}; all that failed: {failed:?}",
+            first.run, first.violations
+        );
     }
 }

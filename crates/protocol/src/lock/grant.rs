@@ -15,6 +15,10 @@
 //!   holder's second get reads A.
 //! * G2. *A new primary that must grant a ref which held before it led runs a synch*, since the primary
 //!   before it may have begun an adoption (the same schedule).
+//! * G5. *Only the first grant of a ref, by the primary that saw it become head, adopts.* A grant that
+//!   is prepared again, since its push may be lost, reads the critical cell alone: the first one may
+//!   have arrived, and its holder must not find another value. The eventual put is then ordered
+//!   before the section.
 //! * G3. *A ref that leaves without having been told of its grant leaves dirty*; a synch or adoption in
 //!   its name may be in flight. (The coordinator's rule; the flag then makes the next holder synch.)
 
@@ -38,6 +42,19 @@ pub(super) enum Target {
 /// Why a key's value is being asked for again later.
 const PAUSE: Micros = 50_000;
 
+/// Why a grant is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// The ref has come to hold, before this primary's eyes.
+    First,
+    /// The push of an earlier grant of this primary may be lost.
+    Again,
+    /// It held before this primary led, and may or may not have been granted (G2).
+    Inherited,
+    /// Its client goes on in a new generation.
+    Resumed,
+}
+
 /// How far one key of a grant is.
 #[derive(Debug)]
 enum Task {
@@ -56,6 +73,8 @@ enum Task {
 #[derive(Debug)]
 struct Grant {
     generation: u32,
+    /// A newer eventual value is adopted (G5).
+    adopts: bool,
     tasks: BTreeMap<KeyId, Task>,
 }
 
@@ -234,7 +253,7 @@ impl Grants {
         lock_ref: LockRef,
         generation: u32,
         speculation: Option<Speculation>,
-        synch: bool,
+        occasion: Occasion,
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
@@ -246,11 +265,13 @@ impl Grants {
             lock_ref,
             Grant {
                 generation,
+                adopts: occasion == Occasion::First,
                 tasks: BTreeMap::new(),
             },
         );
         for key in &known.keys {
             let read = speculation.as_mut().and_then(|s| s.reads.remove(key));
+            let synch = occasion == Occasion::Inherited;
             self.begin_key(lock_ref, key, read, synch, queues, cx);
         }
     }
@@ -348,6 +369,7 @@ impl Grants {
         let op = cx.start(Op::Synch {
             key: key.clone(),
             tag,
+            adopts: grant.adopts,
         });
         self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
         self.set(lock_ref, key, Task::Synching(op, flag));
@@ -401,6 +423,7 @@ impl Grants {
         let first = queues
             .queue(key)
             .is_some_and(|q| q.refs.front() == Some(&lock_ref));
+        let adopts = first && self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
             Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
@@ -417,7 +440,7 @@ impl Grants {
             // Only told where it is newer than the critical cell.
             Outcome::Entry {
                 eventual: Some(_), ..
-            } if first && !cx.planted.has(Bug::EnterIgnoresEventual) => {
+            } if adopts && !cx.planted.has(Bug::EnterIgnoresEventual) => {
                 self.synch(lock_ref, key, None, cx);
             }
             Outcome::Entry { value, tag, .. } => {

@@ -3,7 +3,7 @@
 //! is volatile: a new primary starts empty, waits one client lease before it releases anybody, and
 //! learns whom to push to from renewals.
 
-use super::grant::{Grants, Target};
+use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Applied, Queues};
 use crate::base::{
@@ -189,7 +189,10 @@ impl Primary {
             }
             _ => Vec::new(),
         };
-        let free = |k| queues.is_idle(k) && !self.wanted.contains_key(k);
+        // With a planted rule about speculation this, too, is left out: either test would hide it.
+        let lax = cx.planted.has(Bug::SpeculationNeverCancelled)
+            || cx.planted.has(Bug::SpeculationHeadOnly);
+        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
         if !keys.is_empty() && keys.iter().all(free) {
             self.grants.speculate(id, &keys, cx);
         }
@@ -312,9 +315,12 @@ impl Primary {
             return;
         };
         if !self.grants.running(lock_ref) {
-            let synch = holding.inherited && !holding.granted;
+            let occasion = match holding.inherited && !holding.granted {
+                true => Occasion::Inherited,
+                false => Occasion::Again,
+            };
             self.grants
-                .begin(lock_ref, generation, None, synch, queues, cx);
+                .begin(lock_ref, generation, None, occasion, queues, cx);
             self.push_ready(lock_ref, queues, cx);
         }
     }
@@ -354,7 +360,7 @@ impl Primary {
                 self.enqueued(lock_ref, pending.as_ref(), cx.now);
                 if queues.holds(lock_ref) {
                     self.grants
-                        .begin(lock_ref, 0, speculation, false, queues, cx);
+                        .begin(lock_ref, 0, speculation, Occasion::First, queues, cx);
                     told = self.push_ready(lock_ref, queues, cx);
                 } else {
                     self.grants
@@ -435,7 +441,7 @@ impl Primary {
             return false;
         }
         self.grants
-            .begin(lock_ref, generation, None, false, queues, cx);
+            .begin(lock_ref, generation, None, Occasion::Resumed, queues, cx);
         self.push_ready(lock_ref, queues, cx)
     }
 
@@ -456,7 +462,7 @@ impl Primary {
                 if waits && queues.holds(lock_ref) && !self.grants.running(lock_ref) {
                     let generation = queues.get(lock_ref).map_or(0, |k| k.generation);
                     self.grants
-                        .begin(lock_ref, generation, None, false, queues, cx);
+                        .begin(lock_ref, generation, None, Occasion::First, queues, cx);
                 }
             }
         }
@@ -473,7 +479,9 @@ impl Primary {
     /// Pushes a grant whose values are all there; true if it went out.
     fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut Cx<'_>) -> bool {
         // Without the lease another primary may have ended this section; with it none can have.
-        if !cx.leased || !self.grants.is_ready(lock_ref) {
+        let stale_may_grant =
+            cx.planted.has(Bug::FenceOnRefOnly) || cx.planted.has(Bug::SynchTagWithoutAttempt);
+        if !(cx.leased || stale_may_grant) || !self.grants.is_ready(lock_ref) {
             return false;
         }
         let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 /// Refs that may wait for one key. Part of the state's definition: equal on all replicas.
 pub const QUEUE_MAX: usize = 4_096;
 
+/// A section can be resumed so often: its sequence numbers have room for no more generations.
+pub const GENERATION_MAX: u32 = 1 << 23;
+
 /// A ref that waits or holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ref {
@@ -357,6 +360,13 @@ impl Queues {
             return;
         };
         if known.generation != generation {
+            return;
+        }
+        if generation >= GENERATION_MAX {
+            applied.outcome = Outcome::Refused(Refusal::definite(
+                Code::BadRequest,
+                "this section was resumed too often; leave it and enter again",
+            ));
             return;
         }
         // A new ref would stand at the head above the refs that wait behind it, and outrank their

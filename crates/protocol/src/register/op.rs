@@ -64,6 +64,8 @@ pub enum Op {
         key: KeyId,
         /// From [`Tag::synch`]; never used for two attempts.
         tag: Tag,
+        /// Whether a newer eventual value is taken over.
+        adopts: bool,
     },
     /// A register's linearizable read (ABD). Ends in `Value`.
     Read {

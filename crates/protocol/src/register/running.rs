@@ -381,8 +381,8 @@ impl Running {
                 tag: cells.tag,
                 eventual: cells.newer_eventual(),
             }),
-            Op::Synch { tag, .. } => {
-                let latest = match cells.newer_eventual() {
+            Op::Synch { tag, adopts, .. } => {
+                let latest = match cells.newer_eventual().filter(|_| *adopts) {
                     Some((_, eventual)) => eventual,
                     None => value,
                 };

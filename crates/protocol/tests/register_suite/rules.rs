@@ -107,6 +107,7 @@ fn a_fence_is_durable_before_it_is_answered() {
         Op::Synch {
             key: key.clone(),
             tag: synch(3, 1),
+            adopts: true,
         },
     );
     assert!(w.deliver_one(|l| l.to.0 == 0));
@@ -353,6 +354,7 @@ fn a_synch_finds_the_acknowledged_put_and_stores_it_at_a_quorum() {
         Op::Synch {
             key: key.clone(),
             tag,
+            adopts: true,
         },
     );
     w.reach(1, &[0, 1]);
@@ -432,6 +434,7 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
         Op::Synch {
             key: key.clone(),
             tag: synch(3, 1),
+            adopts: true,
         },
     );
     let value = bytes("eventual");
@@ -572,6 +575,7 @@ fn a_forgotten_promise_is_waited_out_before_the_record_is_learnt_again() {
         Op::Synch {
             key: key.clone(),
             tag,
+            adopts: true,
         },
     );
     w.reach(1, &[0]);

@@ -155,7 +155,15 @@ impl Play {
         self.attempts += 1;
         let tag = Tag::synch(LockRef(lock_ref), 0, 0, 0, self.attempts);
         let key = section_key();
-        self.start(i, Op::Synch { key, tag }, Under::Synch(lock_ref));
+        self.start(
+            i,
+            Op::Synch {
+                key,
+                tag,
+                adopts: true,
+            },
+            Under::Synch(lock_ref),
+        );
     }
 
     fn inside(&mut self, i: usize, mut section: Section) {

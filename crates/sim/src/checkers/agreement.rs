@@ -23,13 +23,11 @@ pub struct Agreement {
 
 impl Agreement {
     /// A node was stepped: the segments whose state moved.
-    pub fn after_step(
-        &mut self,
-        machine: &Machine,
-        found: &mut Vec<Violation>,
-    ) -> Vec<SegmentId> {
+    pub fn after_step(&mut self, machine: &Machine, found: &mut Vec<Violation>) -> Vec<SegmentId> {
         let mut moved = Vec::new();
-        let Some(node) = machine.node() else { return moved };
+        let Some(node) = machine.node() else {
+            return moved;
+        };
         let name = machine.name();
         for (id, segment) in &node.here().segments {
             let commands = segment.queues.commands();
@@ -44,8 +42,7 @@ impl Agreement {
             }
             self.once(*id, &segment.queues, found);
             let digest = digest(&encode(&segment.queues));
-            let (known, first) =
-                *self.states.entry((*id, commands)).or_insert((digest, name));
+            let (known, first) = *self.states.entry((*id, commands)).or_insert((digest, name));
             if known != digest {
                 found.push(Violation::new(
                     NAME,

@@ -18,12 +18,20 @@ pub(super) fn suspected_holder(stage: &mut Stage) {
     let enter = stage.begin_enter(h2, Mode::Exclusive);
     stage.pass(500);
     let held = [A, B, C].map(|n| stage.hold(store_of("v1", &[n])));
-    let Some(put) = stage.begin_put(h1, s1, "v1") else { return };
+    let Some(put) = stage.begin_put(h1, s1, "v1") else {
+        return;
+    };
     stage.pass(300);
     let news = stage.hold(|p| {
         let chosen = |m: &Message| {
             matches!(m, Message::Beat(_))
-                || matches!(m, Message::Paxos { message: paxos::Message::Chosen { .. }, .. })
+                || matches!(
+                    m,
+                    Message::Paxos {
+                        message: paxos::Message::Chosen { .. },
+                        ..
+                    }
+                )
         };
         matches!(p, Parcel::Peer { from, to, message }
             if from.name == A && [B, C].contains(to) && chosen(message))
@@ -36,7 +44,9 @@ pub(super) fn suspected_holder(stage: &mut Stage) {
     stage.release(held[2]);
     stage.pass(300);
     stage.release(b_answers);
-    let Some(s2) = stage.entered(enter) else { return };
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
     stage.release(news);
     stage.release(c_unfenced);
     stage.release(held[0]);
@@ -58,10 +68,18 @@ pub(super) fn two_synchs(stage: &mut Stage) {
     let before = stage.world.network.held(late);
     let enter = stage.begin_enter(h2, Mode::Exclusive);
     stage.until(|w| w.network.held(late) >= before + 2);
-    let rest: Vec<_> = stage.world.machines.keys().copied().filter(|n| *n != A).collect();
+    let rest: Vec<_> = stage
+        .world
+        .machines
+        .keys()
+        .copied()
+        .filter(|n| *n != A)
+        .collect();
     stage.cut(A, &rest);
     stage.leader_other_than(A);
-    let Some(s2) = stage.entered(enter) else { return };
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
     stage.get(h2, s2);
     stage.release(late);
     stage.pass(500);
@@ -133,7 +151,9 @@ pub(super) fn past_put(stage: &mut Stage) {
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[A, B, C]));
-    let Some(put) = stage.begin_put(h1, s1, "v1") else { return };
+    let Some(put) = stage.begin_put(h1, s1, "v1") else {
+        return;
+    };
     stage.mute(h1);
     stage.gone(s1);
     let Some(s2) = stage.enter(h2) else { return };
@@ -149,11 +169,15 @@ pub(super) fn past_put(stage: &mut Stage) {
 pub(super) fn retry_elsewhere(stage: &mut Stage) {
     let h1 = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);
     let Some(s1) = stage.enter(h1) else { return };
-    let fast = stage.world.machines.get_mut(&fermata_protocol::base::NodeName(4));
+    let fast = stage
+        .world
+        .machines
+        .get_mut(&fermata_protocol::base::NodeName(4));
     fast.expect("a node of this world").clock.jump(5_000_000);
-    let deaf = stage.world.network.lose(|p| {
-        matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4)
-    });
+    let deaf = stage
+        .world
+        .network
+        .lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
     stage.put(h1, s1, "v1");
     stage.put(h1, s1, "v2");
     let got = stage.get(h1, s1);
@@ -196,11 +220,16 @@ pub(super) fn restarted_client(stage: &mut Stage) {
     for text in ["v1", "v2", "v3"] {
         stage.put(h1, s1, text);
     }
-    let held = stage.world.clients[h1.0 as usize].notes(s1).cloned().unwrap_or_default();
+    let held = stage.world.clients[h1.0 as usize]
+        .notes(s1)
+        .cloned()
+        .unwrap_or_default();
     stage.world.kill_client(h1);
     stage.world.restart_client(h1);
     let resume = stage.call(h1, Call::Resume { held });
-    let Some(again) = stage.entered(resume) else { return };
+    let Some(again) = stage.entered(resume) else {
+        return;
+    };
     let put = stage.put(h1, again, "w");
     let acknowledged = matches!(put, Some(Outcome::Done(_)));
     stage.expect(acknowledged, "a resumed section puts");
@@ -263,9 +292,45 @@ pub(super) fn late_synch_done(stage: &mut Stage) {
         body: Body::Lock(LockCommand::SynchDone { key, flag }),
     };
     let from = stage.world.machines[&B].id();
-    let submit = lock::Message::Submit { call: 1, segment: SegmentId(0), command };
-    stage.world.inject(Parcel::Peer { from, to: A, message: Message::Lock(submit) });
+    let submit = lock::Message::Submit {
+        call: 1,
+        segment: SegmentId(0),
+        command,
+    };
+    stage.world.inject(Parcel::Peer {
+        from,
+        to: A,
+        message: Message::Lock(submit),
+    });
     stage.pass(1_000);
     next_holder_without_c(stage, h3);
     stage.release(late);
+}
+
+/// ABD: a write is at B alone when one reader returns it; another reader, later, is answered by A and C.
+pub(super) fn read_writes_back(stage: &mut Stage) {
+    let (writer, first, second) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let key = stage.register();
+    let write = |text: &str| Call::Write {
+        key: key.clone(),
+        value: super::stage::value(text),
+    };
+    let before = stage.call(writer, write("w1"));
+    stage.wait(before);
+    let to_a_and_c = store_of("w2", &[A, C]);
+    // Only of the write itself: a reader that stores what it saw gets through.
+    let by_write = |p: &Parcel| matches!(p, Parcel::Peer { from, .. } if from.name.0 == 4);
+    let late = stage.hold(move |p| by_write(p) && to_a_and_c(p));
+    stage.call(writer, write("w2"));
+    stage.until(|w| w.network.held(late) > 0);
+    stage.pass(200);
+    let read = stage.call(first, Call::Read { key: key.clone() });
+    stage.wait(read);
+    stage.pass(1);
+    let without_b = stage.hold(answers(B, fermata_protocol::base::NodeName(6)));
+    let read = stage.call(second, Call::Read { key: key.clone() });
+    stage.wait(read);
+    stage.release(without_b);
+    stage.release(late);
+    stage.pass(500);
 }

@@ -12,7 +12,13 @@ use fermata_protocol::{Message, lock};
 pub(super) fn command_twice(stage: &mut Stage) {
     let h1 = stage.client(&[4]);
     let submits = stage.hold(|p| {
-        matches!(p, Parcel::Peer { message: Message::Lock(lock::Message::Submit { .. }), .. })
+        matches!(
+            p,
+            Parcel::Peer {
+                message: Message::Lock(lock::Message::Submit { .. }),
+                ..
+            }
+        )
     });
     let enter = stage.begin_enter(h1, Mode::Exclusive);
     stage.until(|w| w.network.held(submits) > 0);
@@ -20,7 +26,9 @@ pub(super) fn command_twice(stage: &mut Stage) {
     for parcel in twice.clone() {
         stage.world.inject(parcel);
     }
-    let Some(s1) = stage.entered(enter) else { return };
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
     stage.put(h1, s1, "v1");
     for parcel in twice {
         stage.world.inject(parcel);
@@ -35,10 +43,14 @@ pub(super) fn pipelined_enters(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[4]));
     let first = stage.begin_enter(h1, Mode::Exclusive);
     let second = stage.begin_enter(h2, Mode::Exclusive);
-    let Some(s1) = stage.entered(first) else { return };
+    let Some(s1) = stage.entered(first) else {
+        return;
+    };
     stage.put(h1, s1, "v1");
     stage.leave(h1, s1);
-    let Some(s2) = stage.entered(second) else { return };
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
     stage.get(h2, s2);
     stage.leave(h2, s2);
 }
@@ -71,12 +83,21 @@ pub(super) fn enter_adopts(stage: &mut Stage) {
     stage.section(h1, "v0");
     stage.pass(1_000);
     let (key, e) = (stage.key.clone(), value("e"));
-    let put = stage.call(other, Call::Put { key, value: e.clone() });
+    let put = stage.call(
+        other,
+        Call::Put {
+            key,
+            value: e.clone(),
+        },
+    );
     stage.wait(put);
     stage.pass(3_000);
     let Some(s2) = stage.enter(h2) else { return };
     let adopted = stage.found(s2) == e;
-    stage.expect(adopted, "a holder finds the eventual put made and spread before it");
+    stage.expect(
+        adopted,
+        "a holder finds the eventual put made and spread before it",
+    );
     stage.get(h2, s2);
     stage.leave(h2, s2);
 }
@@ -87,7 +108,13 @@ pub(super) fn write_beside_section(stage: &mut Stage) {
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v1");
     let key = stage.key.clone();
-    let write = stage.call(other, Call::Write { key, value: value("w") });
+    let write = stage.call(
+        other,
+        Call::Write {
+            key,
+            value: value("w"),
+        },
+    );
     stage.pass(2_000);
     let waits = *stage.world.outcome(write) == Outcome::Open;
     stage.expect(waits, "a write waits for the holder");
@@ -125,7 +152,9 @@ pub(super) fn lost_key(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let keys = vec![stage.key.clone(), stage.other_key()];
     let enter = stage.enter_keys(h1, keys, Mode::Exclusive);
-    let Some(s1) = stage.entered(enter) else { return };
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
     stage.put(h1, s1, "v1");
     let segment = stage.segment();
     let silent = stage.world.network.lose(move |p| {
@@ -138,7 +167,11 @@ pub(super) fn lost_key(stage: &mut Stage) {
     stage.pass(1);
     let other = stage.other_key();
     if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
-        let put = Call::CriticalPut { section, key: other, value: value("o") };
+        let put = Call::CriticalPut {
+            section,
+            key: other,
+            value: value("o"),
+        };
         let put = stage.call(h1, put);
         stage.wait(put);
     }
@@ -193,7 +226,9 @@ pub(super) fn stale_grant(stage: &mut Stage) {
             if from.name.0 == 5)
     });
     stage.leave(h1, s1);
-    let Some(s3) = stage.entered(third) else { return };
+    let Some(s3) = stage.entered(third) else {
+        return;
+    };
     let late = stage.hold(store_of("w", &[A, B]));
     stage.begin_put(h3, s3, "w");
     stage.pass(200);

@@ -25,10 +25,16 @@ pub(super) fn change_of_view(stage: &mut Stage) {
     };
     let from = stage.world.machines[&B].id();
     let propose = coordinator::Message::Propose { call: 1, command };
-    stage.world.inject(Parcel::Peer { from, to: A, message: Message::Coordinator(propose) });
+    stage.world.inject(Parcel::Peer {
+        from,
+        to: A,
+        message: Message::Coordinator(propose),
+    });
     stage.pass(10_000);
     let epochs = stage.world.machines.values().filter_map(|m| m.node());
-    let moved = epochs.flat_map(|n| n.here().groups.values()).all(|g| g.state.view().epoch.0 > 1);
+    let moved = epochs
+        .flat_map(|n| n.here().groups.values())
+        .all(|g| g.state.view().epoch.0 > 1);
     stage.expect(moved, "the group has changed its view");
     let Some(s2) = stage.enter(h2) else { return };
     stage.put(h2, s2, "w");
@@ -49,9 +55,17 @@ pub(super) fn restarted_acceptor(stage: &mut Stage) {
     stage.world.stop(B, true);
     stage.world.start(B);
     let key = stage.key.clone();
-    stage.world.note(|| "! the holder leaves through the new primary, and another enters".into());
+    stage
+        .world
+        .note(|| "! the holder leaves through the new primary, and another enters".into());
     if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
-        stage.call(h1, Call::Leave { section, wait: true });
+        stage.call(
+            h1,
+            Call::Leave {
+                section,
+                wait: true,
+            },
+        );
     }
     let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
     stage.until(|w| *w.outcome(enter) != Outcome::Open);
@@ -72,7 +86,13 @@ pub(super) fn deposed_leader(stage: &mut Stage) {
     });
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v1");
-    let rest: Vec<_> = stage.world.machines.keys().copied().filter(|n| *n != A).collect();
+    let rest: Vec<_> = stage
+        .world
+        .machines
+        .keys()
+        .copied()
+        .filter(|n| *n != A)
+        .collect();
     stage.cut(A, &rest);
     stage.release(not_b);
     let c_is_modest = stage.world.network.lose(|p| {
@@ -102,7 +122,12 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     stage.world.kill_client(h1);
     stage.world.stop(B, true);
-    stage.world.machines.get_mut(&B).expect("a node of this world").wipe();
+    stage
+        .world
+        .machines
+        .get_mut(&B)
+        .expect("a node of this world")
+        .wipe();
     stage.world.monitor.wiped(B);
     stage.world.start(B);
     stage.pass(2_000);
@@ -110,7 +135,9 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
     stage.pass(20_000);
     stage.world.start(A);
-    let Some(s2) = stage.entered(enter) else { return };
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
     stage.get(h2, s2);
     stage.leave(h2, s2);
     stage.world.discard(late);
@@ -122,7 +149,9 @@ pub(super) fn quorum(stage: &mut Stage) {
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[B, C]));
-    let Some(put) = stage.begin_put(h1, s1, "v1") else { return };
+    let Some(put) = stage.begin_put(h1, s1, "v1") else {
+        return;
+    };
     stage.pass(2_000);
     let open = *stage.world.outcome(put) == Outcome::Open;
     stage.world.kill_client(h1);
@@ -140,7 +169,11 @@ pub(super) fn flush(stage: &mut Stage) {
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     for name in [A, B, C] {
-        let machine = stage.world.machines.get_mut(&name).expect("a node of this world");
+        let machine = stage
+            .world
+            .machines
+            .get_mut(&name)
+            .expect("a node of this world");
         machine.disk.latency = (700_000, 700_000);
     }
     stage.put(h1, s1, "v1");
@@ -150,7 +183,13 @@ pub(super) fn flush(stage: &mut Stage) {
     stage.pass(500);
     for name in [A, B, C] {
         stage.world.network.mend(End::Node(name), End::Node(name));
-        stage.world.machines.get_mut(&name).expect("a node of this world").disk.latency = (500, 500);
+        stage
+            .world
+            .machines
+            .get_mut(&name)
+            .expect("a node of this world")
+            .disk
+            .latency = (500, 500);
         stage.world.start(name);
     }
     stage.world.kill_client(h1);

@@ -145,6 +145,11 @@ pub const ALL: &[Scenario] = &[
         play: acknowledgements::past_put,
     },
     Scenario {
+        name: "register-write-back",
+        about: "what one reader returned the next one returns",
+        play: acknowledgements::read_writes_back,
+    },
+    Scenario {
         name: "lost-disk",
         about: "a node that lost its disk does not vote under its old name",
         play: machines::lost_disk,

@@ -45,7 +45,11 @@ impl Stage {
     pub fn new(bug: Option<Bug>, trace: bool) -> Stage {
         let planted = bug.map_or(Planted::NONE, Planted::only);
         // Coordinators are patient here, so that a schedule is not disturbed by retries.
-        let timing = Timing { request: 60_000_000, lease: 4_000_000, ..random::timing() };
+        let timing = Timing {
+            request: 60_000_000,
+            lease: 4_000_000,
+            ..random::timing()
+        };
         let setup = Setup {
             seed: 7,
             profile: Profile::named("lUs").expect("a profile of the table"),
@@ -71,6 +75,11 @@ impl Stage {
     /// The second key of sections.
     pub fn other_key(&self) -> KeyId {
         self.ground.sections[1].clone()
+    }
+
+    /// A register.
+    pub fn register(&self) -> KeyId {
+        self.ground.registers[0].clone()
     }
 
     /// A client at the site of the first of `nodes`, which talks to these alone, in this order.
@@ -101,7 +110,8 @@ impl Stage {
     /// Waits for its end, however that is.
     pub fn wait(&mut self, op: OpId) -> Outcome {
         let deadline = self.world.now + PATIENCE;
-        self.world.run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
+        self.world
+            .run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
         self.world.outcome(op).clone()
     }
 
@@ -133,7 +143,15 @@ impl Stage {
     /// Begins to enter several keys.
     pub fn enter_keys(&mut self, client: ClientId, keys: Vec<KeyId>, mode: Mode) -> OpId {
         let (wait, lease) = (PATIENCE, Some(LEASE));
-        self.call(client, Call::Enter { keys, mode, wait, lease })
+        self.call(
+            client,
+            Call::Enter {
+                keys,
+                mode,
+                wait,
+                lease,
+            },
+        )
     }
 
     /// The section that an enter has given.
@@ -161,7 +179,14 @@ impl Stage {
         let key = self.key.clone();
         let section = self.world.clients[client.0 as usize].name_of(section)?;
         let value = value(text);
-        Some(self.call(client, Call::CriticalPut { section, key, value }))
+        Some(self.call(
+            client,
+            Call::CriticalPut {
+                section,
+                key,
+                value,
+            },
+        ))
     }
 
     /// Puts, and waits.
@@ -181,7 +206,13 @@ impl Stage {
     /// Leaves, and waits.
     pub fn leave(&mut self, client: ClientId, section: SectionIx) {
         if let Some(section) = self.world.clients[client.0 as usize].name_of(section) {
-            let op = self.call(client, Call::Leave { section, wait: true });
+            let op = self.call(
+                client,
+                Call::Leave {
+                    section,
+                    wait: true,
+                },
+            );
             self.wait(op);
         }
     }
@@ -210,13 +241,20 @@ impl Stage {
     /// The key's flag, at the primary that leads first.
     pub fn flag(&self) -> Option<u64> {
         let node = self.world.machines[&A].node()?;
-        node.here().segments.get(&self.segment())?.queues.queue(&self.key)?.flag
+        node.here()
+            .segments
+            .get(&self.segment())?
+            .queues
+            .queue(&self.key)?
+            .flag
     }
 
     /// Waits until the section's ref on the key has left the queue at some replica.
     pub fn gone(&mut self, section: SectionIx) -> bool {
         let held = &self.world.history.sections[section.0].held;
-        let Some(held) = held.iter().find(|h| h.key == self.key) else { return false };
+        let Some(held) = held.iter().find(|h| h.key == self.key) else {
+            return false;
+        };
         let (lock_ref, segment) = (held.lock_ref, self.segment());
         self.until(move |w| {
             w.machines.values().filter_map(|m| m.node()).any(|node| {
@@ -254,8 +292,11 @@ impl Stage {
         let segment = self.segment();
         let leads = |w: &World| {
             let mut all = w.machines.iter().filter(|(n, _)| **n != not);
-            all.find(|(_, m)| m.node().is_some_and(|n| n.here().led().any(|s| s == segment)))
-                .map(|(n, _)| *n)
+            all.find(|(_, m)| {
+                m.node()
+                    .is_some_and(|n| n.here().led().any(|s| s == segment))
+            })
+            .map(|(n, _)| *n)
         };
         self.until(|w| leads(w).is_some());
         leads(&self.world)
@@ -292,7 +333,11 @@ pub(super) fn value(text: &str) -> Value {
 pub(super) fn store_of(text: &str, to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let (text, to) = (text.to_owned(), to.to_vec());
     move |parcel| match parcel {
-        Parcel::Peer { to: target, message: Message::Register(Register::Ask { ask, .. }), .. } => {
+        Parcel::Peer {
+            to: target,
+            message: Message::Register(Register::Ask { ask, .. }),
+            ..
+        } => {
             let value = matches!(ask, Ask::Store { content: Content::Value(f), .. }
                 if f.bytes == text.as_bytes());
             value && to.contains(target)
@@ -305,7 +350,11 @@ pub(super) fn store_of(text: &str, to: &[NodeName]) -> impl Fn(&Parcel) -> bool 
 pub(super) fn fence_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| match parcel {
-        Parcel::Peer { to: target, message: Message::Register(Register::Ask { ask, .. }), .. } => {
+        Parcel::Peer {
+            to: target,
+            message: Message::Register(Register::Ask { ask, .. }),
+            ..
+        } => {
             // Without a holder: a synch's read, with its fence or, if that rule is wrong, without.
             matches!(ask, Ask::Read { holder: None, .. }) && to.contains(target)
         }
