@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// Run COMMAND while holding the keys.
     Lock(LockArgs),
     /// Show a key's lock queue, head first.
-    Locks(KeyArgs),
+    Locks(LocksArgs),
     /// Show sites, nodes, segments and primaries.
     Status,
     /// Create, list or describe keyspaces.
@@ -99,6 +99,16 @@ pub(crate) struct KeyArgs {
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) space: InKeyspace,
+}
+
+/// See `fermata locks --help`.
+#[derive(Debug, Args)]
+pub(crate) struct LocksArgs {
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    /// Show what each replica holds of the key, too: tags, fences, sizes.
+    #[arg(long)]
+    pub(crate) replicas: bool,
 }
 
 /// A key and its new value.

@@ -98,8 +98,8 @@ pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failur
 }
 
 /// Repeats an eventual put that is refused because the key is locked, for about a second: the
-/// sections of a `read` or `write` that has just ended are over by then, and a script that puts after
-/// it reads need not know of them. Whoever really holds the key holds it longer.
+/// sections of a `read` or `write` that has just ended are over by then, and a script that puts
+/// after it reads need not know of them. Whoever really holds the key holds it longer.
 async fn while_locked<F>(mut put: impl FnMut() -> F) -> Result<(), Error>
 where
     F: Future<Output = Result<(), Error>>,

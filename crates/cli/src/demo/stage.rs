@@ -237,7 +237,8 @@ impl Mortal {
             let died = runtime.block_on(async {
                 tokio::select! {
                     biased;
-                    // A dropped sender is no kill: the observer has gone, the worker ends by itself.
+                    // A dropped sender is no kill: the observer has gone, the worker ends by
+                    // itself.
                     Ok(()) = killed => true,
                     () = &mut work => false,
                 }

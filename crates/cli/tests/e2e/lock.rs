@@ -133,7 +133,9 @@ fn the_wait_ends_and_the_queue_is_shown() {
 #[test]
 fn signals_are_passed_on() {
     let dev = Dev::start(&["--sites", "1"]);
-    let child = holding(&dev, "a", &[]);
+    let mut child = holding(&dev, "a", &[]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = child.stdin.take();
     kill_process(pid(&child), Signal::TERM).expect("it runs");
     let ended = child.wait_with_output().expect("it ends").status;
     assert_eq!(ended.code(), Some(128 + 15));
@@ -162,7 +164,9 @@ fn an_interrupted_wait_gives_its_place_up() {
 #[test]
 fn a_lost_section_ends_its_command() {
     let dev = Dev::start(&["--sites", "1"]);
-    let holder = holding(&dev, "a", &["--ttl", "2s"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = holder.stdin.take();
     // Paused, it cannot renew its lease, and the next one is let in.
     kill_process(pid(&holder), Signal::STOP).expect("it runs");
     let next = dev.run(&["lock", "a", "--", FERMATA, "put", "a", "next"]);

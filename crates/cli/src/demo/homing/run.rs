@@ -29,6 +29,9 @@ const LEASE: Duration = Duration::from_secs(2);
 /// How long the killed node stays down.
 const NODE_DOWN: Duration = Duration::from_secs(4);
 
+/// Without any progress for so long, something is lost: no fault of the run lasts nearly so long.
+const STUCK: Duration = Duration::from_secs(30);
+
 /// Operations that the front end has open at once.
 const FRONT_END_OPEN: usize = 16;
 
@@ -143,10 +146,16 @@ async fn struck(
     let mut node_back = None;
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let down = 1.min(cluster.nodes().len() - 1);
+    let mut last = (0, tokio::time::Instant::now());
     while crew.shared.done() < requests.len() {
         tick.tick().await;
         let done = crew.shared.done() as u64;
         progress.set(done);
+        if done > last.0 {
+            last = (done, tokio::time::Instant::now());
+        } else if last.1.elapsed() > STUCK {
+            return Err(stuck(crew, requests));
+        }
         let percent = done * 100 / requests.len() as u64;
         if node_back.is_some_and(|at| tokio::time::Instant::now() >= at) {
             node_back = None;
@@ -176,6 +185,23 @@ async fn struck(
     }
     progress.set(requests.len() as u64);
     Ok(())
+}
+
+/// Names the jobs that nobody finishes.
+fn stuck(crew: &Crew, requests: &[Request]) -> Failure {
+    let done = locked(&crew.shared.done);
+    let open = requests
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !done.contains(index));
+    let open: Vec<&str> = open.map(|(_, request)| request.job.as_str()).collect();
+    let sentence = format!(
+        "{} jobs were not finished, and none was for {} s: {}",
+        open.len(),
+        STUCK.as_secs(),
+        open.iter().take(10).copied().collect::<Vec<_>>().join(", ")
+    );
+    Failure::new(Exit::No, sentence)
 }
 
 /// Takes a living worker for dead: ends its section by force, from another site.

@@ -1,10 +1,10 @@
 //! A back-end replica: it owns users by holding a long-lived section on each, and makes their
 //! updates in critical puts.
 //!
-//! Ownership is what the section is for: while a replica holds a user, it may answer from memory and
-//! needs one round trip per update. When a front end takes it for dead, another replica ends its
-//! sections by force and takes the users over; if it lives after all, its next put is refused, and
-//! it forgets the user.
+//! Ownership is what the section is for: while a replica holds a user, it may answer from memory
+//! and needs one round trip per update. When a front end takes it for dead, another replica ends
+//! its sections by force and takes the users over; if it lives after all, its next put is refused,
+//! and it forgets the user.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
