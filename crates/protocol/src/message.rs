@@ -58,6 +58,8 @@ pub struct Hello {
     pub cluster: ClusterId,
     /// Names and incarnations that the sender knows, its own among them.
     pub registry: Vec<(NodeName, Incarnation)>,
+    /// Whether the sender knows every node's incarnation, durably.
+    pub complete: bool,
     /// Whether the receiver shall answer with its own hello.
     pub answer: bool,
 }

@@ -7,8 +7,8 @@ use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Applied, Queues};
 use crate::base::{
-    Ballot, Bug, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
-    SessionId, Timing,
+    Ballot, Bug, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
+    SegmentId, SessionId, Timing,
 };
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory};
@@ -85,8 +85,8 @@ pub(super) struct Holding {
     pub(super) inherited: bool,
     /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
     ending: bool,
-    /// A forced release is on its way.
-    releasing: bool,
+    /// When a forced release was proposed; it is proposed again if nothing comes of it.
+    released: Option<Micros>,
 }
 
 /// The primary of one segment, for one ballot.
@@ -105,7 +105,7 @@ impl Primary {
     /// A node has begun to lead: `queues` is the state with everything recovered applied.
     pub fn new(
         segment: SegmentId,
-        seat: Seat,
+        epoch: Epoch,
         ballot: Ballot,
         queues: &Queues,
         now: Now,
@@ -124,14 +124,14 @@ impl Primary {
             granted: false,
             inherited: queues.holds(lock_ref),
             ending: false,
-            releasing: false,
+            released: None,
         };
         Primary {
             segment,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
-            grants: Grants::new(seat, ballot),
+            grants: Grants::new(epoch, ballot, LockRef(queues.commands())),
             proposals: Vec::new(),
         }
     }
@@ -139,6 +139,22 @@ impl Primary {
     /// The ballot that it leads.
     pub fn ballot(&self) -> Ballot {
         self.grants.ballot()
+    }
+
+    /// A command was not taken by the log: it has no effect, and whoever asked is told so.
+    pub fn declined(&mut self, id: (SessionId, u64), why: Rejection, fx: &mut Effects) {
+        let Some(pending) = self.take_pending(id) else {
+            return;
+        };
+        for (node, call) in pending.askers {
+            let result = Err(why.clone());
+            let answer = Message::Submitted {
+                call,
+                result,
+                ahead: 0,
+            };
+            fx.send(node, answer);
+        }
     }
 
     /// Commands to propose.
@@ -179,10 +195,14 @@ impl Primary {
             LockCommand::Enqueue { keys, .. } => keys.clone(),
             LockCommand::Release { lock_ref } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
-                if left > 0 {
-                    if let Some(holding) = self.holdings.get_mut(lock_ref) {
-                        holding.ending = true;
+                if let Some(holding) = self.holdings.get_mut(lock_ref) {
+                    // From here on it gets no lease any more, neither by a renewal nor by a grant.
+                    holding.ending = true;
+                    if left == 0 {
+                        holding.released = Some(cx.now.monotonic);
                     }
+                }
+                if left > 0 {
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
                 Vec::new()
@@ -412,7 +432,7 @@ impl Primary {
             granted: false,
             inherited: false,
             ending: false,
-            releasing: false,
+            released: None,
         };
         self.holdings.insert(lock_ref, holding);
     }
@@ -491,6 +511,9 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
+        if holding.ending || holding.released.is_some() {
+            return false;
+        }
         holding.granted = true;
         holding.entered.get_or_insert(cx.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
@@ -526,6 +549,12 @@ impl Primary {
                 self.push_ready(lock_ref, queues, cx);
                 self.grants.wake_shared(queues, cx);
             }
+            Target::Front(front, key, flag) => {
+                let done = self.grants.settled(front, key, flag, &outcome, queues);
+                self.proposals.extend(done.map(|body| self.own(body)));
+                self.grants.wake_shared(queues, cx);
+                self.push_all_ready(queues, cx);
+            }
         }
         true
     }
@@ -535,7 +564,7 @@ impl Primary {
             session: Sessions::OWN,
             number: 0,
             answered_through: 0,
-            epoch: crate::base::Epoch::FIRST,
+            epoch: Epoch::FIRST,
             body: Body::Lock(body),
         }
     }
@@ -580,7 +609,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.releasing || holding.ending {
+        if holding.released.is_some() || holding.ending {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);
@@ -623,14 +652,16 @@ impl Primary {
         if !cx.leased {
             return;
         }
+        let now = cx.now.monotonic;
         let mut expired = Vec::new();
         for (lock_ref, holding) in &mut self.holdings {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
             let until = holding.heard + cx.timing.lengthened(known.origin.lease);
-            if cx.now.monotonic >= until && !holding.releasing {
-                holding.releasing = true;
+            let proposed = |at: Micros| now < at + 4 * cx.timing.retry;
+            if now >= until && !holding.released.is_some_and(proposed) {
+                holding.released = Some(now);
                 expired.push(*lock_ref);
             }
         }

@@ -12,18 +12,9 @@ use alloc::vec::Vec;
 
 impl Node {
     pub(super) fn beat(&mut self, step: &mut Step<'_>) {
-        self.start_when_complete(step);
+        self.start_when_ready(step);
         self.place_primaries(step);
-        let me = self.here.id.name;
-        let peers: Vec<NodeName> = self
-            .here
-            .config
-            .cluster
-            .nodes
-            .iter()
-            .map(|n| n.name)
-            .collect();
-        for peer in peers.into_iter().filter(|p| *p != me) {
+        for peer in self.here.peers() {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
                 let catalogue = self.here.catalogue_version;

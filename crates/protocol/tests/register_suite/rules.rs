@@ -24,7 +24,13 @@ fn put(lock_ref: u64, number: u64) -> Tag {
 }
 
 fn synch(lock_ref: u64, attempt: u32) -> Tag {
-    Tag::synch(LockRef(lock_ref), 0, 0, 0, attempt)
+    Tag::synch(
+        LockRef(lock_ref),
+        0,
+        Epoch::FIRST,
+        Ballot::default(),
+        attempt,
+    )
 }
 
 fn holder(lock_ref: u64) -> Holder {
@@ -288,7 +294,7 @@ fn a_resumed_generation_makes_the_earlier_one_past() {
     let key = section_key();
     enqueue(&mut w, 1);
     w.ask(0, &key, store(put(1, 7), "seven"));
-    let resumed = Tag::synch(LockRef(1), 1, 0, 0, 1);
+    let resumed = Tag::synch(LockRef(1), 1, Epoch::FIRST, Ballot::default(), 1);
     assert!(matches!(
         w.ask(0, &key, fenced(resumed)),
         Some(Answer::Cells { .. })

@@ -153,7 +153,13 @@ impl Play {
 
     fn synch(&mut self, i: usize, lock_ref: u64) {
         self.attempts += 1;
-        let tag = Tag::synch(LockRef(lock_ref), 0, 0, 0, self.attempts);
+        let tag = Tag::synch(
+            LockRef(lock_ref),
+            0,
+            Epoch::FIRST,
+            Ballot::default(),
+            self.attempts,
+        );
         let key = section_key();
         self.start(
             i,
