@@ -132,6 +132,7 @@ fn rich() -> Envelope {
         key: key.clone(),
         ask: Ask::Store {
             tag: Tag::default(),
+            origin: LockRef::default(),
             content: Content::Value(fragment),
         },
     });
