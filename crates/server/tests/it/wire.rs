@@ -35,6 +35,7 @@ fn envelope(from: NodeId) -> Envelope {
     let hello = Hello {
         cluster: ClusterId(0xfe),
         registry: vec![],
+        complete: false,
         answer: false,
     };
     Envelope {
