@@ -36,6 +36,8 @@ async fn a_section_goes_on_after_a_graceful_stop_without_an_election() {
         sections.push(entered.keys[0].held.clone().unwrap());
     }
     cluster.stop(0).await;
+    let st = v1::StatusRequest { header: session.header() };
+    for (i, c) in clients.iter_mut().enumerate().skip(1) { let s = c.status(st.clone()).await.unwrap().into_inner(); eprintln!("NODE {i}"); for l in s.logs { eprintln!("  {:?} primary {:?} applied {}", l.segment, l.primary, l.applied); } }
     for held in &sections {
         let put = v1::CriticalPutRequest {
             header: session.header(),
