@@ -50,7 +50,19 @@ async fn a_section_goes_on_after_a_graceful_stop_without_an_election() {
                 tag: None,
             }],
         };
-        let done = clients[1].critical_put(put).await.unwrap().into_inner();
+        let done = match clients[1].critical_put(put).await {
+            Ok(done) => done.into_inner(),
+            Err(e) => {
+                eprintln!("FAILED {:?} {held:?}", e.message());
+                for (i, c) in clients.iter_mut().enumerate().skip(1) { let s = c.status(st.clone()).await.unwrap().into_inner(); eprintln!("NODE {i} alive {:?}", s.alive); for l in s.logs { eprintln!("  {:?} primary {:?} applied {} busy {}", l.segment, l.primary, l.applied, l.busy_keys); } }
+                let q = clients[1].queue(v1::QueueRequest { header: session.header(), key: held.key.clone() }).await;
+                eprintln!("QUEUE {q:?}");
+                let q = clients[1].inspect(v1::InspectRequest { header: session.header(), key: held.key.clone() }).await;
+                eprintln!("INSPECT {q:?}");
+                panic!();
+            }
+        };
+        eprintln!("DONE {held:?}");
         assert!(done.left);
     }
     let mut other = Session::new(42);
