@@ -6,12 +6,13 @@
 //! **Idea.** `cargo xtask test` is that command ([`gate`]). The rules about the tree itself, which
 //! no compiler checks, are ordinary tests of this crate ([`tidy`]), so `cargo test` runs them too.
 //!
-//! **Invariant.** No task writes to the tree: `cargo fmt` is what repairs.
+//! **Invariant.** Only `fix` writes to the tree ([`wrap`]); the gate never does.
 
 use std::process::ExitCode;
 
 mod gate;
 mod tidy;
+mod wrap;
 
 const HELP: &str = "\
 usage: cargo xtask TASK
@@ -19,6 +20,7 @@ usage: cargo xtask TASK
   test    everything: formatting, lints, documentation, tidy rules, tests of all crates,
           a bounded run of the simulator, end-to-end tests on real processes
   tidy    the rules about the tree alone
+  fix     formats, and rewraps comments that are too wide
 ";
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     match task.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["test"] => gate::run(),
         ["tidy"] => tidy_alone(),
+        ["fix"] => wrap::run(),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

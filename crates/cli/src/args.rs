@@ -44,7 +44,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one node.
-    Server(crate::commands::server::ServerArgs),
+    Server(Box<crate::commands::server::ServerArgs>),
     /// Run a cluster on this machine, one real process per node; Ctrl-C stops all.
     Dev(DevArgs),
     /// Run a worked example with its faults on a fresh cluster, and judge it.
@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// Run COMMAND while holding the keys.
     Lock(LockArgs),
     /// Show a key's lock queue, head first.
-    Locks(KeyArgs),
+    Locks(LocksArgs),
     /// Show sites, nodes, segments and primaries.
     Status,
     /// Create, list or describe keyspaces.
@@ -70,7 +70,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: KeyspaceCommand,
     },
-    /// Run the deterministic simulator.
+    /// Run the deterministic simulator: every scenario, or random schedules with --seeds or --seed.
     Sim(SimArgs),
     /// Measure.
     Bench {
@@ -83,7 +83,12 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InKeyspace {
     /// The keyspace of the keys.
-    #[arg(long, env = "FERMATA_KEYSPACE", default_value = "default", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "FERMATA_KEYSPACE",
+        default_value = "default",
+        value_name = "NAME"
+    )]
     pub(crate) keyspace: String,
 }
 
@@ -94,6 +99,16 @@ pub(crate) struct KeyArgs {
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) space: InKeyspace,
+}
+
+/// See `fermata locks --help`.
+#[derive(Debug, Args)]
+pub(crate) struct LocksArgs {
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    /// Show what each replica holds of the key, too: tags, fences, sizes.
+    #[arg(long)]
+    pub(crate) replicas: bool,
 }
 
 /// A key and its new value.
@@ -236,11 +251,11 @@ pub(crate) struct SimArgs {
     /// List the scenarios and the planted bugs.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Run this many seeds, from 0.
-    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    /// Run this many random schedules, from seed 0, or from --seed.
+    #[arg(long, value_name = "N", conflicts_with = "scenario")]
     pub(crate) seeds: Option<u64>,
-    /// Run this seed alone and print its trace if it fails.
-    #[arg(long, value_name = "S")]
+    /// Run this seed, and print its trace if it fails.
+    #[arg(long, value_name = "S", conflicts_with = "scenario")]
     pub(crate) seed: Option<u64>,
     /// Run this scenario instead of random schedules.
     #[arg(long, value_name = "NAME")]

@@ -26,6 +26,8 @@ pub(crate) enum Exit {
     Unavailable = 69,
     /// Something that should not happen.
     Internal = 70,
+    /// `fermata sim`: after all faults had been healed, somebody made no progress.
+    NoProgress = 71,
     /// The wait for a lock was over before it was granted.
     WaitOver = 73,
     /// A file, a socket or a process of this machine failed.
@@ -51,7 +53,8 @@ Exit status:
     5  server: the node had to stop (its disk failed)
    65  refused: the request itself is at fault (locked, too large, no such keyspace, ...)
    69  unavailable: no node or no quorum answered in time; nothing was changed
-   70  an internal error
+   70  an internal error; sim: a panic
+   71  sim: no progress after all faults were healed
    73  lock: the wait was over before the lock was granted
    74  a file, socket or process of this machine failed
    75  the section was lost
@@ -84,6 +87,7 @@ impl Failure {
             Exit::Refused => "refused",
             Exit::Unavailable => "unavailable",
             Exit::Internal => "internal",
+            Exit::NoProgress => "no_progress",
             Exit::WaitOver => "wait_over",
             Exit::Local => "local",
             Exit::SectionLost => "no_longer_holder",

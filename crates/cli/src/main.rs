@@ -9,8 +9,8 @@
 //! | [`dev`] | a cluster of real processes on this machine |
 //! | [`demo`] | the worked examples of `fermata demo` |
 //!
-//! **Invariants.** Standard output carries only what was asked for; everything else goes to standard
-//! error. A failure is one sentence and an exit status from the table in `docs/cli.md`.
+//! **Invariants.** Standard output carries only what was asked for; everything else goes to
+//! standard error. A failure is one sentence and an exit status from the table in `docs/cli.md`.
 
 use std::process::ExitCode;
 

@@ -33,7 +33,10 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0).max(self.head[column].chars().count())
+            cells
+                .max()
+                .unwrap_or(0)
+                .max(self.head[column].chars().count())
         };
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         let numeric: Vec<bool> = (0..self.head.len())
@@ -130,6 +133,9 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_become_hex() {
         assert_eq!(bytes_as_json(b"abc"), serde_json::json!("abc"));
-        assert_eq!(bytes_as_json(&[0xff, 0x01]), serde_json::json!({ "hex": "ff01" }));
+        assert_eq!(
+            bytes_as_json(&[0xff, 0x01]),
+            serde_json::json!({ "hex": "ff01" })
+        );
     }
 }

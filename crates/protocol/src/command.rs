@@ -69,6 +69,9 @@ pub enum LockCommand {
         /// Keys whose last write was acknowledged, with its tag if there was one. The ref's other
         /// keys are left dirty.
         clean: Vec<(KeyId, Option<Tag>)>,
+        /// Only a waiting ref leaves; one that holds stays. So says a coordinator that gives up: the
+        /// client may have gone on elsewhere and be in the section by now.
+        waiting_only: bool,
     },
     /// End a section by force (MUSIC `forcedRelease`): removes the ref from all its queues, and sets
     /// the flag of every key of which it was an exclusive head, in this very command.

@@ -58,6 +58,8 @@ pub struct Hello {
     pub cluster: ClusterId,
     /// Names and incarnations that the sender knows, its own among them.
     pub registry: Vec<(NodeName, Incarnation)>,
+    /// Whether the sender knows every node's incarnation, durably.
+    pub complete: bool,
     /// Whether the receiver shall answer with its own hello.
     pub answer: bool,
 }
@@ -71,6 +73,8 @@ pub struct Beat {
     pub leads: Vec<(LogId, Ballot, Slot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+    /// Whether the sender's disk takes writes: only then it may lead.
+    pub writable: bool,
 }
 
 /// The answer to a beat: the logs whose lease it extends.

@@ -442,7 +442,7 @@ fn an_enter_given_up_gives_its_place_up() {
         client.must_end(enter).expect_err("given up").code,
         Code::WaitOver
     );
-    let leaving = Leaving::Clean(None);
+    let leaving = Leaving::Dirty;
     assert_eq!(client.must_leave().2, [(held("k", 12), leaving)]);
 }
 

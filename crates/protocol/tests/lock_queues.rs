@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, SessionId, SiteId, Tag,
+    Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::{Applied, Outcome, Queues};
@@ -83,6 +83,7 @@ impl Script {
             lock_ref,
             generation: 0,
             clean,
+            waiting_only: false,
         })
         .outcome
     }
@@ -189,11 +190,31 @@ fn readers_hold_together_and_a_writer_waits_for_all_of_them() {
     let c = s.enqueue(&["k"], Mode::Shared);
     assert!(s.queues.holds(a) && s.queues.holds(b));
     assert!(!s.queues.holds(w) && !s.queues.holds(c));
-    s.apply(LockCommand::Release { lock_ref: a });
-    assert_eq!(s.flag("k"), None, "a reader leaves no write behind");
+    s.apply(LockCommand::Release { lock_ref: b });
+    assert_eq!(
+        s.flag("k"),
+        None,
+        "a reader behind the first leaves no write behind"
+    );
     assert!(!s.queues.holds(w));
-    s.leave(b, &[]);
+    s.leave(a, &["k"]);
     assert!(s.queues.holds(w) && !s.queues.holds(c));
+}
+
+#[test]
+fn the_first_reader_may_have_a_synch_in_flight_and_leaves_the_flag() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Shared);
+    let b = s.enqueue(&["k"], Mode::Shared);
+    let applied = s.apply(LockCommand::Release { lock_ref: a });
+    assert_eq!(s.flag("k"), Some(applied.position));
+    assert!(s.queues.holds(b));
+    s.leave(b, &["k"]);
+    assert_eq!(
+        s.flag("k"),
+        Some(applied.position),
+        "a clean leave clears nothing"
+    );
 }
 
 #[test]
@@ -228,9 +249,21 @@ fn a_resumed_section_keeps_its_ref_and_gets_a_new_generation() {
     );
     let old = Tag::critical(a, 0, 900, SessionId(1));
     let new = Tag::critical(a, 1, 1, SessionId(2));
-    assert!(old < Tag::synch(a, 1, 0, 0, 1) && Tag::synch(a, 1, 9, 9, 9) < new);
     assert!(
-        new < Tag::synch(waiting, 0, 0, 0, 1),
+        old < Tag::synch(a, 1, Epoch::FIRST, Ballot::default(), 1)
+            && Tag::synch(
+                a,
+                1,
+                Epoch(9),
+                Ballot {
+                    round: 9,
+                    seat: Seat(9)
+                },
+                9
+            ) < new
+    );
+    assert!(
+        new < Tag::synch(waiting, 0, Epoch::FIRST, Ballot::default(), 1),
         "those who wait come after it"
     );
 }

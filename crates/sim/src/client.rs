@@ -144,7 +144,8 @@ impl Client {
         self.next_ticket += 1;
         self.open.insert(ticket, (op, mode));
         let mut events = Vec::new();
-        self.session.call(self.clock.read(now), ticket, call, &mut events);
+        self.session
+            .call(self.clock.read(now), ticket, call, &mut events);
         self.carry_out(now, events, history, wishes);
         op
     }
@@ -152,16 +153,34 @@ impl Client {
     fn describe(&self, call: &Call) -> (Option<SectionIx>, What) {
         let of = |id: &SectionId| self.known.get(id).copied();
         match call {
-            Call::Enter { keys, mode, .. } => {
-                (None, What::Enter { keys: keys.clone(), mode: *mode })
-            }
+            Call::Enter { keys, mode, .. } => (
+                None,
+                What::Enter {
+                    keys: keys.clone(),
+                    mode: *mode,
+                },
+            ),
             Call::Resume { held } => {
                 let keys = held.iter().map(|h| h.key.clone()).collect();
-                (None, What::Enter { keys, mode: Mode::Exclusive })
+                (
+                    None,
+                    What::Enter {
+                        keys,
+                        mode: Mode::Exclusive,
+                    },
+                )
             }
             Call::CriticalGet { section, key } => (of(section), What::Get(key.clone())),
-            Call::CriticalPut { section, key, value } => (of(section), put(key, value, false)),
-            Call::PutAndLeave { section, key, value } => (of(section), put(key, value, true)),
+            Call::CriticalPut {
+                section,
+                key,
+                value,
+            } => (of(section), put(key, value, false)),
+            Call::PutAndLeave {
+                section,
+                key,
+                value,
+            } => (of(section), put(key, value, true)),
             Call::Leave { section, .. } => (of(section), What::Leave),
             Call::Get { key } => (None, What::EventualGet(key.clone())),
             Call::Put { key, value } => (None, What::EventualPut(key.clone(), value.clone())),
@@ -186,8 +205,12 @@ impl Client {
         let at = self.clock.read(now);
         let endpoint = Endpoint(from.0);
         match reply {
-            Some(reply) => self.session.on_reply(at, endpoint, number, reply, &mut events),
-            None => self.session.on_failure(at, endpoint, number, Failure::Broken, &mut events),
+            Some(reply) => self
+                .session
+                .on_reply(at, endpoint, number, reply, &mut events),
+            None => self
+                .session
+                .on_failure(at, endpoint, number, Failure::Broken, &mut events),
         }
         self.carry_out(now, events, history, wishes);
     }
@@ -240,7 +263,9 @@ impl Client {
         history: &mut History,
     ) {
         // An operation of a process that died has nobody to tell.
-        let Some((op, mode)) = self.open.remove(&ticket) else { return };
+        let Some((op, mode)) = self.open.remove(&ticket) else {
+            return;
+        };
         let outcome = match result {
             Ok(Answer::Entered { section, keys }) => {
                 self.entered(now, op, section, mode, keys, history);

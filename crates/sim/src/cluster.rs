@@ -13,12 +13,12 @@ pub fn smallest() -> Cluster {
     build(2, &sites, &groups)
 }
 
-/// One group of one node per site, and one segment: what schedules are told about, with one more node
+/// One group of some replicas, one per site, and two segments: what schedules are told about, with one more node
 /// per site that has no seat, so that a coordinator need not be a replica.
 pub fn schedule(replicas: u16) -> Cluster {
     let sites: Vec<u16> = (0..replicas + 3).map(|i| i % 3).collect();
     let members: Vec<u16> = (1..=replicas).collect();
-    build(0, &sites, &[(1, (0, 0), &members)])
+    build(1, &sites, &[(1, (0, 1), &members)])
 }
 
 /// One node per site, one group, one segment: the cluster of the paper's experiments.
@@ -51,7 +51,12 @@ fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u16])]) -> Clus
             seats: members.iter().map(seat).collect(),
         };
         let (from, to) = (SegmentId(*from), SegmentId(*to));
-        Group { id: GroupId(*id), from, to, view }
+        Group {
+            id: GroupId(*id),
+            from,
+            to,
+            view,
+        }
     };
     Cluster {
         id: ClusterId(0xfe),

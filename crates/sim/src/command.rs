@@ -82,7 +82,10 @@ pub struct Report {
 impl Report {
     /// 0: nothing was violated; 1: a promise was broken; 2: no progress after healing; 3: a panic.
     pub fn exit_status(&self) -> u8 {
-        let kinds = self.failures.iter().flat_map(|f| f.violations.iter().map(|v| v.kind));
+        let kinds = self
+            .failures
+            .iter()
+            .flat_map(|f| f.violations.iter().map(|v| v.kind));
         kinds.map(status).min().unwrap_or(0)
     }
 
@@ -126,7 +129,11 @@ impl Job {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
             let detail = text.unwrap_or_else(|| "a panic without a message".to_owned());
-            let violation = Violation { kind: Kind::Crash, property: "crash", detail };
+            let violation = Violation {
+                kind: Kind::Crash,
+                property: "crash",
+                detail,
+            };
             Run {
                 violations: vec![violation],
                 virtual_time: 0,
@@ -142,7 +149,11 @@ impl Job {
 /// # Errors
 /// One sentence, when there is no scenario or bug of that name; nothing was run.
 pub fn run(options: Options<'_>) -> Result<Report, String> {
-    let bug = options.planted_bug.as_deref().map(planted::named).transpose()?;
+    let bug = options
+        .planted_bug
+        .as_deref()
+        .map(planted::named)
+        .transpose()?;
     let jobs = jobs(&options)?;
     let begin = Instant::now();
     let mut report = Report {
@@ -168,7 +179,10 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
             }
             let mut violations = run.violations;
             violations.sort_by_key(|v| v.kind);
-            report.failures.push(Failure { run: job.name(), violations });
+            report.failures.push(Failure {
+                run: job.name(),
+                violations,
+            });
         }
         if let Some(progress) = &mut progress {
             progress(Progress {
@@ -185,9 +199,12 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
 
 fn jobs(options: &Options<'_>) -> Result<Vec<Job>, String> {
     if let Some(name) = &options.scenario {
-        let scenario = scenarios::ALL.iter().find(|s| s.name == name).ok_or_else(|| {
-            format!("There is no scenario {name}: `--list` names them. Nothing was run.")
-        })?;
+        let scenario = scenarios::ALL
+            .iter()
+            .find(|s| s.name == name)
+            .ok_or_else(|| {
+                format!("There is no scenario {name}: `--list` names them. Nothing was run.")
+            })?;
         return Ok(vec![Job::Scenario(scenario)]);
     }
     if options.seeds == 0 && options.seed.is_none() {

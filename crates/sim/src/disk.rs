@@ -161,7 +161,8 @@ impl Disk {
         let logs: Vec<&String> = names.iter().filter(|n| n.starts_with("wal")).collect();
         let used = self.store.as_ref().map_or(4_096, |s| s.stats().wal_bytes);
         if let Some(name) = dice.pick(&logs) {
-            self.medium.corrupt(name, dice.below(used.clamp(1, 64 << 10)));
+            self.medium
+                .corrupt(name, dice.below(used.clamp(1, 64 << 10)));
         }
     }
 }
@@ -185,6 +186,8 @@ impl Memory for Recall<'_> {
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
         let found = self.0.scan(from, to).take(limit);
-        found.map(|(key, value)| (key, value.map_err(|_| Void))).collect()
+        found
+            .map(|(key, value)| (key, value.map_err(|_| Void)))
+            .collect()
     }
 }

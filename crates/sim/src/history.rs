@@ -96,7 +96,10 @@ pub struct Op {
 impl Op {
     /// It ended well.
     pub fn succeeded(&self) -> bool {
-        matches!(self.outcome, Outcome::Done(_) | Outcome::Value(_) | Outcome::Queue(_))
+        matches!(
+            self.outcome,
+            Outcome::Done(_) | Outcome::Value(_) | Outcome::Queue(_)
+        )
     }
 
     /// It changed nothing for certain.
@@ -183,6 +186,8 @@ impl History {
 
     /// The operations of one section, in the order of their calls.
     pub fn of_section(&self, section: SectionIx) -> impl Iterator<Item = &Op> {
-        self.ops.iter().filter(move |op| op.section == Some(section))
+        self.ops
+            .iter()
+            .filter(move |op| op.section == Some(section))
     }
 }

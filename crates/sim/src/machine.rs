@@ -161,7 +161,10 @@ impl Machine {
     /// The disk is lost while the machine is off. A machine with an empty disk is another member,
     /// which nobody knows; only the planted bug gives it its old name.
     pub fn wipe(&mut self) {
-        assert!(self.node.is_none(), "a disk is replaced while the machine is off");
+        assert!(
+            self.node.is_none(),
+            "a disk is replaced while the machine is off"
+        );
         let fresh = Incarnation(self.dice.wide());
         let same = self.config.planted.has(Bug::LostDiskRejoins);
         let incarnation = if same { self.disk.incarnation } else { fresh };
@@ -222,7 +225,8 @@ impl Machine {
         self.disk.full = result == Flushed::Full;
         if let Flushed::Through(durable) = result {
             while self.waiting.front().is_some_and(|(lsn, _)| *lsn <= durable) {
-                done.outputs.extend(self.waiting.pop_front().map(|(_, output)| output));
+                done.outputs
+                    .extend(self.waiting.pop_front().map(|(_, output)| output));
             }
         }
         if self.disk.full != was_full && result != Flushed::Broken {

@@ -5,12 +5,13 @@
 //! and survive crashes.
 
 use crate::checkers::Violation;
-use crate::checkers::{agreement, data_store, durability, leases, tags};
+use crate::checkers::{agreement, begin, data_store, durability, leases, tags};
 use crate::client::Client;
 use crate::disk::Flushed;
 use crate::history::History;
 use crate::machine::{Machine, Stepped};
-use crate::network::ClientId;
+use crate::network::{ClientId, Parcel};
+use fermata_protocol::Message;
 use fermata_protocol::base::NodeName;
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub struct Monitor {
     clocks_trusted: bool,
     tags: tags::Tags,
     agreement: agreement::Agreement,
+    begin: begin::Begin,
     data_store: data_store::DataStore,
     durability: durability::Durability,
     leases: leases::Leases,
@@ -36,6 +38,7 @@ impl Monitor {
             clocks_trusted: true,
             tags: tags::Tags::default(),
             agreement: agreement::Agreement::default(),
+            begin: begin::Begin::default(),
             data_store: data_store::DataStore::default(),
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
@@ -64,12 +67,27 @@ impl Monitor {
         let heads = tags::heads(&done.writes);
         self.tags.wrote(name, &heads, found);
         let moved = self.agreement.after_step(machine, found);
-        self.data_store.after_step(name, &heads, &moved, machines, found);
+        self.data_store
+            .after_step(name, &heads, &moved, machines, found);
+    }
+
+    /// Something was sent.
+    pub fn sent(&mut self, parcel: &Parcel, found: &mut Vec<Violation>) {
+        if let Parcel::Peer {
+            message: Message::Paxos { log, message },
+            ..
+        } = parcel
+            && self.on
+        {
+            self.begin.sent(*log, message, found);
+        }
     }
 
     /// A flush of a node ended.
     pub fn flushed(&mut self, name: NodeName, result: Flushed) {
-        if self.on && let Flushed::Through(lsn) = result {
+        if self.on
+            && let Flushed::Through(lsn) = result
+        {
             self.durability.flushed(name, lsn);
         }
     }

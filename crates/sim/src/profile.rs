@@ -63,7 +63,10 @@ mod tests {
     #[test]
     fn round_trips_are_those_of_the_table() {
         let us = Profile::named("lUs").unwrap();
-        assert_eq!((us.rtt(0, 1), us.rtt(2, 0), us.rtt(1, 2)), (53_790, 72_140, 24_200));
+        assert_eq!(
+            (us.rtt(0, 1), us.rtt(2, 0), us.rtt(1, 2)),
+            (53_790, 72_140, 24_200)
+        );
         assert_eq!(us.one_way(1, 1), 100);
     }
 }

@@ -121,7 +121,10 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
         for worker in workers.iter_mut() {
             worker.act(world);
         }
-        let rest = workers.iter().filter(|w| !w.is_done()).map(Worker::rests_until);
+        let rest = workers
+            .iter()
+            .filter(|w| !w.is_done())
+            .map(Worker::rests_until);
         let next = rest.filter(|t| *t > world.now).min().unwrap_or(u64::MAX);
         let done = workers.iter().all(Worker::is_done);
         if (done && world.now >= plan.until) || world.now >= deadline {
@@ -131,14 +134,20 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
             return;
         }
         let lives: u32 = world.clients.iter().map(|c| c.life).sum();
-        let stop = next.min(deadline).min(if done { plan.until } else { u64::MAX });
+        let stop = next
+            .min(deadline)
+            .min(if done { plan.until } else { u64::MAX });
         world.run_until(stop, |w| {
             !w.violations.is_empty()
                 || w.clients.iter().any(|c| !c.ended.is_empty())
                 || w.clients.iter().map(|c| c.life).sum::<u32>() != lives
         });
     }
-    let stuck: Vec<String> = workers.iter().filter(|w| !w.is_done()).map(Worker::state).collect();
+    let stuck: Vec<String> = workers
+        .iter()
+        .filter(|w| !w.is_done())
+        .map(Worker::state)
+        .collect();
     if !stuck.is_empty() {
         world.violations.push(Violation {
             kind: Kind::Liveness,
@@ -156,8 +165,9 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
     let mut audit = Audit::new(client, ground);
     while !audit.act(world) {
         let before = world.clients[client.0 as usize].ended.len();
-        let ended =
-            |w: &World| w.clients[client.0 as usize].ended.len() > before || !w.violations.is_empty();
+        let ended = |w: &World| {
+            w.clients[client.0 as usize].ended.len() > before || !w.violations.is_empty()
+        };
         if !world.run_until(deadline, ended) {
             world.violations.push(Violation {
                 kind: Kind::Liveness,

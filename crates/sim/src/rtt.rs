@@ -72,7 +72,10 @@ impl Bench {
             watch: false,
         };
         let mut world = World::new(setup);
-        let options = Options { cached_gets: false, ..Options::default() };
+        let options = Options {
+            cached_gets: false,
+            ..Options::default()
+        };
         let me = world.add_client(client, options.clone());
         let other = world.add_client(client, options);
         // Every node has heard of every other, and the primary has its lease.
@@ -86,7 +89,13 @@ impl Bench {
             puts: 0,
             ms: 0.0,
         };
-        Bench { world, me, other, row, keys: 0 }
+        Bench {
+            world,
+            me,
+            other,
+            row,
+            keys: 0,
+        }
     }
 
     fn run(&mut self, rows: &mut Vec<Row>) {
@@ -95,17 +104,30 @@ impl Bench {
         self.push(rows, "enter", 0, at);
         let at = self.put(section, &key);
         self.push(rows, "put", 1, at);
-        let call = Call::CriticalGet { section: self.name(section), key: key.clone() };
+        let call = Call::CriticalGet {
+            section: self.name(section),
+            key: key.clone(),
+        };
         let at = self.time(self.me, call);
         self.push(rows, "get", 0, at);
-        let call = Call::Leave { section: self.name(section), wait: false };
+        let call = Call::Leave {
+            section: self.name(section),
+            wait: false,
+        };
         let at = self.time(self.me, call);
         self.push(rows, "leave", 0, at);
         self.settle();
         let (at, section) = self.enter(self.me, &key);
         self.push(rows, "enter_value", 0, at);
         let (section, value) = (self.name(section), self.value());
-        let at = self.time(self.me, Call::PutAndLeave { section, key: key.clone(), value });
+        let at = self.time(
+            self.me,
+            Call::PutAndLeave {
+                section,
+                key: key.clone(),
+                value,
+            },
+        );
         self.push(rows, "put_and_leave", 1, at);
         self.settle();
         for puts in [1, 10, 100] {
@@ -118,7 +140,13 @@ impl Bench {
         self.settle();
         let register = self.fresh(Keyspace::REGISTERS);
         let value = self.value();
-        let at = self.time(self.me, Call::Write { key: register.clone(), value });
+        let at = self.time(
+            self.me,
+            Call::Write {
+                key: register.clone(),
+                value,
+            },
+        );
         self.push(rows, "write", 0, at);
         self.settle();
         let at = self.time(self.me, Call::Read { key: register });
@@ -127,12 +155,20 @@ impl Bench {
 
     fn push(&self, rows: &mut Vec<Row>, step: &'static str, puts: u32, micros: u64) {
         let ms = micros as f64 / 1_000.0;
-        rows.push(Row { step, puts, ms, ..self.row.clone() });
+        rows.push(Row {
+            step,
+            puts,
+            ms,
+            ..self.row.clone()
+        });
     }
 
     fn fresh(&mut self, keyspace: fermata_protocol::base::KeyspaceId) -> KeyId {
         self.keys += 1;
-        KeyId { keyspace, key: Bytes::from(format!("key{}", self.keys)) }
+        KeyId {
+            keyspace,
+            key: Bytes::from(format!("key{}", self.keys)),
+        }
     }
 
     /// Ten bytes, as in the paper.
@@ -147,7 +183,9 @@ impl Bench {
 
     fn name(&self, section: SectionIx) -> fermata_protocol::client::SectionId {
         let client = &self.world.clients[self.me.0 as usize];
-        client.name_of(section).expect("the section was entered by this client")
+        client
+            .name_of(section)
+            .expect("the section was entered by this client")
     }
 
     /// How long an operation takes, microseconds.
@@ -158,9 +196,14 @@ impl Bench {
 
     fn wait(&mut self, op: OpId) -> u64 {
         let deadline = self.world.now + STEP_MAX;
-        let ended = self.world.run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
+        let ended = self
+            .world
+            .run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
         let done = &self.world.history.ops[op.0];
-        assert!(ended && done.succeeded(), "a calm cluster answers: {done:?}");
+        assert!(
+            ended && done.succeeded(),
+            "a calm cluster answers: {done:?}"
+        );
         done.end() - done.invoked
     }
 
@@ -168,12 +211,22 @@ impl Bench {
         let op = self.world.call(client, enter(key));
         let took = self.wait(op);
         let section = self.world.history.ops[op.0].section;
-        (took, section.expect("an enter that succeeded has its section"))
+        (
+            took,
+            section.expect("an enter that succeeded has its section"),
+        )
     }
 
     fn put(&mut self, section: SectionIx, key: &KeyId) -> u64 {
         let (section, value) = (self.name(section), self.value());
-        self.time(self.me, Call::CriticalPut { section, key: key.clone(), value })
+        self.time(
+            self.me,
+            Call::CriticalPut {
+                section,
+                key: key.clone(),
+                value,
+            },
+        )
     }
 
     fn section(&mut self, key: &KeyId, puts: u32) -> u64 {
@@ -183,7 +236,11 @@ impl Bench {
         let mut open = Vec::new();
         for _ in 0..puts {
             let value = self.value();
-            let call = Call::CriticalPut { section, key: key.clone(), value };
+            let call = Call::CriticalPut {
+                section,
+                key: key.clone(),
+                value,
+            };
             open.push(self.world.call(self.me, call));
         }
         for op in open {
@@ -191,7 +248,10 @@ impl Bench {
                 self.wait(op);
             }
         }
-        let leave = Call::Leave { section, wait: false };
+        let leave = Call::Leave {
+            section,
+            wait: false,
+        };
         self.world.call(self.me, leave);
         self.world.now - begin
     }
@@ -202,7 +262,10 @@ impl Bench {
         let next = self.world.call(self.other, enter(key));
         self.settle();
         let begin = self.world.now;
-        let leave = Call::Leave { section: self.name(section), wait: false };
+        let leave = Call::Leave {
+            section: self.name(section),
+            wait: false,
+        };
         self.world.call(self.me, leave);
         self.wait(next);
         self.world.now - begin
@@ -230,7 +293,10 @@ mod tests {
     fn a_section_with_one_put_from_ohio_is_two_round_trips() {
         let rows = lus();
         let here = |r: &&Row| (r.client, r.primary) == ("Ohio", "Ohio");
-        let section = rows.iter().filter(here).find(|r| (r.step, r.puts) == ("section", 1));
+        let section = rows
+            .iter()
+            .filter(here)
+            .find(|r| (r.step, r.puts) == ("section", 1));
         let ms = section.expect("every step is measured").ms;
         assert!(ms <= 110.0, "{ms} ms");
     }
@@ -239,8 +305,13 @@ mod tests {
     fn pipelined_puts_cost_no_more_round_trips() {
         let rows = lus();
         let of = |puts| {
-            let mut found = rows.iter().filter(|r| (r.client, r.primary) == ("Ohio", "Ohio"));
-            found.find(|r| (r.step, r.puts) == ("section", puts)).expect("measured").ms
+            let mut found = rows
+                .iter()
+                .filter(|r| (r.client, r.primary) == ("Ohio", "Ohio"));
+            found
+                .find(|r| (r.step, r.puts) == ("section", puts))
+                .expect("measured")
+                .ms
         };
         assert!(of(100) - of(1) < 1.0, "{} and {}", of(1), of(100));
     }

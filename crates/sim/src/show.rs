@@ -13,21 +13,58 @@ const LONG: usize = 160;
 /// One thing that travels.
 pub fn parcel(parcel: &Parcel) -> String {
     match parcel {
-        Parcel::Peer { from, to, message: what } => {
+        Parcel::Peer {
+            from,
+            to,
+            message: what,
+        } => {
             format!("node {} -> node {}: {}", from.name.0, to.0, message(what))
         }
-        Parcel::Request { client, to, request, .. } => {
+        Parcel::Request {
+            client,
+            to,
+            request,
+            ..
+        } => {
             let what = operation(&request.operation);
-            format!("client {} -> node {}: #{} {what}", client.0, to.0, request.number)
+            format!(
+                "client {} -> node {}: #{} {what}",
+                client.0, to.0, request.number
+            )
         }
-        Parcel::Cancel { client, to, exchange, .. } => {
+        Parcel::Cancel {
+            client,
+            to,
+            exchange,
+            ..
+        } => {
             format!("client {} -> node {}: closes #{exchange}", client.0, to.0)
         }
-        Parcel::Reply { from, client, exchange, reply: Some(what), .. } => {
-            format!("node {} -> client {}: #{exchange} {}", from.0, client.0, reply(what))
+        Parcel::Reply {
+            from,
+            client,
+            exchange,
+            reply: Some(what),
+            ..
+        } => {
+            format!(
+                "node {} -> client {}: #{exchange} {}",
+                from.0,
+                client.0,
+                reply(what)
+            )
         }
-        Parcel::Reply { from, client, exchange, reply: None, .. } => {
-            format!("node {} -> client {}: #{exchange} connection broken", from.0, client.0)
+        Parcel::Reply {
+            from,
+            client,
+            exchange,
+            reply: None,
+            ..
+        } => {
+            format!(
+                "node {} -> client {}: #{exchange} connection broken",
+                from.0, client.0
+            )
         }
     }
 }
@@ -35,10 +72,17 @@ pub fn parcel(parcel: &Parcel) -> String {
 /// A message between nodes.
 pub fn message(message: &Message) -> String {
     match message {
-        Message::Register(register::Message::Ask { call, key: k, ask: what, .. }) => {
+        Message::Register(register::Message::Ask {
+            call,
+            key: k,
+            ask: what,
+            ..
+        }) => {
             format!("ask {call} {} {}", key(k), ask(what))
         }
-        Message::Register(register::Message::Answer { call, answer: what, .. }) => {
+        Message::Register(register::Message::Answer {
+            call, answer: what, ..
+        }) => {
             format!("answer {call} {}", answer(what))
         }
         Message::Paxos { log, message } => {
@@ -48,7 +92,11 @@ pub fn message(message: &Message) -> String {
             };
             format!("log {part}.{}: {}", log.epoch.0, paxos_message(message))
         }
-        Message::Lock(lock::Message::Submit { call, segment, command }) => cut(format!(
+        Message::Lock(lock::Message::Submit {
+            call,
+            segment,
+            command,
+        }) => cut(format!(
             "submit {call} to segment {}: {:x}.{} {:?}",
             segment.0,
             command.session.0 >> 112,
@@ -64,12 +112,21 @@ pub fn message(message: &Message) -> String {
 
 fn paxos_message(message: &paxos::Message) -> String {
     match message {
-        paxos::Message::Accept { ballot, slot, entry, chosen, .. } => cut(format!(
+        paxos::Message::Accept {
+            ballot,
+            slot,
+            entry,
+            chosen,
+            ..
+        } => cut(format!(
             "accept {}.{} slot {} (chosen {}) {entry:?}",
             ballot.round, ballot.seat.0, slot.0, chosen.0
         )),
         paxos::Message::Accepted { ballot, slot } => {
-            format!("accepted {}.{} slot {}", ballot.round, ballot.seat.0, slot.0)
+            format!(
+                "accepted {}.{} slot {}",
+                ballot.round, ballot.seat.0, slot.0
+            )
         }
         other => cut(format!("{other:?}")),
     }
@@ -77,7 +134,12 @@ fn paxos_message(message: &paxos::Message) -> String {
 
 fn ask(ask: &Ask) -> String {
     match ask {
-        Ask::Read { holder, fence, eventual, .. } => {
+        Ask::Read {
+            holder,
+            fence,
+            eventual,
+            ..
+        } => {
             let holder = holder.map_or(String::new(), |h| format!(" as {}", h.lock_ref.0));
             let fence = fence.map_or(String::new(), |f| format!(" fence {}", tag(&f)));
             let both = if *eventual { " both cells" } else { "" };
@@ -90,7 +152,12 @@ fn ask(ask: &Ask) -> String {
 
 fn answer(answer: &Answer) -> String {
     match answer {
-        Answer::Cells { tag: t, content: c, fence, eventual } => {
+        Answer::Cells {
+            tag: t,
+            content: c,
+            fence,
+            eventual,
+        } => {
             let eventual = if eventual.is_some() { ", eventual" } else { "" };
             format!("{} {} (fence {}{eventual})", tag(t), content(c), tag(fence))
         }
@@ -111,7 +178,11 @@ fn content(content: &Content) -> String {
 pub fn tag(tag: &Tag) -> String {
     let generation = tag.sequence >> 40;
     let number = tag.sequence & ((1 << 40) - 1);
-    format!("({},{generation}.{number},{:x})", tag.lock_ref.0, tag.writer & 0xffff_ffff_ffff)
+    format!(
+        "({},{generation}.{number},{:x})",
+        tag.lock_ref.0,
+        tag.writer & 0xffff_ffff_ffff
+    )
 }
 
 /// A key.
@@ -129,13 +200,22 @@ fn operation(operation: &Operation) -> String {
             let keys: Vec<String> = keys.iter().map(key).collect();
             format!("enter {mode:?} {}", keys.join(" "))
         }
-        Operation::Critical { held, operation, leave } => {
+        Operation::Critical {
+            held,
+            operation,
+            leave,
+        } => {
             let leave = if leave.is_empty() { "" } else { " and leave" };
             let what = match operation {
                 Critical::Get => "get".to_owned(),
                 Critical::Put { number, value: v } => format!("put {number} {}", value(v)),
             };
-            format!("{} ref {}.{}: {what}{leave}", key(&held.key), held.lock_ref.0, held.generation)
+            format!(
+                "{} ref {}.{}: {what}{leave}",
+                key(&held.key),
+                held.lock_ref.0,
+                held.generation
+            )
         }
         other => cut(format!("{other:?}")),
     }
@@ -145,9 +225,17 @@ fn reply(reply: &Reply) -> String {
     match reply {
         Reply::Entered { keys, .. } => {
             let show = |k: &fermata_protocol::request::Entered| {
-                format!("{}={} ref {}", key(&k.held.key), value(&k.value), k.held.lock_ref.0)
+                format!(
+                    "{}={} ref {}",
+                    key(&k.held.key),
+                    value(&k.value),
+                    k.held.lock_ref.0
+                )
             };
-            format!("entered {}", keys.iter().map(show).collect::<Vec<_>>().join(", "))
+            format!(
+                "entered {}",
+                keys.iter().map(show).collect::<Vec<_>>().join(", ")
+            )
         }
         Reply::Value { value: v, tag: t } => format!("value {} {}", value(v), tag(t)),
         Reply::Done { tag: Some(t) } => format!("done {}", tag(t)),
@@ -162,7 +250,10 @@ pub fn call(call: &Call) -> String {
 
 fn cut(mut text: String) -> String {
     if text.len() > LONG {
-        let end = (0..=LONG).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        let end = (0..=LONG)
+            .rev()
+            .find(|i| text.is_char_boundary(*i))
+            .unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }

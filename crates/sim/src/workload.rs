@@ -80,8 +80,6 @@ enum Ending {
     Resume,
 }
 
-const FORGET: bool = false;
-
 /// Where a worker is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
@@ -143,7 +141,10 @@ impl Worker {
 
     /// What the worker waits for, for people.
     pub fn state(&self) -> String {
-        format!("client {}: {:?}, waits for {:?}", self.client.0, self.stage, self.waits)
+        format!(
+            "client {}: {:?}, waits for {:?}",
+            self.client.0, self.stage, self.waits
+        )
     }
 
     /// When the worker wants to act although nothing ended.
@@ -170,7 +171,11 @@ impl Worker {
             Stage::Idle => self.begin(world),
             Stage::Single(_) => self.rest(world),
             Stage::Entering(op) => self.entered(world, op),
-            Stage::In { section, moves, ending } => self.go_on(world, section, moves, ending),
+            Stage::In {
+                section,
+                moves,
+                ending,
+            } => self.go_on(world, section, moves, ending),
             Stage::Dead { resumes } => self.resume(world, resumes),
         }
     }
@@ -193,7 +198,11 @@ impl Worker {
     fn rest(&mut self, world: &World) {
         self.rounds = self.rounds.saturating_sub(1);
         self.stage = Stage::Idle;
-        let longest = if self.dice.chance(10) { 4_000_000 } else { 500_000 };
+        let longest = if self.dice.chance(10) {
+            4_000_000
+        } else {
+            500_000
+        };
         self.rest_until = world.now + 1 + self.dice.below(longest);
     }
 
@@ -210,10 +219,26 @@ impl Worker {
         let count = self.dice.between(1, most) as usize;
         let keys = self.dice.subset(&self.ground.sections, count);
         let shared = self.dice.chance(15);
-        let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-        let wait = if self.dice.chance(80) { 60_000_000 } else { 3_000_000 };
+        let mode = if shared {
+            Mode::Shared
+        } else {
+            Mode::Exclusive
+        };
+        let wait = if self.dice.chance(80) {
+            60_000_000
+        } else {
+            3_000_000
+        };
         let lease = Some(self.ground.lease);
-        let op = world.call(self.client, Call::Enter { keys, mode, wait, lease });
+        let op = world.call(
+            self.client,
+            Call::Enter {
+                keys,
+                mode,
+                wait,
+                lease,
+            },
+        );
         self.waits.insert(op);
         self.stage = Stage::Entering(op);
     }
@@ -225,11 +250,20 @@ impl Worker {
             return self.rest(world);
         };
         let call = match self.dice.below(20) {
-            0..=5 => Call::Write { key: register, value: self.value() },
+            0..=5 => Call::Write {
+                key: register,
+                value: self.value(),
+            },
             6..=12 => Call::Read { key: register },
-            13 | 14 => Call::Put { key, value: self.value() },
+            13 | 14 => Call::Put {
+                key,
+                value: self.value(),
+            },
             15 => Call::Get { key },
-            16 => Call::Write { key, value: self.value() },
+            16 => Call::Write {
+                key,
+                value: self.value(),
+            },
             17 => Call::Read { key },
             _ => Call::Queue { key },
         };
@@ -250,11 +284,17 @@ impl Worker {
     fn entered(&mut self, world: &mut World, op: OpId) {
         let done = matches!(world.outcome(op), Outcome::Done(_));
         let section = world.history.ops[op.0].section.filter(|_| done);
-        let Some(section) = section else { return self.rest(world) };
+        let Some(section) = section else {
+            return self.rest(world);
+        };
         let shared = world.history.sections[section.0].mode == Mode::Shared;
         let mut moves = Vec::new();
         for _ in 0..self.dice.between(0, 4) {
-            let put = if self.dice.chance(50) { Move::Burst } else { Move::Put };
+            let put = if self.dice.chance(50) {
+                Move::Burst
+            } else {
+                Move::Put
+            };
             moves.push(match self.dice.below(10) {
                 0..=3 => Move::Get,
                 4..=7 if !shared => put,
@@ -267,11 +307,15 @@ impl Worker {
             8..=11 => Ending::LeaveWaiting,
             12..=15 if !shared => Ending::PutAndLeave,
             16 => Ending::Die,
-            17 if FORGET => Ending::Forget,
+            17 => Ending::Forget,
             18 if !shared => Ending::Resume,
             _ => Ending::Leave,
         };
-        self.stage = Stage::In { section, moves, ending };
+        self.stage = Stage::In {
+            section,
+            moves,
+            ending,
+        };
         self.act(world);
     }
 
@@ -289,11 +333,17 @@ impl Worker {
         };
         let held = &world.history.sections[section.0].held;
         let keys: Vec<KeyId> = held.iter().map(|h| h.key.clone()).collect();
-        let Some(key) = self.dice.pick(&keys).cloned() else { return self.rest(world) };
+        let Some(key) = self.dice.pick(&keys).cloned() else {
+            return self.rest(world);
+        };
         let Some(next) = moves.pop() else {
             return self.end(world, section, key, ending);
         };
-        self.stage = Stage::In { section, moves, ending };
+        self.stage = Stage::In {
+            section,
+            moves,
+            ending,
+        };
         match next {
             Move::Get => {
                 let op = world.call(self.client, Call::CriticalGet { section: name, key });
@@ -301,16 +351,32 @@ impl Worker {
             }
             Move::Put => {
                 let value = self.value();
-                let op = world.call(self.client, Call::CriticalPut { section: name, key, value });
+                let op = world.call(
+                    self.client,
+                    Call::CriticalPut {
+                        section: name,
+                        key,
+                        value,
+                    },
+                );
                 if self.dice.chance(80) {
                     self.waits.insert(op);
                 }
             }
             Move::Burst => {
                 for _ in 0..self.dice.between(2, 4) {
-                    let Some(key) = self.dice.pick(&keys).cloned() else { break };
+                    let Some(key) = self.dice.pick(&keys).cloned() else {
+                        break;
+                    };
                     let value = self.value();
-                    world.call(self.client, Call::CriticalPut { section: name, key, value });
+                    world.call(
+                        self.client,
+                        Call::CriticalPut {
+                            section: name,
+                            key,
+                            value,
+                        },
+                    );
                 }
             }
             Move::Barrier => self.wait_for_all(world, section),
@@ -329,20 +395,46 @@ impl Worker {
 
     fn end(&mut self, world: &mut World, section: SectionIx, key: KeyId, ending: Ending) {
         let client = &world.clients[self.client.0 as usize];
-        let Some(name) = client.name_of(section) else { return self.rest(world) };
+        let Some(name) = client.name_of(section) else {
+            return self.rest(world);
+        };
         let op = match ending {
-            Ending::Leave => world.call(self.client, Call::Leave { section: name, wait: false }),
-            Ending::LeaveWaiting => {
-                world.call(self.client, Call::Leave { section: name, wait: true })
-            }
+            Ending::Leave => world.call(
+                self.client,
+                Call::Leave {
+                    section: name,
+                    wait: false,
+                },
+            ),
+            Ending::LeaveWaiting => world.call(
+                self.client,
+                Call::Leave {
+                    section: name,
+                    wait: true,
+                },
+            ),
             Ending::PutAndLeave => {
                 let value = self.value();
-                world.call(self.client, Call::PutAndLeave { section: name, key, value })
+                world.call(
+                    self.client,
+                    Call::PutAndLeave {
+                        section: name,
+                        key,
+                        value,
+                    },
+                )
             }
             Ending::Die | Ending::Resume => {
                 if self.dice.chance(60) {
                     let value = self.value();
-                    world.call(self.client, Call::CriticalPut { section: name, key, value });
+                    world.call(
+                        self.client,
+                        Call::CriticalPut {
+                            section: name,
+                            key,
+                            value,
+                        },
+                    );
                 }
                 return self.die(world, section, ending);
             }
@@ -384,12 +476,23 @@ impl Worker {
     }
 }
 
+/// Somebody ends a forgotten section by force, and tries again until it is over.
 fn release_all(world: &mut World, who: ClientId, held: Vec<fermata_protocol::request::Held>) {
-    for h in held {
-        if world.clients[who.0 as usize].alive {
-            let call = Call::Release { key: h.key, lock_ref: h.lock_ref };
-            world.call(who, call);
-        }
+    if !world.clients[who.0 as usize].alive {
+        // Nobody renews it any more.
+        return;
+    }
+    for one in held {
+        let call = Call::Release {
+            key: one.key.clone(),
+            lock_ref: one.lock_ref,
+        };
+        let op = world.call(who, call);
+        world.at(world.now + 15_000_000, move |w| {
+            if !matches!(w.outcome(op), Outcome::Done(_)) {
+                release_all(w, who, vec![one]);
+            }
+        });
     }
 }
 
@@ -430,7 +533,10 @@ impl Audit {
             if let Some(section) = self.left.take() {
                 let name = world.clients[self.client.0 as usize].name_of(section);
                 if let Some(section) = name {
-                    let call = Call::Leave { section, wait: true };
+                    let call = Call::Leave {
+                        section,
+                        wait: true,
+                    };
                     self.open = Some(world.call(self.client, call));
                     return false;
                 }
@@ -438,7 +544,12 @@ impl Audit {
         }
         let call = if let Some(key) = self.sections.last() {
             let (keys, mode) = (vec![key.clone()], Mode::Exclusive);
-            Call::Enter { keys, mode, wait: 60_000_000, lease: Some(self.lease) }
+            Call::Enter {
+                keys,
+                mode,
+                wait: 60_000_000,
+                lease: Some(self.lease),
+            }
         } else if let Some(key) = self.registers.last() {
             Call::Read { key: key.clone() }
         } else {
@@ -463,7 +574,11 @@ impl Audit {
 
     /// What is still to be read, for people.
     pub fn missing(&self) -> String {
-        let keys = self.sections.iter().chain(&self.registers).map(crate::show::key);
+        let keys = self
+            .sections
+            .iter()
+            .chain(&self.registers)
+            .map(crate::show::key);
         keys.collect::<Vec<_>>().join(" ")
     }
 }

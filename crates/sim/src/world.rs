@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 /// Something that happens at a time.
 enum Happening {
-    Arrives(Parcel),
+    Arrives(Box<Parcel>),
     Flushed(NodeName, u32),
     FlushAgain(NodeName, u32),
     Wakes(NodeName, u32),
@@ -135,13 +135,18 @@ impl World {
 
     /// Adds a client at a site.
     pub fn add_client(&mut self, site: u16, options: Options) -> ClientId {
-        let id = ClientId(self.clients.len() as u32);
-        let name = SessionId(self.dice.wide());
-        let clock = clock(&mut self.dice, self.setup.drift_ppm);
         let mut nodes: Vec<NodeName> = self.machines.keys().copied().collect();
         // Those of its own site first, then nearer ones.
         let profile = self.setup.profile;
         nodes.sort_by_key(|n| (profile.rtt(site, self.machines[n].site), *n));
+        self.add_client_at(site, nodes, options)
+    }
+
+    /// Adds a client that knows these nodes, in this order of preference.
+    pub fn add_client_at(&mut self, site: u16, nodes: Vec<NodeName>, options: Options) -> ClientId {
+        let id = ClientId(self.clients.len() as u32);
+        let name = SessionId(self.dice.wide());
+        let clock = clock(&mut self.dice, self.setup.drift_ppm);
         self.network.place(End::Client(id), site);
         let client = Client::new(id, site, clock, name, nodes, options);
         self.clients.push(client);
@@ -150,11 +155,13 @@ impl World {
 
     /// The next thing happens. False: nothing will ever happen again.
     pub fn step(&mut self) -> bool {
-        let Some(((at, _), happening)) = self.queue.pop_first() else { return false };
+        let Some(((at, _), happening)) = self.queue.pop_first() else {
+            return false;
+        };
         assert!(at >= self.now, "time does not go back");
         self.now = at;
         match happening {
-            Happening::Arrives(parcel) => self.arrive(parcel),
+            Happening::Arrives(parcel) => self.arrive(*parcel),
             Happening::Flushed(name, boot) => self.flush_ended(name, boot),
             Happening::FlushAgain(name, boot) => self.flush_again(name, boot),
             Happening::Wakes(name, boot) => self.wake(name, boot),
@@ -192,7 +199,8 @@ impl World {
 
     fn schedule(&mut self, time: u64, happening: Happening) {
         self.sequence += 1;
-        self.queue.insert((time.max(self.now), self.sequence), happening);
+        self.queue
+            .insert((time.max(self.now), self.sequence), happening);
     }
 
     /// Says something in the trace.
@@ -203,6 +211,7 @@ impl World {
     // --- what travels -----------------------------------------------------------------------------
 
     fn send(&mut self, parcel: Parcel) {
+        self.monitor.sent(&parcel, &mut self.violations);
         let way = match self.fates.judge(self.now, &parcel) {
             Some(Some(late)) => Way::At(self.now + late),
             Some(None) => Way::Lost,
@@ -214,15 +223,21 @@ impl World {
             Way::Lost => "x",
             Way::Held => "|",
         };
-        self.trace.line(self.now, || format!("{mark} {}", show::parcel(&parcel)));
+        self.trace
+            .line(self.now, || format!("{mark} {}", show::parcel(&parcel)));
         match way {
-            Way::At(at) => self.schedule(at, Happening::Arrives(parcel)),
+            Way::At(at) => self.schedule(at, Happening::Arrives(Box::new(parcel))),
             Way::Twice(at, again) => {
-                self.schedule(at, Happening::Arrives(parcel.clone()));
-                self.schedule(again, Happening::Arrives(parcel));
+                self.schedule(at, Happening::Arrives(Box::new(parcel.clone())));
+                self.schedule(again, Happening::Arrives(Box::new(parcel)));
             }
             Way::Lost | Way::Held => {}
         }
+    }
+
+    /// A parcel arrives, whoever sent it.
+    pub fn inject(&mut self, parcel: Parcel) {
+        self.schedule(self.now + 1, Happening::Arrives(Box::new(parcel)));
     }
 
     /// Ends a rule; what it held arrives as if sent now.
@@ -230,7 +245,7 @@ impl World {
         for parcel in self.network.release(rule) {
             let (from, to) = parcel.ends();
             let at = self.now + self.network.trip(from, to);
-            self.schedule(at, Happening::Arrives(parcel));
+            self.schedule(at, Happening::Arrives(Box::new(parcel)));
         }
     }
 
@@ -240,12 +255,25 @@ impl World {
     }
 
     fn arrive(&mut self, parcel: Parcel) {
-        self.trace.line(self.now, || format!("* {}", show::parcel(&parcel)));
+        self.trace
+            .line(self.now, || format!("* {}", show::parcel(&parcel)));
         match parcel {
             Parcel::Peer { from, to, message } => self.input(to, Input::Message { from, message }),
-            Parcel::Request { client, life, exchange, to, request } => {
-                let Some(machine) = self.machines.get_mut(&to) else { return };
-                let caller = Caller { client, life, exchange };
+            Parcel::Request {
+                client,
+                life,
+                exchange,
+                to,
+                request,
+            } => {
+                let Some(machine) = self.machines.get_mut(&to) else {
+                    return;
+                };
+                let caller = Caller {
+                    client,
+                    life,
+                    exchange,
+                };
                 if machine.is_up() {
                     let call = machine.open_call(caller);
                     self.input(to, Input::Request { call, request });
@@ -253,14 +281,29 @@ impl World {
                     self.broken(to, caller);
                 }
             }
-            Parcel::Cancel { client, life, exchange, to } => {
-                let caller = Caller { client, life, exchange };
+            Parcel::Cancel {
+                client,
+                life,
+                exchange,
+                to,
+            } => {
+                let caller = Caller {
+                    client,
+                    life,
+                    exchange,
+                };
                 let machine = self.machines.get_mut(&to).expect("clients know the nodes");
                 for call in machine.close_calls(caller) {
                     self.input(to, Input::Cancel(call));
                 }
             }
-            Parcel::Reply { from, client, life, exchange, reply } => {
+            Parcel::Reply {
+                from,
+                client,
+                life,
+                exchange,
+                reply,
+            } => {
                 let target = &mut self.clients[client.0 as usize];
                 if target.alive && target.life == life {
                     let mut wishes = Vec::new();
@@ -273,15 +316,27 @@ impl World {
     }
 
     fn broken(&mut self, from: NodeName, caller: Caller) {
-        let Caller { client, life, exchange } = caller;
-        self.send(Parcel::Reply { from, client, life, exchange, reply: None });
+        let Caller {
+            client,
+            life,
+            exchange,
+        } = caller;
+        self.send(Parcel::Reply {
+            from,
+            client,
+            life,
+            exchange,
+            reply: None,
+        });
     }
 
     // --- machines ---------------------------------------------------------------------------------
 
     fn input(&mut self, name: NodeName, input: Input) {
         let now = self.now;
-        let Some(machine) = self.machines.get_mut(&name) else { return };
+        let Some(machine) = self.machines.get_mut(&name) else {
+            return;
+        };
         if machine.is_up() {
             let done = machine.step(now, input);
             self.after_step(name, done);
@@ -294,17 +349,30 @@ impl World {
         if let Some(latency) = done.flush {
             self.schedule(self.now + latency, Happening::Flushed(name, boot));
         }
-        self.monitor.after_step(name, &done, &self.machines, &mut self.violations);
+        self.monitor
+            .after_step(name, &done, &self.machines, &mut self.violations);
         for output in done.outputs {
             match output {
                 Output::Send { to, message, .. } => {
                     self.send(Parcel::Peer { from, to, message });
                 }
                 Output::Reply { call, reply, .. } => {
-                    let Some(caller) = self.machines[&name].caller(call) else { continue };
-                    let Caller { client, life, exchange } = caller;
+                    let Some(caller) = self.machines[&name].caller(call) else {
+                        continue;
+                    };
+                    let Caller {
+                        client,
+                        life,
+                        exchange,
+                    } = caller;
                     let reply = Some(reply);
-                    self.send(Parcel::Reply { from: name, client, life, exchange, reply });
+                    self.send(Parcel::Reply {
+                        from: name,
+                        client,
+                        life,
+                        exchange,
+                        reply,
+                    });
                 }
             }
         }
@@ -320,9 +388,14 @@ impl World {
     /// Schedules the node's next wake, unless an earlier one is scheduled.
     fn arm(&mut self, name: NodeName) {
         let now = self.now;
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         // Never at this very moment again: a node that always wants to be stepped would stop time.
-        let Some(at) = machine.wakes(now).filter(|_| !machine.paused) else { return };
+        let Some(at) = machine.wakes(now).filter(|_| !machine.paused) else {
+            return;
+        };
         let at = at.max(now + 1);
         if machine.wake_at.is_none_or(|scheduled| at < scheduled) {
             machine.wake_at = Some(at);
@@ -333,7 +406,10 @@ impl World {
 
     fn wake(&mut self, name: NodeName, boot: u32) {
         let now = self.now;
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if machine.boot != boot || machine.wake_at != Some(now) {
             return;
         }
@@ -350,7 +426,10 @@ impl World {
 
     fn flush_ended(&mut self, name: NodeName, boot: u32) {
         let now = self.now;
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if machine.boot != boot || !machine.is_up() {
             return;
         }
@@ -368,7 +447,10 @@ impl World {
     }
 
     fn flush_again(&mut self, name: NodeName, boot: u32) {
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if machine.boot == boot
             && let Some(latency) = machine.flush_again()
         {
@@ -379,26 +461,37 @@ impl World {
     /// Starts a machine's process, if it is off and not lost.
     pub fn start(&mut self, name: NodeName) {
         let now = self.now;
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if machine.is_up() || machine.lost.is_some() {
             return;
         }
         let started = machine.start(now);
         self.note(|| format!("! node {} starts: {started:?}", name.0));
         if started.is_ok() {
-            self.monitor.restarted(name, &self.machines, &mut self.violations);
+            self.monitor
+                .restarted(name, &self.machines, &mut self.violations);
             self.input(name, Input::Tick);
         }
     }
 
     /// Stops a machine's process: by power failure, or in an orderly way.
     pub fn stop(&mut self, name: NodeName, power: bool) {
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if !machine.is_up() {
             return;
         }
         self.trace.line(self.now, || {
-            format!("! node {} {}", name.0, if power { "crashes" } else { "stops" })
+            format!(
+                "! node {} {}",
+                name.0,
+                if power { "crashes" } else { "stops" }
+            )
         });
         for caller in machine.stop(power) {
             self.broken(name, caller);
@@ -407,7 +500,10 @@ impl World {
 
     /// A process stops doing anything, and what arrives waits, for so many microseconds.
     pub fn pause(&mut self, name: NodeName, duration: u64) {
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if !machine.is_up() || machine.paused {
             return;
         }
@@ -419,7 +515,10 @@ impl World {
 
     fn go_on(&mut self, name: NodeName, boot: u32) {
         let now = self.now;
-        let machine = self.machines.get_mut(&name).expect("a machine of this world");
+        let machine = self
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         if machine.boot == boot && machine.paused {
             let done = machine.go_on(now);
             self.after_step(name, done);
@@ -431,7 +530,9 @@ impl World {
     /// A client begins an operation.
     pub fn call(&mut self, client: ClientId, call: Call) -> OpId {
         let mut wishes = Vec::new();
-        self.trace.line(self.now, || format!("c client {} calls {}", client.0, show::call(&call)));
+        self.trace.line(self.now, || {
+            format!("c client {} calls {}", client.0, show::call(&call))
+        });
         let target = &mut self.clients[client.0 as usize];
         let op = target.call(self.now, call, &mut self.history, &mut wishes);
         self.after_client(client, wishes);
@@ -455,11 +556,29 @@ impl World {
         let mut cancels = Vec::new();
         for (name, machine) in &self.machines {
             let calls = machine.calls_of(client);
-            cancels.extend(calls.into_iter().filter(|c| c.life == life).map(|c| (*name, c)));
+            cancels.extend(
+                calls
+                    .into_iter()
+                    .filter(|c| c.life == life)
+                    .map(|c| (*name, c)),
+            );
         }
         // The system closes the connections of a dead process.
-        for (to, Caller { client, life, exchange }) in cancels {
-            self.send(Parcel::Cancel { client, life, exchange, to });
+        for (
+            to,
+            Caller {
+                client,
+                life,
+                exchange,
+            },
+        ) in cancels
+        {
+            self.send(Parcel::Cancel {
+                client,
+                life,
+                exchange,
+                to,
+            });
         }
     }
 
@@ -493,10 +612,21 @@ impl World {
             match wish {
                 Wish::Send(to, request) => {
                     let exchange = request.number;
-                    self.send(Parcel::Request { client, life, exchange, to, request });
+                    self.send(Parcel::Request {
+                        client,
+                        life,
+                        exchange,
+                        to,
+                        request,
+                    });
                 }
                 Wish::Close(to, exchange) => {
-                    self.send(Parcel::Cancel { client, life, exchange, to });
+                    self.send(Parcel::Cancel {
+                        client,
+                        life,
+                        exchange,
+                        to,
+                    });
                 }
             }
         }

@@ -19,6 +19,8 @@ mod arrows;
 mod pages;
 mod rules;
 
+pub(crate) use rules::COLUMNS_MAX;
+
 /// One file of the tree.
 pub(crate) struct File {
     /// Relative to the root, with `/`.

@@ -5,8 +5,10 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use bytes::Bytes;
+use fermata_client::{Code, Error};
 use serde_json::json;
 
 use super::lock::socket::{self, Action};
@@ -40,7 +42,11 @@ fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure
         let found = value.is_some();
         let value = value.map(|value| output::bytes_as_json(&value));
         output::json(&json!({ "key": output::bytes_as_json(key), "value": value }))?;
-        return if found { Ok(0) } else { Err(Failure::silent_no()) };
+        return if found {
+            Ok(0)
+        } else {
+            Err(Failure::silent_no())
+        };
     }
     match value {
         Some(value) => output::value(&value).map(|()| 0),
@@ -56,7 +62,10 @@ pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure>
         Some(path) => {
             socket::ask(&path, Action::Put, space, key, &value).await?;
         }
-        None => connect(global).await?.put(space, key, value).await?,
+        None => {
+            let client = connect(global).await?;
+            while_locked(|| client.put(space, key, value.clone())).await?;
+        }
     }
     Ok(0)
 }
@@ -68,7 +77,10 @@ pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
         Some(path) => {
             socket::ask(&path, Action::Delete, space, key, &[]).await?;
         }
-        None => connect(global).await?.delete(space, key).await?,
+        None => {
+            let client = connect(global).await?;
+            while_locked(|| client.delete(space, key)).await?;
+        }
     }
     Ok(0)
 }
@@ -78,8 +90,30 @@ pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failur
     let (space, key) = (&args.space.keyspace, args.key.as_bytes());
     refuse_if_held_around(space, key, "put").await?;
     let value = value_of(&args.value)?;
-    connect(global).await?.write(space, key, Some(value)).await?;
+    connect(global)
+        .await?
+        .write(space, key, Some(value))
+        .await?;
     Ok(0)
+}
+
+/// Repeats an eventual put that is refused because the key is locked, for about a second: the
+/// sections of a `read` or `write` that has just ended are over by then, and a script that puts
+/// after it reads need not know of them. Whoever really holds the key holds it longer.
+async fn while_locked<F>(mut put: impl FnMut() -> F) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    const PAUSES: [u64; 5] = [20, 80, 150, 250, 500];
+    for pause in PAUSES {
+        match put().await {
+            Err(error) if error.code() == Code::Locked => {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            done => return done,
+        }
+    }
+    put().await
 }
 
 /// The value of an argument; `-` is standard input to its end.

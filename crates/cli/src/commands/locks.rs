@@ -3,18 +3,27 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fermata_client::Mode;
+use fermata_client::{Client, Inspection, Mode, Tag};
 use serde_json::json;
 
-use crate::args::{Global, KeyArgs};
+use crate::args::{Global, LocksArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
 use crate::output::{self, Table};
 
 /// Prints the queue. An empty one is a line (or an empty array), not a failure.
-pub(crate) async fn run(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure> {
+    let (replicas, args) = (args.replicas, args.key);
     let key = args.key.as_bytes();
     let client = connect(global).await?;
+    if replicas {
+        let told = inspect(&client, &args.space.keyspace, key).await;
+        if !global.json {
+            output::text(format!("{}\n", replicas_table(&told)))?;
+        } else {
+            return output::json(&replicas_as_json(&told)).map(|()| 0);
+        }
+    }
     let (entries, flag) = client.queue(&args.space.keyspace, key).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -64,4 +73,77 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Exclusive => "exclusive",
         Mode::Shared => "shared",
     }
+}
+
+/// What each replica said, by the node's label. A node of another group has nothing to say.
+type Told = Vec<(String, Result<Inspection, fermata_client::Error>)>;
+
+async fn inspect(client: &Client, keyspace: &str, key: &[u8]) -> Told {
+    let asked = client
+        .nodes()
+        .iter()
+        .enumerate()
+        .map(|(index, node)| async move {
+            (
+                node.label.clone(),
+                client.inspect(keyspace, key, Some(index)).await,
+            )
+        });
+    futures_util::future::join_all(asked).await
+}
+
+/// A tag as `ref/sequence`; the writer only breaks ties.
+fn tag(tag: Tag) -> String {
+    format!("{}/{}", tag.lock_ref.0, tag.sequence)
+}
+
+fn eventual(inspection: &Inspection) -> Option<String> {
+    let tag = inspection.eventual.as_ref()?;
+    Some(format!("{}@{}", tag.applied, tag.clock))
+}
+
+fn replicas_table(told: &Told) -> Table {
+    let mut table = Table::new(&[
+        "replica",
+        "segment",
+        "critical tag",
+        "fence",
+        "bytes",
+        "eventual",
+        "applied",
+    ]);
+    for (label, said) in told {
+        let cells = match said {
+            Ok(inspection) => [
+                inspection.segment.0.to_string(),
+                tag(inspection.tag),
+                tag(inspection.fence),
+                inspection
+                    .bytes
+                    .map_or("-".to_owned(), |bytes| bytes.to_string()),
+                eventual(inspection).unwrap_or_else(|| "-".to_owned()),
+                inspection.applied.to_string(),
+            ],
+            Err(_) => std::array::from_fn(|_| "?".to_owned()),
+        };
+        table.row(std::iter::once(label.clone()).chain(cells).collect());
+    }
+    table
+}
+
+fn replicas_as_json(told: &Told) -> serde_json::Value {
+    let one = |(label, said): &(String, Result<Inspection, fermata_client::Error>)| match said {
+        Ok(inspection) => json!({
+            "replica": label,
+            "segment": inspection.segment.0,
+            "epoch": inspection.epoch.0,
+            "critical_tag": tag(inspection.tag),
+            "fence": tag(inspection.fence),
+            "value_bytes": inspection.bytes,
+            "eventual_tag": eventual(inspection),
+            "applied": inspection.applied,
+        }),
+        Err(error) => json!({ "replica": label, "error": error.to_string() }),
+    };
+    json!({ "replicas": told.iter().map(one).collect::<Vec<_>>() })
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     let global = cli.global;
     let done = |()| 0;
     match cli.command {
-        Command::Server(args) => server::run(args).map(done),
+        Command::Server(args) => server::run(*args).map(done),
         Command::Dev(args) => on_threads(crate::dev::run(&global, args)),
         Command::Demo(args) => on_threads(crate::demo::run(&global, args)),
         Command::Get(args) => on_this_thread(key::get(&global, args)),

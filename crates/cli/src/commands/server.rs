@@ -181,7 +181,9 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
     ];
     overlay_section(&mut table, "limits", limits)?;
     if table.is_empty() {
-        return Err("give the node's file with --config, or see `fermata server --help`".to_owned());
+        return Err(
+            "give the node's file with --config, or see `fermata server --help`".to_owned(),
+        );
     }
     let source = args.config.map_or_else(
         || "the options".to_owned(),
@@ -196,8 +198,13 @@ fn load(path: &Path) -> Result<toml::Table, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(0, |span| text[..span.start].lines().count());
-        format!("{}, line {line}: {}", path.display(), error.message().trim())
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let line = before.matches('\n').count() + 1;
+        format!(
+            "{}, line {line}: {}",
+            path.display(),
+            error.message().trim()
+        )
     })?;
     if let Some(toml::Value::String(cluster)) = table.get_mut("cluster_file")
         && let Some(parent) = path.parent()
@@ -228,13 +235,19 @@ fn overlay_section<'a>(
         let value = value.map_err(|_| format!("{name} is too large"))?;
         Ok((name, value.map(toml::Value::from)))
     };
-    let given: Vec<_> = given.into_iter().map(number).collect::<Result<_, String>>()?;
+    let given: Vec<_> = given
+        .into_iter()
+        .map(number)
+        .collect::<Result<_, String>>()?;
     if given.iter().all(|(_, value)| value.is_none()) {
         return Ok(());
     }
     let empty = toml::Value::Table(toml::Table::new());
     let into = table.entry(section).or_insert(empty).as_table_mut();
-    overlay(into.ok_or_else(|| format!("{section} is not a table"))?, given);
+    overlay(
+        into.ok_or_else(|| format!("{section} is not a table"))?,
+        given,
+    );
     Ok(())
 }
 
@@ -251,7 +264,11 @@ mod tests {
 
     fn config(flags: &[&str]) -> Result<ServerConfig, String> {
         let args = ["server"].iter().chain(flags);
-        config_of(Alone::try_parse_from(args).map_err(|e| e.to_string())?.server)
+        config_of(
+            Alone::try_parse_from(args)
+                .map_err(|e| e.to_string())?
+                .server,
+        )
     }
 
     #[test]
@@ -264,7 +281,10 @@ mod tests {
         let file = path.to_str().unwrap();
         let read = config(&["--config", file, "--node", "b", "--lease-ms", "9"]).unwrap();
         assert_eq!(read.node, "b");
-        assert_eq!((read.timing.beat_ms, read.timing.lease_ms), (Some(5), Some(9)));
+        assert_eq!(
+            (read.timing.beat_ms, read.timing.lease_ms),
+            (Some(5), Some(9))
+        );
         assert_eq!(read.cluster_file, Some(folder.path().join("c.toml")));
         assert!(!read.insecure);
         assert!(config(&["--config", file, "--insecure"]).unwrap().insecure);
@@ -290,7 +310,11 @@ mod tests {
             let error = config(&["--config", file]).unwrap_err();
             assert!(error.contains(word) && !error.contains('\n'), "{error}");
         }
-        assert!(config(&["--config", "/does/not/exist"]).unwrap_err().contains("cannot read"));
+        assert!(
+            config(&["--config", "/does/not/exist"])
+                .unwrap_err()
+                .contains("cannot read")
+        );
         assert!(config(&[]).unwrap_err().contains("--config"));
     }
 }

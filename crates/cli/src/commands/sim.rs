@@ -1,9 +1,139 @@
 //! `fermata sim`: the deterministic simulator.
 
+use std::time::Duration;
+
+use fermata_sim::checkers::Kind;
+use fermata_sim::{Options, Progress, Report};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
 use crate::args::{Global, SimArgs};
 use crate::exit::{Exit, Failure};
+use crate::output;
 
-/// Runs it.
-pub(crate) fn run(_global: &Global, _args: SimArgs) -> Result<u8, Failure> {
-    Err(Failure::new(Exit::Internal, "not yet"))
+/// Runs seeds or scenarios. Exit status 0 only if nothing was violated.
+pub(crate) fn run(global: &Global, args: SimArgs) -> Result<u8, Failure> {
+    if args.list {
+        return list(global).map(|()| 0);
+    }
+    let one_seed = args.seed.is_some() && args.seeds.unwrap_or(0) <= 1;
+    let alone = one_seed || args.scenario.is_some();
+    let bar = progress_bar();
+    let mut show = |progress: Progress| {
+        bar.set_length(progress.of);
+        bar.set_position(progress.done);
+        let hours = progress.virtual_time as f64 / 3.6e9;
+        bar.set_message(format!(
+            "{hours:.1} h simulated, {} failed",
+            progress.failures
+        ));
+    };
+    let options = Options {
+        seeds: args.seeds.unwrap_or(0),
+        seed: args.seed,
+        scenario: args.scenario.clone(),
+        planted_bug: args.planted_bug.clone(),
+        trace: false,
+        progress: Some(&mut show),
+    };
+    let report = fermata_sim::run(options).map_err(Failure::usage)?;
+    bar.finish_and_clear();
+    if global.json {
+        output::json(&as_json(&report))?;
+    } else {
+        output::text(in_words(&report, &args, alone))?;
+    }
+    Ok(status(&report))
+}
+
+fn list(global: &Global) -> Result<(), Failure> {
+    let names = fermata_sim::list();
+    if global.json {
+        return output::json(&json!({
+            "scenarios": names.scenarios,
+            "planted_bugs": names.planted_bugs,
+        }));
+    }
+    let lines: Vec<String> = (names.scenarios.into_iter().map(|name| ("scenario", name)))
+        .chain(
+            names
+                .planted_bugs
+                .into_iter()
+                .map(|name| ("planted-bug", name)),
+        )
+        .map(|(kind, name)| format!("{kind} {name}"))
+        .collect();
+    output::text(lines.join("\n"))
+}
+
+fn progress_bar() -> ProgressBar {
+    let template = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    ProgressBar::new(0).with_style(style.progress_chars("=> "))
+}
+
+/// A broken promise is worse than no progress, and that worse than a panic, which may be the
+/// simulator's own.
+fn status(report: &Report) -> u8 {
+    let violations = report
+        .failures
+        .iter()
+        .flat_map(|failure| &failure.violations);
+    match violations.map(|violation| violation.kind).min() {
+        None => 0,
+        Some(Kind::Correctness) => Exit::No as u8,
+        Some(Kind::Liveness) => Exit::NoProgress as u8,
+        Some(Kind::Crash) => Exit::Internal as u8,
+    }
+}
+
+fn in_words(report: &Report, args: &SimArgs, alone: bool) -> String {
+    let mut text = String::new();
+    for failure in &report.failures {
+        text += &format!("{}\n", failure.run);
+        for violation in &failure.violations {
+            text += &format!("    {}: {}\n", violation.property, violation.detail);
+        }
+        let bug = args.planted_bug.as_ref();
+        let bug = bug.map_or(String::new(), |bug| format!(" --planted-bug {bug}"));
+        let again = match failure.run.strip_prefix("seed ") {
+            Some(seed) => format!("--seed {seed}"),
+            None => format!("--scenario {}", failure.run),
+        };
+        text += &format!("    again, with its trace: fermata sim {again}{bug}\n");
+    }
+    if let (true, Some(trace)) = (alone, &report.trace) {
+        text = format!("{trace}\n{text}");
+    }
+    let simulated = Duration::from_micros(report.virtual_time);
+    text += &format!(
+        "{} runs, {} failed; {:.1} simulated hours in {:.1} s ({:.0} per minute)",
+        report.runs,
+        report.failures.len(),
+        simulated.as_secs_f64() / 3600.0,
+        report.wall.as_secs_f64(),
+        report.hours_per_minute()
+    );
+    text
+}
+
+fn as_json(report: &Report) -> serde_json::Value {
+    let failures: Vec<serde_json::Value> = (report.failures.iter())
+        .map(|failure| {
+            let violations: Vec<serde_json::Value> = (failure.violations.iter())
+                .map(|violation| {
+                    json!({ "property": violation.property, "detail": violation.detail })
+                })
+                .collect();
+            json!({ "run": failure.run, "violations": violations })
+        })
+        .collect();
+    json!({
+        "runs": report.runs,
+        "failures": failures,
+        "simulated_seconds": report.virtual_time as f64 / 1e6,
+        "seconds": report.wall.as_secs_f64(),
+        "hours_per_minute": report.hours_per_minute(),
+        "trace": report.trace,
+    })
 }

@@ -29,7 +29,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     };
     let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
     let mut asked: Vec<Asked> = client.nodes().iter().cloned().zip(answers).collect();
-    asked.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    asked.sort_by_key(|(node, _)| node.name);
     if global.json {
         output::json(&as_json(&client, &asked))?;
     } else {
@@ -42,14 +42,25 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
 
 fn nodes_table(asked: &[Asked]) -> Table {
     let mut table = Table::new(&[
-        "node", "site", "gRPC", "health", "hears", "leads", "logs", "busy keys", "requests",
+        "node",
+        "site",
+        "gRPC",
+        "health",
+        "hears",
+        "leads",
+        "logs",
+        "busy keys",
+        "requests",
     ]);
     for (node, status) in asked {
         let endpoint = node.endpoint.trim_start_matches("http://").to_owned();
         let mut row = vec![node.label.clone(), node.site.clone(), endpoint];
         row.extend(match status {
             Ok(status) => {
-                let leads = status.logs.iter().filter(|log| log.primary == Some(status.node));
+                let leads = status
+                    .logs
+                    .iter()
+                    .filter(|log| log.primary == Some(status.node));
                 let busy: u64 = status.logs.iter().map(|log| log.busy_keys).sum();
                 vec![
                     health(status).to_owned(),
@@ -62,7 +73,9 @@ fn nodes_table(asked: &[Asked]) -> Table {
             }
             Err(_) => {
                 let nothing = std::iter::repeat_n("-".to_owned(), 5);
-                std::iter::once("no answer".to_owned()).chain(nothing).collect()
+                std::iter::once("no answer".to_owned())
+                    .chain(nothing)
+                    .collect()
             }
         });
         table.row(row);
@@ -104,9 +117,11 @@ fn segments_table(asked: &[Asked]) -> Table {
     logs.dedup_by_key(|log| log.segment);
     for log in logs {
         table.row(vec![
-            log.segment.map_or("(group)".to_owned(), |segment| segment.0.to_string()),
+            log.segment
+                .map_or("(group)".to_owned(), |segment| segment.0.to_string()),
             log.epoch.0.to_string(),
-            log.primary.map_or("none".to_owned(), |name| label(asked, name)),
+            log.primary
+                .map_or("none".to_owned(), |name| label(asked, name)),
             log.commands.to_string(),
             log.busy_keys.to_string(),
         ]);

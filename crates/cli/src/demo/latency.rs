@@ -28,7 +28,10 @@ impl Latencies {
     pub(crate) fn note(&self, site: &str, step: &'static str, start: Instant) {
         let took = start.elapsed();
         let mut samples = self.locked();
-        samples.entry((site.to_owned(), step)).or_default().push(took);
+        samples
+            .entry((site.to_owned(), step))
+            .or_default()
+            .push(took);
     }
 
     /// A line per place and step, in order.
@@ -58,7 +61,10 @@ impl Latencies {
 /// The smallest sample that `percent` of all are not above; zero without samples.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    sorted
+        .get(rank.saturating_sub(1))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// The lines as a table.

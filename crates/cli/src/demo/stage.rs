@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fermata_client::{Client, Keyspace, Options};
@@ -82,7 +82,12 @@ impl fmt::Display for Report {
         writeln!(f)?;
         for check in &self.checks {
             let held = check.violations.is_empty();
-            writeln!(f, "{}  {}", if held { "held  " } else { "BROKEN" }, check.claim)?;
+            writeln!(
+                f,
+                "{}  {}",
+                if held { "held  " } else { "BROKEN" },
+                check.claim
+            )?;
             for violation in check.violations.iter().take(SHOWN_MAX) {
                 writeln!(f, "        {violation}")?;
             }
@@ -100,13 +105,21 @@ impl fmt::Display for Report {
     }
 }
 
+/// A lock that a killed worker cannot poison: what it guards is whole after each statement.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A progress bar with a log of faults above it; on standard error. Where that is no terminal, only
 /// the faults are printed.
 #[derive(Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
-    faults: Arc<std::sync::Mutex<Vec<String>>>,
+    what: &'static str,
+    faults: Arc<Mutex<Vec<String>>>,
+    /// When a line was last printed where there is no terminal for the bar.
+    told: Arc<Mutex<Instant>>,
 }
 
 impl Progress {
@@ -120,13 +133,26 @@ impl Progress {
         Progress {
             bar,
             started: Instant::now(),
+            what,
             faults: Arc::default(),
+            told: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
     /// Sets how far it is.
     pub(crate) fn set(&self, steps: u64) {
+        const BETWEEN_LINES: Duration = Duration::from_secs(5);
         self.bar.set_position(steps);
+        let mut told = locked(&self.told);
+        if !std::io::stderr().is_terminal() && told.elapsed() >= BETWEEN_LINES {
+            *told = Instant::now();
+            let (all, seconds) = (self.bar.length().unwrap_or(0), self.started.elapsed());
+            eprintln!(
+                "{:5.1} s  {steps} of {all} {}",
+                seconds.as_secs_f64(),
+                self.what
+            );
+        }
     }
 
     /// Notes a fault.
@@ -137,14 +163,13 @@ impl Progress {
         } else {
             eprintln!("{line}");
         }
-        let mut faults = self.faults.lock().unwrap_or_else(|e| e.into_inner());
-        faults.push(line);
+        locked(&self.faults).push(line);
     }
 
     /// Takes the bar away. Gives the faults, and how long it all took.
     pub(crate) fn finish(self) -> (Vec<String>, Duration) {
         self.bar.finish_and_clear();
-        let faults = self.faults.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let faults = locked(&self.faults).clone();
         (faults, self.started.elapsed())
     }
 }
@@ -212,7 +237,8 @@ impl Mortal {
             let died = runtime.block_on(async {
                 tokio::select! {
                     biased;
-                    // A dropped sender is no kill: the observer has gone, the worker ends by itself.
+                    // A dropped sender is no kill: the observer has gone, the worker ends by
+                    // itself.
                     Ok(()) = killed => true,
                     () = &mut work => false,
                 }
@@ -223,7 +249,9 @@ impl Mortal {
                 std::mem::forget(work);
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(live);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(live);
         Ok(Mortal {
             kill: Some(kill),
             thread: Some(thread.map_err(failed)?),
@@ -246,7 +274,10 @@ impl Mortal {
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         match joined {
             Ok(Ok(())) => Ok(()),
-            _ => Err(Failure::new(Exit::Internal, "a worker of the example panicked")),
+            _ => Err(Failure::new(
+                Exit::Internal,
+                "a worker of the example panicked",
+            )),
         }
     }
 }

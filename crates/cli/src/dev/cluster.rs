@@ -251,7 +251,10 @@ async fn is_ready(node: &Node) -> bool {
     let ask = async {
         let client = Client::connect(Options::new([own.as_str()])).await.ok()?;
         // The client learns of the other nodes; this one alone is asked.
-        let this = client.nodes().iter().position(|known| known.endpoint == own)?;
+        let this = client
+            .nodes()
+            .iter()
+            .position(|known| known.endpoint == own)?;
         client.status(Some(this)).await.ok()
     };
     let status = tokio::time::timeout(Duration::from_secs(2), ask).await;

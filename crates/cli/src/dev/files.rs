@@ -61,8 +61,8 @@ pub(super) fn load_plan(folder: &Path) -> Result<Option<Plan>, Failure> {
         }
         Err(error) => return Err(Failure::local(path.display(), error)),
     };
-    let stored: Stored = serde_json::from_str(&text)
-        .map_err(|error| Failure::local(path.display(), error))?;
+    let stored: Stored =
+        serde_json::from_str(&text).map_err(|error| Failure::local(path.display(), error))?;
     if stored.version != VERSION {
         return Err(Failure::usage(format!(
             "{} has version {}, this program reads version {VERSION}",

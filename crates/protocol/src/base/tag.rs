@@ -1,6 +1,7 @@
 //! Tags: the vector timestamps that order writes (MUSIC §III, CassandrEAS §II).
 
-use super::ids::{NodeName, SessionId};
+use super::ballot::Ballot;
+use super::ids::{Epoch, NodeName, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// The number of one critical section on a key, also its fencing token: the number of the enqueue
@@ -51,12 +52,25 @@ impl Tag {
         }
     }
 
-    /// The tag of a synch for a section's `generation`, unique by primary's round, seat and attempt.
-    pub fn synch(lock_ref: LockRef, generation: u32, round: u32, seat: u8, attempt: u32) -> Tag {
-        let writer = (u128::from(round) << 64) | (u128::from(seat) << 32) | u128::from(attempt);
+    /// The tag of a synch for a section's `generation`, unique by the log's epoch, the primary's ballot
+    /// in it, and the attempt (below 2^28). Ballots restart with every log, so the epoch comes first.
+    pub fn synch(
+        lock_ref: LockRef,
+        generation: u32,
+        epoch: Epoch,
+        ballot: Ballot,
+        attempt: u32,
+    ) -> Tag {
+        assert!(
+            attempt < 1 << 28 && ballot.seat.0 < 16,
+            "a synch's tag names its attempt"
+        );
+        let by = u64::from(ballot.round) << 32 | u64::from(ballot.seat.0) << 28;
+        let writer = u128::from(epoch.0) << 64 | u128::from(by | u64::from(attempt));
+        let sequence = Tag::sequence(generation, 0);
         Tag {
             lock_ref,
-            sequence: Tag::sequence(generation, 0),
+            sequence,
             writer,
         }
     }

@@ -59,6 +59,8 @@ pub(super) enum Turn {
 pub(super) struct Section {
     pub(super) mode: Mode,
     pub(super) stage: Stage,
+    /// The session was told of the grant. Before that a synch in the section's name may be in flight.
+    pub(super) entered: bool,
     pub(super) keys: BTreeMap<KeyId, Key>,
     /// The next write's number, over all keys.
     pub(super) next_write: u64,
@@ -87,6 +89,7 @@ impl Section {
         Section {
             mode,
             stage: Stage::Waiting,
+            entered: false,
             keys: BTreeMap::new(),
             next_write: 1,
             open: BTreeSet::new(),
@@ -199,7 +202,10 @@ impl Section {
             .filter(|(name, _)| Some(*name) != except)
             .filter_map(|(_, key)| {
                 let held = key.held.clone()?;
-                let how = key.writes.leaving(&held, session, planted);
+                let how = match self.entered {
+                    true => key.writes.leaving(&held, session, planted),
+                    false => Leaving::Dirty,
+                };
                 Some((held, how))
             })
             .collect()

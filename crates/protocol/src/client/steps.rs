@@ -325,6 +325,7 @@ impl Session {
             return;
         };
         section.stage = Stage::Held;
+        section.entered = true;
         for entered in keys {
             if let Some(key) = section.keys.get_mut(&entered.held.key) {
                 key.held = Some(entered.held.clone());

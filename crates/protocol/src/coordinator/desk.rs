@@ -203,7 +203,8 @@ impl Desk {
         }
     }
 
-    /// Leaves a ref in the background so that the next holder synchs.
+    /// Gives a waiting ref up in the background. If it holds by now, its client may be in the section
+    /// through another node: then only the client's word or the lease ends it.
     pub(super) fn leave_dirty(
         &mut self,
         client: &Client,
@@ -216,6 +217,7 @@ impl Desk {
             lock_ref,
             generation,
             clean: Vec::new(),
+            waiting_only: true,
         };
         let job = Background::new([(segment, leave)].into(), cx);
         self.spawn(client, Box::new(job));

@@ -173,6 +173,7 @@ pub(super) fn commands(
             lock_ref,
             generation,
             clean,
+            waiting_only: false,
         };
         (segment, leave)
     };

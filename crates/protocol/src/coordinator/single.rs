@@ -228,6 +228,7 @@ impl Section {
             lock_ref: held.lock_ref,
             generation: held.generation,
             clean: [(self.key.clone(), tag)].into(),
+            waiting_only: false,
         };
         let leaves = [(self.segment, leave)].into();
         let job = match self.purpose {
@@ -332,6 +333,7 @@ impl Section {
             lock_ref: held.first().map_or(LockRef(0), |h| h.lock_ref),
             generation: held.first().map_or(0, |h| h.generation),
             clean: [].into(),
+            waiting_only: false,
         };
         let mut leaves = Leaves::new([(self.segment, leave)].into());
         let deadline = cx.after(cx.timing.request);

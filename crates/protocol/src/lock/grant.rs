@@ -19,16 +19,22 @@
 //!   is prepared again, since its push may be lost, reads the critical cell alone: the first one may
 //!   have arrived, and its holder must not find another value. The eventual put is then ordered
 //!   before the section.
+//! * G9. *The front of a batch of readers settles a key for all of them*: it alone synchs or adopts, and
+//!   nobody behind it reads before that is done. If the front itself still waits for another key, or
+//!   was granted by an earlier primary, its primary settles the key in its name. Otherwise: a second
+//!   reader enters with the old value, and the front then adopts a newer one under its feet. And the
+//!   front may go while its synch is in flight, so that its removal sets the flag.
 //! * G3. *A ref that leaves without having been told of its grant leaves dirty*; a synch or adoption in
 //!   its name may be in flight. (The coordinator's rule; the flag then makes the next holder synch.)
 
 use super::message::Latest;
 use super::primary::Cx;
 use super::state::{Applied, Queues};
-use crate::base::{Address, Ballot, Bug, KeyId, LockRef, Micros, Planted, Seat, SessionId, Tag};
+use crate::base::{Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Planted, SessionId, Tag};
 use crate::command::LockCommand;
 use crate::register::{Holder, Op, OpId, Outcome, local_critical};
-use alloc::collections::BTreeMap;
+use crate::request::Mode;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -37,6 +43,8 @@ use bytes::Bytes;
 pub(super) enum Target {
     Speculation((SessionId, u64), KeyId),
     Grant(LockRef, KeyId),
+    /// Settling a key in the name of the front of its batch of readers, with the flag it clears.
+    Front(LockRef, KeyId, Option<u64>),
 }
 
 /// Why a key's value is being asked for again later.
@@ -75,6 +83,10 @@ struct Grant {
     generation: u32,
     /// A newer eventual value is adopted (G5).
     adopts: bool,
+    /// Keys are synched although no flag is set (G2).
+    synchs: bool,
+    /// Keys are read although a flag is set: their synch is complete, only not yet noted.
+    reads: bool,
     tasks: BTreeMap<KeyId, Task>,
 }
 
@@ -95,8 +107,10 @@ enum SpeculativeRead {
 /// All grants in preparation at one primary.
 #[derive(Debug)]
 pub(super) struct Grants {
-    seat: Seat,
+    epoch: Epoch,
     ballot: Ballot,
+    /// Refs up to this one were queued before this primary began: an earlier one may have granted them.
+    before: LockRef,
     /// Attempts of synchs, over all refs: never repeated within a ballot.
     attempt: u32,
     grants: BTreeMap<LockRef, Grant>,
@@ -106,21 +120,28 @@ pub(super) struct Grants {
     ops: BTreeMap<OpId, Target>,
     /// Keys whose last holder left cleanly with this tag, and nothing has happened since.
     left: BTreeMap<KeyId, Tag>,
+    /// Keys held by a batch of readers whose value is certain under this primary.
+    settled: BTreeSet<KeyId>,
+    /// Keys that are being settled in the name of a front that is not being granted.
+    settling: BTreeSet<KeyId>,
     /// Only for the planted rule that never cancels.
     kept: BTreeMap<LockRef, Speculation>,
 }
 
 impl Grants {
-    pub(super) fn new(seat: Seat, ballot: Ballot) -> Grants {
+    pub(super) fn new(epoch: Epoch, ballot: Ballot, before: LockRef) -> Grants {
         Grants {
-            seat,
+            epoch,
             ballot,
+            before,
             attempt: 0,
             grants: BTreeMap::new(),
             speculations: BTreeMap::new(),
             reads: BTreeMap::new(),
             ops: BTreeMap::new(),
             left: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            settling: BTreeSet::new(),
             kept: BTreeMap::new(),
         }
     }
@@ -233,9 +254,12 @@ impl Grants {
 
     /// What a clean leave said of keys that somebody waits for; anything else makes it void.
     pub(super) fn note_left(&mut self, applied: &Applied, queues: &Queues) {
-        if !matches!(applied.outcome, super::Outcome::Enqueued { .. }) {
-            for key in &applied.touched {
+        for key in &applied.touched {
+            if !matches!(applied.outcome, super::Outcome::Enqueued { .. }) {
                 self.left.remove(key);
+            }
+            if queues.queue(key).is_none_or(|q| q.refs.is_empty()) {
+                self.settled.remove(key);
             }
         }
         for (key, tag) in &applied.left {
@@ -266,13 +290,17 @@ impl Grants {
             Grant {
                 generation,
                 adopts: occasion == Occasion::First,
+                synchs: occasion == Occasion::Inherited,
+                reads: occasion == Occasion::Again,
                 tasks: BTreeMap::new(),
             },
         );
         for key in &known.keys {
+            if known.mode == Mode::Exclusive {
+                self.settled.remove(key);
+            }
             let read = speculation.as_mut().and_then(|s| s.reads.remove(key));
-            let synch = occasion == Occasion::Inherited;
-            self.begin_key(lock_ref, key, read, synch, queues, cx);
+            self.begin_key(lock_ref, key, read, false, queues, cx);
         }
     }
 
@@ -293,7 +321,12 @@ impl Grants {
         if !first && !each {
             return self.follow_first(lock_ref, key, queues, cx);
         }
-        if queue.flag.is_some() || synch {
+        if self.settling.contains(key) {
+            return self.set(lock_ref, key, Task::Behind);
+        }
+        let synch = synch || self.grants.get(&lock_ref).is_some_and(|g| g.synchs);
+        let reads = self.grants.get(&lock_ref).is_some_and(|g| g.reads);
+        if (queue.flag.is_some() && !reads) || (synch && !self.settled.contains(key)) {
             return self.synch(lock_ref, key, queue.flag, cx);
         }
         match read {
@@ -308,25 +341,67 @@ impl Grants {
         }
     }
 
-    /// A reader behind the first of its batch enters when the first has entered, and then reads only.
+    /// A reader behind the front of its batch reads once the front has settled the key (G9).
     fn follow_first(&mut self, lock_ref: LockRef, key: &KeyId, queues: &Queues, cx: &mut Cx<'_>) {
         let Some(queue) = queues.queue(key) else {
             return;
         };
-        let first_prepares = queue
-            .refs
-            .front()
-            .is_some_and(|r| self.grants.contains_key(r));
-        if queue.flag.is_some() || first_prepares {
-            self.set(lock_ref, key, Task::Behind);
-        } else {
-            self.read(lock_ref, key, cx);
+        if queue.flag.is_none() && self.settled.contains(key) {
+            return self.read(lock_ref, key, cx);
         }
+        self.set(lock_ref, key, Task::Behind);
+        let Some(front) = queue.refs.front().copied() else {
+            return;
+        };
+        if self.grants.contains_key(&front) || self.settling.contains(key) {
+            return;
+        }
+        let generation = queues.get(front).map_or(0, |k| k.generation);
+        let adopts = front > self.before && !self.settled.contains(key);
+        let tag = self.synch_tag(front, generation, cx.planted);
+        let op = cx.start(Op::Synch {
+            key: key.clone(),
+            tag,
+            adopts,
+        });
+        self.ops
+            .insert(op, Target::Front(front, key.clone(), queue.flag));
+        self.settling.insert(key.clone());
+    }
+
+    /// A key was settled, or not, in the name of its front. Returns the command that clears the flag.
+    pub(super) fn settled(
+        &mut self,
+        front: LockRef,
+        key: KeyId,
+        flag: Option<u64>,
+        outcome: &Outcome,
+        queues: &Queues,
+    ) -> Option<LockCommand> {
+        self.settling.remove(&key);
+        let there = queues
+            .queue(&key)
+            .is_some_and(|q| q.refs.front() == Some(&front));
+        if !there || !matches!(outcome, Outcome::Synched { .. }) {
+            return None;
+        }
+        self.settled.insert(key.clone());
+        flag.map(|flag| LockCommand::SynchDone { key, flag })
+    }
+
+    fn synch_tag(&mut self, lock_ref: LockRef, generation: u32, planted: Planted) -> Tag {
+        self.attempt += 1;
+        if planted.has(Bug::SynchTagWithoutAttempt) {
+            return Tag::synch(lock_ref, generation, Epoch(0), Ballot::default(), 0);
+        }
+        Tag::synch(lock_ref, generation, self.epoch, self.ballot, self.attempt)
     }
 
     fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
         let keyspace = cx.keyspaces.iter().find(|k| k.id == key.keyspace);
-        if let Some(tag) = self.left.get(key)
+        let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
+        if first_grant
+            && let Some(tag) = self.left.get(key)
             && let Some(address) = keyspace.map(|k| Address::of(k.id, k.tag_rule, &key.key))
             && let Some(value) = local_critical(cx.memory, cx.place, address, key, *tag)
         {
@@ -337,6 +412,9 @@ impl Grants {
     }
 
     fn set(&mut self, lock_ref: LockRef, key: &KeyId, task: Task) {
+        if matches!(task, Task::Ready(..)) {
+            self.settled.insert(key.clone());
+        }
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
             grant.tasks.insert(key.clone(), task);
         }
@@ -360,16 +438,15 @@ impl Grants {
         let Some(grant) = self.grants.get(&lock_ref) else {
             return;
         };
-        self.attempt += 1;
-        let (mut round, mut seat, mut attempt) = (self.ballot.round, self.seat.0, self.attempt);
-        if cx.planted.has(Bug::SynchTagWithoutAttempt) {
-            (round, seat, attempt) = (0, 0, 0);
-        }
-        let tag = Tag::synch(lock_ref, grant.generation, round, seat, attempt);
+        let (generation, adopts) = (
+            grant.generation,
+            grant.adopts && !self.settled.contains(key),
+        );
+        let tag = self.synch_tag(lock_ref, generation, cx.planted);
         let op = cx.start(Op::Synch {
             key: key.clone(),
             tag,
-            adopts: grant.adopts,
+            adopts,
         });
         self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
         self.set(lock_ref, key, Task::Synching(op, flag));
@@ -423,7 +500,9 @@ impl Grants {
         let first = queues
             .queue(key)
             .is_some_and(|q| q.refs.front() == Some(&lock_ref));
-        let adopts = first && self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
+        let adopts = first
+            && !self.settled.contains(key)
+            && self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
             Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
@@ -527,6 +606,7 @@ impl Grants {
         }
         self.grants.clear();
         self.speculations.clear();
+        self.settling.clear();
         self.reads.clear();
     }
 }

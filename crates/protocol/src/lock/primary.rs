@@ -5,10 +5,10 @@
 
 use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
-use super::state::{Applied, Queues};
+use super::state::{Applied, Queues, Ref};
 use crate::base::{
-    Ballot, Bug, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted, Seat, SegmentId,
-    SessionId, Timing,
+    Ballot, Bug, Config, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
+    SegmentId, SessionId, Timing,
 };
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory};
@@ -81,12 +81,14 @@ pub(super) struct Holding {
     pub(super) entered: Option<Micros>,
     /// This primary, or one before it, has granted it, as far as is known.
     pub(super) granted: bool,
+    /// Not granted before this: until then an older generation's client may hold a lease.
+    free_at: Micros,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
     /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
     ending: bool,
-    /// A forced release is on its way.
-    releasing: bool,
+    /// When a forced release was proposed; it is proposed again if nothing comes of it.
+    released: Option<Micros>,
 }
 
 /// The primary of one segment, for one ballot.
@@ -105,33 +107,39 @@ impl Primary {
     /// A node has begun to lead: `queues` is the state with everything recovered applied.
     pub fn new(
         segment: SegmentId,
-        seat: Seat,
+        epoch: Epoch,
         ballot: Ballot,
         queues: &Queues,
         now: Now,
-        planted: Planted,
+        config: &Config,
     ) -> Primary {
         let since = now.monotonic;
-        let heard = if planted.has(Bug::NewPrimaryReleasesAtOnce) {
+        let heard = if config.planted.has(Bug::NewPrimaryReleasesAtOnce) {
             0
         } else {
             since
         };
-        let holding = |lock_ref| Holding {
-            waiter: None,
-            heard,
-            entered: None,
-            granted: false,
-            inherited: queues.holds(lock_ref),
-            ending: false,
-            releasing: false,
+        let holding = |(lock_ref, known): (LockRef, &Ref)| {
+            let resumed = known.generation > 0;
+            let holding = Holding {
+                waiter: None,
+                heard,
+                entered: None,
+                granted: false,
+                free_at: u64::from(resumed)
+                    * (since + config.timing.lengthened(known.origin.lease)),
+                inherited: queues.holds(lock_ref),
+                ending: false,
+                released: None,
+            };
+            (lock_ref, holding)
         };
         Primary {
             segment,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            holdings: queues.refs().map(|(r, _)| (r, holding(r))).collect(),
-            grants: Grants::new(seat, ballot),
+            holdings: queues.refs().map(holding).collect(),
+            grants: Grants::new(epoch, ballot, LockRef(queues.commands())),
             proposals: Vec::new(),
         }
     }
@@ -139,6 +147,22 @@ impl Primary {
     /// The ballot that it leads.
     pub fn ballot(&self) -> Ballot {
         self.grants.ballot()
+    }
+
+    /// A command was not taken by the log: it has no effect, and whoever asked is told so.
+    pub fn declined(&mut self, id: (SessionId, u64), why: Rejection, fx: &mut Effects) {
+        let Some(pending) = self.take_pending(id) else {
+            return;
+        };
+        for (node, call) in pending.askers {
+            let result = Err(why.clone());
+            let answer = Message::Submitted {
+                call,
+                result,
+                ahead: 0,
+            };
+            fx.send(node, answer);
+        }
     }
 
     /// Commands to propose.
@@ -179,10 +203,22 @@ impl Primary {
             LockCommand::Enqueue { keys, .. } => keys.clone(),
             LockCommand::Release { lock_ref } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
-                if left > 0 {
-                    if let Some(holding) = self.holdings.get_mut(lock_ref) {
-                        holding.ending = true;
+                if let Some(holding) = self.holdings.get_mut(lock_ref) {
+                    // From here on it gets no lease any more, neither by a renewal nor by a grant.
+                    holding.ending = true;
+                    if left == 0 {
+                        holding.released = Some(cx.now.monotonic);
                     }
+                }
+                if left > 0 {
+                    return self.reject(from, call, Rejection::Leased(left), cx);
+                }
+                Vec::new()
+            }
+            LockCommand::Leave { lock_ref, .. } => {
+                let free_at = self.holdings.get(lock_ref).map_or(0, |h| h.free_at);
+                let left = free_at.saturating_sub(cx.now.monotonic);
+                if left > 0 {
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
                 Vec::new()
@@ -278,7 +314,7 @@ impl Primary {
             };
             ahead = queues.ahead(lock_ref);
             let generation = known.generation;
-            self.attend(lock_ref, from, cx.now);
+            self.attend(lock_ref, from, true, cx.now);
             if queues.holds(lock_ref) {
                 self.grant_again(lock_ref, generation, queues, cx);
             }
@@ -294,9 +330,13 @@ impl Primary {
     }
 
     /// The client behind a ref is alive, and its coordinator is `from`.
-    fn attend(&mut self, lock_ref: LockRef, from: NodeName, now: Now) {
+    ///
+    /// A heartbeat may come through any node: grants go to the one that waits for them.
+    fn attend(&mut self, lock_ref: LockRef, from: NodeName, waits: bool, now: Now) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
-            holding.waiter = Some(from);
+            if waits || holding.waiter.is_none() {
+                holding.waiter = Some(from);
+            }
             if !holding.ending {
                 holding.heard = now.monotonic;
             }
@@ -410,9 +450,10 @@ impl Primary {
             heard: now.monotonic,
             entered: None,
             granted: false,
+            free_at: 0,
             inherited: false,
             ending: false,
-            releasing: false,
+            released: None,
         };
         self.holdings.insert(lock_ref, holding);
     }
@@ -431,6 +472,11 @@ impl Primary {
         };
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
+            let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
+            if queues.holds(lock_ref) {
+                let told = holding.heard + cx.timing.lengthened(lease);
+                holding.free_at = holding.free_at.max(told);
+            }
             holding.heard = cx.now.monotonic;
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
@@ -491,6 +537,9 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
+        if holding.ending || holding.released.is_some() || cx.now.monotonic < holding.free_at {
+            return false;
+        }
         holding.granted = true;
         holding.entered.get_or_insert(cx.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
@@ -526,6 +575,12 @@ impl Primary {
                 self.push_ready(lock_ref, queues, cx);
                 self.grants.wake_shared(queues, cx);
             }
+            Target::Front(front, key, flag) => {
+                let done = self.grants.settled(front, key, flag, &outcome, queues);
+                self.proposals.extend(done.map(|body| self.own(body)));
+                self.grants.wake_shared(queues, cx);
+                self.push_all_ready(queues, cx);
+            }
         }
         true
     }
@@ -535,7 +590,7 @@ impl Primary {
             session: Sessions::OWN,
             number: 0,
             answered_through: 0,
-            epoch: crate::base::Epoch::FIRST,
+            epoch: Epoch::FIRST,
             body: Body::Lock(body),
         }
     }
@@ -572,7 +627,7 @@ impl Primary {
             return RefState::Gone;
         }
         if !queues.holds(lock_ref) {
-            self.attend(lock_ref, from, cx.now);
+            self.attend(lock_ref, from, again.contains(&lock_ref), cx.now);
             return RefState::Queued {
                 ahead: queues.ahead(lock_ref),
             };
@@ -580,7 +635,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.releasing || holding.ending {
+        if holding.released.is_some() || holding.ending {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);
@@ -588,7 +643,7 @@ impl Primary {
             // The lease runs out from here on; then the section ends (MUSIC's T).
             return RefState::Holding { lease: 0 };
         }
-        self.attend(lock_ref, from, cx.now);
+        self.attend(lock_ref, from, again.contains(&lock_ref), cx.now);
         if again.contains(&lock_ref) {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };
@@ -623,14 +678,16 @@ impl Primary {
         if !cx.leased {
             return;
         }
+        let now = cx.now.monotonic;
         let mut expired = Vec::new();
         for (lock_ref, holding) in &mut self.holdings {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
             let until = holding.heard + cx.timing.lengthened(known.origin.lease);
-            if cx.now.monotonic >= until && !holding.releasing {
-                holding.releasing = true;
+            let proposed = |at: Micros| now < at + 4 * cx.timing.retry;
+            if now >= until && !holding.released.is_some_and(proposed) {
+                holding.released = Some(now);
                 expired.push(*lock_ref);
             }
         }

@@ -231,7 +231,11 @@ impl Queues {
                 lock_ref,
                 generation,
                 clean,
+                waiting_only,
             } => {
+                if *waiting_only && self.holds(*lock_ref) {
+                    return;
+                }
                 self.leave(*lock_ref, *generation, clean, applied);
             }
             LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
@@ -307,39 +311,58 @@ impl Queues {
         if known.generation != generation {
             return;
         }
-        // Only what may have been granted can have a write in flight: a waiter leaves no trace.
         let held = known.mode == Mode::Exclusive && self.holds(lock_ref);
+        let written = self.written(lock_ref);
         let known = self.refs.remove(&lock_ref).expect("looked up above");
         let mut all_clean = true;
         for key in &known.keys {
-            let stated = clean.iter().find(|(k, _)| k == key);
-            if held && stated.is_none() {
-                self.keys
-                    .get_mut(key)
-                    .expect("a ref's keys have queues")
-                    .flag = Some(applied.position);
-                all_clean = false;
-            }
-            if held && let Some((_, tag)) = stated {
-                applied.left.push((key.clone(), *tag));
+            match clean.iter().find(|(k, _)| k == key) {
+                Some((_, tag)) if held => applied.left.push((key.clone(), *tag)),
+                None if written.contains(key) => {
+                    self.flag(key, applied.position);
+                    all_clean = false;
+                }
+                _ => {}
             }
         }
         applied.outcome = Outcome::Left { clean: all_clean };
         self.remove(lock_ref, known, applied);
     }
 
+    /// The keys to which something may be in flight in a ref's name: a write of its holder, or the synch
+    /// by which its grant is prepared. A waiter has nothing; of readers only the first is synched for.
+    fn written(&self, lock_ref: LockRef) -> Vec<KeyId> {
+        let Some(known) = self.refs.get(&lock_ref) else {
+            return Vec::new();
+        };
+        let holds = self.holds(lock_ref);
+        let front = |key: &&KeyId| {
+            let queue = self.keys.get(*key);
+            queue.is_some_and(|q| q.refs.front() == Some(&lock_ref))
+        };
+        match known.mode {
+            Mode::Exclusive if holds => known.keys.clone(),
+            Mode::Exclusive => Vec::new(),
+            Mode::Shared => known.keys.iter().filter(front).cloned().collect(),
+        }
+    }
+
+    fn flag(&mut self, key: &KeyId, position: u64) {
+        let queue = self.keys.get_mut(key);
+        queue.expect("a ref's keys have queues").flag = Some(position);
+    }
+
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
-        let held = self.holds(lock_ref);
+        let written = self.written(lock_ref);
         let Some(known) = self.refs.remove(&lock_ref) else {
             return;
         };
-        if known.mode == Mode::Exclusive && held {
-            for key in &known.keys {
-                let queue = self.keys.get_mut(key).expect("a ref's keys have queues");
-                queue.flag = Some(applied.position);
-                if planted.has(Bug::ForcedReleaseClearsFlag) {
-                    queue.flag = None;
-                }
+        for key in &written {
+            self.flag(key, applied.position);
+            if planted.has(Bug::ForcedReleaseClearsFlag)
+                && let Some(queue) = self.keys.get_mut(key)
+            {
+                queue.flag = None;
             }
         }
         applied.outcome = Outcome::Done;
@@ -355,7 +378,7 @@ impl Queues {
         planted: Planted,
         applied: &mut Applied,
     ) {
-        let held = self.holds(lock_ref);
+        let written = self.written(lock_ref);
         let Some(known) = self.refs.get_mut(&lock_ref) else {
             return;
         };
@@ -377,17 +400,16 @@ impl Queues {
         }
         known.session = command.session;
         known.number = command.number;
-        known.origin = origin;
+        // The old generation may hold a lease as long as it was told.
+        let lease = known.origin.lease.max(origin.lease);
+        known.origin = Origin { lease, ..origin };
         applied.touched = known.keys.clone();
         applied.outcome = Outcome::Resumed {
             generation: known.generation,
         };
-        if held && known.mode == Mode::Exclusive && !planted.has(Bug::ResumeReusesNumbers) {
-            for key in &applied.touched {
-                self.keys
-                    .get_mut(key)
-                    .expect("a ref's keys have queues")
-                    .flag = Some(applied.position);
+        if !planted.has(Bug::ResumeReusesNumbers) {
+            for key in &written {
+                self.flag(key, applied.position);
             }
         }
     }

@@ -12,28 +12,21 @@ use alloc::vec::Vec;
 
 impl Node {
     pub(super) fn beat(&mut self, step: &mut Step<'_>) {
-        self.start_when_complete(step);
+        self.start_when_ready(step);
         self.place_primaries(step);
-        let me = self.here.id.name;
-        let peers: Vec<NodeName> = self
-            .here
-            .config
-            .cluster
-            .nodes
-            .iter()
-            .map(|n| n.name)
-            .collect();
-        for peer in peers.into_iter().filter(|p| *p != me) {
+        for peer in self.here.peers() {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
                 let catalogue = self.here.catalogue_version;
                 let sent = step.now.monotonic;
+                let writable = self.here.writable;
                 step.fx.send(
                     peer,
                     Message::Beat(Beat {
                         sent,
                         leads,
                         catalogue,
+                        writable,
                     }),
                 );
             } else {
@@ -43,6 +36,9 @@ impl Node {
     }
 
     pub(super) fn on_beat(&mut self, from: NodeName, beat: Beat, step: &mut Step<'_>) {
+        if !beat.writable {
+            self.here.steady.insert(from, step.now.monotonic);
+        }
         let (mut follows, mut deposed) = (Vec::new(), Vec::new());
         for (id, ballot, chosen) in beat.leads {
             let verdict = self.here.with_log(id, step, |log, cx| {

@@ -12,10 +12,10 @@ use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::Memory;
 use crate::lock::{Primary, Queues, Rejection};
-use crate::paxos::{self, Entry, Log, Recovered};
+use crate::paxos::{self, Declined, Entry, Log, Recovered};
 use crate::register::{Place, Store};
 use crate::wire::{self, record};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -69,10 +69,16 @@ pub struct Here {
     /// The groups in which it has a seat.
     pub groups: BTreeMap<GroupId, GroupLog>,
     pub(super) registry: Registry,
+    /// The registry names every node, durably.
+    pub(super) complete: bool,
+    /// Peers that have said so of theirs, before this node started.
+    pub(super) ready: BTreeSet<NodeName>,
     /// When each peer was last heard.
     pub(super) alive: BTreeMap<NodeName, Micros>,
     /// Since when each peer has been heard without a long silence.
     pub(super) steady: BTreeMap<NodeName, Micros>,
+    /// When each log was last given to the seat that should lead it, and how often.
+    pub(super) given: BTreeMap<LogId, (Micros, u32)>,
     /// The node is about to stop, and leads nothing any more.
     pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
@@ -95,7 +101,11 @@ impl Here {
             .map(|b| wire::decode(&b))
             .transpose()
             .map_err(|_| damaged("registry"))?;
-        let started = saved.is_some();
+        let complete = saved.is_some();
+        let started = memory
+            .get(&record::node("started"))
+            .map_err(|_| damaged("start"))?
+            .is_some();
         let mut registry: Registry = saved.unwrap_or_default().into_iter().collect();
         registry.entry(id.name).or_insert(id.incarnation);
         if registry[&id.name] != id.incarnation {
@@ -118,8 +128,11 @@ impl Here {
             segments: BTreeMap::new(),
             groups: BTreeMap::new(),
             registry,
+            complete,
+            ready: BTreeSet::new(),
             alive: BTreeMap::new(),
             steady: BTreeMap::new(),
+            given: BTreeMap::new(),
             retiring: false,
             catalogue,
             catalogue_version,
@@ -369,9 +382,17 @@ impl Here {
         let epoch = room.log.id().epoch;
         let mut cx = paxos_cx(&self.config, step);
         for command in commands {
-            // A refusal means that the ballot is lost; the primary steps down and its callers ask
-            // whoever leads now.
-            let _ = room.log.propose(Command { epoch, ..command }, &mut cx);
+            let id = (command.session, command.number);
+            let Err(why) = room.log.propose(Command { epoch, ..command }, &mut cx) else {
+                continue;
+            };
+            let why = match why {
+                Declined::Busy => Rejection::Busy,
+                Declined::NotPrimary(_) | Declined::Stopping => Rejection::NotPrimary(None),
+            };
+            if let Some(primary) = &mut room.primary {
+                primary.declined(id, why, cx.fx);
+            }
         }
         self.agenda.touch(Room::Segment(segment));
     }
@@ -606,9 +627,9 @@ impl Node {
             ended.step_down(&dropped, &mut cx);
         }
         if let Some(leads) = leads {
-            let planted = self.here.config.planted;
-            let seat = room.log.seat();
-            let begins = Primary::new(segment, seat, leads.ballot, &room.queues, step.now, planted);
+            let epoch = room.log.id().epoch;
+            let config = &self.here.config;
+            let begins = Primary::new(segment, epoch, leads.ballot, &room.queues, step.now, config);
             room.primary = Some(begins);
         }
     }

@@ -1,10 +1,11 @@
 //! Who is who: names and the incarnations behind them (PROTOCOL F8c).
 //!
 //! A quorum argument counts memories, not names. A node whose disk was lost or replaced is another
-//! memory under a known name; if it answered, two quorums might no longer meet. Therefore a new
-//! cluster starts only once every node has heard of every other's incarnation; what it heard is
-//! durable; and from then on another incarnation under a known name is refused by all and told why.
-//! Without the first rule a node that never met the lost memory would believe the new one.
+//! memory under a known name; if it answered, two quorums might no longer meet. Therefore a new node
+//! first learns every other's incarnation, makes that durable and says so; it takes part once all the
+//! others have said the same. From then on another incarnation under a known name is refused by all
+//! and told why. Without the second half, two nodes could start and acknowledge while the third has not
+//! yet met the first; if one of the two then lost its disk, the third would believe the new memory.
 
 use super::{Here, Node, Step};
 use crate::base::{Bug, Incarnation, NodeId, NodeName};
@@ -21,14 +22,15 @@ impl Node {
     pub(super) fn say_hello(&self, to: NodeName, answer: bool, step: &mut Step<'_>) {
         let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
         let cluster = self.here.config.cluster.id;
-        step.fx.send(
-            to,
-            Message::Hello(Hello {
-                cluster,
-                registry,
-                answer,
-            }),
-        );
+        let complete = self.here.complete;
+        let hello = Hello {
+            cluster,
+            registry,
+            complete,
+            answer,
+        };
+        // That it is complete must not be heard before it is durable.
+        step.fx.promise(to, Message::Hello(hello));
     }
 
     pub(super) fn on_hello(&mut self, from: NodeId, hello: Hello, step: &mut Step<'_>) {
@@ -54,6 +56,7 @@ impl Node {
         if rejoins {
             self.here.registry.insert(from.name, from.incarnation);
         }
+        let theirs: Registry = hello.registry.iter().copied().collect();
         for (name, incarnation) in hello.registry {
             if self.here.is_node(name) {
                 self.here.registry.entry(name).or_insert(incarnation);
@@ -66,21 +69,33 @@ impl Node {
             return self.ignore("unknown incarnation");
         }
         self.here.hear(from.name, step.now);
-        self.start_when_complete(step);
+        if hello.complete && (theirs == self.here.registry || rejoins) {
+            self.here.ready.insert(from.name);
+        }
+        self.start_when_ready(step);
     }
 
-    /// A new node takes part once it knows every node's incarnation.
-    pub(super) fn start_when_complete(&mut self, step: &mut Step<'_>) {
-        let complete = self.here.registry.len() == self.here.config.cluster.nodes.len();
-        if self.here.started || !complete {
+    /// A new node takes part once everybody knows everybody, durably.
+    pub(super) fn start_when_ready(&mut self, step: &mut Step<'_>) {
+        let nodes = self.here.config.cluster.nodes.len();
+        if self.here.started || self.here.registry.len() < nodes {
             return;
         }
-        let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
-        step.fx
-            .put(record::node("registry"), wire::encode(&registry));
-        self.here.create_logs(step);
-        self.here.started = true;
-        self.next_beat = step.now.monotonic;
+        if !self.here.complete {
+            let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
+            step.fx
+                .put(record::node("registry"), wire::encode(&registry));
+            self.here.complete = true;
+            for peer in self.here.peers() {
+                self.say_hello(peer, true, step);
+            }
+        }
+        if self.here.ready.len() + 1 == nodes {
+            step.fx.put(record::node("started"), wire::encode(&true));
+            self.here.create_logs(step);
+            self.here.started = true;
+            self.next_beat = step.now.monotonic;
+        }
     }
 }
 
@@ -88,6 +103,12 @@ impl Here {
     /// Whether this is the memory that the node's name stands for.
     pub(crate) fn knows(&self, node: NodeId) -> bool {
         self.registry.get(&node.name) == Some(&node.incarnation)
+    }
+
+    /// All other nodes of the cluster.
+    pub(super) fn peers(&self) -> Vec<NodeName> {
+        let nodes = self.config.cluster.nodes.iter().map(|n| n.name);
+        nodes.filter(|n| *n != self.id.name).collect()
     }
 
     pub(super) fn is_node(&self, name: NodeName) -> bool {

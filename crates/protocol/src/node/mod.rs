@@ -87,7 +87,12 @@ impl Node {
             }
             Input::Tick => self.tick(&mut step),
             Input::Retire => self.retire(&mut step),
-            Input::Writable(writable) => self.here.writable = writable,
+            Input::Writable(writable) => {
+                self.here.writable = writable;
+                if !writable {
+                    self.give_away(&mut step);
+                }
+            }
         }
         self.settle(&mut step);
     }

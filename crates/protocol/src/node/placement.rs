@@ -9,6 +9,8 @@ use crate::paxos::Log;
 
 /// A seat gets its logs back when it has been heard for so many leases.
 const STEADY_LEASES: Micros = 4;
+/// The pause before a log is given to the same seat once more doubles so often.
+const GIVEN_DOUBLINGS_MAX: u32 = 8;
 
 impl Node {
     /// Gives one log back to the seat that should lead it, at most one a beat.
@@ -19,13 +21,21 @@ impl Node {
         let Some((id, to)) = self.here.misplaced(step.now) else {
             return;
         };
+        let tried = self.here.given.entry(id).or_default();
+        tried.0 = step.now.monotonic;
+        tried.1 = (tried.1 + 1).min(GIVEN_DOUBLINGS_MAX);
         self.here
             .with_log(id, step, |log, cx| log.hand_over(to, cx));
     }
 
-    /// Hands everything over to whoever is there to take it.
+    /// The node is about to stop.
     pub(super) fn retire(&mut self, step: &mut Step<'_>) {
         self.here.retiring = true;
+        self.give_away(step);
+    }
+
+    /// Hands everything over to whoever is there to take it.
+    pub(super) fn give_away(&mut self, step: &mut Step<'_>) {
         let led: alloc::vec::Vec<(LogId, Seat)> = self
             .here
             .led_logs()
@@ -66,7 +76,10 @@ impl Here {
             let wished = Here::first_primary(number, log.view().len());
             let name = log.view().node_at(wished)?;
             let since = self.steady.get(&name)?;
-            let steady = self.is_alive(name, now) && since + patience <= now.monotonic;
+            // A seat that did not keep the log, though it is heard, is not tried again soon.
+            let (at, times) = self.given.get(&log.id()).copied().unwrap_or_default();
+            let again = times == 0 || at + (patience << times) <= now.monotonic;
+            let steady = self.is_alive(name, now) && since + patience <= now.monotonic && again;
             (wished != log.seat() && steady).then_some((log.id(), wished))
         })
     }

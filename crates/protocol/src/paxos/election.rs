@@ -236,6 +236,7 @@ impl Log {
 
     /// Begins to lead `ballot`.
     pub(super) fn lead(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+        self.dropped.clear();
         assert_eq!(
             self.promised, ballot,
             "a leader has promised its own ballot"

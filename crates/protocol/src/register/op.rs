@@ -101,6 +101,13 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Whether this is the synch that writes under `tag`.
+    pub(super) fn is_synch_of(&self, tag: Tag) -> bool {
+        matches!(self, Op::Synch { tag: own, .. } if *own == tag)
+    }
+}
+
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -246,8 +246,12 @@ impl Running {
         let soon = cx.now.monotonic + cx.timing.beat.min(cx.timing.retry);
         match answer {
             Answer::Cells { .. } if !storing => member.good = Some(answer),
-            Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
+            // Another attempt's value under a synch's own tag: this one must not grant.
+            Answer::Outranked { tag } if self.op.is_synch_of(tag) => {
+                return self.on_past(seat, tag, soon, cx);
+            }
             Answer::Past { tag } => return self.on_past(seat, tag, soon, cx),
+            Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
             // The replica may apply what it lacks any moment; a beat carries it.
             Answer::NotHolder | Answer::Elsewhere | Answer::Moved | Answer::DiskFull => {
                 member.refusal = Some(answer);

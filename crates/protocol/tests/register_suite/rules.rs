@@ -3,7 +3,7 @@
 use crate::world::{Command, STORE, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, StoragePolicy, Tag,
+    Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, StoragePolicy, Tag,
 };
 use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, Outcome, keys, policy};
 
@@ -24,7 +24,13 @@ fn put(lock_ref: u64, number: u64) -> Tag {
 }
 
 fn synch(lock_ref: u64, attempt: u32) -> Tag {
-    Tag::synch(LockRef(lock_ref), 0, 0, 0, attempt)
+    Tag::synch(
+        LockRef(lock_ref),
+        0,
+        Epoch::FIRST,
+        Ballot::default(),
+        attempt,
+    )
 }
 
 fn holder(lock_ref: u64) -> Holder {
@@ -288,7 +294,7 @@ fn a_resumed_generation_makes_the_earlier_one_past() {
     let key = section_key();
     enqueue(&mut w, 1);
     w.ask(0, &key, store(put(1, 7), "seven"));
-    let resumed = Tag::synch(LockRef(1), 1, 0, 0, 1);
+    let resumed = Tag::synch(LockRef(1), 1, Epoch::FIRST, Ballot::default(), 1);
     assert!(matches!(
         w.ask(0, &key, fenced(resumed)),
         Some(Answer::Cells { .. })

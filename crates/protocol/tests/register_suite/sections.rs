@@ -6,7 +6,7 @@
 
 use crate::world::{Command, World, section_key};
 use bytes::Bytes;
-use fermata_protocol::base::{LockRef, Planted, SessionId, Tag};
+use fermata_protocol::base::{Ballot, Epoch, LockRef, Planted, SessionId, Tag};
 use fermata_protocol::register::{Holder, Op, OpId, Outcome};
 use std::collections::BTreeMap;
 
@@ -153,7 +153,13 @@ impl Play {
 
     fn synch(&mut self, i: usize, lock_ref: u64) {
         self.attempts += 1;
-        let tag = Tag::synch(LockRef(lock_ref), 0, 0, 0, self.attempts);
+        let tag = Tag::synch(
+            LockRef(lock_ref),
+            0,
+            Epoch::FIRST,
+            Ballot::default(),
+            self.attempts,
+        );
         let key = section_key();
         self.start(
             i,

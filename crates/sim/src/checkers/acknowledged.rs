@@ -3,18 +3,14 @@
 
 use super::sections::{Chain, Rank};
 use super::{Violation, show};
-use crate::history::{History, Outcome, Value, What};
+use crate::history::{Outcome, Value, What};
 use fermata_protocol::base::KeyId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "acknowledged put lost";
 
 /// Checks all keys.
-pub fn check(
-    _history: &History,
-    chains: &BTreeMap<&KeyId, Chain<'_>>,
-    found: &mut Vec<Violation>,
-) {
+pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {
     for (key, chain) in chains {
         check_key(key, chain, found);
     }
@@ -38,7 +34,7 @@ fn check_key(key: &KeyId, chain: &Chain<'_>, found: &mut Vec<Violation>) {
             What::EventualPut(_, v) | What::Write(_, v) => v == value,
             _ => false,
         };
-        chain.eventual.iter().any(|op| wrote(op)) || chain.floating.iter().any(|op| wrote(op))
+        chain.eventual.iter().chain(&chain.floating).any(wrote)
     };
     let mut highest: Option<(Rank, &Value)> = None;
     for link in &chain.links {
@@ -76,7 +72,9 @@ fn check_reads(
     found: &mut Vec<Violation>,
 ) {
     for read in &chain.reads {
-        let Outcome::Value(value) = &read.outcome else { continue };
+        let Outcome::Value(value) = &read.outcome else {
+            continue;
+        };
         if unranked(value) {
             continue;
         }

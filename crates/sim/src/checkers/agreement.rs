@@ -3,7 +3,8 @@
 
 use super::Violation;
 use crate::machine::Machine;
-use fermata_protocol::base::{NodeName, SegmentId};
+use fermata_protocol::base::{LockRef, NodeName, SegmentId, SessionId};
+use fermata_protocol::lock::Queues;
 use fermata_protocol::wire::encode;
 use std::collections::BTreeMap;
 
@@ -16,17 +17,17 @@ pub struct Agreement {
     states: BTreeMap<(SegmentId, u64), (u64, NodeName)>,
     /// Commands applied by a node.
     applied: BTreeMap<(NodeName, SegmentId), u64>,
+    /// The ref that a command of a session gave.
+    enqueued: BTreeMap<(SegmentId, SessionId, u64), LockRef>,
 }
 
 impl Agreement {
     /// A node was stepped: the segments whose state moved.
-    pub fn after_step(
-        &mut self,
-        machine: &Machine,
-        found: &mut Vec<Violation>,
-    ) -> Vec<SegmentId> {
+    pub fn after_step(&mut self, machine: &Machine, found: &mut Vec<Violation>) -> Vec<SegmentId> {
         let mut moved = Vec::new();
-        let Some(node) = machine.node() else { return moved };
+        let Some(node) = machine.node() else {
+            return moved;
+        };
         let name = machine.name();
         for (id, segment) in &node.here().segments {
             let commands = segment.queues.commands();
@@ -39,9 +40,9 @@ impl Agreement {
                 let detail = format!("node {}: segment {} went back", name.0, id.0);
                 found.push(Violation::new(NAME, detail));
             }
+            self.once(*id, &segment.queues, found);
             let digest = digest(&encode(&segment.queues));
-            let (known, first) =
-                *self.states.entry((*id, commands)).or_insert((digest, name));
+            let (known, first) = *self.states.entry((*id, commands)).or_insert((digest, name));
             if known != digest {
                 found.push(Violation::new(
                     NAME,
@@ -53,6 +54,21 @@ impl Agreement {
             }
         }
         moved
+    }
+
+    /// One command of a session gives one ref (PROTOCOL F2).
+    fn once(&mut self, segment: SegmentId, queues: &Queues, found: &mut Vec<Violation>) {
+        for (lock_ref, known) in queues.refs() {
+            let id = (segment, known.session, known.number);
+            let first = *self.enqueued.entry(id).or_insert(lock_ref);
+            if first != lock_ref {
+                let detail = format!(
+                    "segment {}: one enqueue gave the refs {} and {}",
+                    segment.0, first.0, lock_ref.0
+                );
+                found.push(Violation::new("lock refs", detail));
+            }
+        }
     }
 
     /// A process has started: it may have applied less than the one before.

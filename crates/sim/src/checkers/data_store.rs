@@ -59,16 +59,30 @@ impl DataStore {
         found: &mut Vec<Violation>,
     ) {
         let machine = &machines[&name];
-        for head in heads.iter().filter(|h| super::sections::is_section_key(&h.key)) {
+        for head in heads
+            .iter()
+            .filter(|h| super::sections::is_section_key(&h.key))
+        {
             let cluster = &machine.config.cluster;
-            let key = self.keys.entry(head.key.clone()).or_insert_with(|| fresh(cluster, head));
+            let key = self
+                .keys
+                .entry(head.key.clone())
+                .or_insert_with(|| fresh(cluster, head));
             let cell = (head.record.clone(), head.seen.tag, head.seen.digest);
             key.cells.insert(name, cell);
             check(&head.key, key, &self.lost, found);
         }
-        let Some(node) = machine.node().filter(|_| !moved.is_empty()) else { return };
-        for (id, key) in self.keys.iter_mut().filter(|(_, k)| moved.contains(&k.segment)) {
-            let Some(segment) = node.here().segments.get(&key.segment) else { continue };
+        let Some(node) = machine.node().filter(|_| !moved.is_empty()) else {
+            return;
+        };
+        for (id, key) in self
+            .keys
+            .iter_mut()
+            .filter(|(_, k)| moved.contains(&k.segment))
+        {
+            let Some(segment) = node.here().segments.get(&key.segment) else {
+                continue;
+            };
             if segment.queues.commands() > key.lock.commands {
                 key.lock = lock_of(&segment.queues, id);
                 check(id, key, &self.lost, found);
@@ -79,8 +93,12 @@ impl DataStore {
     /// A process has started: its cells are what the disk kept.
     pub fn restarted(&mut self, machine: &Machine) {
         for key in self.keys.values_mut() {
-            let Some(cell) = key.cells.get_mut(&machine.name()) else { continue };
-            let kept = machine.recall(&cell.0).and_then(|value| head(&cell.0, &value));
+            let Some(cell) = key.cells.get_mut(&machine.name()) else {
+                continue;
+            };
+            let kept = machine
+                .recall(&cell.0)
+                .and_then(|value| head(&cell.0, &value));
             match kept {
                 Some(head) => (cell.1, cell.2) = (head.seen.tag, head.seen.digest),
                 None => {
@@ -101,7 +119,9 @@ impl DataStore {
     /// A client was told that it has entered.
     pub fn entered(&self, section: &Section, found: &mut Vec<Violation>) {
         for held in &section.held {
-            let Some(key) = self.keys.get(&held.key) else { continue };
+            let Some(key) = self.keys.get(&held.key) else {
+                continue;
+            };
             let first_put = Tag {
                 lock_ref: held.lock_ref,
                 sequence: Tag::sequence(held.generation, 1),
@@ -123,14 +143,21 @@ impl Key {
     /// Why the key is not defined with respect to the tags that count, if so.
     fn undefined(&self, lost: &BTreeSet<NodeName>, counts: impl Fn(Tag) -> bool) -> Option<String> {
         // A cell that was only fenced holds nothing.
-        let cells = self.cells.values().filter(|c| c.1 > Tag::ZERO && counts(c.1));
+        let cells = self
+            .cells
+            .values()
+            .filter(|c| c.1 > Tag::ZERO && counts(c.1));
         let (_, highest, digest) = cells.max_by_key(|c| c.1)?;
         let holds = |c: &&(Bytes, Tag, u64)| c.1 >= *highest || c.2 == *digest;
         let members = self.members.iter().filter_map(|m| self.cells.get(m));
         let gone = self.members.iter().filter(|m| lost.contains(m)).count();
         let holders = members.filter(holds).count() + gone;
         (holders < self.majority).then(|| {
-            format!("tag {} is at {holders} of {}", show::tag(highest), self.members.len())
+            format!(
+                "tag {} is at {holders} of {}",
+                show::tag(highest),
+                self.members.len()
+            )
         })
     }
 }
@@ -140,9 +167,7 @@ fn check(id: &KeyId, key: &Key, lost: &BTreeSet<NodeName>, found: &mut Vec<Viola
     if lock.flag.is_some() || lock.commands == 0 {
         return;
     }
-    let past = |tag: Tag| {
-        tag.lock_ref.0 <= lock.commands && !lock.refs.contains(&tag.lock_ref)
-    };
+    let past = |tag: Tag| tag.lock_ref.0 <= lock.commands && !lock.refs.contains(&tag.lock_ref);
     if let Some(lack) = key.undefined(lost, past) {
         let detail = format!(
             "key {}: the flag is clear after {} commands, and {lack}",
@@ -164,9 +189,15 @@ fn lock_of(queues: &Queues, id: &KeyId) -> Lock {
 
 fn fresh(cluster: &Cluster, head: &Head) -> Key {
     // Segment, in the record after the first byte.
-    let number = head.record.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+    let number = head
+        .record
+        .get(1..5)
+        .and_then(|b| b.try_into().ok())
+        .map(u32::from_be_bytes);
     let segment = SegmentId(number.expect("a head's record names its segment"));
-    let group = cluster.group_of(segment).expect("every segment has a group");
+    let group = cluster
+        .group_of(segment)
+        .expect("every segment has a group");
     Key {
         segment,
         members: group.view.nodes().collect(),

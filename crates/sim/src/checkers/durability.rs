@@ -43,12 +43,16 @@ impl Durability {
 
     /// A process has started on the disk.
     pub fn restarted(&mut self, machine: &Machine, found: &mut Vec<Violation>) {
-        let Some(node) = self.nodes.get_mut(&machine.name()) else { return };
+        let Some(node) = self.nodes.get_mut(&machine.name()) else {
+            return;
+        };
         let mut state = node.durable.clone();
         let mut pending = std::mem::take(&mut node.pending);
         // The prefix that survived is found by trying one batch more at a time.
         loop {
-            let wrong = state.iter().find(|(k, v)| machine.recall(k).as_ref() != Some(*v));
+            let wrong = state
+                .iter()
+                .find(|(k, v)| machine.recall(k).as_ref() != Some(*v));
             let Some((key, _)) = wrong else { break };
             let key = key.clone();
             match pending.pop_front() {
@@ -83,7 +87,9 @@ fn apply(state: &mut BTreeMap<Bytes, Bytes>, writes: &[Write]) {
                 state.remove(key);
             }
             Write::DeleteRange { from, to } => {
-                let inside = state.range(from.clone()..to.clone()).map(|(k, _)| k.clone());
+                let inside = state
+                    .range(from.clone()..to.clone())
+                    .map(|(k, _)| k.clone());
                 for key in inside.collect::<Vec<_>>() {
                     state.remove(&key);
                 }

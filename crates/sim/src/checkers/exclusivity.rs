@@ -4,8 +4,9 @@
 
 use super::Violation;
 use super::sections::{Chain, Link};
+use crate::history::{History, Outcome, SectionIx, What};
 use fermata_protocol::base::KeyId;
-use fermata_protocol::request::Mode;
+use fermata_protocol::request::{Code, Mode};
 use std::collections::BTreeMap;
 
 const NAME: &str = "exclusivity";
@@ -17,9 +18,15 @@ pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {
         for (i, earlier) in chain.links.iter().enumerate() {
             let later = chain.links[i + 1..].iter();
             let conflicting = later.filter(|l| conflict(earlier, l) && l.section.is_some());
-            let Some(first) = conflicting.map(|l| l.entered).min() else { continue };
+            let Some(first) = conflicting.map(|l| l.entered).min() else {
+                continue;
+            };
             let gets = earlier.gets.iter().copied();
-            let puts = earlier.puts.iter().filter(|p| p.acknowledged()).map(|p| p.op);
+            let puts = earlier
+                .puts
+                .iter()
+                .filter(|p| p.acknowledged())
+                .map(|p| p.op);
             for op in gets.chain(puts).filter(|op| op.invoked > first) {
                 found.push(Violation::new(
                     NAME,
@@ -30,6 +37,36 @@ pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {
                     ),
                 ));
             }
+        }
+    }
+}
+
+/// A section has one end (PROTOCOL F19): once an operation on one of its keys was refused because the
+/// ref is past, none that begins afterwards succeeds, on whichever key.
+pub fn check_ends(history: &History, found: &mut Vec<Violation>) {
+    let refused = |o: &Outcome| {
+        matches!(
+            o,
+            Outcome::Failed(Code::NoLongerHolder) | Outcome::Unknown(Code::NoLongerHolder)
+        )
+    };
+    let mut ends: BTreeMap<SectionIx, u64> = BTreeMap::new();
+    for op in history.ops.iter().filter(|op| refused(&op.outcome)) {
+        if let Some(section) = op.section {
+            let end = ends.entry(section).or_insert(op.end());
+            *end = op.end().min(*end);
+        }
+    }
+    for op in history.ops.iter().filter(|op| op.succeeded()) {
+        let critical = matches!(op.what, What::Get(_) | What::Put { .. });
+        let end = op
+            .section
+            .and_then(|s| ends.get(&s))
+            .copied()
+            .unwrap_or(u64::MAX);
+        if critical && op.invoked > end {
+            let detail = format!("{:?} succeeded after its section had lost a key", op.what);
+            found.push(Violation::new("one section, one end", detail));
         }
     }
 }

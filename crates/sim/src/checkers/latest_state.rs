@@ -85,12 +85,21 @@ fn is_adoptable(chain: &Chain<'_>, before: &[Link<'_>], link: &Link<'_>, view: &
 
 fn check_gets(name: &str, link: &Link<'_>, found: &mut Vec<Violation>) {
     for get in &link.gets {
-        let Outcome::Value(value) = &get.outcome else { continue };
+        let Outcome::Value(value) = &get.outcome else {
+            continue;
+        };
         let acked = |p: &&super::sections::Put<'_>| p.acknowledged() && p.op.end() <= get.invoked;
-        let lowest = link.puts.iter().filter(acked).map(|p| p.place).max().unwrap_or(0);
-        let own = link.puts.iter().any(|p| {
-            p.place >= lowest && p.op.invoked <= get.end() && p.value == value
-        });
+        let lowest = link
+            .puts
+            .iter()
+            .filter(acked)
+            .map(|p| p.place)
+            .max()
+            .unwrap_or(0);
+        let own = link
+            .puts
+            .iter()
+            .any(|p| p.place >= lowest && p.op.invoked <= get.end() && p.value == value);
         let found_at_entry = lowest == 0 && link.view == Some(value);
         if !own && !found_at_entry {
             found.push(Violation::new(
@@ -107,19 +116,15 @@ fn check_gets(name: &str, link: &Link<'_>, found: &mut Vec<Violation>) {
 }
 
 /// A write that was refused for certain must never be seen.
-fn check_failed(
-    name: &str,
-    chain: &Chain<'_>,
-    op: &Op,
-    value: &Value,
-    found: &mut Vec<Violation>,
-) {
+fn check_failed(name: &str, chain: &Chain<'_>, op: &Op, value: &Value, found: &mut Vec<Violation>) {
     if value.is_none() {
         return;
     }
     let seen = |l: &Link<'_>| {
         l.view == Some(value)
-            || l.gets.iter().any(|g| matches!(&g.outcome, Outcome::Value(v) if v == value))
+            || l.gets
+                .iter()
+                .any(|g| matches!(&g.outcome, Outcome::Value(v) if v == value))
     };
     if chain.links.iter().any(seen) {
         found.push(Violation::new(

@@ -38,7 +38,10 @@ impl Leases {
                         continue;
                     }
                     let clash = mine.held.iter().find(|h| {
-                        theirs.held.iter().any(|t| t.key == h.key && t.lock_ref < h.lock_ref)
+                        theirs
+                            .held
+                            .iter()
+                            .any(|t| t.key == h.key && t.lock_ref < h.lock_ref)
                     });
                     if let Some(held) = clash {
                         let detail = format!(

@@ -37,11 +37,27 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
             (What::Write(key, value), outcome) => {
                 let known = matches!(outcome, Outcome::Done(_));
                 let returned = op.returned.filter(|_| known);
-                (key, Step { invoked: op.invoked, returned, writes: true, value: value.clone() })
+                (
+                    key,
+                    Step {
+                        invoked: op.invoked,
+                        returned,
+                        writes: true,
+                        value: value.clone(),
+                    },
+                )
             }
             (What::Read(key), Outcome::Value(value)) => {
                 let (invoked, returned) = (op.invoked, op.returned);
-                (key, Step { invoked, returned, writes: false, value: value.clone() })
+                (
+                    key,
+                    Step {
+                        invoked,
+                        returned,
+                        writes: false,
+                        value: value.clone(),
+                    },
+                )
             }
             _ => continue,
         };
@@ -57,18 +73,28 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
 }
 
 fn explain(key: &KeyId, steps: &[Step]) -> String {
-    let mut out = format!("register {}: no order explains", String::from_utf8_lossy(&key.key));
+    let mut out = format!(
+        "register {}: no order explains",
+        String::from_utf8_lossy(&key.key)
+    );
     for step in steps {
         let what = if step.writes { "write" } else { "read" };
         let end = step.returned.map_or("?".to_owned(), |t| t.to_string());
-        out.push_str(&format!(" [{what} {} {}..{end}]", show(&step.value), step.invoked));
+        out.push_str(&format!(
+            " [{what} {} {}..{end}]",
+            show(&step.value),
+            step.invoked
+        ));
     }
     out
 }
 
 /// Whether some order of the steps explains what was read.
 pub fn is_linearizable(steps: &[Step]) -> bool {
-    assert!(steps.len() <= SEARCH_MAX, "the search keeps a set of steps in 128 bits");
+    assert!(
+        steps.len() <= SEARCH_MAX,
+        "the search keeps a set of steps in 128 bits"
+    );
     let must: u128 = steps
         .iter()
         .enumerate()
@@ -90,7 +116,10 @@ pub fn is_linearizable(steps: &[Step]) -> bool {
             .filter_map(|i| steps[i].returned)
             .min()
             .unwrap_or(u64::MAX);
-        for i in (0..steps.len()).filter(open).filter(|i| steps[*i].invoked <= horizon) {
+        for i in (0..steps.len())
+            .filter(open)
+            .filter(|i| steps[*i].invoked <= horizon)
+        {
             let step = &steps[i];
             if step.writes {
                 stack.push((done | (1 << i), Some(i)));
@@ -133,7 +162,11 @@ mod tests {
     fn an_unknown_write_may_take_effect_late_or_never() {
         let unknown = step(true, "x", 1, 0);
         let reads = [step(false, "", 5, 6), step(false, "x", 8, 9)];
-        assert!(is_linearizable(&[unknown.clone(), reads[0].clone(), reads[1].clone()]));
+        assert!(is_linearizable(&[
+            unknown.clone(),
+            reads[0].clone(),
+            reads[1].clone()
+        ]));
         assert!(is_linearizable(&[unknown.clone(), reads[0].clone()]));
         let back = step(false, "", 10, 11);
         assert!(!is_linearizable(&[unknown, reads[1].clone(), back]));

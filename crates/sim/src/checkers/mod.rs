@@ -4,19 +4,21 @@
 //! | --- | --- | --- | --- |
 //! | linearizability of registers | Wing and Gong; Lowe | `linearizable` | history |
 //! | Latest-State | MUSIC §V; PROTOCOL F3 to F7, F17 | `latest_state` | history |
-//! | Exclusivity | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
+//! | Exclusivity; one section, one end | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
 //! | no acknowledged put lost | PROTOCOL F1, F2, F5 | `acknowledged` | history |
 //! | lock refs unique and increasing | MUSIC §III-B; PROTOCOL F2 | `lock_refs` | history |
 //! | leases of clients exclude each other | PROTOCOL F10 | `leases` | clients, every step |
 //! | lock queues as seen by clients | DESIGN §7 leases | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; PROTOCOL F13 | `agreement` | replicas, every step |
+//! | a leader's commands come above its `Begin` | PROTOCOL F3f | `begin` | messages |
 //! | tags and fences never go backwards | DESIGN §5 | `tags` | replicas, every step |
 //! | what was flushed is there after a restart | DESIGN §4 | `durability` | disks |
-//! | everybody can go on once all is healed | two phases | `progress` | end of the run |
+//! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
 pub mod agreement;
+pub mod begin;
 pub mod data_store;
 pub mod durability;
 pub mod exclusivity;
@@ -69,8 +71,9 @@ pub fn check(history: &History) -> Vec<Violation> {
     linearizable::check(history, &mut found);
     let chains = sections::chains(history);
     latest_state::check(&chains, &mut found);
-    acknowledged::check(history, &chains, &mut found);
+    acknowledged::check(&chains, &mut found);
     exclusivity::check(&chains, &mut found);
+    exclusivity::check_ends(history, &mut found);
     lock_refs::check(history, &mut found);
     queues::check(history, &mut found);
     found

@@ -11,7 +11,9 @@ const NAME: &str = "queue reads";
 /// Checks all queue reads.
 pub fn check(history: &History, found: &mut Vec<Violation>) {
     for op in &history.ops {
-        let (What::Queue(key), Outcome::Queue(entries)) = (&op.what, &op.outcome) else { continue };
+        let (What::Queue(key), Outcome::Queue(entries)) = (&op.what, &op.outcome) else {
+            continue;
+        };
         let granted = history
             .sections
             .iter()

@@ -140,7 +140,11 @@ fn place<'a>(
                     view: None,
                     invoked: op.invoked,
                     entered: op.end(),
-                    puts: vec![Put { place: 1, value, op }],
+                    puts: vec![Put {
+                        place: 1,
+                        value,
+                        op,
+                    }],
                     gets: Vec::new(),
                 }),
                 _ => chain.floating.push(op),

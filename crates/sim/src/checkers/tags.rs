@@ -95,7 +95,10 @@ impl Tags {
             let known = self.values.entry((head.key.clone(), tag)).or_insert(digest);
             if *known != digest {
                 let (key, tag) = (show::key(&head.key), show::tag(&tag));
-                found.push(Violation::new(NAME, format!("key {key}: two values under {tag}")));
+                found.push(Violation::new(
+                    NAME,
+                    format!("key {key}: two values under {tag}"),
+                ));
             }
         }
     }

@@ -75,7 +75,9 @@ impl Fates {
         if self.per_mille == 0 {
             return None;
         }
-        let Parcel::Peer { from, to, message } = parcel else { return None };
+        let Parcel::Peer { from, to, message } = parcel else {
+            return None;
+        };
         if from.name == *to {
             return None;
         }
@@ -95,7 +97,10 @@ impl Fates {
         let fate = self.fates.get_mut(&deed)?.as_mut()?;
         let touches = fate.touches;
         let dice = &mut self.dice;
-        let touched = *fate.touched.entry(*to).or_insert_with(|| dice.chance(touches));
+        let touched = *fate
+            .touched
+            .entry(*to)
+            .or_insert_with(|| dice.chance(touches));
         (!touched && now < fate.until).then_some(fate.late)
     }
 
@@ -119,14 +124,14 @@ fn deed_of(from: NodeName, message: &Message) -> Option<Deed> {
     match message {
         Message::Register(Register::Ask { call, key, ask, .. }) => match ask {
             Ask::Store { tag, .. } => Some(Deed::Store(key.clone(), *tag)),
-            Ask::Read { fence: Some(tag), .. } => Some(Deed::Fence(key.clone(), *tag)),
+            Ask::Read {
+                fence: Some(tag), ..
+            } => Some(Deed::Fence(key.clone(), *tag)),
             Ask::Read { .. } => Some(Deed::Read(from, *call)),
             _ => None,
         },
         Message::Paxos { log, message } => match message {
-            paxos::Message::Accept { ballot, slot, .. } => {
-                Some(Deed::Accept(*log, *ballot, *slot))
-            }
+            paxos::Message::Accept { ballot, slot, .. } => Some(Deed::Accept(*log, *ballot, *slot)),
             paxos::Message::Prepare { ballot, .. } => Some(Deed::Prepare(*log, *ballot)),
             _ => None,
         },

@@ -1,7 +1,7 @@
 //! A random schedule of faults, drawn from the seed.
 
 use crate::dice::Dice;
-use crate::history::{History, What};
+use crate::history::History;
 use crate::network::{ClientId, End, Weather};
 use crate::world::World;
 use fermata_protocol::base::NodeName;
@@ -105,7 +105,9 @@ pub fn schedule(world: &mut World, plan: &Plan) {
         if at >= plan.until {
             break;
         }
-        let Some(fault) = dice.pick(&plan.kinds).copied() else { break };
+        let Some(fault) = dice.pick(&plan.kinds).copied() else {
+            break;
+        };
         // One lost disk is what three replicas bear for good.
         if matches!(fault, Fault::Rot | Fault::Wipe) && std::mem::replace(&mut wiped, true) {
             continue;
@@ -128,7 +130,10 @@ pub fn heal(world: &mut World) {
     let names: Vec<NodeName> = world.machines.keys().copied().collect();
     for name in names {
         let latency = world.setup.flush;
-        let machine = world.machines.get_mut(&name).expect("a machine of this world");
+        let machine = world
+            .machines
+            .get_mut(&name)
+            .expect("a machine of this world");
         machine.disk.set_full(false);
         machine.disk.latency = latency;
         world.start(name);
@@ -140,7 +145,9 @@ pub fn heal(world: &mut World) {
 
 fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
     let names: Vec<NodeName> = world.machines.keys().copied().collect();
-    let Some(name) = dice.pick(&names).copied() else { return };
+    let Some(name) = dice.pick(&names).copied() else {
+        return;
+    };
     let duration = dice.between(200_000, 6_000_000);
     match fault {
         Fault::Crash => down(world, name, true, duration),
@@ -149,12 +156,19 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::Isolate => {
             let others = names.iter().filter(|n| **n != name);
             let pairs: Vec<_> = others
-                .flat_map(|n| [(End::Node(*n), End::Node(name)), (End::Node(name), End::Node(*n))])
+                .flat_map(|n| {
+                    [
+                        (End::Node(*n), End::Node(name)),
+                        (End::Node(name), End::Node(*n)),
+                    ]
+                })
                 .collect();
             cut(world, pairs, duration);
         }
         Fault::OneWay => {
-            let Some(other) = dice.pick(&names).copied() else { return };
+            let Some(other) = dice.pick(&names).copied() else {
+                return;
+            };
             cut(world, vec![(End::Node(name), End::Node(other))], duration);
         }
         Fault::SiteCut => cut_site(world, dice.below(3) as u16, duration),
@@ -164,14 +178,18 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             let before = world.fates.per_mille;
             world.note(|| format!("! macro-steps for {duration}"));
             world.fates.per_mille = 400;
-            world.at(world.now + duration, move |w| w.fates.per_mille = before.min(w.fates.per_mille));
+            world.at(world.now + duration, move |w| {
+                w.fates.per_mille = before.min(w.fates.per_mille)
+            });
         }
         Fault::Clock => turn_clock(world, name, &mut dice, wild),
         Fault::SlowDisk => set_latency(world, name, (20_000, 400_000), duration),
         Fault::FullDisk => {
             world.note(|| format!("! disk of node {} is full for {duration}", name.0));
             machine(world, name).disk.set_full(true);
-            world.at(world.now + duration, move |w| machine(w, name).disk.set_full(false));
+            world.at(world.now + duration, move |w| {
+                machine(w, name).disk.set_full(false)
+            });
         }
         Fault::Rot => {
             world.note(|| format!("! disk of node {} rots", name.0));
@@ -195,7 +213,10 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
 }
 
 fn machine(world: &mut World, name: NodeName) -> &mut crate::machine::Machine {
-    world.machines.get_mut(&name).expect("a machine of this world")
+    world
+        .machines
+        .get_mut(&name)
+        .expect("a machine of this world")
 }
 
 fn down(world: &mut World, name: NodeName, power: bool, duration: u64) {
@@ -218,7 +239,10 @@ pub fn cut(world: &mut World, ways: Vec<(End, End)>, duration: u64) {
 
 fn cut_site(world: &mut World, site: u16, duration: u64) {
     let ends = |inside: bool| -> Vec<End> {
-        let nodes = world.machines.iter().filter(|(_, m)| (m.site == site) == inside);
+        let nodes = world
+            .machines
+            .iter()
+            .filter(|(_, m)| (m.site == site) == inside);
         let clients = world.clients.iter().filter(|c| (c.site == site) == inside);
         let nodes = nodes.map(|(n, _)| End::Node(*n));
         nodes.chain(clients.map(|c| End::Client(c.id))).collect()
@@ -235,7 +259,10 @@ fn cut_site(world: &mut World, site: u16, duration: u64) {
 }
 
 fn strike_client(world: &mut World, fault: Fault, dice: &mut Dice, duration: u64) {
-    let Some(client) = world.clients.get(dice.below(world.clients.len() as u64) as usize) else {
+    let Some(client) = world
+        .clients
+        .get(dice.below(world.clients.len() as u64) as usize)
+    else {
         return;
     };
     let id = client.id;
@@ -247,7 +274,12 @@ fn strike_client(world: &mut World, fault: Fault, dice: &mut Dice, duration: u64
     let nodes: Vec<NodeName> = world.machines.keys().copied().collect();
     let ways = nodes
         .iter()
-        .flat_map(|n| [(End::Node(*n), End::Client(id)), (End::Client(id), End::Node(*n))])
+        .flat_map(|n| {
+            [
+                (End::Node(*n), End::Client(id)),
+                (End::Client(id), End::Node(*n)),
+            ]
+        })
         .collect();
     cut(world, ways, duration);
 }
@@ -275,27 +307,32 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
 /// A bystander ends the last section granted on some key.
 fn force(world: &mut World, dice: &mut Dice) {
     let held = last_grants(&world.history);
-    let (Some((key, lock_ref)), Some(client)) =
-        (dice.pick(&held).cloned(), dice.pick(&living(world)).copied())
-    else {
+    let (Some((key, lock_ref)), Some(client)) = (
+        dice.pick(&held).cloned(),
+        dice.pick(&living(world)).copied(),
+    ) else {
         return;
     };
     world.call(client, Call::Release { key, lock_ref });
 }
 
-type Grant = (fermata_protocol::base::KeyId, fermata_protocol::base::LockRef);
+type Grant = (
+    fermata_protocol::base::KeyId,
+    fermata_protocol::base::LockRef,
+);
 
 /// The last grants of the history, a few.
 fn last_grants(history: &History) -> Vec<Grant> {
     let last = history.sections.iter().rev().take(4);
-    last.flat_map(|s| s.held.iter().map(|h| (h.key.clone(), h.lock_ref))).collect()
+    last.flat_map(|s| s.held.iter().map(|h| (h.key.clone(), h.lock_ref)))
+        .collect()
 }
 
 fn living(world: &World) -> Vec<ClientId> {
-    world.clients.iter().filter(|c| c.alive).map(|c| c.id).collect()
-}
-
-/// Whether an operation is the nemesis's own: nobody waits for it.
-pub fn is_nemesis_deed(what: &What) -> bool {
-    matches!(what, What::Release(..))
+    world
+        .clients
+        .iter()
+        .filter(|c| c.alive)
+        .map(|c| c.id)
+        .collect()
 }

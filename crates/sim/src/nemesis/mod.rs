@@ -7,8 +7,8 @@
 //! the walk does not find in millions. [`faults`] draws a schedule of crashes, cuts, pauses, clocks
 //! and disks that go wrong, and clients that die, are suspected, and come back.
 
-mod faults;
 mod fates;
+mod faults;
 
 pub use fates::Fates;
-pub use faults::{Fault, Plan, cut, heal, is_nemesis_deed, schedule};
+pub use faults::{Fault, Plan, cut, heal, schedule};

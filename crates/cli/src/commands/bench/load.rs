@@ -68,7 +68,15 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
         return output::json(&outcomes).map(|()| 0);
     }
     let mut table = Table::new(&[
-        "loop", "clients", "bytes", "sections/s", "puts/s", "gets/s", "p50 ms", "p99 ms", "errors",
+        "loop",
+        "clients",
+        "bytes",
+        "sections/s",
+        "puts/s",
+        "gets/s",
+        "p50 ms",
+        "p99 ms",
+        "errors",
     ]);
     for outcome in &outcomes {
         table.row(vec![

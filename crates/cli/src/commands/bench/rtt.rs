@@ -1,9 +1,75 @@
-//! `fermata bench rtt`: exact latencies in virtual time.
+//! `fermata bench rtt`: exact latencies in virtual time, beside the published ones.
+
+use fermata_sim::profile::{self, Profile};
+use fermata_sim::rtt::{self, Row};
+use serde_json::json;
 
 use crate::args::Global;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
+use crate::output::{self, Table};
 
-/// Runs it.
-pub(crate) fn run(_global: &Global, _profile: Option<String>) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Internal, "not yet"))
+/// What MUSIC on Cassandra took, as published for Ohio on the profile lUs: step, puts,
+/// milliseconds. Entering is `createLockRef` and `acquireLock`, with the value also the first get.
+const PUBLISHED: [(&str, u32, f64); 6] = [
+    ("enter", 0, 274.0),
+    ("enter_value", 0, 329.0),
+    ("get", 0, 55.0),
+    ("put", 1, 93.0),
+    ("leave", 0, 219.0),
+    ("section", 1, 590.0),
+];
+
+/// Measures one profile or all.
+pub(crate) fn run(global: &Global, wanted: Option<String>) -> Result<(), Failure> {
+    let profiles: Vec<&'static Profile> = match wanted.as_deref() {
+        None => profile::ALL.iter().collect(),
+        Some(name) => {
+            let names: Vec<&str> = profile::ALL.iter().map(|profile| profile.name).collect();
+            let none = || format!("there is no profile `{name}`: choose {}", names.join(", "));
+            vec![Profile::named(name).ok_or_else(|| Failure::usage(none()))?]
+        }
+    };
+    let rows: Vec<Row> = profiles.into_iter().flat_map(rtt::bench).collect();
+    if global.json {
+        let rows: Vec<serde_json::Value> = (rows.iter())
+            .map(|row| {
+                json!({
+                    "profile": row.profile,
+                    "client": row.client,
+                    "primary": row.primary,
+                    "step": row.step,
+                    "puts": row.puts,
+                    "ms": row.ms,
+                })
+            })
+            .collect();
+        return output::json(&rows);
+    }
+    let head = [
+        "profile", "client", "primary", "step", "puts", "ms", "MUSIC ms",
+    ];
+    let mut table = Table::new(&head);
+    for row in &rows {
+        table.row(vec![
+            row.profile.to_owned(),
+            row.client.to_owned(),
+            row.primary.to_owned(),
+            row.step.to_owned(),
+            row.puts.to_string(),
+            format!("{:.2}", row.ms),
+            published(row).map_or(String::new(), |ms| format!("{ms:.0}")),
+        ]);
+    }
+    output::text(table)?;
+    output::text(
+        "\nVirtual time: only distance costs anything. MUSIC ms: MUSIC on Cassandra as published.",
+    )
+}
+
+/// The published figure for the same step from the same place.
+fn published(row: &Row) -> Option<f64> {
+    let same_place = row.profile == "lUs" && row.client == "Ohio" && row.primary == "Ohio";
+    let mut figures = PUBLISHED.iter().filter(|_| same_place);
+    let found = figures.find(|(step, puts, _)| *step == row.step && *puts == row.puts);
+    found.map(|(_, _, ms)| *ms)
 }

@@ -2,8 +2,8 @@
 //!
 //! Where this process is in the foreground of a terminal, the command shares its process group, so
 //! that it can use the terminal, and Ctrl-C reaches both from the terminal itself. Everywhere else
-//! (scripts, services, background jobs) the command gets a group of its own, and a signal or the end
-//! of a lost section reaches everything that it started.
+//! (scripts, services, background jobs) the command gets a group of its own, and a signal or the
+//! end of a lost section reaches everything that it started.
 
 use std::ffi::OsString;
 use std::io;
@@ -37,7 +37,9 @@ impl Running {
         lock_ref: u64,
     ) -> Result<Running, Failure> {
         let own_group = !in_foreground();
-        let (program, arguments) = command.split_first().expect("the parser requires a command");
+        let (program, arguments) = command
+            .split_first()
+            .expect("the parser requires a command");
         let mut builder = Command::new(program);
         builder
             .args(arguments)

@@ -9,11 +9,11 @@
 //! leave is waited for: whoever runs next sees the keys free.
 //!
 //! **Invariants.**
-//! * L1 The command runs only while this process believes to hold the section. When it learns of the
-//!   loss, the command is ended: SIGTERM, then SIGKILL after [`GRACE`].
+//! * L1 The command runs only while this process believes to hold the section. When it learns of
+//!   the loss, the command is ended: SIGTERM, then SIGKILL after [`GRACE`].
 //! * L2 An answered `put` of a child was acknowledged by a quorum under the section's lock ref.
-//! * L3 The exit status is the command's, unless the section was lost (75), the command could not be
-//!   started (126, 127) or the section was never entered (any other of `docs/cli.md`).
+//! * L3 The exit status is the command's, unless the section was lost (75), the command could not
+//!   be started (126, 127) or the section was never entered (any other of `docs/cli.md`).
 
 mod child;
 pub(crate) mod socket;
@@ -111,7 +111,9 @@ async fn hold(
     };
     match left.map_err(Failure::from) {
         Ok(()) => {}
-        Err(failure) if failure.exit == Exit::SectionLost => return Err(lost("it had ended before")),
+        Err(failure) if failure.exit == Exit::SectionLost => {
+            return Err(lost("it had ended before"));
+        }
         // What the command did is acknowledged; the next holder waits for the lease at worst.
         Err(failure) => eprintln!("fermata: the section was not left for certain: {failure}"),
     }

@@ -88,10 +88,22 @@ impl Judgement {
             violations,
         };
         vec![
-            check("every job is DONE, and its trail replays to its final state", self.unfinished),
-            check("no two workers acted in one job's section at a time", self.exclusivity),
-            check("every takeover began from the last acknowledged state", self.latest_state),
-            check("no acknowledged step was lost, repeated or altered", self.steps),
+            check(
+                "every job is DONE, and its trail replays to its final state",
+                self.unfinished,
+            ),
+            check(
+                "no two workers acted in one job's section at a time",
+                self.exclusivity,
+            ),
+            check(
+                "every takeover began from the last acknowledged state",
+                self.latest_state,
+            ),
+            check(
+                "no acknowledged step was lost, repeated or altered",
+                self.steps,
+            ),
         ]
     }
 }
@@ -110,7 +122,12 @@ pub(crate) fn judge(
         let of_job = attempts.get(&index).unwrap_or(&none);
         exclusivity(request, of_job, &mut judgement);
         let possible = succession(request, of_job, regions, &mut judgement);
-        let end = end_of(finals.get(index).and_then(Option::as_ref), request, regions, &possible);
+        let end = end_of(
+            finals.get(index).and_then(Option::as_ref),
+            request,
+            regions,
+            &possible,
+        );
         if let Err(why) = end {
             judgement.unfinished.push(format!("{}: {why}", request.job));
         }
@@ -164,11 +181,14 @@ fn attempts<'a>(
             } => {
                 let of_job = attempts.entry(*job).or_default();
                 let attempt = of_job.get_mut(lock_ref);
-                attempt.expect("a worker enters before it puts").puts.push(Put {
-                    issued: at,
-                    acknowledged: acknowledged.contains(put),
-                    state,
-                });
+                attempt
+                    .expect("a worker enters before it puts")
+                    .puts
+                    .push(Put {
+                        issued: at,
+                        acknowledged: acknowledged.contains(put),
+                        state,
+                    });
             }
             Event::Acknowledged { .. } => judgement.acknowledged += 1,
         }
@@ -232,7 +252,9 @@ fn succession(
         for put in &attempt.puts {
             if let Err(why) = job::follows(current, put.state, request, regions) {
                 let step = put.state.step;
-                judgement.steps.push(format!("{}: step {step}: {why}", request.job));
+                judgement
+                    .steps
+                    .push(format!("{}: step {step}: {why}", request.job));
             }
             current = put.state;
             if put.acknowledged {

@@ -20,8 +20,9 @@
 //! [`run`] is the front end, the faults and the observer.
 //!
 //! **Invariants.**
-//! * H1 Everything in the first list is a function of its arguments: no clock, no randomness, no I/O. Two
-//!   workers that do the same step from the same state write the same value, apart from their name.
+//! * H1 Everything in the first list is a function of its arguments: no clock, no randomness, no
+//!   I/O. Two workers that do the same step from the same state write the same value, apart from
+//!   their name.
 //! * H2 The state after step *n* is computed from what step *n − 1* recorded. A final state shows a
 //!   step that was left out or altered ([`job::replay`] repeats its trail and compares); a history
 //!   of acknowledged puts also shows a lost or repeated one ([`job::follows`] on each pair).

@@ -1,7 +1,7 @@
 //! The run: a front end submits the jobs, workers on all sites do them, faults strike at stated
 //! points of the progress, and the history is judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,8 +13,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::data::{self, Regions, Request};
 use super::history;
 use super::job::Job;
-use super::worker::{KEYSPACE, Open, Shared, Worker, locked};
-use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
+use super::worker::{KEYSPACE, Open, Shared, Worker};
+use crate::demo::stage::{
+    Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
+};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
 
@@ -26,6 +28,9 @@ const LEASE: Duration = Duration::from_secs(2);
 
 /// How long the killed node stays down.
 const NODE_DOWN: Duration = Duration::from_secs(4);
+
+/// Without any progress for so long, something is lost: no fault of the run lasts nearly so long.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// Operations that the front end has open at once.
 const FRONT_END_OPEN: usize = 16;
@@ -81,11 +86,14 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
         ("sections entered", judgement.sections),
         ("acknowledged steps", judgement.acknowledged),
         ("takeovers in the middle of a job", judgement.takeovers),
-        ("of them from a step whose worker never heard of its success", judgement.adopted),
+        (
+            "of them from a step whose worker never heard of its success",
+            judgement.adopted,
+        ),
     ];
     let (faults, took) = progress.finish();
     Ok(Report {
-        title: format!("homing: {} workers on {} sites", WORKERS_PER_SITE * sites.len(), sites.len()),
+        title: title(&shared.regions, sites.len()),
         faults,
         figures,
         checks: judgement.checks(),
@@ -94,8 +102,20 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     })
 }
 
+fn title(regions: &Regions, sites: usize) -> String {
+    let cities: BTreeSet<&str> = regions.iter().map(|region| region.city.as_str()).collect();
+    format!(
+        "homing: {} workers on {sites} sites, {} cloud regions in {} cities",
+        WORKERS_PER_SITE * sites,
+        regions.len(),
+        cities.len()
+    )
+}
+
 async fn create_keyspace(client: &Client) -> Result<(), Failure> {
-    client.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
+    client
+        .create_keyspace(sections_with(KEYSPACE, LEASE))
+        .await?;
     Ok(())
 }
 
@@ -126,15 +146,24 @@ async fn struck(
     let mut node_back = None;
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let down = 1.min(cluster.nodes().len() - 1);
+    let mut last = (0, tokio::time::Instant::now());
     while crew.shared.done() < requests.len() {
         tick.tick().await;
         let done = crew.shared.done() as u64;
         progress.set(done);
+        if done > last.0 {
+            last = (done, tokio::time::Instant::now());
+        } else if last.1.elapsed() > STUCK {
+            return Err(stuck(crew, requests));
+        }
         let percent = done * 100 / requests.len() as u64;
         if node_back.is_some_and(|at| tokio::time::Instant::now() >= at) {
             node_back = None;
             cluster.restart(down)?;
-            progress.fault(&format!("node {} restarted", cluster.nodes()[down].planned.label));
+            progress.fault(&format!(
+                "node {} restarted",
+                cluster.nodes()[down].planned.label
+            ));
         }
         crew.replace_the_dead(cluster)?;
         let Some((_, fault)) = faults.next_if(|(mark, _)| percent >= *mark) else {
@@ -158,18 +187,32 @@ async fn struck(
     Ok(())
 }
 
+/// Names the jobs that nobody finishes.
+fn stuck(crew: &Crew, requests: &[Request]) -> Failure {
+    let done = locked(&crew.shared.done);
+    let open = requests
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !done.contains(index));
+    let open: Vec<&str> = open.map(|(_, request)| request.job.as_str()).collect();
+    let sentence = format!(
+        "{} jobs were not finished, and none was for {} s: {}",
+        open.len(),
+        STUCK.as_secs(),
+        open.iter().take(10).copied().collect::<Vec<_>>().join(", ")
+    );
+    Failure::new(Exit::No, sentence)
+}
+
 /// Takes a living worker for dead: ends its section by force, from another site.
-async fn suspect_one(
-    crew: &Crew,
-    observer: &Client,
-    progress: &Progress,
-    requests: &[Request],
-) {
+async fn suspect_one(crew: &Crew, observer: &Client, progress: &Progress, requests: &[Request]) {
     let Some(open) = crew.in_the_middle().await else {
         return;
     };
     let key = requests[open.job].job.as_bytes();
-    let released = observer.release(KEYSPACE, key, LockRef(open.lock_ref)).await;
+    let released = observer
+        .release(KEYSPACE, key, LockRef(open.lock_ref))
+        .await;
     let outcome = match released {
         Ok(()) => "its section released by force",
         Err(_) => "the forced release is not known to have succeeded",
@@ -279,7 +322,9 @@ impl Crew {
     fn open_now(&self) -> Option<Open> {
         let open = locked(&self.shared.open);
         let mut middle = open.iter().filter(|open| (1..=4).contains(&open.steps));
-        middle.find(|open| self.alive.contains_key(&open.worker)).cloned()
+        middle
+            .find(|open| self.alive.contains_key(&open.worker))
+            .cloned()
     }
 
     fn kill_one(&mut self, progress: &Progress, requests: &[Request]) {

@@ -6,7 +6,6 @@
 //! ```
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use super::data::Regions;
 use super::history::Event;
 use super::job::{self, Job, Phase};
 use crate::demo::latency::Latencies;
+use crate::demo::stage::locked;
 
 /// The keyspace of the jobs.
 pub(crate) const KEYSPACE: &str = "homing";
@@ -25,8 +25,9 @@ pub(crate) const KEYSPACE: &str = "homing";
 /// faults to fall into them.
 const STEP_WORK: Duration = Duration::from_millis(30);
 
-/// A job whose holder does not give way in this time is left to it.
-const WAIT: Duration = Duration::from_millis(300);
+/// A job whose holder does not give way in this time is left to it. It covers the entry itself,
+/// which takes several round trips after a fault.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// What all workers share with the observer: what a person watching all of them would know.
 pub(crate) struct Shared {
@@ -94,9 +95,10 @@ impl Shared {
     }
 }
 
-/// A lock that a killed worker cannot poison: what it guards is whole after each statement.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// How far a job is, by its value.
+fn phase_of(value: Option<&Bytes>) -> Option<Phase> {
+    let job = Job::decode(value?).ok()?;
+    Some(job.state.phase)
 }
 
 /// A worker.
@@ -146,9 +148,18 @@ impl Worker<'_> {
             };
             let start = Instant::now();
             let value = client.get(KEYSPACE, key).await?;
-            self.shared.latencies.note(&self.site, "get (eventual)", start);
-            if self.is_open(value.as_ref()) && !self.is_taken(client, key).await? {
-                worked |= self.take(client, job, key).await?;
+            self.shared
+                .latencies
+                .note(&self.site, "get (eventual)", start);
+            match phase_of(value.as_ref()) {
+                // Perhaps by a worker that never heard of its last put's success.
+                Some(Phase::Done) => {
+                    locked(&self.shared.done).insert(job);
+                }
+                Some(_) if !self.is_taken(client, key).await? => {
+                    worked |= self.take(client, job, key).await?;
+                }
+                _ => {}
             }
         }
         if !worked {
@@ -160,12 +171,6 @@ impl Worker<'_> {
     fn index_of(&self, key: &[u8]) -> Option<usize> {
         let mut keys = self.shared.keys.iter();
         keys.position(|known| known.as_bytes() == key)
-    }
-
-    /// Whether the job needs work, as far as this replica knows.
-    fn is_open(&self, value: Option<&Bytes>) -> bool {
-        let job = value.and_then(|value| Job::decode(value).ok());
-        job.is_some_and(|job| job.state.phase != Phase::Done)
     }
 
     /// Whether somebody has the job. Only saves a wait: what decides is the lock.
@@ -192,7 +197,9 @@ impl Worker<'_> {
             Err(error) if error.code() == fermata_protocol::Code::WaitOver => return Ok(false),
             Err(error) => return Err(error),
         };
-        shared.latencies.note(&self.site, "enter, with the value", start);
+        shared
+            .latencies
+            .note(&self.site, "enter, with the value", start);
         let lock_ref = section.lock_ref(key).map_or(0, |lock_ref| lock_ref.0);
         let found = section.entry_value(key);
         let Some(mut job) = found.and_then(|value| Job::decode(&value).ok()) else {

@@ -17,7 +17,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -27,7 +27,9 @@ use tokio::task::JoinSet;
 use self::replica::{KEYSPACE, Request};
 use self::state::{Roles, Seen, Update};
 use crate::demo::latency::Latencies;
-use crate::demo::stage::{Mortal, Progress, Report, client_at, options_at, sections_with, sites};
+use crate::demo::stage::{
+    Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
+};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
 
@@ -37,6 +39,9 @@ const UPDATES_PER_USER: u64 = 20;
 
 /// An owner that does not answer in this time is taken for dead.
 const SUSPICION: Duration = Duration::from_millis(1_500);
+
+/// A new owner gets longer: a living old one may go on until its lease runs out.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(8);
 
 /// How long a dead replica keeps its users from one that does not suspect it.
 const LEASE: Duration = Duration::from_secs(3);
@@ -58,15 +63,13 @@ struct Shared {
     latencies: Arc<Latencies>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs the example to its end.
 pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     let sites = sites(cluster);
     let observer = client_at(cluster, &sites[0]).await?;
-    observer.create_keyspace(sections_with(KEYSPACE, LEASE)).await?;
+    observer
+        .create_keyspace(sections_with(KEYSPACE, LEASE))
+        .await?;
     let shared = Arc::new(Shared {
         replicas: Mutex::default(),
         seen: Mutex::default(),
@@ -87,7 +90,14 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     for number in 0..FRONT_ENDS {
         front_ends.spawn(front_end(number, sites.len(), shared.clone()));
     }
-    strike(cluster, &sites, &shared, &mut replicas, &progress, &mut front_ends, all).await?;
+    let mut target = Target {
+        cluster,
+        sites: &sites,
+        shared: &shared,
+        replicas: &mut replicas,
+        progress: &progress,
+    };
+    strike(&mut target, &mut front_ends, all).await?;
     // The replicas leave their users once nobody can ask them any more.
     locked(&shared.replicas).clear();
     for replica in replicas {
@@ -107,7 +117,10 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
             ("users", users.len() as u64),
             ("updates acknowledged", acknowledged),
             ("updates of unknown outcome", all - acknowledged),
-            ("failovers of an owner", shared.failovers.load(Ordering::Relaxed)),
+            (
+                "failovers of an owner",
+                shared.failovers.load(Ordering::Relaxed),
+            ),
         ],
         checks: state::judge(&seen, &finals),
         latencies: shared.latencies.lines(),
@@ -140,7 +153,11 @@ async fn front_end(number: usize, sites: usize, shared: Arc<Shared>) {
                 grant: round % 3 != 2,
             };
             let entry = (update.clone(), false);
-            locked(&shared.seen).entry(user.clone()).or_default().updates.push(entry);
+            locked(&shared.seen)
+                .entry(user.clone())
+                .or_default()
+                .updates
+                .push(entry);
             let acknowledged = send(&user, &update, owner, sites, &shared).await;
             if let Some(seen) = locked(&shared.seen).get_mut(&user)
                 && let Some(last) = seen.updates.last_mut()
@@ -169,6 +186,7 @@ async fn send(
     if take_over {
         *owner = (*owner + 1) % sites;
     }
+    let start = std::time::Instant::now();
     for _ in 0..TRIES_MAX {
         if take_over {
             shared.failovers.fetch_add(1, Ordering::Relaxed);
@@ -185,8 +203,8 @@ async fn send(
             replica.send(request).await.ok()?;
             answered.await.ok()
         };
-        let start = std::time::Instant::now();
-        if let Ok(Some(())) = tokio::time::timeout(SUSPICION, exchange).await {
+        let patience = if take_over { TAKE_OVER_MAX } else { SUSPICION };
+        if let Ok(Some(())) = tokio::time::timeout(patience, exchange).await {
             shared.latencies.note("(front ends)", "update", start);
             return true;
         }
@@ -198,24 +216,66 @@ async fn send(
     false
 }
 
+/// A fault.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The next so many updates take their living owner for dead.
+    Suspect(u64),
+    /// The replica of that site dies; a new one starts.
+    KillReplica(usize),
+    /// The node dies.
+    KillNode(usize),
+    /// The node comes back.
+    RestartNode(usize),
+}
+
+/// What can be struck.
+struct Target<'a> {
+    cluster: &'a mut Cluster,
+    sites: &'a [String],
+    shared: &'a Shared,
+    replicas: &'a mut [Mortal],
+    progress: &'a Progress,
+}
+
+impl Target<'_> {
+    /// Injects one fault.
+    async fn suffer(&mut self, fault: Fault) -> Result<(), Failure> {
+        let label = |node: usize, cluster: &Cluster| cluster.nodes()[node].planned.label.clone();
+        let what = match fault {
+            Fault::Suspect(count) => {
+                let suspicions = &self.shared.false_suspicions;
+                suspicions.fetch_add(count, Ordering::Relaxed);
+                format!("{count} living owners will be taken for dead")
+            }
+            Fault::KillReplica(index) => {
+                let site = &self.sites[index];
+                let (sender, mortal) = start_replica(self.cluster, site, self.shared)?;
+                std::mem::replace(&mut self.replicas[index], mortal).kill();
+                locked(&self.shared.replicas)[index] = sender;
+                format!("replica at {site} killed, a new one started")
+            }
+            Fault::KillNode(node) => {
+                self.cluster.kill(node).await;
+                format!("node {} killed with SIGKILL", label(node, self.cluster))
+            }
+            Fault::RestartNode(node) => {
+                self.cluster.restart(node)?;
+                format!("node {} restarted", label(node, self.cluster))
+            }
+        };
+        self.progress.fault(&what);
+        Ok(())
+    }
+}
+
 /// Injects faults at marks of the progress until the front ends have ended.
 async fn strike(
-    cluster: &mut Cluster,
-    sites: &[String],
-    shared: &Shared,
-    replicas: &mut [Mortal],
-    progress: &Progress,
+    target: &mut Target<'_>,
     front_ends: &mut JoinSet<()>,
     all: u64,
 ) -> Result<(), Failure> {
-    #[derive(Clone, Copy)]
-    enum Fault {
-        KillReplica(usize),
-        Suspect(u64),
-        KillNode(usize),
-        RestartNode(usize),
-    }
-    let last = sites.len() - 1;
+    let last = target.sites.len() - 1;
     let faults = [
         (10, Fault::Suspect(10)),
         (25, Fault::KillReplica(0)),
@@ -233,42 +293,21 @@ async fn strike(
                 ended.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
             }
         }
-        let settled = shared.settled.load(Ordering::Relaxed);
-        progress.set(settled);
-        let due = restart.is_some_and(|at| tokio::time::Instant::now() >= at);
-        let fault = if due {
+        let settled = target.shared.settled.load(Ordering::Relaxed);
+        target.progress.set(settled);
+        if restart.is_some_and(|at| tokio::time::Instant::now() >= at) {
             restart = None;
-            Some(Fault::RestartNode(last))
-        } else {
-            faults.next_if(|(mark, _)| settled * 100 / all >= *mark).map(|(_, fault)| fault)
-        };
-        let label = |index: usize, cluster: &Cluster| cluster.nodes()[index].planned.label.clone();
-        match fault {
-            None => {}
-            Some(Fault::Suspect(count)) => {
-                shared.false_suspicions.fetch_add(count, Ordering::Relaxed);
-                progress.fault(&format!("{count} living owners will be taken for dead"));
-            }
-            Some(Fault::KillReplica(index)) => {
-                let (sender, mortal) = start_replica(cluster, &sites[index], shared)?;
-                let mut dead = std::mem::replace(&mut replicas[index], mortal);
-                dead.kill();
-                locked(&shared.replicas)[index] = sender;
-                progress.fault(&format!("replica at {} killed, a new one started", sites[index]));
-            }
-            Some(Fault::KillNode(index)) => {
-                cluster.kill(index).await;
+            target.suffer(Fault::RestartNode(last)).await?;
+        }
+        if let Some((_, fault)) = faults.next_if(|(mark, _)| settled * 100 / all >= *mark) {
+            target.suffer(fault).await?;
+            if matches!(fault, Fault::KillNode(_)) {
                 restart = Some(tokio::time::Instant::now() + NODE_DOWN);
-                progress.fault(&format!("node {} killed with SIGKILL", label(index, cluster)));
-            }
-            Some(Fault::RestartNode(index)) => {
-                cluster.restart(index)?;
-                progress.fault(&format!("node {} restarted", label(index, cluster)));
             }
         }
     }
     if restart.is_some() {
-        cluster.restart(last)?;
+        target.suffer(Fault::RestartNode(last)).await?;
     }
     Ok(())
 }
@@ -284,5 +323,8 @@ async fn finals(
         let roles = value.and_then(|value| serde_json::from_slice(&value).ok());
         Ok::<_, Failure>((user.clone(), roles.unwrap_or_default()))
     });
-    stream::iter(reads).buffer_unordered(OPEN).try_collect().await
+    stream::iter(reads)
+        .buffer_unordered(OPEN)
+        .try_collect()
+        .await
 }

@@ -1,10 +1,10 @@
 //! A back-end replica: it owns users by holding a long-lived section on each, and makes their
 //! updates in critical puts.
 //!
-//! Ownership is what the section is for: while a replica holds a user, it may answer from memory and
-//! needs one round trip per update. When a front end takes it for dead, another replica ends its
-//! sections by force and takes the users over; if it lives after all, its next put is refused, and
-//! it forgets the user.
+//! Ownership is what the section is for: while a replica holds a user, it may answer from memory
+//! and needs one round trip per update. When a front end takes it for dead, another replica ends
+//! its sections by force and takes the users over; if it lives after all, its next put is refused,
+//! and it forgets the user.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub(super) const KEYSPACE: &str = "portal";
 const WAIT: Duration = Duration::from_millis(500);
 
 /// A new owner waits so long for its section after it ended the old one.
-const TAKE_OVER_WAIT: Duration = Duration::from_secs(5);
+const TAKE_OVER_WAIT: Duration = Duration::from_secs(6);
 
 /// A request of a front end.
 pub(super) struct Request {
@@ -102,9 +102,12 @@ async fn handle(
     }
     if user.is_none() {
         let start = Instant::now();
-        match own(client, &request).await {
+        match own(client, &request, site, latencies).await {
             Ok(owned) => *user = Some(owned),
-            Err(_) => return,
+            Err(_) => {
+                latencies.note(site, "ownership refused", start);
+                return;
+            }
         }
         let step = if request.take_over {
             "take a user over"
@@ -122,7 +125,9 @@ async fn handle(
             return;
         }
         let start = Instant::now();
-        let put = owned.section.put(request.user.as_bytes(), Bytes::from(value));
+        let put = owned
+            .section
+            .put(request.user.as_bytes(), Bytes::from(value));
         if put.await.is_err() {
             // Lost, or unknown: the next owner finds out what took effect.
             *user = None;
@@ -136,12 +141,21 @@ async fn handle(
 }
 
 /// Becomes the user's owner.
-async fn own(client: &Client, request: &Request) -> Result<Owned, fermata_client::Error> {
+async fn own(
+    client: &Client,
+    request: &Request,
+    site: &str,
+    latencies: &Latencies,
+) -> Result<Owned, fermata_client::Error> {
     let key = request.user.as_bytes();
     if request.take_over {
+        let start = Instant::now();
         let (queue, _) = client.queue(KEYSPACE, key).await?;
+        latencies.note(site, "look at the queue", start);
         for entry in queue.iter().filter(|entry| entry.holds) {
+            let start = Instant::now();
             client.release(KEYSPACE, key, entry.lock_ref).await?;
+            latencies.note(site, "forced release", start);
         }
     }
     let enter = Enter {

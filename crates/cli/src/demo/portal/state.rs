@@ -58,7 +58,10 @@ pub(super) fn judge(seen: &BTreeMap<String, Seen>, finals: &BTreeMap<String, Rol
         let place = |id: u64| end.applied.iter().position(|applied| *applied == id);
         for (update, acknowledged) in &seen.updates {
             if *acknowledged && place(update.id).is_none() {
-                lost.push(format!("{user}: update {} was acknowledged and is lost", update.id));
+                lost.push(format!(
+                    "{user}: update {} was acknowledged and is lost",
+                    update.id
+                ));
             }
         }
         let unique: BTreeSet<u64> = end.applied.iter().copied().collect();
@@ -70,7 +73,9 @@ pub(super) fn judge(seen: &BTreeMap<String, Seen>, finals: &BTreeMap<String, Rol
             .map(|id| sent.iter().position(|sent| sent == id))
             .collect();
         if !places.is_some_and(|places| places.is_sorted()) {
-            order.push(format!("{user}: updates were applied out of order, or never sent"));
+            order.push(format!(
+                "{user}: updates were applied out of order, or never sent"
+            ));
         }
         let mut replayed = Roles::default();
         for id in &end.applied {
@@ -80,7 +85,9 @@ pub(super) fn judge(seen: &BTreeMap<String, Seen>, finals: &BTreeMap<String, Rol
             }
         }
         if replayed != *end {
-            roles.push(format!("{user}: the roles are not what the updates lead to"));
+            roles.push(format!(
+                "{user}: the roles are not what the updates lead to"
+            ));
         }
     }
     let check = |claim: &str, violations| Check {
@@ -89,8 +96,14 @@ pub(super) fn judge(seen: &BTreeMap<String, Seen>, finals: &BTreeMap<String, Rol
     };
     vec![
         check("no acknowledged update of a role was lost", lost),
-        check("no update was applied twice, though some were sent again", twice),
-        check("updates took effect in the order in which they were made", order),
+        check(
+            "no update was applied twice, though some were sent again",
+            twice,
+        ),
+        check(
+            "updates took effect in the order in which they were made",
+            order,
+        ),
         check("every user has the roles that the updates lead to", roles),
     ]
 }
@@ -103,12 +116,14 @@ mod tests {
         Update {
             id,
             role: format!("role{}", id % 3),
-            grant: id % 2 == 0,
+            grant: id.is_multiple_of(2),
         }
     }
 
     fn violations(seen: &[(u64, bool)], end: &Roles) -> Vec<usize> {
-        let updates = seen.iter().map(|&(id, acknowledged)| (update(id), acknowledged));
+        let updates = seen
+            .iter()
+            .map(|&(id, acknowledged)| (update(id), acknowledged));
         let seen = Seen {
             updates: updates.collect(),
         };
@@ -134,7 +149,10 @@ mod tests {
 
     #[test]
     fn a_lost_update_is_found() {
-        assert_eq!(violations(&[(1, true), (2, true)], &roles(&[1])), [1, 0, 0, 0]);
+        assert_eq!(
+            violations(&[(1, true), (2, true)], &roles(&[1])),
+            [1, 0, 0, 0]
+        );
     }
 
     #[test]

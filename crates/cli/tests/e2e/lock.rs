@@ -1,0 +1,183 @@
+//! `fermata lock`: what runs, what it sees, and how it ends.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+
+use crate::support::{Dev, eventually, status, text};
+use rustix::process::{Pid, Signal, kill_process};
+
+const FERMATA: &str = env!("CARGO_BIN_EXE_fermata");
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32).expect("a process id is not 0")
+}
+
+/// Runs `script` in a section over `keys`.
+fn locked(dev: &Dev, keys: &[&str], script: &str) -> (i32, String, String) {
+    let mut args = vec!["lock"];
+    args.extend(keys);
+    args.extend(["--", "sh", "-c", script]);
+    let output = dev.run(&args);
+    (status(&output), text(&output.stdout), text(&output.stderr))
+}
+
+/// A section on `key` in the background that says so and waits for the end of its input.
+fn holding(dev: &Dev, key: &str, options: &[&str]) -> Child {
+    let mut child = dev
+        .client()
+        .args(["lock", key])
+        .args(options)
+        .args(["--", "sh", "-c", "echo in; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let out = child.stdout.as_mut().expect("stdout is piped");
+    let mut said = [0; 3];
+    std::io::Read::read_exact(out, &mut said).expect("it is in");
+    assert_eq!(&said, b"in\n");
+    child
+}
+
+#[test]
+fn the_status_is_the_commands() {
+    let dev = Dev::start(&["--sites", "1"]);
+    assert_eq!(locked(&dev, &["a"], "exit 0").0, 0);
+    assert_eq!(locked(&dev, &["a"], "exit 3").0, 3);
+    assert_eq!(locked(&dev, &["a"], "kill -9 $$").0, 128 + 9);
+    assert_eq!(
+        status(&dev.run(&["lock", "a", "--", "/no/such/command"])),
+        127
+    );
+    assert_eq!(status(&dev.run(&["lock", "a", "--", "/"])), 126);
+    // The section of a command that did not start was left.
+    assert!(text(&dev.run(&["locks", "a"]).stdout).contains("nobody"));
+}
+
+#[test]
+fn children_act_in_the_section() {
+    let dev = Dev::start(&["--sites", "1"]);
+    assert_eq!(status(&dev.run(&["write", "a", "old"])), 0);
+    let script = format!(
+        "{FERMATA} get a; {FERMATA} put a new; {FERMATA} get a; {FERMATA} get b || echo =$?; \
+         {FERMATA} put b ''; {FERMATA} get b && echo empty; {FERMATA} del a; \
+         {FERMATA} get a || echo gone; test $FERMATA_LOCK_REF -gt 0 && echo ref"
+    );
+    let (code, out, err) = locked(&dev, &["a", "b"], &script);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "oldnew=1\nempty\ngone\nref\n");
+    assert_eq!(status(&dev.run(&["read", "a"])), 1);
+    assert_eq!(status(&dev.run(&["read", "b"])), 0);
+}
+
+#[test]
+fn a_key_outside_of_the_section_is_a_clear_error() {
+    let dev = Dev::start(&["--sites", "1"]);
+    for (script, word) in [
+        ("get b", "does not hold"),
+        ("put b 1", "does not hold"),
+        ("--site x get a --keyspace other", "does not hold"),
+        ("read a", "fermata get"),
+        ("write a 1", "fermata put"),
+        ("lock a -- true", "already"),
+    ] {
+        let (code, _, err) = locked(&dev, &["a"], &format!("{FERMATA} {script}"));
+        assert_eq!(code, 65, "{script}: {err}");
+        assert!(err.contains(word), "{script}: {err}");
+    }
+    // Another key can be locked inside.
+    assert_eq!(
+        locked(&dev, &["a"], &format!("{FERMATA} lock b -- true")).0,
+        0
+    );
+}
+
+#[test]
+fn shared_sections_are_together_and_only_read() {
+    let dev = Dev::start(&["--sites", "1"]);
+    assert_eq!(status(&dev.run(&["write", "a", "1"])), 0);
+    let reader = holding(&dev, "a", &["--shared"]);
+    let read = dev.run(&["lock", "a", "--shared", "--", FERMATA, "get", "a"]);
+    assert_eq!((status(&read), text(&read.stdout)), (0, "1".to_owned()));
+    let write = dev.run(&["lock", "a", "--shared", "--", FERMATA, "put", "a", "2"]);
+    assert_eq!(status(&write), 65, "{}", text(&write.stderr));
+    assert_eq!(
+        status(&dev.run(&["lock", "a", "--wait", "300ms", "--", "true"])),
+        73
+    );
+    assert!(reader.wait_with_output().expect("it ends").status.success());
+}
+
+#[test]
+fn the_wait_ends_and_the_queue_is_shown() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let holder = holding(&dev, "a", &[]);
+    let late = dev.run(&["lock", "a", "--wait", "300ms", "--", "echo", "never"]);
+    assert_eq!((status(&late), late.stdout.len()), (73, 0));
+    let queue = dev.run(&["locks", "a", "--json"]);
+    let queue: serde_json::Value = serde_json::from_slice(&queue.stdout).expect("JSON");
+    assert_eq!(queue["entries"][0]["holds"], true);
+    let put = dev.run(&["put", "a", "1"]);
+    assert_eq!(
+        status(&put),
+        65,
+        "an eventual put on a locked key is refused"
+    );
+    assert!(holder.wait_with_output().expect("it ends").status.success());
+    eventually("the one that gave up has left", || {
+        text(&dev.run(&["locks", "a"]).stdout).contains("nobody")
+    });
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let mut child = holding(&dev, "a", &[]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = child.stdin.take();
+    kill_process(pid(&child), Signal::TERM).expect("it runs");
+    let ended = child.wait_with_output().expect("it ends").status;
+    assert_eq!(ended.code(), Some(128 + 15));
+    assert_eq!(ended.signal(), None);
+    assert!(text(&dev.run(&["locks", "a"]).stdout).contains("nobody"));
+}
+
+#[test]
+fn an_interrupted_wait_gives_its_place_up() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let holder = holding(&dev, "a", &[]);
+    let waiter = dev
+        .client()
+        .args(["lock", "a", "--", "true"])
+        .spawn()
+        .expect("it starts");
+    let waits = || text(&dev.run(&["locks", "a"]).stdout).contains("waits");
+    eventually("it waits", waits);
+    kill_process(pid(&waiter), Signal::INT).expect("it runs");
+    let ended = waiter.wait_with_output().expect("it ends").status;
+    assert_eq!(ended.code(), Some(128 + 2));
+    eventually("its place is given up", || !waits());
+    assert!(holder.wait_with_output().expect("it ends").status.success());
+}
+
+#[test]
+fn a_lost_section_ends_its_command() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = holder.stdin.take();
+    // Paused, it cannot renew its lease, and the next one is let in.
+    kill_process(pid(&holder), Signal::STOP).expect("it runs");
+    let next = dev.run(&["lock", "a", "--", FERMATA, "put", "a", "next"]);
+    assert_eq!(status(&next), 0, "{}", text(&next.stderr));
+    kill_process(pid(&holder), Signal::CONT).expect("it runs");
+    let ended = holder.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(75), "{}", text(&ended.stderr));
+    assert!(
+        text(&ended.stderr).contains("lost"),
+        "{}",
+        text(&ended.stderr)
+    );
+    assert_eq!(text(&dev.run(&["read", "a"]).stdout), "next");
+}

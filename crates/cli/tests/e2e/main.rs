@@ -1,0 +1,6 @@
+//! End to end: the one binary, as people use it, on real processes, sockets and disks.
+
+mod dev;
+mod lock;
+mod support;
+mod usage;

@@ -1,0 +1,184 @@
+//! A cluster of `fermata dev` for one test, and commands against it.
+
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The binary under test.
+pub(crate) fn fermata() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fermata"));
+    // Nothing of the caller's environment may decide a test.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FERMATA_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A base port with room for eight nodes that nobody listens on. Below the range from which the
+/// system takes ports of outgoing connections; tests of one process get different ones, and tests
+/// of different processes most likely, too.
+pub(crate) fn free_base_port() -> u16 {
+    const FIRST: u16 = 10_000;
+    const BLOCK: u16 = 80;
+    const BLOCKS: u16 = 250;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % u32::from(BLOCKS)) as u16;
+    for _ in 0..BLOCKS {
+        let block = (start + NEXT.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
+        let base = FIRST + block * BLOCK;
+        let free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if (base..base + BLOCK).all(free) {
+            return base;
+        }
+    }
+    panic!("no free ports");
+}
+
+/// A running `fermata dev`.
+pub(crate) struct Dev {
+    child: Child,
+    /// What it announced.
+    pub(crate) nodes: Vec<serde_json::Value>,
+}
+
+impl Dev {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start(options: &[&str]) -> Dev {
+        let base_port = free_base_port().to_string();
+        let mut child = fermata()
+            .args(["dev", "--json", "--base-port", &base_port])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("fermata dev starts");
+        let announced = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut values = serde_json::Deserializer::from_reader(announced).into_iter();
+        let announced: serde_json::Value = match values.next() {
+            Some(Ok(announced)) => announced,
+            other => panic!("fermata dev was not ready: {other:?}"),
+        };
+        let nodes = announced["nodes"]
+            .as_array()
+            .expect("nodes are announced")
+            .clone();
+        Dev { child, nodes }
+    }
+
+    /// A command that talks to this cluster.
+    pub(crate) fn client(&self) -> Command {
+        let endpoints: Vec<&str> = self
+            .nodes
+            .iter()
+            .filter_map(|n| n["grpc"].as_str())
+            .collect();
+        let mut command = fermata();
+        command.env("FERMATA_ENDPOINTS", endpoints.join(","));
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.client().args(args).output().expect("fermata runs")
+    }
+
+    /// Runs a command with this standard input.
+    pub(crate) fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self
+            .client()
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("fermata runs");
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        stdin.write_all(input).expect("the command reads its input");
+        drop(stdin);
+        child.wait_with_output().expect("the command ends")
+    }
+
+    /// The process of a node.
+    pub(crate) fn pid(&self, node: usize) -> Pid {
+        let pid = self.nodes[node]["pid"].as_i64().expect("the node runs");
+        Pid::from_raw(pid as i32).expect("a process id is not 0")
+    }
+
+    /// The configuration file of a node.
+    pub(crate) fn config(&self, node: usize) -> PathBuf {
+        PathBuf::from(self.nodes[node]["config"].as_str().expect("announced"))
+    }
+
+    /// The directory of the cluster.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.config(0)
+            .parent()
+            .map(Path::to_owned)
+            .expect("a file is in a folder")
+    }
+
+    /// Stops it as Ctrl-C does, and gives its exit status.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        self.end()
+    }
+
+    /// Kills it with SIGKILL, which no program can answer.
+    pub(crate) fn kill(mut self) {
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ended = kill_process(pid, Signal::INT);
+        }
+        self.child.wait().ok().and_then(|status| status.code())
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.end();
+        }
+    }
+}
+
+/// A node that was started by hand, as a person does it after a crash.
+pub(crate) struct ByHand(pub(crate) Child);
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
+            let _ended = kill_process(pid, Signal::TERM);
+        }
+        let _status = self.0.wait();
+    }
+}
+
+/// The exit status of a finished command.
+pub(crate) fn status(output: &Output) -> i32 {
+    output.status.code().expect("the command was not killed")
+}
+
+/// What a command printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Repeats until it holds. No test depends on how long that takes, but it must not be for ever.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("not within a minute: {what}");
+}

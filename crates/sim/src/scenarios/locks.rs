@@ -1,0 +1,244 @@
+//! Enters, grants, leases, and what else touches a key.
+
+use super::stage::{A, B, C, Stage, answers, store_of, value};
+use crate::history::Outcome;
+use crate::network::Parcel;
+use fermata_protocol::base::NodeName;
+use fermata_protocol::client::Call;
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, lock};
+
+/// F2: the command that enqueues arrives at the primary twice.
+pub(super) fn command_twice(stage: &mut Stage) {
+    let h1 = stage.client(&[4]);
+    let submits = stage.hold(|p| {
+        matches!(
+            p,
+            Parcel::Peer {
+                message: Message::Lock(lock::Message::Submit { .. }),
+                ..
+            }
+        )
+    });
+    let enter = stage.begin_enter(h1, Mode::Exclusive);
+    stage.until(|w| w.network.held(submits) > 0);
+    let twice = stage.world.network.release(submits);
+    for parcel in twice.clone() {
+        stage.world.inject(parcel);
+    }
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
+    stage.put(h1, s1, "v1");
+    for parcel in twice {
+        stage.world.inject(parcel);
+    }
+    stage.pass(500);
+    stage.get(h1, s1);
+    stage.leave(h1, s1);
+}
+
+/// F3a: two clients enter a free key at the same moment; the first puts and leaves.
+pub(super) fn pipelined_enters(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[4]));
+    let first = stage.begin_enter(h1, Mode::Exclusive);
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    let Some(s1) = stage.entered(first) else {
+        return;
+    };
+    stage.put(h1, s1, "v1");
+    stage.leave(h1, s1);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F6: C lags behind the enqueue of a holder and accepts an eventual put, which then spreads.
+pub(super) fn eventual_put(stage: &mut Stage) {
+    let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    stage.cut(C, &[A, B]);
+    let Some(s2) = stage.enter(h2) else { return };
+    let (key, value) = (stage.key.clone(), value("e"));
+    let put = stage.call(other, Call::Put { key, value });
+    stage.pass(1_000);
+    stage.mend();
+    stage.wait(put);
+    stage.pass(3_000);
+    for _ in 0..3 {
+        stage.get(h2, s2);
+        stage.pass(200);
+    }
+    stage.put(h2, s2, "v2");
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F6: an eventual put that has spread is what the next holder finds.
+pub(super) fn enter_adopts(stage: &mut Stage) {
+    let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let (key, e) = (stage.key.clone(), value("e"));
+    let put = stage.call(
+        other,
+        Call::Put {
+            key,
+            value: e.clone(),
+        },
+    );
+    stage.wait(put);
+    stage.pass(3_000);
+    let Some(s2) = stage.enter(h2) else { return };
+    let adopted = stage.found(s2) == e;
+    stage.expect(
+        adopted,
+        "a holder finds the eventual put made and spread before it",
+    );
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F7: a single `write` of a key that somebody holds.
+pub(super) fn write_beside_section(stage: &mut Stage) {
+    let (h1, other) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let key = stage.key.clone();
+    let write = stage.call(
+        other,
+        Call::Write {
+            key,
+            value: value("w"),
+        },
+    );
+    stage.pass(2_000);
+    let waits = *stage.world.outcome(write) == Outcome::Open;
+    stage.expect(waits, "a write waits for the holder");
+    stage.put(h1, s1, "v2");
+    stage.get(h1, s1);
+    stage.leave(h1, s1);
+    stage.wait(write);
+    let Some(s2) = stage.enter(h1) else { return };
+    let written = stage.found(s2) == value("w");
+    stage.expect(written, "the next holder finds the write");
+    stage.leave(h1, s2);
+}
+
+/// F10: H1's site is cut off from the others; its node still answers its heartbeats. H2 enters after
+/// the lease; H1 reads from memory.
+pub(super) fn lease_at_a_cut_site(stage: &mut Stage) {
+    let h1 = stage.client_with(&[6], |o| o.cached_gets = true);
+    let h2 = stage.client(&[4]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let rest: Vec<NodeName> = (1..=5).map(NodeName).collect();
+    stage.cut(NodeName(6), &rest);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
+    let key = stage.key.clone();
+    if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
+        stage.call(h1, Call::CriticalGet { section, key });
+        stage.pass(1_000);
+    }
+    stage.leave(h2, s2);
+}
+
+/// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it expires.
+pub(super) fn lost_key(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let keys = vec![stage.key.clone(), stage.other_key()];
+    let enter = stage.enter_keys(h1, keys, Mode::Exclusive);
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
+    stage.put(h1, s1, "v1");
+    let segment = stage.segment();
+    let silent = stage.world.network.lose(move |p| {
+        matches!(p, Parcel::Peer { message: Message::Lock(lock::Message::Renew { segment: s, .. }), .. }
+            if *s == segment)
+    });
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
+    stage.put(h1, s1, "v3");
+    stage.pass(1);
+    let other = stage.other_key();
+    if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
+        let put = Call::CriticalPut {
+            section,
+            key: other,
+            value: value("o"),
+        };
+        let put = stage.call(h1, put);
+        stage.wait(put);
+    }
+    stage.release(silent);
+    stage.leave(h2, s2);
+}
+
+/// F19: a put is at C alone when its holder dies; two readers wait.
+pub(super) fn readers_after_synch(stage: &mut Stage) {
+    let (h1, r1, r2) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let late = stage.hold(store_of("v1", &[A, B]));
+    stage.begin_put(h1, s1, "v1");
+    stage.pass(300);
+    let first = stage.begin_enter(r1, Mode::Shared);
+    stage.pass(100);
+    let second = stage.begin_enter(r2, Mode::Shared);
+    stage.pass(300);
+    stage.world.kill_client(h1);
+    stage.gone(s1);
+    let without_c = stage.hold(answers(C, A));
+    let a = stage.entered(first);
+    stage.release(without_c);
+    let b = stage.entered(second);
+    let (Some(a), Some(b)) = (a, b) else { return };
+    let same = stage.found(a) == stage.found(b);
+    stage.expect(same, "two readers find the same value");
+    stage.get(r1, a);
+    stage.get(r2, b);
+    stage.leave(r1, a);
+    stage.leave(r2, b);
+    stage.release(late);
+}
+
+/// F20: H2's grant is on its way while H2 is forced out, and H3 puts.
+pub(super) fn stale_grant(stage: &mut Stage) {
+    let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let third = stage.begin_enter(h3, Mode::Exclusive);
+    stage.pass(500);
+    let grant = stage.hold(|p| {
+        matches!(p, Parcel::Peer { to, message: Message::Lock(lock::Message::Granted { .. }), .. }
+            if to.0 == 5)
+    });
+    let mute = stage.mute(h2);
+    let also = stage.world.network.lose(|p| {
+        matches!(p, Parcel::Peer { from, message: Message::Lock(lock::Message::Renew { .. }), .. }
+            if from.name.0 == 5)
+    });
+    stage.leave(h1, s1);
+    let Some(s3) = stage.entered(third) else {
+        return;
+    };
+    let late = stage.hold(store_of("w", &[A, B]));
+    stage.begin_put(h3, s3, "w");
+    stage.pass(200);
+    stage.release(grant);
+    stage.pass(500);
+    stage.release(late);
+    stage.release(mute);
+    stage.release(also);
+    stage.pass(1_000);
+    stage.leave(h3, s3);
+    stage.pass(3_000);
+    let _ended = stage.world.outcome(second);
+}

@@ -1,0 +1,199 @@
+//! Nodes that are deposed, restarted, wiped, and change their view.
+
+use super::stage::{A, B, C, Stage, store_of};
+use crate::history::Outcome;
+use crate::network::{End, Parcel};
+use fermata_protocol::base::{Epoch, SessionId};
+use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::{Message, coordinator, paxos};
+
+/// F2: the group goes on under the next epoch with the same members; sections before and after.
+pub(super) fn change_of_view(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    for text in ["v1", "v2", "v3"] {
+        stage.section(h1, text);
+    }
+    let mut view = stage.world.setup.cluster.groups[0].view.clone();
+    view.epoch = view.epoch.next();
+    let command = Command {
+        session: SessionId(0xbeef),
+        number: 1,
+        answered_through: 0,
+        epoch: Epoch::FIRST,
+        body: Body::Group(GroupCommand::Next(view)),
+    };
+    let from = stage.world.machines[&B].id();
+    let propose = coordinator::Message::Propose { call: 1, command };
+    stage.world.inject(Parcel::Peer {
+        from,
+        to: A,
+        message: Message::Coordinator(propose),
+    });
+    stage.pass(10_000);
+    let epochs = stage.world.machines.values().filter_map(|m| m.node());
+    let moved = epochs
+        .flat_map(|n| n.here().groups.values())
+        .all(|g| g.state.view().epoch.0 > 1);
+    stage.expect(moved, "the group has changed its view");
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "w");
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F10: A leads with B's lease alone. B restarts, and A is cut off but for one node that still reads
+/// lock queues from it; C leads with B.
+pub(super) fn restarted_acceptor(stage: &mut Stage) {
+    let (h1, h2, reader) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = stage.enter(h1) else { return };
+    // C hears nothing of A for longer than a lease, and wants to lead.
+    stage.cut(A, &[C]);
+    stage.pass(6_000);
+    let names: Vec<_> = [2, 3, 4, 5].map(fermata_protocol::base::NodeName).to_vec();
+    stage.cut(A, &names);
+    stage.world.stop(B, true);
+    stage.world.start(B);
+    let key = stage.key.clone();
+    stage
+        .world
+        .note(|| "! the holder leaves through the new primary, and another enters".into());
+    if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
+        stage.call(
+            h1,
+            Call::Leave {
+                section,
+                wait: true,
+            },
+        );
+    }
+    let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
+    stage.until(|w| *w.outcome(enter) != Outcome::Open);
+    stage.pass(1);
+    let read = stage.call(reader, Call::Queue { key });
+    stage.pass(1_500);
+    let _ended = stage.world.outcome(read);
+    stage.mend();
+}
+
+/// F13: a command is accepted by A and C, chosen, and acted upon; A is cut off; B leads with C.
+pub(super) fn deposed_leader(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    stage.section(h1, "v0");
+    let not_b = stage.world.network.lose(|p| {
+        matches!(p, Parcel::Peer { to, message: Message::Paxos { message, .. }, .. }
+            if *to == B && matches!(message, paxos::Message::Accept { .. }))
+    });
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let rest: Vec<_> = stage
+        .world
+        .machines
+        .keys()
+        .copied()
+        .filter(|n| *n != A)
+        .collect();
+    stage.cut(A, &rest);
+    stage.release(not_b);
+    let c_is_modest = stage.world.network.lose(|p| {
+        matches!(p, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
+            if from.name == C && matches!(message, paxos::Message::Prepare { .. }))
+    });
+    stage.leader_other_than(A);
+    let mute = stage.mute(h1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+    stage.mend();
+    stage.release(c_is_modest);
+    stage.release(mute);
+    stage.pass(3_000);
+}
+
+/// A put is at A and B; B's disk is replaced by an empty one; A is down.
+pub(super) fn lost_disk(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    // Only of the put itself, not of the synch that will find it.
+    let to_c = store_of("v1", &[C]);
+    let by_put = |p: &Parcel| matches!(p, Parcel::Peer { from, .. } if from.name.0 == 4);
+    let late = stage.hold(move |p| by_put(p) && to_c(p));
+    stage.put(h1, s1, "v1");
+    stage.world.kill_client(h1);
+    stage.world.stop(B, true);
+    stage
+        .world
+        .machines
+        .get_mut(&B)
+        .expect("a node of this world")
+        .wipe();
+    stage.world.monitor.wiped(B);
+    stage.world.start(B);
+    stage.pass(2_000);
+    stage.world.stop(A, true);
+    let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
+    stage.pass(20_000);
+    stage.world.start(A);
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+    stage.world.discard(late);
+}
+
+/// A put is stored at one replica of three, which then goes down.
+pub(super) fn quorum(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let late = stage.hold(store_of("v1", &[B, C]));
+    let Some(put) = stage.begin_put(h1, s1, "v1") else {
+        return;
+    };
+    stage.pass(2_000);
+    let open = *stage.world.outcome(put) == Outcome::Open;
+    stage.world.kill_client(h1);
+    stage.world.stop(A, true);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+    stage.expect(open, "a put at one replica of three is not acknowledged");
+    stage.world.discard(late);
+}
+
+/// Flushes take long; right after a put is acknowledged everything loses power.
+pub(super) fn flush(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    for name in [A, B, C] {
+        let machine = stage
+            .world
+            .machines
+            .get_mut(&name)
+            .expect("a node of this world");
+        machine.disk.latency = (700_000, 700_000);
+    }
+    stage.put(h1, s1, "v1");
+    for name in [A, B, C] {
+        stage.world.stop(name, true);
+    }
+    stage.pass(500);
+    for name in [A, B, C] {
+        stage.world.network.mend(End::Node(name), End::Node(name));
+        stage
+            .world
+            .machines
+            .get_mut(&name)
+            .expect("a node of this world")
+            .disk
+            .latency = (500, 500);
+        stage.world.start(name);
+    }
+    stage.world.kill_client(h1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}

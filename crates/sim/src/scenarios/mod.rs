@@ -1,0 +1,174 @@
+//! Known schedules, each by name: the fault that breaks the obvious rule, played against the rule that
+//! is built.
+//!
+//! Every scenario runs on one segment with three replicas (A, B, C: nodes 1, 2, 3; A leads first) and
+//! three nodes without a seat (4, 5, 6), so that a coordinator need not be a replica. The text of a
+//! scenario is its steps. With the right rules nothing is violated; with the wrong rule that it is made
+//! for, a checker fires (`crate::planted`).
+
+mod acknowledgements;
+mod locks;
+mod machines;
+mod stage;
+
+pub use stage::Stage;
+
+use crate::random::Run;
+use fermata_protocol::base::Bug;
+
+/// One schedule.
+#[derive(Debug)]
+pub struct Scenario {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+    /// Plays it.
+    pub play: fn(&mut Stage),
+}
+
+/// All scenarios, in the order of the faults that they play.
+pub const ALL: &[Scenario] = &[
+    Scenario {
+        name: "f1-suspected-holder",
+        about: "a put completes between the synch's read and its write",
+        play: acknowledgements::suspected_holder,
+    },
+    Scenario {
+        name: "f2-refs-after-change-of-view",
+        about: "lock refs go on in the log of the next epoch",
+        play: machines::change_of_view,
+    },
+    Scenario {
+        name: "f2-command-twice",
+        about: "an enqueue that arrives twice gives one ref",
+        play: locks::command_twice,
+    },
+    Scenario {
+        name: "f3-pipelined-enters",
+        about: "two enters read while the key is free; the first one writes",
+        play: locks::pipelined_enters,
+    },
+    Scenario {
+        name: "f4-two-synchs",
+        about: "a deposed primary's synch goes on beside the next one's",
+        play: acknowledgements::two_synchs,
+    },
+    Scenario {
+        name: "f5-dirty-leave",
+        about: "a holder leaves while its last put is at one replica",
+        play: acknowledgements::dirty_leave,
+    },
+    Scenario {
+        name: "f6-eventual-put-under-lock",
+        about: "an eventual put at a lagging replica does not reach a holder",
+        play: locks::eventual_put,
+    },
+    Scenario {
+        name: "f6-enter-adopts",
+        about: "a holder finds the eventual put made before it",
+        play: locks::enter_adopts,
+    },
+    Scenario {
+        name: "f7-write-beside-section",
+        about: "a write of a section key waits for its turn",
+        play: locks::write_beside_section,
+    },
+    Scenario {
+        name: "f10-lease-at-a-cut-site",
+        about: "a node that is cut off with its client prolongs no lease",
+        play: locks::lease_at_a_cut_site,
+    },
+    Scenario {
+        name: "f10-restarted-acceptor",
+        about: "an acceptor that restarts is still bound by the read lease that it granted",
+        play: machines::restarted_acceptor,
+    },
+    Scenario {
+        name: "f13-deposed-leader",
+        about: "what a deposed leader has had chosen stays chosen",
+        play: machines::deposed_leader,
+    },
+    Scenario {
+        name: "f16-restarted-client",
+        about: "a client that lost its counter resumes",
+        play: acknowledgements::restarted_client,
+    },
+    Scenario {
+        name: "f17-pipelined-puts",
+        about: "a holder dies with puts in flight above an acknowledged one",
+        play: acknowledgements::pipelined_puts,
+    },
+    Scenario {
+        name: "f18-late-synch-done",
+        about: "the next holder is forced out while the synch before it is being concluded",
+        play: acknowledgements::late_synch_done,
+    },
+    Scenario {
+        name: "f19-lost-key",
+        about: "one key of a section is lost, and the section with it",
+        play: locks::lost_key,
+    },
+    Scenario {
+        name: "f19-readers-after-a-synch",
+        about: "two readers find the same value after a dirty end",
+        play: locks::readers_after_synch,
+    },
+    Scenario {
+        name: "f20-stale-grant",
+        about: "a grant on its way is overtaken by the next section",
+        play: locks::stale_grant,
+    },
+    Scenario {
+        name: "m1-forced-release",
+        about: "a forced release leaves a put at one replica",
+        play: acknowledgements::forced_release,
+    },
+    Scenario {
+        name: "m2-retry-elsewhere",
+        about: "a put is retried at a node with another clock, and another put follows",
+        play: acknowledgements::retry_elsewhere,
+    },
+    Scenario {
+        name: "m3-enter-twice",
+        about: "an enter is retried while the first one is being synched",
+        play: acknowledgements::enter_twice,
+    },
+    Scenario {
+        name: "m5-leave-after-failed-put",
+        about: "a put fails for want of a quorum and its holder leaves",
+        play: acknowledgements::leave_after_failed_put,
+    },
+    Scenario {
+        name: "m6-past-put",
+        about: "a put of a past holder arrives late",
+        play: acknowledgements::past_put,
+    },
+    Scenario {
+        name: "register-write-back",
+        about: "what one reader returned the next one returns",
+        play: acknowledgements::read_writes_back,
+    },
+    Scenario {
+        name: "lost-disk",
+        about: "a node that lost its disk does not vote under its old name",
+        play: machines::lost_disk,
+    },
+    Scenario {
+        name: "quorum",
+        about: "what is at one replica of three is not acknowledged",
+        play: machines::quorum,
+    },
+    Scenario {
+        name: "flush",
+        about: "what is acknowledged survives a blackout",
+        play: machines::flush,
+    },
+];
+
+/// Plays a scenario, heals, reads everything once more and checks.
+pub fn run(scenario: &Scenario, bug: Option<Bug>, trace: bool) -> Run {
+    let mut stage = Stage::new(bug, trace);
+    (scenario.play)(&mut stage);
+    stage.end()
+}

@@ -1,0 +1,371 @@
+//! What the scenarios are written with.
+
+use crate::checkers::Violation;
+use crate::cluster;
+use crate::history::{OpId, Outcome, SectionIx, Value};
+use crate::nemesis;
+use crate::network::{ClientId, End, Parcel, RuleId};
+use crate::profile::Profile;
+use crate::random::{self, Run};
+use crate::workload::Ground;
+use crate::world::{Setup, World};
+use bytes::Bytes;
+use fermata_protocol::base::{
+    Address, Bug, KeyId, Limits, NodeName, Planted, SegmentId, TagRule, Timing,
+};
+use fermata_protocol::client::{Call, Options};
+use fermata_protocol::register::{Ask, Content, Message as Register};
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, Operation};
+
+/// The replica that leads first, and the other two.
+pub(super) const A: NodeName = NodeName(1);
+/// See [`A`].
+pub(super) const B: NodeName = NodeName(2);
+/// See [`A`].
+pub(super) const C: NodeName = NodeName(3);
+
+/// How long a silent holder keeps its section here, microseconds.
+pub(super) const LEASE: u64 = 2_000_000;
+
+/// Longest virtual time that a step of a scenario waits for, microseconds.
+const PATIENCE: u64 = 40_000_000;
+
+/// A world with one segment and one section key, and words to make things happen.
+pub struct Stage {
+    /// The world.
+    pub world: World,
+    /// The key that it is about.
+    pub key: KeyId,
+    ground: Ground,
+}
+
+impl Stage {
+    /// A calm world whose nodes know each other and whose primary has its lease.
+    pub fn new(bug: Option<Bug>, trace: bool) -> Stage {
+        let planted = bug.map_or(Planted::NONE, Planted::only);
+        // Coordinators are patient here, so that a schedule is not disturbed by retries.
+        let timing = Timing {
+            request: 60_000_000,
+            lease: 4_000_000,
+            ..random::timing()
+        };
+        let setup = Setup {
+            seed: 7,
+            profile: Profile::named("lUs").expect("a profile of the table"),
+            cluster: cluster::schedule(3),
+            timing,
+            limits: Limits::default(),
+            planted,
+            flush: (500, 500),
+            checkpoint_bytes: 64 << 20,
+            drift_ppm: 0,
+            trace,
+            watch: true,
+        };
+        let mut world = World::new(setup);
+        world.run_for(3_000_000);
+        let mut ground = Ground::new(1, 2, 1, LEASE);
+        // The first key lies in segment 0, which A leads first, the second one in segment 1.
+        ground.sections.sort_by_key(segment_of);
+        let key = ground.sections[0].clone();
+        Stage { world, key, ground }
+    }
+
+    /// The second key of sections.
+    pub fn other_key(&self) -> KeyId {
+        self.ground.sections[1].clone()
+    }
+
+    /// A register.
+    pub fn register(&self) -> KeyId {
+        self.ground.registers[0].clone()
+    }
+
+    /// A client at the site of the first of `nodes`, which talks to these alone, in this order.
+    pub fn client(&mut self, nodes: &[u16]) -> ClientId {
+        self.client_with(nodes, |_| {})
+    }
+
+    /// The same with other options.
+    pub fn client_with(&mut self, nodes: &[u16], change: impl Fn(&mut Options)) -> ClientId {
+        let mut options = Options {
+            request: 90_000_000,
+            attempt: 60_000_000,
+            cached_gets: false,
+            planted: self.world.setup.planted,
+            ..Options::default()
+        };
+        change(&mut options);
+        let site = self.world.machines[&NodeName(nodes[0])].site;
+        let nodes = nodes.iter().map(|n| NodeName(*n)).collect();
+        self.world.add_client_at(site, nodes, options)
+    }
+
+    /// Begins an operation.
+    pub fn call(&mut self, client: ClientId, call: Call) -> OpId {
+        self.world.call(client, call)
+    }
+
+    /// Waits for its end, however that is.
+    pub fn wait(&mut self, op: OpId) -> Outcome {
+        let deadline = self.world.now + PATIENCE;
+        self.world
+            .run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
+        self.world.outcome(op).clone()
+    }
+
+    /// Waits until something is so, or for long.
+    pub fn until(&mut self, so: impl FnMut(&World) -> bool) -> bool {
+        let deadline = self.world.now + PATIENCE;
+        self.world.run_until(deadline, so)
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, millis: u64) {
+        self.world.run_for(millis * 1_000);
+    }
+
+    /// Something must be so.
+    pub fn expect(&mut self, so: bool, what: &str) {
+        if !so {
+            self.world.note(|| format!("! expected: {what}"));
+            self.world.violations.push(Violation::new("scenario", what));
+        }
+    }
+
+    /// Begins to enter the key.
+    pub fn begin_enter(&mut self, client: ClientId, mode: Mode) -> OpId {
+        let keys = vec![self.key.clone()];
+        self.enter_keys(client, keys, mode)
+    }
+
+    /// Begins to enter several keys.
+    pub fn enter_keys(&mut self, client: ClientId, keys: Vec<KeyId>, mode: Mode) -> OpId {
+        let (wait, lease) = (PATIENCE, Some(LEASE));
+        self.call(
+            client,
+            Call::Enter {
+                keys,
+                mode,
+                wait,
+                lease,
+            },
+        )
+    }
+
+    /// The section that an enter has given.
+    pub fn entered(&mut self, op: OpId) -> Option<SectionIx> {
+        self.wait(op);
+        let section = self.world.history.ops[op.0].section;
+        self.expect(section.is_some(), "the client enters the section");
+        section
+    }
+
+    /// Enters the key.
+    pub fn enter(&mut self, client: ClientId) -> Option<SectionIx> {
+        let op = self.begin_enter(client, Mode::Exclusive);
+        self.entered(op)
+    }
+
+    /// What a section found.
+    pub fn found(&self, section: SectionIx) -> Value {
+        let values = &self.world.history.sections[section.0].values;
+        values.get(&self.key).cloned().flatten()
+    }
+
+    /// Begins a put.
+    pub fn begin_put(&mut self, client: ClientId, section: SectionIx, text: &str) -> Option<OpId> {
+        let key = self.key.clone();
+        let section = self.world.clients[client.0 as usize].name_of(section)?;
+        let value = value(text);
+        Some(self.call(
+            client,
+            Call::CriticalPut {
+                section,
+                key,
+                value,
+            },
+        ))
+    }
+
+    /// Puts, and waits.
+    pub fn put(&mut self, client: ClientId, section: SectionIx, text: &str) -> Option<Outcome> {
+        let op = self.begin_put(client, section, text)?;
+        Some(self.wait(op))
+    }
+
+    /// Gets, and waits.
+    pub fn get(&mut self, client: ClientId, section: SectionIx) -> Option<Outcome> {
+        let key = self.key.clone();
+        let section = self.world.clients[client.0 as usize].name_of(section)?;
+        let op = self.call(client, Call::CriticalGet { section, key });
+        Some(self.wait(op))
+    }
+
+    /// Leaves, and waits.
+    pub fn leave(&mut self, client: ClientId, section: SectionIx) {
+        if let Some(section) = self.world.clients[client.0 as usize].name_of(section) {
+            let op = self.call(
+                client,
+                Call::Leave {
+                    section,
+                    wait: true,
+                },
+            );
+            self.wait(op);
+        }
+    }
+
+    /// Enters, puts and leaves.
+    pub fn section(&mut self, client: ClientId, text: &str) {
+        if let Some(section) = self.enter(client) {
+            self.put(client, section, text);
+            self.leave(client, section);
+        }
+    }
+
+    /// The client's heartbeats are lost from now on: it looks dead, and its operations go on.
+    pub fn mute(&mut self, client: ClientId) -> RuleId {
+        self.world.network.lose(move |p| {
+            matches!(p, Parcel::Request { client: c, request, .. }
+                if *c == client && matches!(request.operation, Operation::Renew { .. }))
+        })
+    }
+
+    /// The segment of the key.
+    pub fn segment(&self) -> SegmentId {
+        segment_of(&self.key)
+    }
+
+    /// The key's flag, at the primary that leads first.
+    pub fn flag(&self) -> Option<u64> {
+        let node = self.world.machines[&A].node()?;
+        node.here()
+            .segments
+            .get(&self.segment())?
+            .queues
+            .queue(&self.key)?
+            .flag
+    }
+
+    /// Waits until the section's ref on the key has left the queue at some replica.
+    pub fn gone(&mut self, section: SectionIx) -> bool {
+        let held = &self.world.history.sections[section.0].held;
+        let Some(held) = held.iter().find(|h| h.key == self.key) else {
+            return false;
+        };
+        let (lock_ref, segment) = (held.lock_ref, self.segment());
+        self.until(move |w| {
+            w.machines.values().filter_map(|m| m.node()).any(|node| {
+                let queues = node.here().segments.get(&segment).map(|s| &s.queues);
+                queues.is_some_and(|q| lock_ref.0 <= q.commands() && q.get(lock_ref).is_none())
+            })
+        })
+    }
+
+    /// Keeps what matches.
+    pub fn hold(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
+        self.world.network.hold(filter)
+    }
+
+    /// Lets go of what was kept.
+    pub fn release(&mut self, rule: RuleId) {
+        self.world.release(rule);
+    }
+
+    /// Cuts a node off from some others, both ways, until [`Stage::mend`].
+    pub fn cut(&mut self, name: NodeName, others: &[NodeName]) {
+        for other in others {
+            self.world.network.cut(End::Node(name), End::Node(*other));
+            self.world.network.cut(End::Node(*other), End::Node(name));
+        }
+    }
+
+    /// Mends all cuts.
+    pub fn mend(&mut self) {
+        self.world.network.mend_all();
+    }
+
+    /// Who leads the segment, as it knows itself, other than `not`.
+    pub fn leader_other_than(&mut self, not: NodeName) -> Option<NodeName> {
+        let segment = self.segment();
+        let leads = |w: &World| {
+            let mut all = w.machines.iter().filter(|(n, _)| **n != not);
+            all.find(|(_, m)| {
+                m.node()
+                    .is_some_and(|n| n.here().led().any(|s| s == segment))
+            })
+            .map(|(n, _)| *n)
+        };
+        self.until(|w| leads(w).is_some());
+        leads(&self.world)
+    }
+
+    /// All is healed, everything is read once more, and the history is checked.
+    pub fn end(mut self) -> Run {
+        if self.world.violations.is_empty() {
+            nemesis::heal(&mut self.world);
+            // Whoever still holds something says nothing any more.
+            for client in 0..self.world.clients.len() {
+                self.world.kill_client(ClientId(client as u32));
+            }
+            self.world.run_for(6_000_000);
+            let options = random::patience(self.world.setup.planted);
+            let auditor = self.world.add_client(1, options);
+            let deadline = self.world.now + random::PROGRESS_MAX;
+            random::audit(&mut self.world, auditor, &self.ground, deadline);
+        }
+        random::finish(self.world)
+    }
+}
+
+fn segment_of(key: &KeyId) -> SegmentId {
+    Address::of(key.keyspace, TagRule::Whole, &key.key).segment(1)
+}
+
+/// A value.
+pub(super) fn value(text: &str) -> Value {
+    Some(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+/// Stores of a value, on their way to any of `to`.
+pub(super) fn store_of(text: &str, to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let (text, to) = (text.to_owned(), to.to_vec());
+    move |parcel| match parcel {
+        Parcel::Peer {
+            to: target,
+            message: Message::Register(Register::Ask { ask, .. }),
+            ..
+        } => {
+            let value = matches!(ask, Ask::Store { content: Content::Value(f), .. }
+                if f.bytes == text.as_bytes());
+            value && to.contains(target)
+        }
+        _ => false,
+    }
+}
+
+/// Fenced reads on their way to any of `to`.
+pub(super) fn fence_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| match parcel {
+        Parcel::Peer {
+            to: target,
+            message: Message::Register(Register::Ask { ask, .. }),
+            ..
+        } => {
+            // Without a holder: a synch's read, with its fence or, if that rule is wrong, without.
+            matches!(ask, Ask::Read { holder: None, .. }) && to.contains(target)
+        }
+        _ => false,
+    }
+}
+
+/// Answers to register calls from one node to another.
+pub(super) fn answers(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from: f, to: t, message } if f.name == from && *t == to
+            && matches!(message, Message::Register(Register::Answer { .. })))
+    }
+}
