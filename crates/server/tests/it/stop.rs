@@ -9,6 +9,8 @@ use tokio_stream::StreamExt;
 /// Elections take longer than any request waits, so that only a hand-over lets a request through.
 fn no_elections() -> Choice {
     let timing = TimingConfig {
+        beat_ms: Some(50),
+        lease_ms: Some(400),
         election_ms: Some(120_000),
         stagger_ms: Some(60_000),
         ..TimingConfig::default()
@@ -35,9 +37,9 @@ async fn a_section_goes_on_after_a_graceful_stop_without_an_election() {
             .unwrap();
         sections.push(entered.keys[0].held.clone().unwrap());
     }
+    // A node that has just started supports nobody for a lease: it may have promised it to another.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     cluster.stop(0).await;
-    let st = v1::StatusRequest { header: session.header() };
-    for (i, c) in clients.iter_mut().enumerate().skip(1) { let s = c.status(st.clone()).await.unwrap().into_inner(); eprintln!("NODE {i}"); for l in s.logs { eprintln!("  {:?} primary {:?} applied {}", l.segment, l.primary, l.applied); } }
     for held in &sections {
         let put = v1::CriticalPutRequest {
             header: session.header(),
@@ -50,19 +52,7 @@ async fn a_section_goes_on_after_a_graceful_stop_without_an_election() {
                 tag: None,
             }],
         };
-        let done = match clients[1].critical_put(put).await {
-            Ok(done) => done.into_inner(),
-            Err(e) => {
-                eprintln!("FAILED {:?} {held:?}", e.message());
-                for (i, c) in clients.iter_mut().enumerate().skip(1) { let s = c.status(st.clone()).await.unwrap().into_inner(); eprintln!("NODE {i} alive {:?}", s.alive); for l in s.logs { eprintln!("  {:?} primary {:?} applied {} busy {}", l.segment, l.primary, l.applied, l.busy_keys); } }
-                let q = clients[1].queue(v1::QueueRequest { header: session.header(), key: held.key.clone() }).await;
-                eprintln!("QUEUE {q:?}");
-                let q = clients[1].inspect(v1::InspectRequest { header: session.header(), key: held.key.clone() }).await;
-                eprintln!("INSPECT {q:?}");
-                panic!();
-            }
-        };
-        eprintln!("DONE {held:?}");
+        let done = clients[1].critical_put(put).await.unwrap().into_inner();
         assert!(done.left);
     }
     let mut other = Session::new(42);

@@ -36,6 +36,7 @@ fn envelope(from: NodeId) -> Envelope {
         cluster: ClusterId(0xfe),
         registry: vec![],
         answer: false,
+        complete: false,
     };
     Envelope {
         from,
