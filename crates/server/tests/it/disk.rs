@@ -63,7 +63,10 @@ async fn metric(cluster: &TestCluster, at: usize, name: &str) -> f64 {
 /// Asks again until it holds; a test that never gets there hangs, and is killed for it.
 macro_rules! eventually {
     ($holds:expr) => {
-        while !$holds {
+        loop {
+            if $holds {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
