@@ -133,6 +133,7 @@ fn rich() -> Envelope {
         key: key.clone(),
         ask: Ask::Store {
             tag: Tag::default(),
+            origin: LockRef::default(),
             content: Content::Value(fragment),
         },
     });
