@@ -57,7 +57,9 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
     let body = String::from_utf8(body).unwrap();
     assert_eq!((status, kind.as_str()), (413, "application/problem+json"));
     assert!(body.contains("16777216"), "{body}");
-    let (status, _, body) = rest.send("PUT", &path("g"), &RAW, &vec![0; 40 << 20]).await;
+    let (status, _, body) = rest
+        .send("PUT", &path("g"), &RAW, &vec![0; 2 * MAX + (128 << 10)])
+        .await;
     let body = String::from_utf8(body).unwrap();
     assert!(
         status == 413 && body.contains("value_bytes"),

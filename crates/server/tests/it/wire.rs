@@ -37,6 +37,7 @@ fn envelope(from: NodeId) -> Envelope {
         registry: vec![],
         complete: false,
         answer: false,
+        complete: false,
     };
     Envelope {
         from,
