@@ -5,6 +5,7 @@ use super::message::{Answer, Ask, Content, Holder};
 use super::op::{Op, Outcome, Place};
 use super::{Cx, policy, quorum};
 use crate::base::{Bug, EventualTag, KeyId, LockRef, Micros, Seat, StoragePolicy, Tag};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -18,7 +19,7 @@ enum Phase {
         tag: Tag,
         origin: LockRef,
         value: Option<Bytes>,
-        then: Outcome,
+        then: Box<Outcome>,
     },
     /// One member after the other, by place in the order.
     One { turn: usize },
@@ -95,7 +96,7 @@ impl Running {
                 tag: *tag,
                 origin: tag.lock_ref,
                 value: value.clone(),
-                then: Outcome::Stored { tag: *tag },
+                then: Box::new(Outcome::Stored { tag: *tag }),
             },
             Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
                 Phase::One { turn: 0 }
@@ -400,10 +401,10 @@ impl Running {
                     tag: *tag,
                     origin,
                     value: latest.clone(),
-                    then: Outcome::Synched {
+                    then: Box::new(Outcome::Synched {
                         value: latest,
                         tag: *tag,
-                    },
+                    }),
                 };
                 self.enter(phase, cx.now.monotonic);
                 Next::Phase
@@ -414,7 +415,7 @@ impl Running {
                     tag,
                     origin: LockRef(0),
                     value: value.clone(),
-                    then: Outcome::Stored { tag },
+                    then: Box::new(Outcome::Stored { tag }),
                 };
                 self.enter(phase, cx.now.monotonic);
                 Next::Phase
@@ -455,7 +456,7 @@ impl Running {
                 tag,
                 origin,
                 value,
-                then,
+                then: Box::new(then),
             },
             now,
         );
@@ -493,7 +494,7 @@ impl Running {
                 return Outcome::StaleSequence;
             }
         }
-        then.clone()
+        (**then).clone()
     }
 
     /// Whether anything of this operation may be stored somewhere, now or later.

@@ -37,7 +37,6 @@ fn envelope(from: NodeId) -> Envelope {
         registry: vec![],
         complete: false,
         answer: false,
-        complete: false,
     };
     Envelope {
         from,
