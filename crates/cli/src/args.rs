@@ -188,9 +188,9 @@ pub(crate) struct DemoArgs {
     /// Leave the cluster up at the end, until Ctrl-C.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// As for `fermata dev`; the default keeps clear of a running `fermata dev`.
-    #[arg(long, default_value_t = 7400, value_name = "PORT")]
-    pub(crate) base_port: u16,
+    /// As for `fermata dev` [default: the first free ports from 7400 on].
+    #[arg(long, value_name = "PORT")]
+    pub(crate) base_port: Option<u16>,
 }
 
 /// The worked examples.

@@ -40,7 +40,7 @@ impl fmt::Display for Error {
         match self {
             Error::Refused(refusal) if refusal.may_have_taken_effect => {
                 let sentence = refusal.detail.trim_end_matches('.');
-                write!(f, "{sentence} (it may have taken effect).")
+                write!(f, "{sentence} (an attempt may have taken effect).")
             }
             Error::Refused(refusal) => f.write_str(&refusal.detail),
             Error::Options(what) => f.write_str(what),

@@ -182,9 +182,6 @@ pub struct LimitsConfig {
     /// See [`Limits::requests`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<usize>,
-    /// See [`Limits::queue`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<usize>,
 }
 
 /// Everything checked: what the node is made of.
@@ -481,7 +478,6 @@ impl LimitsConfig {
                 "section_keys",
             )?,
             requests: within(self.requests, default.requests, 1 << 20, "requests")?,
-            queue: within(self.queue, default.queue, 1 << 20, "queue")?,
             ..default
         })
     }

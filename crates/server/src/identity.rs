@@ -127,8 +127,8 @@ pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
 }
 
-const REPLACE: &str = "refusing to start, since promises may be lost; let this node rejoin with an \
-                       empty directory";
+const REPLACE: &str = "refusing to start, since promises may be lost; leave this node down, \
+                       the others go on while they are a majority";
 
 fn create(
     dir: &Path,

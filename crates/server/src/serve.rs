@@ -342,7 +342,8 @@ async fn serve_faces(
             faces.spawn(serve_tonic(grpc_listener, routes, gate));
         }
         None => {
-            let both = rest_routes.merge(routes.into_axum_router());
+            // What is no path of either is answered by REST.
+            let both = rest_routes.merge(routes.into_axum_router().reset_fallback());
             faces.spawn(serve_axum(grpc_listener, both, gate));
         }
     }

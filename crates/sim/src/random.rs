@@ -96,7 +96,8 @@ fn vary(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
             ..Keyspace::built_in()[0].clone()
         };
         let session = dice.draw();
-        for at in [500_000, 1_000_000, 2_000_000] {
+        // Again and again, since it may be lost; it takes effect once.
+        for at in (500_000..50_000_000).step_by(1_500_000) {
             let body = GroupCommand::CreateKeyspace(keyspace.clone());
             world.at(at, move |w| nemesis::propose(w, session, body));
         }

@@ -145,7 +145,9 @@ fn ask(ask: &Ask) -> String {
             let both = if *eventual { " both cells" } else { "" };
             format!("read{holder}{fence}{both}")
         }
-        Ask::Store { tag: t, content: c } => format!("store {} {}", tag(t), content(c)),
+        Ask::Store {
+            tag: t, content: c, ..
+        } => format!("store {} {}", tag(t), content(c)),
         other => cut(format!("{other:?}")),
     }
 }
@@ -157,6 +159,7 @@ fn answer(answer: &Answer) -> String {
             content: c,
             fence,
             eventual,
+            ..
         } => {
             let eventual = if eventual.is_some() { ", eventual" } else { "" };
             format!("{} {} (fence {}{eventual})", tag(t), content(c), tag(fence))

@@ -131,6 +131,45 @@ proptest! {
     }
 
     #[test]
+    fn a_damaged_request_is_another_one_or_a_refusal(
+        operation in operation(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
+        cut in any::<prop::sample::Index>(),
+        twice: bool,
+    ) {
+        let request = Request {
+            session: SessionId(7),
+            number: 2,
+            answered_through: 1,
+            site: SiteId(1),
+            operation,
+        };
+        let wire = operation_to_proto(&request, &names(), "oregon");
+        let frame = v1::SessionRequest { id: 1, operation: Some(wire) };
+        let mut bytes = frame.encode_to_vec();
+        if twice {
+            // Protocol buffers merge what is said twice.
+            bytes.extend(frame.encode_to_vec());
+        }
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        for part in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
+            let Ok(frame) = v1::SessionRequest::decode(part) else { continue };
+            let Some(wire) = frame.operation else { continue };
+            match request_from_proto(wire, &names(), SiteId(0)) {
+                // What is taken is well-formed: it goes out as it came in.
+                Ok(taken) => {
+                    let again = operation_to_proto(&taken, &names(), "oregon");
+                    prop_assert!(request_from_proto(again, &names(), SiteId(0)).is_ok());
+                }
+                Err(refusal) => prop_assert!(!refusal.may_have_taken_effect),
+            }
+        }
+    }
+
+    #[test]
     fn a_section_reply_survives_the_wire(held in held(), value in value(), lease: u64) {
         let replies = [
             Reply::Queued { held: vec![held.clone()], ahead: 3 },

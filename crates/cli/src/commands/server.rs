@@ -93,9 +93,6 @@ struct LimitArgs {
     /// Requests open at once.
     #[arg(long, env = "FERMATA_REQUESTS", value_name = "N")]
     requests: Option<u64>,
-    /// Waiting lock refs of one key.
-    #[arg(long, env = "FERMATA_QUEUE", value_name = "N")]
-    queue: Option<u64>,
 }
 
 /// Runs the node until SIGTERM or SIGINT.
@@ -177,7 +174,6 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("value_bytes", args.limits.value_bytes),
         ("section_keys", args.limits.section_keys),
         ("requests", args.limits.requests),
-        ("queue", args.limits.queue),
     ];
     overlay_section(&mut table, "limits", limits)?;
     if table.is_empty() {

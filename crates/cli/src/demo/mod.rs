@@ -25,6 +25,9 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use stage::Report;
 
+/// Where the search for free ports begins: clear of a running `fermata dev`.
+const BASE_PORT: u16 = 7400;
+
 /// An example that takes longer has failed.
 const RUN_MAX: Duration = Duration::from_secs(85);
 
@@ -36,7 +39,11 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<u8, Failure> 
         ..Wishes::default()
     };
     let plan = dev::plan_in(folder.path(), &wishes)?;
-    let mut cluster = Cluster::start(&plan, folder.path(), args.base_port)?;
+    let base_port = match args.base_port {
+        Some(port) => port,
+        None => dev::cluster::free_base(&plan, BASE_PORT),
+    };
+    let mut cluster = Cluster::start(&plan, folder.path(), base_port)?;
     let outcome = tokio::select! {
         outcome = perform(&args, &mut cluster) => outcome,
         _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::No, "interrupted")),

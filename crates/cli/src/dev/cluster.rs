@@ -95,6 +95,17 @@ impl Node {
     }
 }
 
+/// The first base port from `from` on, in steps of a hundred, on which all nodes of a plan find their
+/// ports free; `from` itself where there is none, so that starting there says what is wrong.
+pub(crate) fn free_base(plan: &Plan, from: u16) -> u16 {
+    let free = |base: &u16| {
+        plan.nodes_at(*base)
+            .is_ok_and(|nodes| check_ports(&nodes).is_ok())
+    };
+    let tries = (0..50).map_while(|i| from.checked_add(100 * i));
+    tries.filter(free).next().unwrap_or(from)
+}
+
 impl Cluster {
     /// Writes the configuration under `folder` and starts every node.
     ///

@@ -121,10 +121,6 @@ pub struct Limits {
     pub batch: usize,
     /// Slots in flight at one log's primary.
     pub window: usize,
-    /// Waiting lock refs of one key.
-    pub queue: usize,
-    /// Sessions remembered by one segment.
-    pub sessions: usize,
     /// Slots applied before a log is truncated behind a snapshot.
     pub snapshot_every: u64,
     /// Bytes of one chunk of a snapshot or of a catch-up answer.
@@ -141,8 +137,6 @@ impl Default for Limits {
             proposals: 4_096,
             batch: 256,
             window: 256,
-            queue: 4_096,
-            sessions: 100_000,
             snapshot_every: 4_096,
             chunk: 256 << 10,
         }

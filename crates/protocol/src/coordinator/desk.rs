@@ -203,8 +203,8 @@ impl Desk {
         }
     }
 
-    /// Gives a waiting ref up in the background. If it holds by now, its client may be in the section
-    /// through another node: then only the client's word or the lease ends it.
+    /// Gives a ref up in the background. One that holds by now is kept, if its client may be in the
+    /// section through another node: then only the client's word or the lease ends it.
     pub(super) fn leave_dirty(
         &mut self,
         client: &Client,
@@ -217,7 +217,7 @@ impl Desk {
             lock_ref,
             generation,
             clean: Vec::new(),
-            waiting_only: true,
+            waiting_only: !client.alone,
         };
         let job = Background::new([(segment, leave)].into(), cx);
         self.spawn(client, Box::new(job));

@@ -9,7 +9,7 @@
 use super::desk::Desk;
 use super::refuse;
 use super::submit::{Answer, Question};
-use super::{Client, Cx, Event, Job, STEP_LEAVE, Step, Target};
+use super::{Client, Cx, Event, Job, STEP_GIVE_UP, STEP_LEAVE, Step, Target};
 use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::lock::Outcome;
@@ -73,7 +73,15 @@ impl Leaves {
     ) {
         for part in self.parts.iter_mut().filter(|p| p.result.is_none()) {
             let epoch = Desk::epoch(cx.topology, part.segment);
-            let command = Desk::command(client, STEP_LEAVE, epoch, part.leave.clone());
+            let gives_up = matches!(
+                part.leave,
+                LockCommand::Leave {
+                    waiting_only: true,
+                    ..
+                }
+            );
+            let step = if gives_up { STEP_GIVE_UP } else { STEP_LEAVE };
+            let command = Desk::command(client, step, epoch, part.leave.clone());
             let target = Target::Segment(part.segment);
             let question = Question::Command(command);
             part.ask = desk.submit.ask(task, target, question, deadline, true, cx);

@@ -76,6 +76,8 @@ const NUMBER_MAX: u64 = u64::MAX / STEPS - 1;
 const STEP_FIRST: u64 = 0;
 /// The step of a request that leaves.
 const STEP_LEAVE: u64 = 1;
+/// The step of a request that gives a waiting ref up. Not that of its leave, which may still come.
+const STEP_GIVE_UP: u64 = 2;
 
 /// The number of a request's `step`-th command; see the module's page.
 fn command_number(number: u64, step: u64) -> u64 {
@@ -180,6 +182,9 @@ struct Client {
     site: SiteId,
     /// When a request that has no quorum is given up.
     deadline: Micros,
+    /// The section is this request's own: nobody else can be in it, so that it may be left although
+    /// it holds.
+    alone: bool,
 }
 
 impl Client {
@@ -258,6 +263,7 @@ impl Coordinator {
             answered_through: request.answered_through,
             site: request.site,
             deadline: cx.after(cx.timing.request),
+            alone: false,
         };
         let open = self.calls.len() as u64;
         match job_for(request.operation, &client, open, &mut self.desk, cx) {

@@ -171,6 +171,10 @@ fn section(
         Use::Read => (desk.own.client(client), Mode::Shared),
         Use::Write(_) => (client.clone(), Mode::Exclusive),
     };
+    let owner = Client {
+        alone: true,
+        ..owner
+    };
     let keys = [key.clone()];
     let segment = super::leave::segment_of(&key, cx);
     let commands = super::enter::enqueues(&keys, mode, None, &owner, cx);

@@ -30,7 +30,9 @@
 use super::message::Latest;
 use super::primary::Cx;
 use super::state::{Applied, Queues};
-use crate::base::{Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Planted, SessionId, Tag};
+use crate::base::{
+    Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Now, Planted, SessionId, Tag,
+};
 use crate::command::LockCommand;
 use crate::register::{Holder, Op, OpId, Outcome, local_critical};
 use crate::request::Mode;
@@ -122,6 +124,9 @@ pub(super) struct Grants {
     left: BTreeMap<KeyId, Tag>,
     /// Keys held by a batch of readers whose value is certain under this primary.
     settled: BTreeSet<KeyId>,
+    /// Keys whose settling in their front's name has failed, and when it may be tried again: something
+    /// of it may be in flight, so that the front does not read but synch (G1).
+    unsettled: BTreeMap<KeyId, Micros>,
     /// Keys that are being settled in the name of a front that is not being granted.
     settling: BTreeSet<KeyId>,
     /// Only for the planted rule that never cancels.
@@ -142,6 +147,7 @@ impl Grants {
             left: BTreeMap::new(),
             settled: BTreeSet::new(),
             settling: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
             kept: BTreeMap::new(),
         }
     }
@@ -260,6 +266,7 @@ impl Grants {
             }
             if queues.queue(key).is_none_or(|q| q.refs.is_empty()) {
                 self.settled.remove(key);
+                self.unsettled.remove(key);
             }
         }
         for (key, tag) in &applied.left {
@@ -325,7 +332,9 @@ impl Grants {
         if self.settling.contains(key) {
             return self.set(lock_ref, key, Task::Behind);
         }
-        let synch = synch || self.grants.get(&lock_ref).is_some_and(|g| g.synchs);
+        let synch = synch
+            || self.unsettled.contains_key(key)
+            || self.grants.get(&lock_ref).is_some_and(|g| g.synchs);
         let reads = self.grants.get(&lock_ref).is_some_and(|g| g.reads);
         if (queue.flag.is_some() && !reads) || (synch && !self.settled.contains(key)) {
             return self.synch(lock_ref, key, queue.flag, cx);
@@ -355,7 +364,9 @@ impl Grants {
         let Some(front) = queue.refs.front().copied() else {
             return;
         };
-        if self.grants.contains_key(&front) || self.settling.contains(key) {
+        let pause = self.unsettled.get(key).copied().unwrap_or(0);
+        let waits = self.settling.contains(key) || cx.now.monotonic < pause;
+        if waits || self.grants.contains_key(&front) {
             return;
         }
         let generation = queues.get(front).map_or(0, |k| k.generation);
@@ -379,14 +390,19 @@ impl Grants {
         flag: Option<u64>,
         outcome: &Outcome,
         queues: &Queues,
+        now: Now,
     ) -> Option<LockCommand> {
         self.settling.remove(&key);
         let there = queues
             .queue(&key)
             .is_some_and(|q| q.refs.front() == Some(&front));
+        if there && !matches!(outcome, Outcome::Synched { .. }) {
+            self.unsettled.insert(key.clone(), now.monotonic + PAUSE);
+        }
         if !there || !matches!(outcome, Outcome::Synched { .. }) {
             return None;
         }
+        self.unsettled.remove(&key);
         self.settled.insert(key.clone());
         flag.map(|flag| LockCommand::SynchDone { key, flag })
     }
@@ -419,6 +435,7 @@ impl Grants {
 
     fn set(&mut self, lock_ref: LockRef, key: &KeyId, task: Task) {
         if matches!(task, Task::Ready(..)) {
+            self.unsettled.remove(key);
             self.settled.insert(key.clone());
         }
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
@@ -615,6 +632,7 @@ impl Grants {
         self.grants.clear();
         self.speculations.clear();
         self.settling.clear();
+        self.unsettled.clear();
         self.reads.clear();
     }
 }

@@ -475,7 +475,9 @@ impl Primary {
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
-            if queues.holds(lock_ref) && !cx.planted.has(Bug::ResumeBesideLease) {
+            let told_before = holding.granted || holding.inherited;
+            let waits = !cx.planted.has(Bug::ResumeBesideLease);
+            if told_before && waits && queues.holds(lock_ref) {
                 let told = holding.heard + cx.timing.lengthened(lease);
                 holding.free_at = holding.free_at.max(told);
             }
@@ -578,7 +580,9 @@ impl Primary {
                 self.grants.wake_shared(queues, cx);
             }
             Target::Front(front, key, flag) => {
-                let done = self.grants.settled(front, key, flag, &outcome, queues);
+                let done = self
+                    .grants
+                    .settled(front, key, flag, &outcome, queues, cx.now);
                 self.proposals.extend(done.map(|body| self.own(body)));
                 self.grants.wake_shared(queues, cx);
                 self.push_all_ready(queues, cx);

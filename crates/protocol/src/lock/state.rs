@@ -324,11 +324,15 @@ impl Queues {
         for key in &known.keys {
             match clean.iter().find(|(k, _)| k == key) {
                 Some((_, tag)) if held => applied.left.push((key.clone(), *tag)),
-                None if written.contains(key) => {
-                    self.flag(key, applied.position);
+                Some(_) => {}
+                None => {
+                    // Only what was said to be clean counts as that, also where nothing was written:
+                    // whoever repeats the request takes it for done.
                     all_clean = false;
+                    if written.contains(key) {
+                        self.flag(key, applied.position);
+                    }
                 }
-                _ => {}
             }
         }
         applied.outcome = Outcome::Left { clean: all_clean };

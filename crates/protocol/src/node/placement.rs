@@ -6,6 +6,7 @@
 use super::{Here, Node, Step};
 use crate::base::{LogId, Micros, NodeName, Now, Part, Seat};
 use crate::paxos::Log;
+use alloc::vec::Vec;
 
 /// A seat gets its logs back when it has been heard for so many leases.
 const STEADY_LEASES: Micros = 4;
@@ -18,6 +19,7 @@ impl Node {
         if !self.here.started || self.here.retiring {
             return;
         }
+        self.here.forgive(step.now);
         let Some((id, to)) = self.here.misplaced(step.now) else {
             return;
         };
@@ -36,7 +38,7 @@ impl Node {
 
     /// Hands everything over to whoever is there to take it.
     pub(super) fn give_away(&mut self, step: &mut Step<'_>) {
-        let led: alloc::vec::Vec<(LogId, Seat)> = self
+        let led: Vec<(LogId, Seat)> = self
             .here
             .led_logs()
             .filter_map(|log| Some((log.id(), self.here.successor(log, step.now)?)))
@@ -82,6 +84,25 @@ impl Here {
             let steady = self.is_alive(name, now) && since + patience <= now.monotonic && again;
             (wished != log.seat() && steady).then_some((log.id(), wished))
         })
+    }
+
+    /// A seat that has kept its log for a while has earned a fresh count.
+    fn forgive(&mut self, now: Now) {
+        let patience = STEADY_LEASES * self.config.timing.lease;
+        let mut kept = Vec::new();
+        for (id, (at, _)) in &self.given {
+            let log = match id.part {
+                Part::Group => self.groups.get(&id.group).map(|g| &g.log),
+                Part::Segment(segment) => self.segments.get(&segment).map(|s| &s.log),
+            };
+            let elsewhere = log.is_none_or(|log| log.id() != *id || log.leadership().is_none());
+            if elsewhere && at + 4 * patience <= now.monotonic {
+                kept.push(*id);
+            }
+        }
+        for id in kept {
+            self.given.remove(&id);
+        }
     }
 
     fn is_alive(&self, name: NodeName, now: Now) -> bool {

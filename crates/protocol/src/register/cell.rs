@@ -7,7 +7,7 @@
 
 use super::message::{Coding, Content, Fragment, Store};
 use super::policy;
-use crate::base::{Address, EventualTag, KeyId, Seat, Tag};
+use crate::base::{Address, EventualTag, KeyId, LockRef, Seat, Tag};
 use crate::io::{Effects, Memory, Void};
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
@@ -34,6 +34,8 @@ impl At {
 pub(crate) struct Head {
     /// Of the critical or register cell.
     pub(crate) tag: Tag,
+    /// The section that gave the value: below the tag's where a synch has carried it on.
+    pub(crate) origin: LockRef,
     /// Names the value beside the tag.
     pub(crate) digest: u64,
     /// Bytes of the whole value; none where absent or deleted.
@@ -50,8 +52,7 @@ impl Head {
     /// Whether an eventual read of this replica takes the eventual cell: its put was made after the
     /// section of the critical cell was over (PROTOCOL F6).
     pub(crate) fn eventual_is_newer(&self) -> bool {
-        self.eventual
-            .is_some_and(|e| e.applied >= self.tag.lock_ref.0)
+        self.eventual.is_some_and(|e| e.applied >= self.origin.0)
     }
 
     /// Whether an eventual read finds a value.
@@ -150,8 +151,14 @@ impl<'a> Cell<'a> {
     }
 
     /// Sets the critical or register cell, and drops an eventual value that the new section outranks.
-    pub(crate) fn put_critical(&mut self, fx: &mut Effects, tag: Tag, content: &Content) {
+    pub(crate) fn put_critical(
+        &mut self,
+        fx: &mut Effects,
+        (tag, origin): (Tag, LockRef),
+        content: &Content,
+    ) {
         self.head.tag = tag;
+        self.head.origin = origin;
         self.head.digest = policy::digest_of(content);
         self.head.length = match content {
             Content::Value(fragment) => Some(fragment.length),

@@ -78,6 +78,9 @@ pub enum Ask {
     Store {
         /// The tag.
         tag: Tag,
+        /// The section that gave the value: the tag's own, unless a synch carries an older value on.
+        /// Eventual puts made after that section was over are not outranked (PROTOCOL F6).
+        origin: LockRef,
         /// The content.
         content: Content,
     },
@@ -106,6 +109,8 @@ pub enum Answer {
     Cells {
         /// Tag of the critical or register cell.
         tag: Tag,
+        /// The section that gave its value; see `Store`.
+        origin: LockRef,
         /// What it holds; `Absent` where only tags were wanted.
         content: Content,
         /// Its fence before this read.

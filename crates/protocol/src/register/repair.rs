@@ -12,7 +12,9 @@ use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, Store};
 use super::replica::Replica;
 use super::{Cx, SegmentView, policy, quorum};
-use crate::base::{EventualTag, KeyId, Micros, NodeName, Rng, Seat, StoragePolicy, Tag, View};
+use crate::base::{
+    EventualTag, KeyId, LockRef, Micros, NodeName, Rng, Seat, StoragePolicy, Tag, View,
+};
 use crate::io::Void;
 use alloc::collections::BTreeMap;
 
@@ -41,6 +43,7 @@ struct Repair {
 #[derive(Debug)]
 struct Learnt {
     tag: Tag,
+    origin: LockRef,
     content: Content,
     fence: Tag,
     eventual: Option<(EventualTag, Content)>,
@@ -137,6 +140,7 @@ impl Replica {
         }
         let Answer::Cells {
             tag,
+            origin,
             content,
             fence,
             eventual,
@@ -154,6 +158,7 @@ impl Replica {
         }
         let learnt = Learnt {
             tag,
+            origin,
             content,
             fence,
             eventual,
@@ -186,15 +191,23 @@ impl Repair {
             head.fence = head.fence.max(cell.head.fence);
             match (cell.critical(), cell.eventual()) {
                 (Ok(_), Ok(_)) => return false,
-                (Ok(content), Err(Void)) => known = Some((cell.head.tag, content)),
+                (Ok(content), Err(Void)) => {
+                    known = Some(((cell.head.tag, cell.head.origin), content))
+                }
                 (Err(Void), Ok(eventual)) => known_eventual = eventual,
                 (Err(Void), Err(Void)) => {}
             }
         }
         let (mut critical, mut eventual) = (known, known_eventual);
         for learnt in self.heard.into_values() {
-            if critical.as_ref().is_none_or(|(tag, _)| *tag < learnt.tag) {
-                critical = Some((learnt.tag, policy::reseated(&learnt.content, seat)));
+            if critical
+                .as_ref()
+                .is_none_or(|((tag, _), _)| *tag < learnt.tag)
+            {
+                critical = Some((
+                    (learnt.tag, learnt.origin),
+                    policy::reseated(&learnt.content, seat),
+                ));
             }
             if learnt.eventual.as_ref().map(|(tag, _)| *tag) > eventual.as_ref().map(|(t, _)| *t) {
                 eventual = learnt.eventual;
@@ -202,11 +215,11 @@ impl Repair {
         }
         let mut cell = Cell::replacing(cx.memory, &self.at, head);
         cell.clear(cx.fx);
-        if let Some((tag, content)) = critical.filter(|(tag, _)| *tag > Tag::ZERO) {
-            cell.put_critical(cx.fx, tag, &content);
+        if let Some((at, content)) = critical.filter(|((tag, _), _)| *tag > Tag::ZERO) {
+            cell.put_critical(cx.fx, at, &content);
         }
         if let Some((tag, content)) = eventual
-            && tag.applied >= cell.head.tag.lock_ref.0
+            && tag.applied >= cell.head.origin.0
         {
             cell.put_eventual(cx.fx, tag, &policy::reseated(&content, seat));
         }

@@ -165,7 +165,11 @@ impl Replica {
                     None => case.read(cell, fence, eventual, values),
                 }
             }
-            Ask::Store { tag, content } => case.store(cell, tag, &content),
+            Ask::Store {
+                tag,
+                origin,
+                content,
+            } => case.store(cell, (tag, origin), &content),
             Ask::EventualGet => {
                 let eventual = if cell.head.eventual_is_newer() {
                     cell.eventual()?
@@ -312,13 +316,19 @@ impl Case<'_, '_> {
         }
         Ok(Answer::Cells {
             tag: cell.head.tag,
+            origin: cell.head.origin,
             content,
             fence: before,
             eventual: second,
         })
     }
 
-    fn store(&mut self, cell: Cell<'_>, tag: Tag, content: &Content) -> Result<Answer, Void> {
+    fn store(
+        &mut self,
+        cell: Cell<'_>,
+        (tag, origin): (Tag, LockRef),
+        content: &Content,
+    ) -> Result<Answer, Void> {
         if tag.lock_ref > LockRef(0)
             && let Some(refusal) = self.store_refused(&cell, tag)
         {
@@ -326,10 +336,10 @@ impl Case<'_, '_> {
         }
         let head = cell.head;
         if tag == head.tag {
-            return self.store_again(cell, tag, content);
+            return self.store_again(cell, (tag, origin), content);
         }
         if tag > head.tag {
-            return Ok(self.put(cell, tag, content));
+            return Ok(self.put(cell, (tag, origin), content));
         }
         // Below the cell's tag. In a register keyspace the higher write simply wins; in a section the
         // writer must learn that its number may be an old one.
@@ -367,22 +377,32 @@ impl Case<'_, '_> {
     }
 
     /// A tag names one value: storing it again changes nothing, unless what is here is damaged.
-    fn store_again(&mut self, cell: Cell<'_>, tag: Tag, content: &Content) -> Result<Answer, Void> {
+    fn store_again(
+        &mut self,
+        cell: Cell<'_>,
+        (tag, origin): (Tag, LockRef),
+        content: &Content,
+    ) -> Result<Answer, Void> {
         if policy::digest_of(content) != cell.head.digest {
             return Ok(Answer::Outranked { tag });
         }
         match cell.critical() {
             Ok(_) => Ok(Answer::Stored),
-            Err(Void) => Ok(self.put(cell, tag, content)),
+            Err(Void) => Ok(self.put(cell, (tag, origin), content)),
         }
     }
 
-    fn put(&mut self, mut cell: Cell<'_>, tag: Tag, content: &Content) -> Answer {
+    fn put(
+        &mut self,
+        mut cell: Cell<'_>,
+        (tag, origin): (Tag, LockRef),
+        content: &Content,
+    ) -> Answer {
         if !self.view.writable() {
             return Answer::DiskFull;
         }
         assert!(tag >= cell.head.tag, "a replica's tags never decrease");
-        cell.put_critical(self.cx.fx, tag, content);
+        cell.put_critical(self.cx.fx, (tag, origin), content);
         Answer::Stored
     }
 
@@ -395,7 +415,7 @@ impl Case<'_, '_> {
             return;
         }
         let newer = cell.head.eventual.is_none_or(|known| known < tag);
-        if newer && tag.applied >= cell.head.tag.lock_ref.0 {
+        if newer && tag.applied >= cell.head.origin.0 {
             cell.put_eventual(self.cx.fx, tag, content);
         }
     }
@@ -408,7 +428,7 @@ impl Case<'_, '_> {
             writer: u128::from(tag.clock),
         };
         if tag > cell.head.tag {
-            cell.put_critical(self.cx.fx, tag, content);
+            cell.put_critical(self.cx.fx, (tag, tag.lock_ref), content);
         }
     }
 }
@@ -426,8 +446,13 @@ fn bytes_of(ask: &Ask) -> usize {
 /// Whether an ask is one for keys of this purpose (PROTOCOL F7), and no content is missing.
 fn suits(ask: &Ask, purpose: Purpose) -> bool {
     match ask {
-        Ask::Store { tag, content } => {
-            (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
+        Ask::Store {
+            tag,
+            origin,
+            content,
+        } => {
+            *origin <= tag.lock_ref
+                && (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
                 && *tag != Tag::ZERO
                 && policy::is_sound(content)
         }

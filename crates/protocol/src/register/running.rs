@@ -5,6 +5,7 @@ use super::message::{Answer, Ask, Content, Holder};
 use super::op::{Op, Outcome, Place};
 use super::{Cx, policy, quorum};
 use crate::base::{Bug, EventualTag, KeyId, LockRef, Micros, Seat, StoragePolicy, Tag};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -16,8 +17,9 @@ enum Phase {
     /// A store at q members, after which the outcome is `then`.
     Store {
         tag: Tag,
+        origin: LockRef,
         value: Option<Bytes>,
-        then: Outcome,
+        then: Box<Outcome>,
     },
     /// One member after the other, by place in the order.
     One { turn: usize },
@@ -92,8 +94,9 @@ impl Running {
         let phase = match &op {
             Op::Put { tag, value, .. } => Phase::Store {
                 tag: *tag,
+                origin: tag.lock_ref,
                 value: value.clone(),
-                then: Outcome::Stored { tag: *tag },
+                then: Box::new(Outcome::Stored { tag: *tag }),
             },
             Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
                 Phase::One { turn: 0 }
@@ -187,9 +190,13 @@ impl Running {
     }
 
     fn ask(&self, seat: Seat, cx: &Cx<'_>) -> Ask {
-        if let Phase::Store { tag, value, .. } = &self.phase {
+        if let Phase::Store {
+            tag, origin, value, ..
+        } = &self.phase
+        {
             return Ask::Store {
                 tag: *tag,
+                origin: *origin,
                 content: policy::encode(self.place.storage, seat, value.as_ref()),
             };
         }
@@ -386,17 +393,18 @@ impl Running {
                 eventual: cells.newer_eventual(),
             }),
             Op::Synch { tag, adopts, .. } => {
-                let latest = match cells.newer_eventual().filter(|_| *adopts) {
-                    Some((_, eventual)) => eventual,
-                    None => value,
+                let (latest, origin) = match cells.newer_eventual().filter(|_| *adopts) {
+                    Some((_, eventual)) => (eventual, tag.lock_ref),
+                    None => (value, cells.origin),
                 };
                 let phase = Phase::Store {
                     tag: *tag,
+                    origin,
                     value: latest.clone(),
-                    then: Outcome::Synched {
+                    then: Box::new(Outcome::Synched {
                         value: latest,
                         tag: *tag,
-                    },
+                    }),
                 };
                 self.enter(phase, cx.now.monotonic);
                 Next::Phase
@@ -405,8 +413,9 @@ impl Running {
                 let tag = cells.tag_for(*writer);
                 let phase = Phase::Store {
                     tag,
+                    origin: LockRef(0),
                     value: value.clone(),
-                    then: Outcome::Stored { tag },
+                    then: Box::new(Outcome::Stored { tag }),
                 };
                 self.enter(phase, cx.now.monotonic);
                 Next::Phase
@@ -424,8 +433,8 @@ impl Running {
                 if skip {
                     return Next::Done(then);
                 }
-                let tag = cells.tag;
-                self.write_back(tag, value, then, cx.now.monotonic);
+                let at = (cells.tag, cells.origin);
+                self.write_back(at, value, then, cx.now.monotonic);
                 Next::Phase
             }
             _ => unreachable!("only reads collect"),
@@ -433,10 +442,24 @@ impl Running {
     }
 
     /// Stores what was read at those that do not have it yet.
-    fn write_back(&mut self, tag: Tag, value: Option<Bytes>, then: Outcome, now: Micros) {
+    fn write_back(
+        &mut self,
+        (tag, origin): (Tag, LockRef),
+        value: Option<Bytes>,
+        then: Outcome,
+        now: Micros,
+    ) {
         let has = |member: &Member| matches!(&member.good, Some(Answer::Cells { tag: t, .. }) if *t == tag);
         let holds: Vec<bool> = self.members.iter().map(has).collect();
-        self.enter(Phase::Store { tag, value, then }, now);
+        self.enter(
+            Phase::Store {
+                tag,
+                origin,
+                value,
+                then: Box::new(then),
+            },
+            now,
+        );
         for (member, holds) in self.members.iter_mut().zip(holds) {
             member.good = holds.then_some(Answer::Stored);
         }
@@ -471,7 +494,7 @@ impl Running {
                 return Outcome::StaleSequence;
             }
         }
-        then.clone()
+        (**then).clone()
     }
 
     /// Whether anything of this operation may be stored somewhere, now or later.
@@ -540,6 +563,8 @@ impl Running {
 /// The answers of a read, together.
 struct Cells<'a> {
     tag: Tag,
+    /// The section that gave the value of the highest tag.
+    origin: LockRef,
     contents: Vec<&'a Content>,
     agree: bool,
     all: Vec<Tag>,
@@ -549,14 +574,17 @@ struct Cells<'a> {
 impl<'a> Cells<'a> {
     fn of(members: &'a [Member]) -> Cells<'a> {
         let (mut all, mut contents, mut eventual) = (Vec::new(), Vec::new(), None);
+        let mut highest_at = (Tag::ZERO, LockRef(0));
         for member in members {
             if let Some(Answer::Cells {
                 tag,
+                origin,
                 content,
                 eventual: e,
                 ..
             }) = &member.good
             {
+                highest_at = highest_at.max((*tag, *origin));
                 all.push(*tag);
                 contents.push(content);
                 eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
@@ -566,6 +594,7 @@ impl<'a> Cells<'a> {
         let highest = contents.into_iter().zip(&all).filter(|(_, t)| **t == tag);
         Cells {
             tag,
+            origin: highest_at.1,
             contents: highest.map(|(content, _)| content).collect(),
             agree: all.iter().all(|t| *t == tag),
             all,
@@ -580,7 +609,7 @@ impl<'a> Cells<'a> {
     /// The eventual value, where it is newer than every section seen (PROTOCOL F6).
     fn newer_eventual(&self) -> Option<(EventualTag, Option<Bytes>)> {
         let (tag, content) = self.eventual?;
-        let newer = tag.applied >= self.tag.lock_ref.0;
+        let newer = tag.applied >= self.origin.0;
         newer.then(|| (*tag, policy::decode(&[content]).unwrap_or_default()))
     }
 

@@ -43,6 +43,7 @@ fn holder(lock_ref: u64) -> Holder {
 fn store(tag: Tag, text: &str) -> Ask {
     Ask::Store {
         tag,
+        origin: tag.lock_ref,
         content: content(text),
     }
 }

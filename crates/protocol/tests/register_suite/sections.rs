@@ -142,7 +142,8 @@ impl Play {
         if self.flag {
             // A second attempt, as of a new primary, while the first is still under way.
             if running == 0 || (running == 1 && self.world.chance(30)) {
-                self.synch(i, lock_ref);
+                // Only the first may adopt: it may have granted already (G5).
+                self.synch(i, lock_ref, running == 0);
             }
         } else if running == 0 {
             let holder = Some(holder(lock_ref));
@@ -151,7 +152,7 @@ impl Play {
         }
     }
 
-    fn synch(&mut self, i: usize, lock_ref: u64) {
+    fn synch(&mut self, i: usize, lock_ref: u64, adopts: bool) {
         self.attempts += 1;
         let tag = Tag::synch(
             LockRef(lock_ref),
@@ -161,15 +162,7 @@ impl Play {
             self.attempts,
         );
         let key = section_key();
-        self.start(
-            i,
-            Op::Synch {
-                key,
-                tag,
-                adopts: true,
-            },
-            Under::Synch(lock_ref),
-        );
+        self.start(i, Op::Synch { key, tag, adopts }, Under::Synch(lock_ref));
     }
 
     fn inside(&mut self, i: usize, mut section: Section) {
@@ -243,7 +236,7 @@ impl Play {
             ) => {
                 let head = self.queue.first() == Some(&r);
                 if eventual.is_some() && head && !self.flag {
-                    self.synch(i, r);
+                    self.synch(i, r, true);
                 } else if !self.flag {
                     self.grant(i, r, value)?;
                 }

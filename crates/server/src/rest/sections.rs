@@ -269,11 +269,13 @@ pub(super) async fn resume(State(rest): Shared, uri: Uri, headers: HeaderMap) ->
     if token.counted {
         rest.counters.begin(&token);
     }
-    let reply = rest
-        .gate
-        .ask(request)
-        .await
-        .inspect_err(|_| rest.counters.end(&token))?;
+    // The grant waits for the lease that the old generation was told, which may be longer than a
+    // request waits: the same request again goes on where it was.
+    let mut reply = rest.gate.ask(request.clone()).await;
+    if reply.as_ref().is_err_and(|r| r.code == Code::Unavailable) {
+        reply = rest.gate.ask(request).await;
+    }
+    let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
 

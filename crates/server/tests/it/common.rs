@@ -139,7 +139,14 @@ impl TestCluster {
     /// Starts a stopped node again over its directory and ports.
     pub(crate) async fn restart(&mut self, at: usize) {
         let resolved = self.configs[at].resolve().unwrap();
-        let listeners = Listeners::bind(&resolved).await.unwrap();
+        // A node that was killed may let go of its sockets a moment later.
+        let listeners = loop {
+            match Listeners::bind(&resolved).await {
+                Ok(listeners) => break listeners,
+                Err(StartError::Listen(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(error) => panic!("{error}"),
+            }
+        };
         self.nodes[at] = Some(self.launch(at, listeners));
     }
 
@@ -222,7 +229,8 @@ pub(crate) async fn enter(
         mode: v1::Mode::Exclusive.into(),
         wait_us: 20_000_000,
         follow: false,
-        lease_us: None,
+        // As long as the keyspace allows: tests may be slow.
+        lease_us: Some(3_600_000_000),
     };
     let mut events = client.enter(request).await?.into_inner();
     while let Some(event) = events.next().await {

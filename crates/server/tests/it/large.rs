@@ -57,7 +57,9 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
     let body = String::from_utf8(body).unwrap();
     assert_eq!((status, kind.as_str()), (413, "application/problem+json"));
     assert!(body.contains("16777216"), "{body}");
-    let (status, _, body) = rest.send("PUT", &path("g"), &RAW, &vec![0; 40 << 20]).await;
+    let (status, _, body) = rest
+        .send("PUT", &path("g"), &RAW, &vec![0; 2 * MAX + (128 << 10)])
+        .await;
     let body = String::from_utf8(body).unwrap();
     assert!(
         status == 413 && body.contains("value_bytes"),
@@ -71,7 +73,16 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
     let huge = write(&mut clients[0], &mut session, "g", vec![0; 40 << 20]).await;
     let status = huge.unwrap_err();
     assert!(status.message().contains("limit"), "{status}");
-    // On a stream: it ends with that status, after what came before is answered.
+    assert!(read(&mut clients[2], &mut session, "g").await.unwrap() == value);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_with_a_message_that_is_too_long_says_so() {
+    let cluster = TestCluster::start(1).await;
+    let client = cluster.client(0).await;
+    let mut client = client.max_encoding_message_size(64 << 20);
+    let mut session = Session::new(62);
+    // It ends with that status, after what came before is answered.
     let frame = |id, key: &str, value: Vec<u8>, session: &mut Session| v1::SessionRequest {
         id,
         operation: Some(Operation::Write(v1::WriteRequest {
@@ -84,12 +95,10 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
         frame(1, "a", vec![1], &mut session),
         frame(2, "b", vec![0; 40 << 20], &mut session),
     ];
-    let replies = clients[0]
-        .session(tokio_stream::iter(frames))
-        .await
-        .unwrap();
+    let replies = client.session(tokio_stream::iter(frames)).await.unwrap();
     let replies: Vec<_> = replies.into_inner().collect().await;
     assert_eq!(replies.len(), 2);
     assert!(replies[0].is_ok() && replies[1].is_err());
-    assert!(read(&mut clients[2], &mut session, "g").await.unwrap() == value);
+    assert_eq!(read(&mut client, &mut session, "a").await.unwrap(), [1]);
+    assert_eq!(read(&mut client, &mut session, "b").await, None);
 }

@@ -162,7 +162,9 @@ async fn events_tell_entry_and_loss() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_counts_and_a_section_that_is_resumed() {
     let (_cluster, rest) = start().await;
-    let keys = json!({"keys": [{"key": "c"}], "wait_ms": 20_000, "counting": "client"});
+    let keys = json!({
+        "keys": [{"key": "c"}], "wait_ms": 20_000, "lease_ms": 3_000, "counting": "client"
+    });
     let (_, section) = rest.json("POST", "/v1/sections", keys).await;
     let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
     let path = format!("{id}/keys/c");

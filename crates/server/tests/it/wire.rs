@@ -35,6 +35,7 @@ fn envelope(from: NodeId) -> Envelope {
     let hello = Hello {
         cluster: ClusterId(0xfe),
         registry: vec![],
+        complete: false,
         answer: false,
     };
     Envelope {
@@ -132,6 +133,7 @@ fn rich() -> Envelope {
         key: key.clone(),
         ask: Ask::Store {
             tag: Tag::default(),
+            origin: LockRef::default(),
             content: Content::Value(fragment),
         },
     });

@@ -111,7 +111,7 @@ pub(super) fn hole(stage: &mut Stage) {
     stage.leader_other_than(A);
     // A command of B's that nobody else gets.
     let alone = stage.world.network.lose(accepts_of(B));
-    let first = stage.begin_enter(h1, Mode::Exclusive);
+    stage.begin_enter(h1, Mode::Exclusive);
     stage.pass(2_000);
     stage.release(c_waits);
     stage.mend();
@@ -153,7 +153,10 @@ pub(super) fn hole(stage: &mut Stage) {
     stage.pass(3_000);
     stage.release(a_waits);
     stage.world.start(C);
-    if let Some(s1) = stage.entered(first) {
-        stage.leave(h1, s1);
+    for client in [h1, h2, h3] {
+        stage.world.kill_client(client);
     }
+    stage.pass(10_000);
+    let last = stage.client(&[4]);
+    stage.section(last, "v");
 }

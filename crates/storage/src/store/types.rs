@@ -124,8 +124,8 @@ impl From<io::Error> for OpenError {
 }
 
 /// What to do about a data directory that cannot be trusted.
-const REPLACE: &str = "refusing to start, since acknowledged writes may be lost; let this node \
-                       rejoin with an empty directory";
+const REPLACE: &str = "refusing to start, since acknowledged writes may be lost; leave this \
+                       node down, the others go on while they are a majority";
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
