@@ -27,7 +27,7 @@
 //! **What holds.**
 //! * Every error says whether the operation may have taken effect ([`Error::may_have_taken_effect`]).
 //! * A section ends once: by a leave, by its [`Section`] being dropped, or by being lost
-//!   ([`Section::lost`]). After a loss nothing that it does succeeds.
+//!   ([`SectionHandle::lost`]). After a loss nothing that it does succeeds.
 //! * Operations of one section on one key take effect in the order in which they were issued; puts are
 //!   pipelined. Different keys of a section are not one transaction: when the holder dies, any subset
 //!   of the puts in flight may survive (PROTOCOL F17, F19).

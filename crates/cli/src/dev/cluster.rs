@@ -102,8 +102,8 @@ pub(crate) fn free_base(plan: &Plan, from: u16) -> u16 {
         plan.nodes_at(*base)
             .is_ok_and(|nodes| check_ports(&nodes).is_ok())
     };
-    let tries = (0..50).map_while(|i| from.checked_add(100 * i));
-    tries.filter(free).next().unwrap_or(from)
+    let mut tries = (0..50).map_while(|i| from.checked_add(100 * i));
+    tries.find(free).unwrap_or(from)
 }
 
 impl Cluster {

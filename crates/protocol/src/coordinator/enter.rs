@@ -73,11 +73,15 @@ pub(super) fn resume(
             Desk::command(client, STEP_FIRST, epoch, body),
         ));
     }
+    // The grant waits for the lease of the generation before, as long as the keyspace gives it.
+    let lease = |key: &KeyId| cx.topology.keyspace(key.keyspace).map(|k| k.lease);
+    let lease = keys.iter().filter_map(lease).max().unwrap_or(0);
+    let wait = cx.timing.request + cx.timing.lengthened(lease);
     let acquire = Acquire::new(commands, None);
     Ok(Box::new(Enter::new(
         acquire,
         keys,
-        cx.timing.request,
+        wait,
         client.deadline,
         true,
         false,

@@ -14,8 +14,8 @@
 //! coordinator's gate before a critical operation (MUSIC's guard) saves wasted work and gives clear
 //! refusals; it is not what makes sections exclusive.
 //!
-//! Each request is a [`Job`]: a small machine that is given events and, one day, ends with a reply.
-//! The jobs share a [`desk::Desk`]: reliable submission of commands ([`submit`]), register
+//! Each request is a `Job`: a small machine that is given events and, one day, ends with a reply.
+//! The jobs share a `Desk`: reliable submission of commands (`submit`), register
 //! operations, grants, the grants that passed here, and jobs to be spawned.
 //!
 //! # Numbers of commands

@@ -193,7 +193,12 @@ impl Grants {
             });
             self.ops.insert(op, Target::Speculation(id, key.clone()));
             reads.insert(key.clone(), SpeculativeRead::Running(op));
-            self.reads.insert(key.clone(), id);
+            let other = self.reads.insert(key.clone(), id);
+            let other = other.filter(|other| *other != id);
+            if let Some(other) = other.and_then(|other| self.speculations.get_mut(&other)) {
+                // Whatever touches the key from here on would cancel only the newer one.
+                other.cancelled = true;
+            }
         }
         self.speculations.insert(
             id,
@@ -202,6 +207,18 @@ impl Grants {
                 cancelled: false,
             },
         );
+    }
+
+    /// The enqueue was not taken by the log: what was read for it must not serve a later attempt.
+    pub(super) fn forget_speculation(&mut self, id: (SessionId, u64)) {
+        let Some(speculation) = self.speculations.remove(&id) else {
+            return;
+        };
+        for key in speculation.reads.keys() {
+            if self.reads.get(key) == Some(&id) {
+                self.reads.remove(key);
+            }
+        }
     }
 
     pub(super) fn speculation_read(&mut self, id: (SessionId, u64), key: KeyId, outcome: Outcome) {

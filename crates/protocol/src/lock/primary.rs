@@ -151,6 +151,7 @@ impl Primary {
 
     /// A command was not taken by the log: it has no effect, and whoever asked is told so.
     pub fn declined(&mut self, id: (SessionId, u64), why: Rejection, fx: &mut Effects) {
+        self.grants.forget_speculation(id);
         let Some(pending) = self.take_pending(id) else {
             return;
         };

@@ -1,6 +1,6 @@
 //! How a value becomes what each member keeps, and the value again: the only place that knows the
 //! codes. Everything else in this room handles opaque [`Content`] and names a value by its tag and
-//! digest, so that a coded policy is added here and in [`super::quorum`] alone.
+//! digest, so that a coded policy is added here and in [`super::quorum()`] alone.
 
 use super::message::{Coding, Content, Fragment};
 use crate::base::{Seat, StoragePolicy};
