@@ -40,15 +40,12 @@ pub fn trap(bug: Bug) -> Trap {
     match bug {
         Bug::SynchWithoutFence => Trap::Scenario("f1-suspected-holder"),
         Bug::SynchTagWithoutAttempt => Trap::Scenario("f4-two-synchs"),
-        Bug::FenceOnRefOnly => Trap::Masked("a primary without its lease grants nothing"),
+        Bug::FenceOnRefOnly => Trap::Scenario("f4-stale-attempt"),
         Bug::DirtyLeaveTakenAsClean => Trap::Scenario("f5-dirty-leave"),
-        Bug::SpeculationNeverCancelled | Bug::SpeculationHeadOnly => {
-            Trap::Masked("no speculation begins while an enqueue of the key is in flight")
-        }
+        Bug::SpeculationNeverCancelled => Trap::Scenario("f3-pipelined-enters"),
+        Bug::SpeculationHeadOnly => Trap::Scenario("f3-declined-enqueue"),
         Bug::RefsRestartWithLog => Trap::Scenario("f2-refs-after-change-of-view"),
-        Bug::HoleFilledWithCommand => {
-            Trap::Masked("a node proposes nothing while it does not lead")
-        }
+        Bug::HoleFilledWithCommand => Trap::Scenario("f3-hole"),
         Bug::NoopOverAccepted => Trap::Seeds(500),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),
         Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(500),
@@ -67,6 +64,15 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::ReadWithoutWriteBack => Trap::Scenario("register-write-back"),
         Bug::LeaseForgottenAtRestart => Trap::Scenario("f10-restarted-acceptor"),
         Bug::PastWriteAccepted => Trap::Scenario("m6-past-put"),
+        Bug::InheritedWithoutSynch => Trap::Scenario("g2-adoption-for-waiter"),
+        Bug::ReGrantAdopts => Trap::Scenario("g5-grant-twice"),
+        Bug::FrontNotSettled => Trap::Scenario("g9-front-waits"),
+        Bug::ReaderLeavesNoFlag => Trap::Scenario("g9-front-dies"),
+        Bug::ReleasedRefLeased => Trap::Scenario("g10-released-waiter"),
+        Bug::SynchTagWithoutEpoch => Trap::Scenario("g11-fenced-key"),
+        Bug::StartWhenSelfKnows => Trap::Scenario("g12-first-start"),
+        Bug::WaitOverEndsHolder => Trap::Scenario("g13-stale-wait"),
+        Bug::ResumeBesideLease => Trap::Scenario("g14-resume-beside-lease"),
     }
 }
 

@@ -6,13 +6,15 @@
 
 use crate::checkers::{self, Kind, Violation};
 use crate::cluster;
+use crate::dice::Dice;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
 use crate::profile;
 use crate::workload::{Audit, Ground, Worker};
 use crate::world::{Setup, World};
-use fermata_protocol::base::{Bug, Limits, Planted, Timing};
+use fermata_protocol::base::{Bug, Keyspace, Limits, Planted, Timing};
 use fermata_protocol::client::Options;
+use fermata_protocol::command::GroupCommand;
 
 /// All who live must end within this virtual time after healing, microseconds.
 pub const PROGRESS_MAX: u64 = 180_000_000;
@@ -60,7 +62,8 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     let mut dice = world.dice.fork();
     let bits = world.setup.cluster.segment_bits;
     let keys = dice.between(1, 4) as usize;
-    let ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
+    let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
+    vary(&mut world, &mut ground, &mut dice);
     let length = dice.between(8_000_000, 40_000_000);
     let plan = Plan::draw(&mut dice, length);
     let mut options = patience(world.setup.planted);
@@ -79,8 +82,30 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     finish(world)
 }
 
+/// Kinds of ground: keys that share a segment, many readers, sections that may not last.
+fn vary(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
+    if dice.chance(35) {
+        ground.crowd(world.setup.cluster.segment_bits);
+    }
+    ground.shared_percent = [15, 15, 60][dice.below(3) as usize];
+    if dice.chance(20) {
+        ground.hurry();
+        let keyspace = Keyspace {
+            name: "hurried".into(),
+            section_max: 2_500_000,
+            ..Keyspace::built_in()[0].clone()
+        };
+        let session = dice.draw();
+        // Again and again, since it may be lost; it takes effect once.
+        for at in (500_000..50_000_000).step_by(1_500_000) {
+            let body = GroupCommand::CreateKeyspace(keyspace.clone());
+            world.at(at, move |w| nemesis::propose(w, session, body));
+        }
+    }
+}
+
 fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
-    let mut dice = crate::dice::Dice::new(seed ^ 0x5e7_0000);
+    let mut dice = Dice::new(seed ^ 0x5e7_0000);
     let profile = &profile::ALL[dice.below(3) as usize];
     Setup {
         seed,
@@ -98,11 +123,14 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
 }
 
 /// At times so small that logs are truncated and replicas catch up by snapshots.
-fn limits(dice: &mut crate::dice::Dice) -> Limits {
+fn limits(dice: &mut Dice) -> Limits {
     let mut limits = Limits::default();
     if dice.chance(50) {
         limits.snapshot_every = dice.between(4, 32);
         limits.chunk = dice.between(64, 2_000) as usize;
+    }
+    if dice.chance(15) {
+        limits.proposals = dice.between(2, 6) as usize;
     }
     if dice.chance(30) {
         limits.window = dice.between(1, 4) as usize;

@@ -10,7 +10,7 @@ use crate::history::{OpId, Outcome, SectionIx};
 use crate::network::ClientId;
 use crate::world::World;
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId};
+use fermata_protocol::base::{Address, KeyId, Keyspace, KeyspaceId, SegmentId, TagRule};
 use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
 use std::collections::BTreeSet;
@@ -24,21 +24,50 @@ pub struct Ground {
     pub registers: Vec<KeyId>,
     /// How long a silent holder keeps its section, microseconds.
     pub lease: u64,
+    /// How many in a hundred sections only read.
+    pub shared_percent: u64,
+    /// Some sections last longer than their keyspace allows.
+    pub lingers: bool,
 }
 
 impl Ground {
+    /// Two keys of the first one's segment, too: sections of several keys within one segment.
+    pub fn crowd(&mut self, bits: u8) {
+        let segment = segment_of(&self.sections[0], bits);
+        let names = (0..).map(|i| KeyId {
+            keyspace: Keyspace::SECTIONS,
+            key: Bytes::from(format!("c{i}")),
+        });
+        let beside = names.filter(|k| segment_of(k, bits) == segment);
+        self.sections.extend(beside.take(2));
+    }
+
+    /// Keys of the keyspace that is made next; its sections are short.
+    pub fn hurry(&mut self) {
+        for key in &mut self.sections {
+            key.keyspace = KeyspaceId(Keyspace::REGISTERS.0 + 1);
+        }
+        self.lingers = true;
+    }
+
     /// Keys that lie in different segments where there are enough: names are tried in order.
     pub fn new(bits: u8, sections: usize, registers: usize, lease: u64) -> Ground {
         Ground {
             sections: spread(Keyspace::SECTIONS, "k", bits, sections),
             registers: spread(Keyspace::REGISTERS, "r", bits, registers),
             lease,
+            shared_percent: 15,
+            lingers: false,
         }
     }
 }
 
+/// The segment of a key.
+pub fn segment_of(key: &KeyId, bits: u8) -> SegmentId {
+    Address::of(key.keyspace, TagRule::Whole, &key.key).segment(bits)
+}
+
 fn spread(keyspace: KeyspaceId, letter: &str, bits: u8, count: usize) -> Vec<KeyId> {
-    use fermata_protocol::base::{Address, TagRule};
     let mut taken = BTreeSet::new();
     let mut keys = Vec::new();
     for i in 0..10_000 {
@@ -46,9 +75,9 @@ fn spread(keyspace: KeyspaceId, letter: &str, bits: u8, count: usize) -> Vec<Key
             break;
         }
         let key = Bytes::from(format!("{letter}{i}"));
-        let segment = Address::of(keyspace, TagRule::Whole, &key).segment(bits);
-        if taken.insert(segment) || taken.len() == 1 << bits {
-            keys.push(KeyId { keyspace, key });
+        let key = KeyId { keyspace, key };
+        if taken.insert(segment_of(&key, bits)) || taken.len() == 1 << bits {
+            keys.push(key);
         }
     }
     keys
@@ -218,7 +247,10 @@ impl Worker {
         let most = if self.dice.chance(25) { 3 } else { 1 };
         let count = self.dice.between(1, most) as usize;
         let keys = self.dice.subset(&self.ground.sections, count);
-        let shared = self.dice.chance(15);
+        if self.dice.chance(4) && self.take_over(world) {
+            return;
+        }
+        let shared = self.dice.chance(self.ground.shared_percent);
         let mode = if shared {
             Mode::Shared
         } else {
@@ -241,6 +273,23 @@ impl Worker {
         );
         self.waits.insert(op);
         self.stage = Stage::Entering(op);
+    }
+
+    /// Goes on in a section that another client is in, as one that believes it dead does. False: there
+    /// is none.
+    fn take_over(&mut self, world: &mut World) -> bool {
+        let mine = self.client;
+        let open = world.history.sections.iter().rev().take(8);
+        let others =
+            open.filter(|s| s.client != mine && s.over.is_none() && s.mode == Mode::Exclusive);
+        let all: Vec<_> = others.map(|s| s.held.clone()).collect();
+        let Some(held) = self.dice.pick(&all).cloned() else {
+            return false;
+        };
+        let op = world.call(self.client, Call::Resume { held });
+        self.waits.insert(op);
+        self.stage = Stage::Entering(op);
+        true
     }
 
     fn begin_single(&mut self, world: &mut World) {
@@ -380,7 +429,11 @@ impl Worker {
                 }
             }
             Move::Barrier => self.wait_for_all(world, section),
-            Move::Think => self.rest_until = world.now + 1 + self.dice.below(1_500_000),
+            Move::Think => {
+                let lingers = self.ground.lingers && self.dice.chance(30);
+                let longest = if lingers { 6_000_000 } else { 1_500_000 };
+                self.rest_until = world.now + 1 + self.dice.below(longest);
+            }
         }
         self.act(world);
     }

@@ -92,6 +92,15 @@ pub struct World {
 impl World {
     /// A world in which every machine has just been switched on.
     pub fn new(setup: Setup) -> World {
+        let mut world = World::dark(setup);
+        for name in world.machines.keys().copied().collect::<Vec<_>>() {
+            world.start(name);
+        }
+        world
+    }
+
+    /// A world in which every machine is still switched off.
+    pub fn dark(setup: Setup) -> World {
         let mut dice = Dice::new(setup.seed);
         let network = Network::new(setup.profile, dice.fork());
         let mut world = World {
@@ -113,7 +122,6 @@ impl World {
             let machine = world.make_machine(info.name, info.site.0);
             world.network.place(End::Node(info.name), info.site.0);
             world.machines.insert(info.name, machine);
-            world.start(info.name);
         }
         world
     }
@@ -496,6 +504,12 @@ impl World {
         for caller in machine.stop(power) {
             self.broken(name, caller);
         }
+    }
+
+    /// A node is told that it will be stopped: it hands over what it leads.
+    pub fn retire(&mut self, name: NodeName) {
+        self.note(|| format!("! node {} retires", name.0));
+        self.input(name, Input::Retire);
     }
 
     /// A process stops doing anything, and what arrives waits, for so many microseconds.

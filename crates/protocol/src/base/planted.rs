@@ -57,11 +57,29 @@ pub enum Bug {
     LeaseForgottenAtRestart,
     /// M6: a replica takes critical writes of a past holder.
     PastWriteAccepted,
+    /// G2: a new primary grants a ref that held before it led by a plain read.
+    InheritedWithoutSynch,
+    /// G5: a grant that is prepared again adopts, too.
+    ReGrantAdopts,
+    /// G9: readers behind the front read before the front has settled the key.
+    FrontNotSettled,
+    /// G9: the front of a batch of readers sets no flag when it leaves uncleanly.
+    ReaderLeavesNoFlag,
+    /// G10: a ref whose release was asked for is still granted and leased.
+    ReleasedRefLeased,
+    /// G11: the synch's tag is without the epoch.
+    SynchTagWithoutEpoch,
+    /// G12: a node starts when it knows all others, whatever they know.
+    StartWhenSelfKnows,
+    /// G13: a wait that is over ends a section that holds.
+    WaitOverEndsHolder,
+    /// G14: a new generation is granted beside the lease of the old one.
+    ResumeBesideLease,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 26] = [
+    pub const ALL: [Bug; 35] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -88,6 +106,15 @@ impl Bug {
         Bug::ReadWithoutWriteBack,
         Bug::LeaseForgottenAtRestart,
         Bug::PastWriteAccepted,
+        Bug::InheritedWithoutSynch,
+        Bug::ReGrantAdopts,
+        Bug::FrontNotSettled,
+        Bug::ReaderLeavesNoFlag,
+        Bug::ReleasedRefLeased,
+        Bug::SynchTagWithoutEpoch,
+        Bug::StartWhenSelfKnows,
+        Bug::WaitOverEndsHolder,
+        Bug::ResumeBesideLease,
     ];
 }
 

@@ -313,8 +313,9 @@ impl Grants {
             lock_ref,
             Grant {
                 generation,
-                adopts: occasion == Occasion::First,
-                synchs: occasion == Occasion::Inherited,
+                adopts: occasion == Occasion::First || cx.planted.has(Bug::ReGrantAdopts),
+                synchs: occasion == Occasion::Inherited
+                    && !cx.planted.has(Bug::InheritedWithoutSynch),
                 reads: occasion == Occasion::Again,
                 tasks: BTreeMap::new(),
             },
@@ -372,7 +373,8 @@ impl Grants {
         let Some(queue) = queues.queue(key) else {
             return;
         };
-        if queue.flag.is_none() && self.settled.contains(key) {
+        let settled = self.settled.contains(key) || cx.planted.has(Bug::FrontNotSettled);
+        if queue.flag.is_none() && settled {
             return self.read(lock_ref, key, cx);
         }
         self.set(lock_ref, key, Task::Behind);
@@ -427,7 +429,11 @@ impl Grants {
         if planted.has(Bug::SynchTagWithoutAttempt) {
             return Tag::synch(lock_ref, generation, Epoch(0), Ballot::default(), 0);
         }
-        Tag::synch(lock_ref, generation, self.epoch, self.ballot, self.attempt)
+        let epoch = match planted.has(Bug::SynchTagWithoutEpoch) {
+            true => Epoch(0),
+            false => self.epoch,
+        };
+        Tag::synch(lock_ref, generation, epoch, self.ballot, self.attempt)
     }
 
     fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
@@ -472,9 +478,10 @@ impl Grants {
         let Some(grant) = self.grants.get(&lock_ref) else {
             return;
         };
+        let lax = cx.planted.has(Bug::ReGrantAdopts) || cx.planted.has(Bug::FrontNotSettled);
         let (generation, adopts) = (
             grant.generation,
-            grant.adopts && !self.settled.contains(key),
+            grant.adopts && (lax || !self.settled.contains(key)),
         );
         let tag = self.synch_tag(lock_ref, generation, cx.planted);
         let op = cx.start(Op::Synch {
@@ -534,8 +541,9 @@ impl Grants {
         let first = queues
             .queue(key)
             .is_some_and(|q| q.refs.front() == Some(&lock_ref));
+        let lax = cx.planted.has(Bug::ReGrantAdopts) || cx.planted.has(Bug::FrontNotSettled);
         let adopts = first
-            && !self.settled.contains(key)
+            && (lax || !self.settled.contains(key))
             && self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.

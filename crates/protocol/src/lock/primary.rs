@@ -204,7 +204,9 @@ impl Primary {
             LockCommand::Enqueue { keys, .. } => keys.clone(),
             LockCommand::Release { lock_ref } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
-                if let Some(holding) = self.holdings.get_mut(lock_ref) {
+                if let Some(holding) = self.holdings.get_mut(lock_ref)
+                    && !cx.planted.has(Bug::ReleasedRefLeased)
+                {
                     // From here on it gets no lease any more, neither by a renewal nor by a grant.
                     holding.ending = true;
                     if left == 0 {
@@ -475,7 +477,8 @@ impl Primary {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
             let told_before = holding.granted || holding.inherited;
-            if told_before && queues.holds(lock_ref) {
+            let waits = !cx.planted.has(Bug::ResumeBesideLease);
+            if told_before && waits && queues.holds(lock_ref) {
                 let told = holding.heard + cx.timing.lengthened(lease);
                 holding.free_at = holding.free_at.max(told);
             }

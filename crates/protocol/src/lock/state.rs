@@ -233,10 +233,11 @@ impl Queues {
                 clean,
                 waiting_only,
             } => {
-                if *waiting_only && self.holds(*lock_ref) {
+                let ends = planted.has(Bug::WaitOverEndsHolder);
+                if *waiting_only && self.holds(*lock_ref) && !ends {
                     return;
                 }
-                self.leave(*lock_ref, *generation, clean, applied);
+                self.leave(*lock_ref, *generation, clean, planted, applied);
             }
             LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
             LockCommand::SynchDone { key, flag } => {
@@ -303,6 +304,7 @@ impl Queues {
         lock_ref: LockRef,
         generation: u32,
         clean: &[(KeyId, Option<Tag>)],
+        planted: Planted,
         applied: &mut Applied,
     ) {
         let Some(known) = self.refs.get(&lock_ref) else {
@@ -312,7 +314,11 @@ impl Queues {
             return;
         }
         let held = known.mode == Mode::Exclusive && self.holds(lock_ref);
-        let written = self.written(lock_ref);
+        let unflagged = planted.has(Bug::ReaderLeavesNoFlag) && known.mode == Mode::Shared;
+        let written = match unflagged {
+            true => Vec::new(),
+            false => self.written(lock_ref),
+        };
         let known = self.refs.remove(&lock_ref).expect("looked up above");
         let mut all_clean = true;
         for key in &known.keys {
@@ -357,10 +363,13 @@ impl Queues {
     }
 
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
-        let written = self.written(lock_ref);
+        let mut written = self.written(lock_ref);
         let Some(known) = self.refs.remove(&lock_ref) else {
             return;
         };
+        if planted.has(Bug::ReaderLeavesNoFlag) && known.mode == Mode::Shared {
+            written.clear();
+        }
         for key in &written {
             self.flag(key, applied.position);
             if planted.has(Bug::ForcedReleaseClearsFlag)

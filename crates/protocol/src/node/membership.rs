@@ -90,7 +90,8 @@ impl Node {
                 self.say_hello(peer, true, step);
             }
         }
-        if self.here.ready.len() + 1 == nodes {
+        let early = self.here.config.planted.has(Bug::StartWhenSelfKnows);
+        if early || self.here.ready.len() + 1 == nodes {
             step.fx.put(record::node("started"), wire::encode(&true));
             self.here.create_logs(step);
             self.here.started = true;

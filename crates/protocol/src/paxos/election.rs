@@ -329,10 +329,18 @@ impl Log {
         if matches!(self.role, Role::Follower) {
             return;
         }
-        self.role = Role::Follower;
-        if !self.planted.has(Bug::HoleFilledWithCommand) {
+        if self.planted.has(Bug::HoleFilledWithCommand) {
+            // What was proposed and not chosen waits for the next term, too: it fills a hole.
+            let unchosen = self.held.range(self.chosen.next()..);
+            let commands = unchosen.flat_map(|(_, held)| match &held.entry {
+                Entry::Commands { commands, .. } => commands.clone(),
+                _ => Vec::new(),
+            });
+            self.queue.extend(commands.collect::<Vec<_>>());
+        } else {
             self.dropped = core::mem::take(&mut self.queue);
         }
+        self.role = Role::Follower;
         self.wait_election(cx.now.monotonic, cx.timing);
     }
 

@@ -20,6 +20,9 @@ use fermata_protocol::base::{Cluster, KeyId, LockRef, NodeName, SegmentId, Tag};
 use fermata_protocol::lock::Queues;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Digests up to this one name no value: absent, and deleted.
+const NOTHING_MAX: u64 = 1;
+
 const FLAG: &str = "synch flag invariant";
 const SECTION: &str = "critical section invariant";
 
@@ -148,10 +151,16 @@ impl Key {
             .values()
             .filter(|c| c.1 > Tag::ZERO && counts(c.1));
         let (_, highest, digest) = cells.max_by_key(|c| c.1)?;
-        let holds = |c: &&(Bytes, Tag, u64)| c.1 >= *highest || c.2 == *digest;
-        let members = self.members.iter().filter_map(|m| self.cells.get(m));
+        // A delete says no more than a cell that was never written: a read finds nothing in both.
+        let nothing = *digest <= NOTHING_MAX;
+        let holds = |m: &&NodeName| match self.cells.get(m) {
+            Some((_, tag, known)) => {
+                tag >= highest || known == digest || (nothing && *known <= NOTHING_MAX)
+            }
+            None => nothing && !lost.contains(m),
+        };
         let gone = self.members.iter().filter(|m| lost.contains(m)).count();
-        let holders = members.filter(holds).count() + gone;
+        let holders = self.members.iter().filter(holds).count() + gone;
         (holders < self.majority).then(|| {
             format!(
                 "tag {} is at {holders} of {}",

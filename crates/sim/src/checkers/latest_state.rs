@@ -73,12 +73,13 @@ fn written(op: &Op) -> &Value {
 }
 
 /// Whether `view` is an eventual put that `link` may adopt: made before the grant, and not before a
-/// section between it and `link` that wrote.
+/// section between it and `link` that wrote. One whose request was repeated may act twice, the second
+/// time at any time after its call.
 fn is_adoptable(chain: &Chain<'_>, before: &[Link<'_>], link: &Link<'_>, view: &Value) -> bool {
     chain.eventual.iter().any(|put| {
         let outranked = before
             .iter()
-            .any(|l| l.acknowledged() > 0 && put.end() < l.invoked);
+            .any(|l| l.acknowledged() > 0 && put.sent < 2 && put.end() < l.invoked);
         written(put) == view && put.invoked < link.entered && !outranked
     })
 }

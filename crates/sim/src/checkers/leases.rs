@@ -5,7 +5,8 @@ use super::Violation;
 use crate::client::Client;
 use crate::network::ClientId;
 use crate::show;
-use fermata_protocol::request::Mode;
+use fermata_protocol::base::LockRef;
+use fermata_protocol::request::{Held, Mode};
 
 const NAME: &str = "lease exclusivity";
 
@@ -41,7 +42,7 @@ impl Leases {
                         theirs
                             .held
                             .iter()
-                            .any(|t| t.key == h.key && t.lock_ref < h.lock_ref)
+                            .any(|t| t.key == h.key && rank(t) < rank(h))
                     });
                     if let Some(held) = clash {
                         let detail = format!(
@@ -57,4 +58,9 @@ impl Leases {
             }
         }
     }
+}
+
+/// A ref's generations exclude each other as refs do (PROTOCOL G14).
+fn rank(held: &Held) -> (LockRef, u32) {
+    (held.lock_ref, held.generation)
 }

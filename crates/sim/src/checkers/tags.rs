@@ -5,7 +5,7 @@ use super::Violation;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
-use fermata_protocol::base::{EventualTag, KeyId, NodeName, Tag};
+use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, Tag};
 use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::BTreeMap;
@@ -51,7 +51,15 @@ pub fn heads(writes: &[Write]) -> Vec<Head> {
 }
 
 /// The layout of a head: see `register::cell` in the protocol crate.
-type Layout = (Tag, u64, Option<u64>, Tag, Option<EventualTag>, bool);
+type Layout = (
+    Tag,
+    LockRef,
+    u64,
+    Option<u64>,
+    Tag,
+    Option<EventualTag>,
+    bool,
+);
 
 /// A head, if the record is one.
 pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
@@ -59,7 +67,7 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         return None;
     }
     let key = record::key_of(record)?;
-    let (tag, digest, _, fence, _, _) = decode::<Layout>(value).expect("the layout of a head");
+    let (tag, _, digest, _, fence, _, _) = decode::<Layout>(value).expect("the layout of a head");
     let record = record.clone();
     let seen = Seen { tag, digest, fence };
     Some(Head { record, key, seen })

@@ -2,10 +2,12 @@
 
 use crate::dice::Dice;
 use crate::history::History;
-use crate::network::{ClientId, End, Weather};
+use crate::network::{ClientId, End, Parcel, Weather};
 use crate::world::World;
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::{Epoch, NodeName, SessionId};
 use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::{Message, coordinator};
 
 /// What may go wrong in one run, drawn once: seeds differ in kind, not only in detail.
 #[derive(Clone, Debug)]
@@ -59,6 +61,10 @@ pub enum Fault {
     Wipe,
     /// Everything loses power.
     Blackout,
+    /// A node hands over what it leads, stops, and comes back.
+    Retire,
+    /// A group goes on under the next epoch, with the same seats.
+    NextView,
 }
 
 impl Plan {
@@ -67,12 +73,12 @@ impl Plan {
         use Fault::*;
         let common = [
             Crash, Stop, Pause, Isolate, OneWay, SiteCut, Suspect, KillClient, Force, Force, Storm,
-            Suspect, Clock, SlowDisk,
+            Suspect, Clock, SlowDisk, Retire,
         ];
-        let rare = [FullDisk, Rot, Wipe, Blackout];
+        let rare = [FullDisk, Rot, Wipe, Blackout, NextView, NextView, FullDisk];
         let count = dice.between(2, 6) as usize;
         let mut kinds = dice.subset(&common, count);
-        if dice.chance(30) {
+        if dice.chance(40) {
             kinds.extend(dice.pick(&rare).copied());
         }
         let weather = Weather {
@@ -204,6 +210,13 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             world.monitor.wiped(name);
             world.at(world.now + duration, move |w| w.start(name));
         }
+        Fault::Retire => {
+            world.retire(name);
+            world.at(world.now + dice.between(50_000, 2_000_000), move |w| {
+                down(w, name, false, duration);
+            });
+        }
+        Fault::NextView => next_view(world, &mut dice),
         Fault::Blackout => {
             for name in names {
                 down(world, name, true, dice.between(100_000, 2_000_000));
@@ -302,6 +315,38 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
     world.at(world.now + duration, move |w| {
         machine(w, name).disk.latency = w.setup.flush;
     });
+}
+
+/// Somebody proposes the next epoch of the first group to all its members.
+fn next_view(world: &mut World, dice: &mut Dice) {
+    let group = world.setup.cluster.groups[0].id;
+    let nodes = world.machines.values().filter_map(|m| m.node());
+    let views = nodes.filter_map(|n| n.here().groups.get(&group));
+    let newest = views.map(|g| g.state.view()).max_by_key(|v| v.epoch);
+    let Some(mut view) = newest.cloned() else {
+        return;
+    };
+    view.epoch = view.epoch.next();
+    world.note(|| format!("! the next epoch is proposed: {}", view.epoch.0));
+    propose(world, dice.draw(), GroupCommand::Next(view));
+}
+
+/// Proposes a command to the group that keeps the catalogue, at whichever of its members leads.
+pub fn propose(world: &mut World, session: u64, body: GroupCommand) {
+    let command = Command {
+        session: SessionId(u128::from(session)),
+        number: 1,
+        answered_through: 0,
+        epoch: Epoch::FIRST,
+        body: Body::Group(body),
+    };
+    let members: Vec<NodeName> = world.setup.cluster.groups[0].view.nodes().collect();
+    let from = world.machines[&members[0]].id();
+    for to in members {
+        let command = command.clone();
+        let message = Message::Coordinator(coordinator::Message::Propose { call: 1, command });
+        world.inject(Parcel::Peer { from, to, message });
+    }
 }
 
 /// A bystander ends the last section granted on some key.

@@ -220,10 +220,7 @@ pub(super) fn restarted_client(stage: &mut Stage) {
     for text in ["v1", "v2", "v3"] {
         stage.put(h1, s1, text);
     }
-    let held = stage.world.clients[h1.0 as usize]
-        .notes(s1)
-        .cloned()
-        .unwrap_or_default();
+    let held = stage.notes(h1, s1);
     stage.world.kill_client(h1);
     stage.world.restart_client(h1);
     let resume = stage.call(h1, Call::Resume { held });

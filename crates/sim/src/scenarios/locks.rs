@@ -158,8 +158,8 @@ pub(super) fn lost_key(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     let segment = stage.segment();
     let silent = stage.world.network.lose(move |p| {
-        matches!(p, Parcel::Peer { message: Message::Lock(lock::Message::Renew { segment: s, .. }), .. }
-            if *s == segment)
+        matches!(p, Parcel::Peer { from, message: Message::Lock(lock::Message::Renew { segment: s, .. }), .. }
+            if *s == segment && from.name.0 == 4)
     });
     let Some(s2) = stage.enter(h2) else { return };
     stage.put(h2, s2, "v2");

@@ -7,6 +7,8 @@
 //! for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod commands;
+mod found;
 mod locks;
 mod machines;
 mod stage;
@@ -50,9 +52,24 @@ pub const ALL: &[Scenario] = &[
         play: locks::pipelined_enters,
     },
     Scenario {
+        name: "f3-declined-enqueue",
+        about: "an enqueue is declined, and submitted again after a whole section",
+        play: commands::declined_enqueue,
+    },
+    Scenario {
+        name: "f3-hole",
+        about: "a new leader finds a hole below what was accepted",
+        play: commands::hole,
+    },
+    Scenario {
         name: "f4-two-synchs",
         about: "a deposed primary's synch goes on beside the next one's",
         play: acknowledgements::two_synchs,
+    },
+    Scenario {
+        name: "f4-stale-attempt",
+        about: "a deposed primary's synch ends first at its holder",
+        play: commands::stale_attempt,
     },
     Scenario {
         name: "f5-dirty-leave",
@@ -118,6 +135,76 @@ pub const ALL: &[Scenario] = &[
         name: "f20-stale-grant",
         about: "a grant on its way is overtaken by the next section",
         play: locks::stale_grant,
+    },
+    Scenario {
+        name: "g1-adoption",
+        about: "an adoption is at one replica when its primary dies",
+        play: found::adoption,
+    },
+    Scenario {
+        name: "g2-adoption-for-waiter",
+        about: "the same for a holder that waited",
+        play: found::adoption_for_waiter,
+    },
+    Scenario {
+        name: "g3-gives-up",
+        about: "a client gives up while the adoption in its name is at one replica",
+        play: found::gives_up,
+    },
+    Scenario {
+        name: "g4-resumed-before-waiter",
+        about: "a section is resumed before one that waits behind it",
+        play: found::resumed_before_waiter,
+    },
+    Scenario {
+        name: "g5-grant-twice",
+        about: "a grant is prepared again beside its slow push",
+        play: found::grant_twice,
+    },
+    Scenario {
+        name: "g6-cancelled-enter",
+        about: "an enter repeated elsewhere is closed at the first node",
+        play: found::cancelled_enter,
+    },
+    Scenario {
+        name: "g7-living-holder",
+        about: "a living holder is replaced by force",
+        play: found::living_holder,
+    },
+    Scenario {
+        name: "g9-front-waits",
+        about: "the front of a batch of readers waits for another key",
+        play: found::front_waits,
+    },
+    Scenario {
+        name: "g9-front-dies",
+        about: "the front of a batch of readers dies while its adoption is at one replica",
+        play: found::front_dies,
+    },
+    Scenario {
+        name: "g10-released-waiter",
+        about: "a waiting ref is released while it becomes head",
+        play: found::released_waiter,
+    },
+    Scenario {
+        name: "g11-fenced-key",
+        about: "a key is fenced by a high ballot when the epoch changes",
+        play: found::fenced_key,
+    },
+    Scenario {
+        name: "g12-first-start",
+        about: "a node loses its disk before everybody has met it",
+        play: found::first_start,
+    },
+    Scenario {
+        name: "g13-stale-wait",
+        about: "a wait ends at a node that was cut off since",
+        play: found::stale_wait,
+    },
+    Scenario {
+        name: "g14-resume-beside-lease",
+        about: "a section is taken over while its client has a lease",
+        play: found::resume_beside_lease,
     },
     Scenario {
         name: "m1-forced-release",

@@ -11,12 +11,13 @@ use crate::workload::Ground;
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Address, Bug, KeyId, Limits, NodeName, Planted, SegmentId, TagRule, Timing,
+    Address, Bug, KeyId, Limits, LockRef, NodeName, Planted, SegmentId, TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
+use fermata_protocol::command::GroupCommand;
 use fermata_protocol::register::{Ask, Content, Message as Register};
-use fermata_protocol::request::Mode;
-use fermata_protocol::{Message, Operation};
+use fermata_protocol::request::{Held, Mode};
+use fermata_protocol::{Message, Operation, lock, paxos};
 
 /// The replica that leads first, and the other two.
 pub(super) const A: NodeName = NodeName(1);
@@ -37,6 +38,8 @@ pub struct Stage {
     pub world: World,
     /// The key that it is about.
     pub key: KeyId,
+    /// Whether everything is read once more at the end: not where the cluster cannot go on.
+    pub audited: bool,
     ground: Ground,
 }
 
@@ -63,13 +66,65 @@ impl Stage {
             trace,
             watch: true,
         };
+        Stage::of(setup)
+    }
+
+    fn of(setup: Setup) -> Stage {
         let mut world = World::new(setup);
         world.run_for(3_000_000);
+        Stage::on(world)
+    }
+
+    fn on(world: World) -> Stage {
         let mut ground = Ground::new(1, 2, 1, LEASE);
         // The first key lies in segment 0, which A leads first, the second one in segment 1.
         ground.sections.sort_by_key(segment_of);
         let key = ground.sections[0].clone();
-        Stage { world, key, ground }
+        Stage {
+            world,
+            key,
+            audited: true,
+            ground,
+        }
+    }
+
+    /// Begins again, in a world that is made differently.
+    pub fn again(&mut self, change: impl FnOnce(&mut Setup)) {
+        let mut setup = self.world.setup.clone();
+        change(&mut setup);
+        *self = Stage::of(setup);
+    }
+
+    /// Begins again with the paper's three nodes, still switched off.
+    pub fn dark(&mut self) {
+        let mut setup = self.world.setup.clone();
+        setup.cluster = cluster::paper();
+        *self = Stage::on(World::dark(setup));
+    }
+
+    /// Another key of the key's segment.
+    pub fn key_beside(&self, letter: &str) -> KeyId {
+        let names = (0..).map(|i| KeyId {
+            keyspace: self.key.keyspace,
+            key: Bytes::from(format!("{letter}{i}")),
+        });
+        let mut beside = names.filter(|k| segment_of(k) == self.segment());
+        beside.next().expect("half of all keys")
+    }
+
+    /// The refs in the key's queue at a replica, head first.
+    pub fn queue_at(&self, name: NodeName) -> Vec<LockRef> {
+        let node = self.world.machines[&name].node();
+        let segment = node.and_then(|n| n.here().segments.get(&self.segment()));
+        let queue = segment.and_then(|s| s.queues.queue(&self.key));
+        queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect())
+    }
+
+    /// Proposes the next epoch of the group to all its members.
+    pub fn next_epoch(&mut self) {
+        let mut view = self.world.setup.cluster.groups[0].view.clone();
+        view.epoch = view.epoch.next();
+        nemesis::propose(&mut self.world, 0xbeef, GroupCommand::Next(view));
     }
 
     /// The second key of sections.
@@ -274,6 +329,25 @@ impl Stage {
         self.world.release(rule);
     }
 
+    /// What was kept is lost.
+    pub fn discard(&mut self, rule: RuleId) {
+        self.world.discard(rule);
+    }
+
+    /// Begins to leave.
+    pub fn leave_soon(&mut self, client: ClientId, section: SectionIx) {
+        if let Some(section) = self.world.clients[client.0 as usize].name_of(section) {
+            let wait = true;
+            self.call(client, Call::Leave { section, wait });
+        }
+    }
+
+    /// What a client has written down of a section.
+    pub fn notes(&self, client: ClientId, section: SectionIx) -> Vec<Held> {
+        let notes = self.world.clients[client.0 as usize].notes(section);
+        notes.cloned().unwrap_or_default()
+    }
+
     /// Cuts a node off from some others, both ways, until [`Stage::mend`].
     pub fn cut(&mut self, name: NodeName, others: &[NodeName]) {
         for other in others {
@@ -304,7 +378,7 @@ impl Stage {
 
     /// All is healed, everything is read once more, and the history is checked.
     pub fn end(mut self) -> Run {
-        if self.world.violations.is_empty() {
+        if self.world.violations.is_empty() && self.audited {
             nemesis::heal(&mut self.world);
             // Whoever still holds something says nothing any more.
             for client in 0..self.world.clients.len() {
@@ -367,5 +441,31 @@ pub(super) fn answers(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool 
     move |parcel| {
         matches!(parcel, Parcel::Peer { from: f, to: t, message } if f.name == from && *t == to
             && matches!(message, Message::Register(Register::Answer { .. })))
+    }
+}
+
+/// Eventual values on their way from one replica to any of `to`.
+pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to: target, message: Message::Register(Register::Ask { ask, .. }), .. }
+            if to.contains(target) && matches!(ask, Ask::EventualSpread { .. }))
+    }
+}
+
+/// Log entries of a leader on their way to its acceptors.
+pub(super) fn accepts_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
+            if from.name == leader && matches!(message, paxos::Message::Accept { .. }))
+    }
+}
+
+/// Grants on their way to any of `to`.
+pub(super) fn grants_to(to: &[u16]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to: target, message: Message::Lock(lock::Message::Granted { .. }), .. }
+            if to.contains(&target.0))
     }
 }

@@ -1,0 +1,162 @@
+//! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
+
+use super::stage::{A, B, C, Stage, accepts_of, grants_to, store_of};
+use crate::network::Parcel;
+use fermata_protocol::base::NodeName;
+use fermata_protocol::client::Call;
+use fermata_protocol::register::Message as Register;
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, lock, paxos};
+
+/// F3b: an enqueue whose key was read ahead is declined, since the log is full; a whole section runs;
+/// the enqueue is submitted again behind the leave of that section.
+pub(super) fn declined_enqueue(stage: &mut Stage) {
+    stage.again(|setup| setup.limits.proposals = 2);
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let (x, y) = (stage.key_beside("x"), stage.key_beside("y"));
+    // Two releases by the primary itself fill the log.
+    for key in [x, y] {
+        let dies = stage.client(&[6]);
+        let enter = stage.enter_keys(dies, vec![key], Mode::Exclusive);
+        stage.entered(enter);
+        stage.world.kill_client(dies);
+    }
+    let accepts = stage.hold(accepts_of(A));
+    stage.until(|w| w.network.held(accepts) >= 4);
+    stage.pass(500);
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(50);
+    let again = stage.hold(|p| {
+        matches!(p, Parcel::Peer { from, message: Message::Lock(lock::Message::Submit { .. }), .. }
+            if from.name.0 == 5)
+    });
+    stage.pass(200);
+    stage.release(accepts);
+    stage.pass(500);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let accepts = stage.hold(accepts_of(A));
+    stage.leave_soon(h1, s1);
+    stage.pass(200);
+    stage.release(again);
+    stage.pass(200);
+    stage.release(accepts);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's writes
+/// arrive, and A grants before it hears of B.
+pub(super) fn stale_attempt(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let late = stage.hold(store_of("v1", &[B, C]));
+    stage.begin_put(h1, s1, "v1");
+    stage.mute(h1);
+    stage.gone(s1);
+    // The put itself stays at A for ever; the synch's stores come later.
+    let before = stage.world.network.held(late);
+    // A lease so long that A, cut off, does not release it.
+    let enter = stage.call(
+        h2,
+        Call::Enter {
+            keys: vec![stage.key.clone()],
+            mode: Mode::Exclusive,
+            wait: 60_000_000,
+            lease: Some(30_000_000),
+        },
+    );
+    stage.until(|w| w.network.held(late) >= before + 2);
+    let others: Vec<NodeName> = (2..=6).map(NodeName).collect();
+    stage.cut(A, &others);
+    let grant = stage
+        .hold(|p| grants_to(&[5])(p) && !matches!(p, Parcel::Peer { from, .. } if from.name == A));
+    stage.leader_other_than(A);
+    stage.until(|w| w.network.held(grant) > 0);
+    // A hears answers alone, and nothing of who leads.
+    let deaf = stage.world.network.lose(|p| {
+        let answer = |m: &Message| matches!(m, Message::Register(Register::Answer { .. }));
+        matches!(p, Parcel::Peer { to, message, .. } if *to == A && !answer(message))
+    });
+    stage.mend();
+    stage.release(late);
+    stage.pass(2_000);
+    stage.release(grant);
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.release(deaf);
+    stage.pass(1_000);
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F3f: B has led and has a command that was not chosen; C has led and has left a hole; B leads again.
+pub(super) fn hole(stage: &mut Stage) {
+    let (h1, h2, h3) = (stage.client(&[5]), stage.client(&[6]), stage.client(&[6]));
+    let all: Vec<NodeName> = (2..=6).map(NodeName).collect();
+    stage.cut(A, &all);
+    let modest = |name: NodeName| {
+        move |p: &Parcel| {
+            matches!(p, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
+                if from.name == name && matches!(message, paxos::Message::Prepare { .. }))
+        }
+    };
+    let c_waits = stage.world.network.lose(modest(C));
+    stage.leader_other_than(A);
+    // A command of B's that nobody else gets.
+    let alone = stage.world.network.lose(accepts_of(B));
+    stage.begin_enter(h1, Mode::Exclusive);
+    stage.pass(2_000);
+    stage.release(c_waits);
+    stage.mend();
+    let others: Vec<NodeName> = [1, 3, 4, 5, 6].map(NodeName).to_vec();
+    stage.cut(B, &others);
+    let a_waits = stage.world.network.lose(modest(A));
+    let segment = stage.segment();
+    let c_leads = move |w: &crate::world::World| {
+        let node = w.machines[&C].node();
+        node.is_some_and(|n| n.here().led().any(|s| s == segment))
+    };
+    stage.until(c_leads);
+    stage.release(alone);
+    // Of C's next two entries only the second one is accepted by anybody else.
+    let session = stage.world.clients[h2.0 as usize].session().id();
+    let hole = stage.world.network.lose(move |p| {
+        let Parcel::Peer { from, message, .. } = p else {
+            return false;
+        };
+        let Message::Paxos { message, .. } = message else {
+            return false;
+        };
+        let paxos::Message::Accept { entry, .. } = message else {
+            return false;
+        };
+        let theirs = matches!(entry, paxos::Entry::Commands { commands, .. }
+            if commands.iter().any(|c| c.session == session));
+        from.name == C && theirs
+    });
+    stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(300);
+    stage.mend();
+    stage.begin_enter(h3, Mode::Exclusive);
+    stage.pass(500);
+    stage.world.stop(C, true);
+    stage.release(hole);
+    let leads = stage.leader_other_than(C);
+    stage.expect(leads.is_some(), "somebody leads after C");
+    stage.pass(3_000);
+    stage.release(a_waits);
+    stage.world.start(C);
+    for client in [h1, h2, h3] {
+        stage.world.kill_client(client);
+    }
+    stage.pass(10_000);
+    let last = stage.client(&[4]);
+    stage.section(last, "v");
+}

@@ -1,0 +1,443 @@
+//! The schedules that were found while this system was built (docs/faults.md, G): grants, and who ends
+//! what.
+
+use super::stage::{
+    A, B, C, LEASE, Stage, accepts_of, answers, grants_to, spread_to, store_of, value,
+};
+use crate::history::{Outcome, SectionIx};
+use crate::network::{ClientId, Parcel};
+use fermata_protocol::base::{KeyId, NodeName};
+use fermata_protocol::client::Call;
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, lock};
+
+/// An eventual value at one replica alone, until the rule is released.
+fn eventual_at_one(stage: &mut Stage, client: ClientId) {
+    let (key, value) = (stage.key.clone(), value("e"));
+    let put = stage.call(client, Call::Put { key, value });
+    stage.wait(put);
+}
+
+fn everybody_but(name: NodeName) -> Vec<NodeName> {
+    (1..=6).map(NodeName).filter(|n| *n != name).collect()
+}
+
+/// Gets again and again, at times without C's answers to the client's coordinator.
+fn get_often(stage: &mut Stage, client: ClientId, section: SectionIx, coordinator: u16) {
+    let without_c = stage.hold(answers(C, NodeName(coordinator)));
+    stage.get(client, section);
+    stage.release(without_c);
+    for _ in 0..2 {
+        stage.pass(200);
+        stage.get(client, section);
+    }
+}
+
+/// A's adoption is stored at A alone when A goes down; B leads; A comes back; the holder reads.
+fn adoption_and_crash(stage: &mut Stage, reader: ClientId, enter: crate::history::OpId) {
+    let stores = stage.hold(store_of("e", &[B, C]));
+    stage.until(|w| w.network.held(stores) >= 2);
+    stage.pass(50);
+    stage.world.stop(A, true);
+    stage.leader_other_than(A);
+    let entered = stage.entered(enter);
+    stage.world.start(A);
+    stage.pass(2_000);
+    if let Some(section) = entered {
+        get_often(stage, reader, section, 5);
+        stage.leave(reader, section);
+    }
+    stage.world.discard(stores);
+}
+
+/// G1: an eventual value is at A alone; A adopts it for a holder that has just come.
+pub(super) fn adoption(stage: &mut Stage) {
+    let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[4]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[B, C]));
+    eventual_at_one(stage, other);
+    let stores = stage.hold(store_of("e", &[B, C]));
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.until(|w| w.network.held(stores) >= 2);
+    stage.discard(stores);
+    adoption_and_crash(stage, h2, enter);
+    stage.release(spread);
+}
+
+/// G2: the same for a holder that waited: the eventual value reaches A while another one holds.
+pub(super) fn adoption_for_waiter(stage: &mut Stage) {
+    let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let to_b = stage.hold(spread_to(&[B]));
+    let to_a = stage.hold(spread_to(&[A]));
+    let without_c = stage.hold(answers(C, A));
+    eventual_at_one(stage, other);
+    let Some(s1) = stage.enter(h1) else { return };
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    stage.release(to_a);
+    stage.pass(500);
+    stage.leave_soon(h1, s1);
+    adoption_and_crash(stage, h2, enter);
+    stage.release(to_b);
+    stage.release(without_c);
+}
+
+/// G3: a client gives up while the adoption in its name is at A alone; A goes down.
+pub(super) fn gives_up(stage: &mut Stage) {
+    let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let other = stage.client(&[4]);
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[B, C]));
+    eventual_at_one(stage, other);
+    let stores = stage.hold(store_of("e", &[B, C]));
+    let call = Call::Enter {
+        keys: vec![stage.key.clone()],
+        mode: Mode::Exclusive,
+        wait: 3_000_000,
+        lease: Some(LEASE),
+    };
+    let enter = stage.call(h2, call);
+    stage.wait(enter);
+    stage.pass(100);
+    stage.world.stop(A, true);
+    stage.leader_other_than(A);
+    let entered = stage.enter(h3);
+    stage.world.start(A);
+    stage.pass(2_000);
+    if let Some(section) = entered {
+        get_often(stage, h3, section, 6);
+        stage.leave(h3, section);
+    }
+    stage.discard(stores);
+    stage.release(spread);
+}
+
+/// G4: a section is resumed before one that waits behind it.
+pub(super) fn resumed_before_waiter(stage: &mut Stage) {
+    let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let held = stage.notes(h1, s1);
+    stage.world.kill_client(h1);
+    stage.world.restart_client(h1);
+    let resume = stage.call(h1, Call::Resume { held });
+    let Some(again) = stage.entered(resume) else {
+        return;
+    };
+    stage.put(h1, again, "v2");
+    stage.leave(h1, again);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.put(h2, s2, "v3");
+    stage.leave(h2, s2);
+    stage.section(h3, "v4");
+}
+
+/// G5: the push of a grant is slow, an eventual value spreads meanwhile, and the grant is prepared again.
+pub(super) fn grant_twice(stage: &mut Stage) {
+    let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let pushes = stage.hold(grants_to(&[5]));
+    stage.cut(C, &[A, B]);
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    eventual_at_one(stage, other);
+    // From now on A reads at itself and C.
+    let without_b = stage.hold(answers(B, A));
+    stage.mend();
+    stage.pass(5_000);
+    stage.release(pushes);
+    stage.release(without_b);
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    for _ in 0..3 {
+        stage.get(h2, s2);
+        stage.pass(200);
+    }
+    stage.leave(h2, s2);
+}
+
+/// G6: an enter that was repeated at another node is closed at the first one.
+pub(super) fn cancelled_enter(stage: &mut Stage) {
+    let (h0, h2) = (stage.client(&[6]), stage.client(&[6]));
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 800_000);
+    let Some(s0) = stage.enter(h0) else { return };
+    let deaf = stage
+        .world
+        .network
+        .lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
+    let enter = stage.begin_enter(h1, Mode::Exclusive);
+    stage.pass(3_000);
+    stage.leave(h0, s0);
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(3_000);
+    still_holds(stage, h1, s1);
+    stage.release(deaf);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.leave(h2, s2);
+}
+
+fn still_holds(stage: &mut Stage, client: ClientId, section: SectionIx) {
+    let put = stage.put(client, section, "still");
+    let acknowledged = matches!(put, Some(Outcome::Done(_)));
+    stage.expect(acknowledged, "a holder whose section nobody ended puts");
+    stage.leave(client, section);
+}
+
+/// G7: a living holder that goes on renewing is replaced by force.
+pub(super) fn living_holder(stage: &mut Stage) {
+    let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let lock_ref = stage.queue_at(A)[0];
+    let key = stage.key.clone();
+    let release = stage.call(other, Call::Release { key, lock_ref });
+    let done = matches!(stage.wait(release), Outcome::Done(_));
+    stage.expect(done, "a forced release of a living holder takes effect");
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
+    stage.get(h1, s1);
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+fn shared(stage: &mut Stage, client: ClientId, keys: Vec<KeyId>) -> crate::history::OpId {
+    stage.enter_keys(client, keys, Mode::Shared)
+}
+
+/// G9: the front of a batch of readers waits for another key; the eventual value is newer.
+pub(super) fn front_waits(stage: &mut Stage) {
+    let (h1, front, second) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let other = stage.client(&[4]);
+    eventual_at_one(stage, other);
+    stage.pass(3_000);
+    let beside = stage.key_beside("x");
+    let holds = stage.enter_keys(h1, vec![beside.clone()], Mode::Exclusive);
+    let Some(s1) = stage.entered(holds) else {
+        return;
+    };
+    let key = stage.key.clone();
+    let first = shared(stage, front, vec![key.clone(), beside]);
+    stage.pass(500);
+    let op = shared(stage, second, vec![key]);
+    let Some(s2) = stage.entered(op) else { return };
+    stage.get(second, s2);
+    stage.leave(h1, s1);
+    let Some(s3) = stage.entered(first) else {
+        return;
+    };
+    stage.get(second, s2);
+    stage.get(front, s3);
+    stage.leave(second, s2);
+    stage.leave(front, s3);
+}
+
+/// G9: the front of a batch of readers dies while its adoption is at A alone; A goes down.
+pub(super) fn front_dies(stage: &mut Stage) {
+    let (h1, reader, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let other = stage.client(&[4]);
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[B, C]));
+    eventual_at_one(stage, other);
+    let stores = stage.hold(store_of("e", &[B, C]));
+    stage.begin_enter(reader, Mode::Shared);
+    stage.until(|w| w.network.held(stores) >= 2);
+    stage.world.kill_client(reader);
+    stage.pass(8_000);
+    let gone = stage.queue_at(A).is_empty();
+    stage.expect(gone, "a dead reader is released");
+    stage.world.stop(A, true);
+    stage.leader_other_than(A);
+    let entered = stage.enter(h3);
+    stage.world.start(A);
+    stage.pass(2_000);
+    if let Some(section) = entered {
+        get_often(stage, h3, section, 6);
+        stage.leave(h3, section);
+    }
+    stage.discard(stores);
+    stage.release(spread);
+}
+
+/// G10: a waiting ref is released while it becomes head; the news of its end is lost.
+pub(super) fn released_waiter(stage: &mut Stage) {
+    let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let other = stage.client(&[4]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let third = stage.begin_enter(h3, Mode::Exclusive);
+    stage.pass(500);
+    let lock_ref = stage.queue_at(A)[1];
+    let accepts = stage.hold(accepts_of(A));
+    stage.leave_soon(h1, s1);
+    stage.pass(200);
+    let key = stage.key.clone();
+    stage.call(other, Call::Release { key, lock_ref });
+    stage.pass(200);
+    let no_news = stage.world.network.lose(|p| {
+        matches!(p, Parcel::Peer { to, message: Message::Lock(lock::Message::Lost { .. }), .. }
+            if to.0 == 5)
+    });
+    let mute = stage.mute(h2);
+    stage.release(accepts);
+    let Some(s3) = stage.entered(third) else {
+        return;
+    };
+    stage.put(h3, s3, "v3");
+    stage.leave(h3, s3);
+    stage.release(no_news);
+    stage.release(mute);
+}
+
+/// G11: a key is fenced by a primary of a high round when the epoch changes.
+pub(super) fn fenced_key(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    stage.world.kill_client(h1);
+    stage.cut(A, &everybody_but(A));
+    stage.leader_other_than(A);
+    let to_others = store_of("v0", &[A, B, C]);
+    let stores = stage.hold(move |p| {
+        let from_a = matches!(p, Parcel::Peer { from, .. } if from.name == A);
+        !from_a && to_others(p)
+    });
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.until(|w| w.network.held(stores) > 0);
+    stage.mend();
+    stage.next_epoch();
+    let moved = |w: &crate::world::World| {
+        let nodes = w.machines.values().filter_map(|m| m.node());
+        let mut groups = nodes.flat_map(|n| n.here().groups.values());
+        groups.all(|g| g.state.view().epoch.0 > 1)
+    };
+    let moved = stage.until(moved);
+    stage.expect(moved, "the group has changed its view");
+    stage.pass(3_000);
+    stage.discard(stores);
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.put(h2, s2, "v2");
+    stage.leave(h2, s2);
+}
+
+/// G12: at its first start A and C know everybody, B has not met C; A is cut off, and C loses its disk.
+pub(super) fn first_start(stage: &mut Stage) {
+    stage.dark();
+    stage.audited = false;
+    let meets_c = stage.world.network.lose(|p| {
+        let Parcel::Peer { from, to, message } = p else {
+            return false;
+        };
+        let knows_c = match message {
+            Message::Hello(hello) => hello.registry.iter().any(|(name, _)| *name == C),
+            _ => true,
+        };
+        *to == B && (from.name == C || (from.name == A && knows_c))
+    });
+    for name in [A, B, C] {
+        stage.world.start(name);
+    }
+    stage.pass(3_000);
+    let (h1, h2) = (stage.client(&[1]), stage.client(&[2]));
+    let enter = stage.begin_enter(h1, Mode::Exclusive);
+    stage.pass(10_000);
+    if let Some(s1) = stage.world.history.ops[enter.0].section {
+        stage.put(h1, s1, "v1");
+    }
+    stage.world.kill_client(h1);
+    stage.cut(A, &[B, C]);
+    stage.world.stop(C, true);
+    stage.world.monitor.wiped(C);
+    let machine = stage.world.machines.get_mut(&C);
+    machine.expect("a node of this world").wipe();
+    stage.discard(meets_c);
+    stage.world.start(C);
+    stage.pass(5_000);
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.wait(enter);
+    if let Some(s2) = stage.world.history.ops[enter.0].section {
+        stage.get(h2, s2);
+        stage.leave(h2, s2);
+    }
+}
+
+/// G13: an enter's wait ends at a node that was cut off, long after the client has entered elsewhere.
+pub(super) fn stale_wait(stage: &mut Stage) {
+    let (h0, h2) = (stage.client(&[6]), stage.client(&[6]));
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);
+    let Some(s0) = stage.enter(h0) else { return };
+    let call = Call::Enter {
+        keys: vec![stage.key.clone()],
+        mode: Mode::Exclusive,
+        wait: 12_000_000,
+        lease: Some(LEASE),
+    };
+    let enter = stage.call(h1, call);
+    stage.pass(500);
+    stage.cut(NodeName(4), &everybody_but(NodeName(4)));
+    let silent = stage
+        .world
+        .network
+        .lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
+    let closes = stage
+        .world
+        .network
+        .lose(|p| matches!(p, Parcel::Cancel { to, .. } if to.0 == 4));
+    stage.pass(4_000);
+    stage.leave(h0, s0);
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
+    stage.pass(12_000);
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.mend();
+    stage.release(silent);
+    stage.release(closes);
+    stage.pass(4_000);
+    still_holds(stage, h1, s1);
+    if let Some(s2) = stage.entered(second) {
+        stage.leave(h2, s2);
+    }
+}
+
+/// G14: a section is taken over while its client, who does not know, still has a lease.
+pub(super) fn resume_beside_lease(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4], |o| o.cached_gets = true);
+    let h2 = stage.client(&[5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let held = stage.notes(h1, s1);
+    let mute = stage.mute(h1);
+    let resume = stage.call(h2, Call::Resume { held });
+    stage.until(|w| *w.outcome(resume) != Outcome::Open);
+    stage.pass(1);
+    stage.get(h1, s1);
+    let Some(s2) = stage.entered(resume) else {
+        return;
+    };
+    stage.put(h2, s2, "v2");
+    stage.get(h1, s1);
+    stage.leave(h2, s2);
+    stage.release(mute);
+}
