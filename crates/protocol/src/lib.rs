@@ -9,7 +9,7 @@
 //!     let input = wait_for(message, request, node.wake());
 //!     let mut effects = Effects::new();
 //!     node.step(now(), input, &memory, &mut effects);
-//!     let batch = memory.append(effects.writes);        // visible to `memory` at once, one atomic batch
+//!     let batch = memory.append(effects.writes); // one atomic batch, visible at once
 //!     for output in effects.outputs {
 //!         match output.when() {
 //!             When::Now => release(output),

@@ -1,6 +1,7 @@
 //! An allocator that counts what is allocated while a node is stepped, and nothing else.
 
-#![allow(unsafe_code)] // `GlobalAlloc` is an unsafe trait; every call goes to the system's allocator.
+// `GlobalAlloc` is an unsafe trait; every call goes to the system's allocator.
+#![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -48,7 +48,8 @@ impl Node {
             && !rejoins
         {
             step.fx.halt = Some(format!(
-                "the cluster knows {} with another data directory: this one is new, older or foreign; \
+                "the cluster knows {} with another data directory: this one is new, older or \
+                 foreign; \
                  start the node with the directory it had",
                 self.here.label(self.here.id.name),
             ));

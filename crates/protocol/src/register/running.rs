@@ -450,7 +450,10 @@ impl Running {
         then: Outcome,
         now: Micros,
     ) {
-        let has = |member: &Member| matches!(&member.good, Some(Answer::Cells { tag: t, .. }) if *t == tag);
+        let has = |member: &Member| match &member.good {
+            Some(Answer::Cells { tag: known, .. }) => *known == tag,
+            _ => false,
+        };
         let holds: Vec<bool> = self.members.iter().map(has).collect();
         self.enter(
             Phase::Store {
