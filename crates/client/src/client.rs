@@ -33,9 +33,9 @@ pub struct Options {
     pub attempt_timeout: Duration,
     /// How long [`Client::connect`] waits for a node that knows the cluster; 2 s.
     pub discovery_timeout: Duration,
-    /// Whether [`SectionHandle::get`](crate::SectionHandle::get) under a valid lease is answered from
-    /// memory. It relies on this machine's clock rate being right to 0.1 % (PROTOCOL F10); nothing else
-    /// does.
+    /// Whether [`SectionHandle::get`](crate::SectionHandle::get) under a valid lease is answered
+    /// from memory. It relies on this machine's clock rate being right to 0.1 % (PROTOCOL F10);
+    /// nothing else does.
     pub cached_gets: bool,
     /// How long a leave waits for the section's puts in flight before it gives them up; 1 s.
     pub leave_grace: Duration,
@@ -162,8 +162,8 @@ impl Drop for Pending {
     }
 }
 
-/// A client of one cluster: one session, one background task, one connection per node in use. Clones
-/// share all of it. Must be made within a tokio runtime.
+/// A client of one cluster: one session, one background task, one connection per node in use.
+/// Clones share all of it. Must be made within a tokio runtime.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -235,8 +235,8 @@ impl Client {
         driver::names(&self.shared.names).site_name(site)
     }
 
-    /// The name of the keyspace of a key in a [`Held`] of this client. The number itself means nothing
-    /// outside of it.
+    /// The name of the keyspace of a key in a [`Held`] of this client. The number itself means
+    /// nothing outside of it.
     pub fn keyspace_name(&self, key: &KeyId) -> String {
         driver::names(&self.shared.names).keyspace_name(key.keyspace)
     }
@@ -252,8 +252,8 @@ impl Client {
     /// Eventual read at one replica (MUSIC `get`, §III-B): no wide-area round trip, may be stale.
     ///
     /// # Errors
-    /// `WrongPurpose` in a register keyspace; and what every operation can get: `Unavailable`, `Busy`,
-    /// `NoSuchKeyspace`, `BadRequest`.
+    /// `WrongPurpose` in a register keyspace; and what every operation can get: `Unavailable`,
+    /// `Busy`, `NoSuchKeyspace`, `BadRequest`.
     pub async fn get(&self, keyspace: &str, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
         let key = self.key(keyspace, key);
         value(self.shared.call(Call::Get { key }).await?)
@@ -299,7 +299,8 @@ impl Client {
     }
 
     /// Linearizable write, or delete; in a section keyspace it is a section of its own (MUSIC's CP
-    /// put). It is not repeated once it may have reached a node, so that it takes effect at most once.
+    /// put). It is not repeated once it may have reached a node, so that it takes effect at most
+    /// once.
     ///
     /// # Errors
     /// As [`Client::put`], without `Locked`.
@@ -313,8 +314,8 @@ impl Client {
         self.shared.call(Call::Write { key, value }).await.map(drop)
     }
 
-    /// Up to `limit` keys of a keyspace in order: those that start with `prefix` and are above `after`.
-    /// May be stale.
+    /// Up to `limit` keys of a keyspace in order: those that start with `prefix` and are above
+    /// `after`. May be stale.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -405,8 +406,8 @@ impl Client {
         self.shared.call(call).await.map(drop)
     }
 
-    /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take one
-    /// lease, which the holder may still be using.
+    /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take
+    /// one lease, which the holder may still be using.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -422,11 +423,12 @@ impl Client {
     }
 
     /// Enters a section over one or more keys of one keyspace (MUSIC `createLockRef` and
-    /// `acquireLock`, §III-A), all or none. Dropped before it ends, it gives its place in the queue up.
+    /// `acquireLock`, §III-A), all or none. Dropped before it ends, it gives its place in the queue
+    /// up.
     ///
     /// # Errors
-    /// `WaitOver`; `NoLongerHolder` when the place in the queue was lost; `WrongPurpose` in a register
-    /// keyspace; and as [`Client::get`].
+    /// `WaitOver`; `NoLongerHolder` when the place in the queue was lost; `WrongPurpose` in a
+    /// register keyspace; and as [`Client::get`].
     pub async fn enter<K: AsRef<[u8]>>(
         &self,
         keyspace: &str,

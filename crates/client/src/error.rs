@@ -10,13 +10,14 @@ pub enum Error {
     Refused(Refusal),
     /// The options make no sense; nothing was done.
     Options(String),
-    /// The client's background task has ended: its runtime was shut down. What was in flight may have
-    /// taken effect.
+    /// The client's background task has ended: its runtime was shut down. What was in flight may
+    /// have taken effect.
     Closed,
 }
 
 impl Error {
-    /// False promises that the operation changed nothing and never will; true: the outcome is unknown.
+    /// False promises that the operation changed nothing and never will; true: the outcome is
+    /// unknown.
     pub fn may_have_taken_effect(&self) -> bool {
         match self {
             Error::Refused(refusal) => refusal.may_have_taken_effect,

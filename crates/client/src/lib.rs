@@ -15,26 +15,27 @@
 //! # }
 //! ```
 //!
-//! **Problem.** A client of MUSIC has duties (§III-A): to find a node that answers, to repeat what was
-//! not answered, to number its writes, to leave only what it knows, to stop when it is told that it no
-//! longer holds the lock. Users must not have to think of them.
+//! **Problem.** A client of MUSIC has duties (§III-A): to find a node that answers, to repeat what
+//! was not answered, to number its writes, to leave only what it knows, to stop when it is told
+//! that it no longer holds the lock. Users must not have to think of them.
 //!
 //! **Idea.** All of that is in [`fermata_protocol::client::Session`], which is pure and which the
-//! simulator runs too. This crate adds what it lacks: one background task per [`Client`] that owns the
-//! session, the boot-time clock, and one bidirectional gRPC stream per node in use. An operation is a
-//! message to that task and a wait for its answer.
+//! simulator runs too. This crate adds what it lacks: one background task per [`Client`] that owns
+//! the session, the boot-time clock, and one bidirectional gRPC stream per node in use. An
+//! operation is a message to that task and a wait for its answer.
 //!
 //! **What holds.**
-//! * Every error says whether the operation may have taken effect ([`Error::may_have_taken_effect`]).
+//! * Every error says whether the operation may have taken effect
+//!   ([`Error::may_have_taken_effect`]).
 //! * A section ends once: by a leave, by its [`Section`] being dropped, or by being lost
 //!   ([`SectionHandle::lost`]). After a loss nothing that it does succeeds.
-//! * Operations of one section on one key take effect in the order in which they were issued; puts are
-//!   pipelined. Different keys of a section are not one transaction: when the holder dies, any subset
-//!   of the puts in flight may survive (PROTOCOL F17, F19).
+//! * Operations of one section on one key take effect in the order in which they were issued; puts
+//!   are pipelined. Different keys of a section are not one transaction: when the holder dies, any
+//!   subset of the puts in flight may survive (PROTOCOL F17, F19).
 //! * A client keeps working while it can reach one node that can reach a quorum.
 //!
-//! Durations are [`std::time::Duration`]s, precise to the microsecond. Keys are 1 byte to 1 KiB, values
-//! at most 16 MiB, unless the servers are configured otherwise.
+//! Durations are [`std::time::Duration`]s, precise to the microsecond. Keys are 1 byte to 1 KiB,
+//! values at most 16 MiB, unless the servers are configured otherwise.
 
 mod client;
 mod clock;

@@ -40,8 +40,8 @@ impl Stream for Outgoing {
     }
 }
 
-/// The channel to a node, not yet connected. Peers that vanish without a word are noticed within ten
-/// seconds.
+/// The channel to a node, not yet connected. Peers that vanish without a word are noticed within
+/// ten seconds.
 pub(crate) fn channel(uri: &str) -> Result<tonic::transport::Endpoint, tonic::transport::Error> {
     let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned())?;
     Ok(endpoint

@@ -38,21 +38,21 @@ impl std::fmt::Debug for SectionHandle {
 }
 
 impl SectionHandle {
-    /// The latest value of a key (MUSIC `criticalGet`, §III-A): from memory while the lease is valid,
-    /// else from a quorum. Sees every put of this section issued before it.
+    /// The latest value of a key (MUSIC `criticalGet`, §III-A): from memory while the lease is
+    /// valid, else from a quorum. Sees every put of this section issued before it.
     ///
     /// # Errors
-    /// `NoLongerHolder` when the section is over; `Unavailable` without a quorum, or while the key's
-    /// last put has no known outcome; `BadRequest` for a key of another section.
+    /// `NoLongerHolder` when the section is over; `Unavailable` without a quorum, or while the
+    /// key's last put has no known outcome; `BadRequest` for a key of another section.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
         let (section, key) = (self.inner.id, self.find(key.as_ref())?);
         let call = Call::CriticalGet { section, key };
         value(self.inner.client.shared.call(call).await?)
     }
 
-    /// Writes a key (MUSIC `criticalPut`). The put is under way when this returns; the future is its
-    /// acknowledgement, and may be dropped. Several may be in flight: the last one issued on a key is
-    /// its value.
+    /// Writes a key (MUSIC `criticalPut`). The put is under way when this returns; the future is
+    /// its acknowledgement, and may be dropped. Several may be in flight: the last one issued on a
+    /// key is its value.
     ///
     /// # Errors
     /// `NoLongerHolder`, `ReadOnlySection`, `TooLarge`, `DiskFull`, and as [`SectionHandle::get`].
@@ -87,7 +87,8 @@ impl SectionHandle {
         entered.and_then(|e| e.value.clone())
     }
 
-    /// The lock ref of a key: unique and increasing per key, also a fencing token for other systems.
+    /// The lock ref of a key: unique and increasing per key, also a fencing token for other
+    /// systems.
     pub fn lock_ref(&self, key: impl AsRef<[u8]>) -> Option<LockRef> {
         let key = key.as_ref();
         let entered = self.inner.keys.iter().find(|e| e.held.key.key == key);
@@ -186,8 +187,8 @@ impl Section {
     /// Leaves the section, and waits until that is agreed: the next holder may be in.
     ///
     /// # Errors
-    /// `NoLongerHolder` if the section had ended before; `Unavailable` if it is not confirmed yet (it
-    /// goes on in the background).
+    /// `NoLongerHolder` if the section had ended before; `Unavailable` if it is not confirmed yet
+    /// (it goes on in the background).
     pub async fn leave_and_wait(mut self) -> Result<(), Error> {
         self.left = true;
         let (section, wait) = (self.handle.inner.id, true);
@@ -195,8 +196,8 @@ impl Section {
         self.handle.inner.client.shared.call(call).await.map(drop)
     }
 
-    /// Writes a key and leaves with it: one message instead of two. Whatever the result, the section is
-    /// over.
+    /// Writes a key and leaves with it: one message instead of two. Whatever the result, the
+    /// section is over.
     ///
     /// # Errors
     /// As [`SectionHandle::put`].

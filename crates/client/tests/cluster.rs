@@ -105,6 +105,8 @@ async fn a_wait_ends_and_a_waiter_that_is_removed_learns_of_it() {
     };
     let over = two.enter("default", &["k"], brief).await.expect_err("held");
     assert_eq!(over.code(), Code::WaitOver);
+    // Its place in the queue is given up in the background.
+    while two.queue("default", "k").await.expect("a primary").0.len() > 1 {}
 
     let waiting = two.clone();
     let waiting = tokio::spawn(async move {
@@ -139,7 +141,9 @@ async fn a_section_is_resumed_by_another_client() {
     assert_eq!(resumed.entry_value("k"), Some("before".into()));
     let refused = section.put("k", "stale").await.expect_err("taken over");
     assert_eq!(refused.code(), Code::NoLongerHolder);
-    assert_eq!(section.lost().await, LostReason::Refused);
+    // By the refusal or by a heartbeat, whichever came first.
+    let lost = section.lost().await;
+    assert!(matches!(lost, LostReason::Refused | LostReason::Gone));
     resumed.put_and_leave("k", "after").await.expect("left");
 }
 

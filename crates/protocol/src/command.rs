@@ -47,8 +47,8 @@ pub struct Origin {
     pub section_max: Micros,
 }
 
-/// A command to a segment's lock queues. Its number in the segment's history is the lock ref that an
-/// enqueue gives, the position that a forced release sets the flag to.
+/// A command to a segment's lock queues. Its number in the segment's history is the lock ref that
+/// an enqueue gives, the position that a forced release sets the flag to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockCommand {
     /// Join the queues of all these keys with one ref (MUSIC `lsGenerateAndEnqueue`).
@@ -69,12 +69,12 @@ pub enum LockCommand {
         /// Keys whose last write was acknowledged, with its tag if there was one. The ref's other
         /// keys are left dirty.
         clean: Vec<(KeyId, Option<Tag>)>,
-        /// Only a waiting ref leaves; one that holds stays. So says a coordinator that gives up: the
-        /// client may have gone on elsewhere and be in the section by now.
+        /// Only a waiting ref leaves; one that holds stays. So says a coordinator that gives up:
+        /// the client may have gone on elsewhere and be in the section by now.
         waiting_only: bool,
     },
-    /// End a section by force (MUSIC `forcedRelease`): removes the ref from all its queues, and sets
-    /// the flag of every key of which it was an exclusive head, in this very command.
+    /// End a section by force (MUSIC `forcedRelease`): removes the ref from all its queues, and
+    /// sets the flag of every key of which it was an exclusive head, in this very command.
     Release {
         /// The ref.
         lock_ref: LockRef,
@@ -98,8 +98,8 @@ pub enum LockCommand {
     },
 }
 
-/// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` (RING §2.3, §2.4) have their
-/// places reserved; a group of this version refuses them without effect.
+/// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` (RING §2.3, §2.4) have
+/// their places reserved; a group of this version refuses them without effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupCommand {
     /// The next view. The first chosen one of an epoch decides, and ends the group's log.

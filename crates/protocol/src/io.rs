@@ -30,12 +30,13 @@ pub enum Input {
         /// What is asked.
         request: Request,
     },
-    /// Nobody reads answers to this call any more. It is forgotten, not undone: the client may have sent
-    /// the request to another node as well.
+    /// Nobody reads answers to this call any more. It is forgotten, not undone: the client may have
+    /// sent the request to another node as well.
     Cancel(CallId),
     /// The time of [`crate::Node::wake`] has come, or nothing else happened for a while.
     Tick,
-    /// The node is about to stop: it hands over what it leads, so that nobody waits for an election.
+    /// The node is about to stop: it hands over what it leads, so that nobody waits for an
+    /// election.
     Retire,
     /// Whether the disk takes writes. While it does not, reads go on and writes are refused.
     Writable(bool),
@@ -46,8 +47,8 @@ pub enum Input {
 pub enum When {
     /// At once.
     Now,
-    /// Once everything that this node has written up to and including this step is durable. A promise
-    /// thus travels with the write that makes it true, and no shell can send it too early.
+    /// Once everything that this node has written up to and including this step is durable. A
+    /// promise thus travels with the write that makes it true, and no shell can send it too early.
     Durable,
 }
 
@@ -102,8 +103,8 @@ pub enum Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Void;
 
-/// The durable memory of a node, as it reads it. Writes of earlier steps are visible at once, before
-/// they are durable; [`When::Durable`] keeps what was read from leaving too early.
+/// The durable memory of a node, as it reads it. Writes of earlier steps are visible at once,
+/// before they are durable; [`When::Durable`] keeps what was read from leaving too early.
 pub trait Memory {
     /// The value of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void>;

@@ -1,7 +1,7 @@
 //! The pure protocol of Fermata: everything that must be right, and nothing else.
 //!
-//! There is no clock, socket, file, thread or source of chance in this crate, and the compiler sees to
-//! it: it is `no_std`. A node is a plain struct that is stepped:
+//! There is no clock, socket, file, thread or source of chance in this crate, and the compiler sees
+//! to it: it is `no_std`. A node is a plain struct that is stepped:
 //!
 //! ```text
 //! let mut node = Node::recover(config, node_id, &memory, now, seed)?;
@@ -24,10 +24,10 @@
 //! everything appended so far is durable; messages that a node sends to itself come back as inputs
 //! under the same rule. Messages to others may be lost, repeated, delayed and reordered at will.
 //!
-//! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what clients
-//! ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`lock`] (queues, grants,
-//! leases), [`coordinator`] (one client request), [`node`] (where the rooms meet), [`client`] (the
-//! session of a client), [`wire`] (bytes).
+//! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what
+//! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`lock`] (queues,
+//! grants, leases), [`coordinator`] (one client request), [`node`] (where the rooms meet),
+//! [`client`] (the session of a client), [`wire`] (bytes).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -51,8 +51,8 @@ pub struct Held {
 /// How a leaving holder left one key (PROTOCOL F5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Leaving {
-    /// The write with the highest sequence number issued on the key in this section was acknowledged
-    /// by a quorum: here is its tag, none where nothing was written.
+    /// The write with the highest sequence number issued on the key in this section was
+    /// acknowledged by a quorum: here is its tag, none where nothing was written.
     Clean(Option<Tag>),
     /// Some later write was not acknowledged, or it is not known: the next holder must synch.
     Dirty,
@@ -104,7 +104,8 @@ pub enum Operation {
         /// All keys of the section, each with how it was left.
         keys: Vec<(Held, Leaving)>,
     },
-    /// Keep waiting refs and held sections alive (PROTOCOL F10). Any node relays; the primary grants.
+    /// Keep waiting refs and held sections alive (PROTOCOL F10). Any node relays; the primary
+    /// grants.
     Renew {
         /// Live refs.
         held: Vec<Held>,
@@ -134,8 +135,8 @@ pub enum Operation {
         /// None deletes.
         value: Option<Bytes>,
     },
-    /// Linearizable read: of a register, or the critical value in a section keyspace by a section of
-    /// its own.
+    /// Linearizable read: of a register, or the critical value in a section keyspace by a section
+    /// of its own.
     Read {
         /// The key.
         key: KeyId,

@@ -1,8 +1,9 @@
 //! The session table of a replicated state: a command takes effect once (PROTOCOL F2).
 //!
-//! A client retries a command until it has the answer, at any node, and two primaries may both get it
-//! chosen. The state therefore keeps, per session, the outcomes that the client may still ask for. The
-//! table is part of the state: it is in the snapshots, and the next epoch's log starts with it.
+//! A client retries a command until it has the answer, at any node, and two primaries may both get
+//! it chosen. The state therefore keeps, per session, the outcomes that the client may still ask
+//! for. The table is part of the state: it is in the snapshots, and the next epoch's log starts
+//! with it.
 
 use crate::base::SessionId;
 use crate::lock::Outcome;

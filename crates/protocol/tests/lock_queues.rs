@@ -1,4 +1,5 @@
-//! The lock queues as a state machine: each test is a claim about what one log of commands leads to.
+//! The lock queues as a state machine: each test is a claim about what one log of commands leads
+//! to.
 
 use bytes::Bytes;
 use fermata_protocol::base::{

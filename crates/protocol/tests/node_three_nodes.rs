@@ -1,5 +1,5 @@
-//! Whole nodes over memory that is always durable and a network that loses nothing: the shortest way
-//! through every room. Faults are the simulator's business.
+//! Whole nodes over memory that is always durable and a network that loses nothing: the shortest
+//! way through every room. Faults are the simulator's business.
 
 use bytes::Bytes;
 use fermata_protocol::base::{

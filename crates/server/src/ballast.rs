@@ -1,8 +1,8 @@
 //! Space kept in reserve, so that a full disk is met while some of it is left.
 //!
-//! **Problem.** A flush that finds no space leaves writes that are visible and not durable. Whatever
-//! is read after them has to wait for them, so a node whose log is stuck could not even answer
-//! reads, and it would not know when space has returned without trying.
+//! **Problem.** A flush that finds no space leaves writes that are visible and not durable.
+//! Whatever is read after them has to wait for them, so a node whose log is stuck could not even
+//! answer reads, and it would not know when space has returned without trying.
 //!
 //! **Idea.** A file of about one log segment lies beside the store. When a flush does not fit, the
 //! file is removed and the flush is taken again: now it fits, nothing is stuck, and the node, which

@@ -20,8 +20,8 @@
 //! and after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk
 //! is told to the node once when it begins and once when it ends, which is when the reserve
 //! ([`crate::ballast`]) is there again; any other failure of the disk ends the loop. D4: while the
-//! log is stuck, messages to peers that would have to wait are lost beyond a bound, as they are when
-//! a connection breaks; answers to clients are bounded by the open requests.
+//! log is stuck, messages to peers that would have to wait are lost beyond a bound, as they are
+//! when a connection breaks; answers to clients are bounded by the open requests.
 //!
 //! **Stop.** A node that is told to stop retires: it hands over what it leads, so that nobody waits
 //! for an election, goes on answering for a moment, flushes, and ends.

@@ -117,9 +117,9 @@ pub struct Medium {
     pub options: Options,
 }
 
-/// Runs one node until `shutdown` is ready; then stops gracefully: it takes no new calls, hands over
-/// what it leads, answers brief calls that are open (at most 3 s), and flushes. Dropping the future
-/// ends the node at once, as if its process had died.
+/// Runs one node until `shutdown` is ready; then stops gracefully: it takes no new calls, hands
+/// over what it leads, answers brief calls that are open (at most 3 s), and flushes. Dropping the
+/// future ends the node at once, as if its process had died.
 ///
 /// # Errors
 /// [`StartError`]: one sentence.
@@ -144,8 +144,8 @@ pub async fn run_on(
     run_node(resolved, listeners, None, shutdown).await
 }
 
-/// [`run_on`] with the store on another disk than the data directory's: for tests of what a disk can
-/// do. The directory keeps the identity only.
+/// [`run_on`] with the store on another disk than the data directory's: for tests of what a disk
+/// can do. The directory keeps the identity only.
 ///
 /// # Errors
 /// [`StartError`]: one sentence.

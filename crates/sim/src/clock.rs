@@ -39,7 +39,8 @@ impl Clock {
         (self.anchor.1 as i64 + elapsed + elapsed * self.rate_ppm / 1_000_000) as u64
     }
 
-    /// The first true time, not before `now`, at which the boot-time clock reads at least `reading`.
+    /// The first true time, not before `now`, at which the boot-time clock reads at least
+    /// `reading`.
     pub fn true_time_of(&self, now: u64, reading: u64) -> u64 {
         if self.monotonic(now) >= reading {
             return now;

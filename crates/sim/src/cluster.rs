@@ -4,8 +4,8 @@ use fermata_protocol::base::{
     Cluster, ClusterId, Epoch, Group, GroupId, Member, NodeInfo, NodeName, SegmentId, SiteId, View,
 };
 
-/// The smallest cluster of the simulator: seven nodes on three sites, two groups of three and of four
-/// members, four segments. Nothing may assume one group, or an odd one.
+/// The smallest cluster of the simulator: seven nodes on three sites, two groups of three and of
+/// four members, four segments. Nothing may assume one group, or an odd one.
 pub fn smallest() -> Cluster {
     let sites = [0, 1, 2, 0, 1, 2, 0];
     let groups: [(u128, (u32, u32), &[u16]); 2] =
@@ -13,8 +13,8 @@ pub fn smallest() -> Cluster {
     build(2, &sites, &groups)
 }
 
-/// One group of some replicas, one per site, and two segments: what schedules are told about, with one more node
-/// per site that has no seat, so that a coordinator need not be a replica.
+/// One group of some replicas, one per site, and two segments: what schedules are told about, with
+/// one more node per site that has no seat, so that a coordinator need not be a replica.
 pub fn schedule(replicas: u16) -> Cluster {
     let sites: Vec<u16> = (0..replicas + 3).map(|i| i % 3).collect();
     let members: Vec<u16> = (1..=replicas).collect();

@@ -1,7 +1,7 @@
 //! What clients did and saw, with true times: the only evidence that checkers of a history use.
 //!
-//! An operation that failed with "may have taken effect", or never ended, is *unknown*, which is not
-//! *failed*: a checker must admit that it took effect at any later time, or never.
+//! An operation that failed with "may have taken effect", or never ended, is *unknown*, which is
+//! not *failed*: a checker must admit that it took effect at any later time, or never.
 
 use crate::network::ClientId;
 use bytes::Bytes;

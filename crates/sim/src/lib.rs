@@ -1,21 +1,21 @@
 //! The deterministic simulator: whole nodes, the real log format on a simulated disk, real client
 //! code, and one seed.
 //!
-//! **Problem.** What breaks a replicated system is an order of events that nobody thought of: the put
-//! that is stored at two of three replicas while the holder is wrongly taken for dead, the message
-//! that arrives a minute late, the disk that forgets. Such orders are too rare to wait for and cannot
-//! be repeated once seen.
+//! **Problem.** What breaks a replicated system is an order of events that nobody thought of: the
+//! put that is stored at two of three replicas while the holder is wrongly taken for dead, the
+//! message that arrives a minute late, the disk that forgets. Such orders are too rare to wait for
+//! and cannot be repeated once seen.
 //!
-//! **Idea.** The protocol crate names no clock, socket, file or thread, so a world can be made in which
-//! all of them are played by one loop and one random number generator. The same seed gives the same
-//! run, byte for byte; a seed that fails is run again with a readable trace. [`world`] is the loop;
-//! [`network`], [`disk`] and [`clock`] say what may go wrong, [`nemesis`] makes it go wrong,
-//! [`workload`] is what clients do, [`history`] what they saw, [`checkers`] what must hold.
+//! **Idea.** The protocol crate names no clock, socket, file or thread, so a world can be made in
+//! which all of them are played by one loop and one random number generator. The same seed gives
+//! the same run, byte for byte; a seed that fails is run again with a readable trace. [`world`] is
+//! the loop; [`network`], [`disk`] and [`clock`] say what may go wrong, [`nemesis`] makes it go
+//! wrong, [`workload`] is what clients do, [`history`] what they saw, [`checkers`] what must hold.
 //!
-//! Three ways to drive a world: [`random`] seeds in two phases (safety under faults, then all is healed
-//! and everybody must come to an end), [`scenarios`] that play one known schedule each, and [`rtt`],
-//! which measures exact latencies in virtual time. [`planted`] proves that the checkers see: each
-//! wrong rule that can be switched on is caught within a stated number of seeds.
+//! Three ways to drive a world: [`random`] seeds in two phases (safety under faults, then all is
+//! healed and everybody must come to an end), [`scenarios`] that play one known schedule each, and
+//! [`rtt`], which measures exact latencies in virtual time. [`planted`] proves that the checkers
+//! see: each wrong rule that can be switched on is caught within a stated number of seeds.
 
 pub mod checkers;
 pub mod client;

@@ -1,7 +1,7 @@
 //! One machine: clocks, a disk, and at times a process with a node in it.
 //!
-//! This is the loop of the protocol crate's contract, on virtual time: step, append, release what may
-//! leave now, flush, release what waited for the flush.
+//! This is the loop of the protocol crate's contract, on virtual time: step, append, release what
+//! may leave now, flush, release what waited for the flush.
 
 use crate::clock::Clock;
 use crate::dice::Dice;

@@ -1,8 +1,8 @@
 //! Watches replicas after every step, and clients' leases: invariants that a history cannot show.
 //!
-//! The observed variables: every register head written (decoded from the durable records), every lock
-//! state (read from the running node), every client's leases. History variables are kept beside them
-//! and survive crashes.
+//! The observed variables: every register head written (decoded from the durable records), every
+//! lock state (read from the running node), every client's leases. History variables are kept
+//! beside them and survive crashes.
 
 use crate::checkers::Violation;
 use crate::checkers::{agreement, begin, data_store, durability, leases, tags};

@@ -5,8 +5,8 @@
 //! says what became of what was on it.
 //!
 //! Three mechanisms, asked in this order: **rules** (a scenario's hooks: hold or drop whatever
-//! matches, until told otherwise), **fates** (the nemesis's macro-steps, see [`crate::nemesis`]), and
-//! chance (loss, repetition, jitter, one-way cuts).
+//! matches, until told otherwise), **fates** (the nemesis's macro-steps, see [`crate::nemesis`]),
+//! and chance (loss, repetition, jitter, one-way cuts).
 
 use crate::dice::Dice;
 use crate::profile::Profile;

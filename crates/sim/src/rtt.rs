@@ -1,5 +1,5 @@
-//! The exact latency of every step, in virtual time: what a client waits for when nothing but distance
-//! costs anything.
+//! The exact latency of every step, in virtual time: what a client waits for when nothing but
+//! distance costs anything.
 //!
 //! The cluster of the paper's experiments (one node per site), real nodes and real clients, no
 //! processing and no disk time, for every site of the client and of the primary. The trip between a

@@ -1,9 +1,9 @@
 //! What clients do: the loops that users write, with the mistakes that users make.
 //!
 //! A worker makes rounds. In a round it enters a section and reads, modifies and writes, or uses
-//! registers, eventual values or writes of their own; at the end of a section it leaves, or puts and
-//! leaves, or says nothing more. Every value is written once in a history, so that a read names the
-//! write that it saw.
+//! registers, eventual values or writes of their own; at the end of a section it leaves, or puts
+//! and leaves, or says nothing more. Every value is written once in a history, so that a read names
+//! the write that it saw.
 
 use crate::dice::Dice;
 use crate::history::{OpId, Outcome, SectionIx};
@@ -276,8 +276,8 @@ impl Worker {
         self.stage = Stage::Entering(op);
     }
 
-    /// Goes on in a section that another client is in, as one that believes it dead does. False: there
-    /// is none.
+    /// Goes on in a section that another client is in, as one that believes it dead does. False:
+    /// there is none.
     fn take_over(&mut self, world: &mut World) -> bool {
         let mine = self.client;
         let open = world.history.sections.iter().rev().take(8);

@@ -1,8 +1,8 @@
 //! The world: machines, clients, a network between them, and a queue of what happens next.
 //!
 //! One thread, one virtual clock in microseconds, one seed. Events are ordered by time and then by
-//! the order in which they were made; every collection that is iterated is ordered; so the same seed
-//! gives the same run, byte for byte.
+//! the order in which they were made; every collection that is iterated is ordered; so the same
+//! seed gives the same run, byte for byte.
 
 use crate::checkers::Violation;
 use crate::client::{Client, Wish};
@@ -216,7 +216,8 @@ impl World {
         self.trace.line(self.now, what);
     }
 
-    // --- what travels -----------------------------------------------------------------------------
+    // --- what travels
+    // -----------------------------------------------------------------------------
 
     fn send(&mut self, parcel: Parcel) {
         self.monitor.sent(&parcel, &mut self.violations);
@@ -338,7 +339,8 @@ impl World {
         });
     }
 
-    // --- machines ---------------------------------------------------------------------------------
+    // --- machines
+    // ---------------------------------------------------------------------------------
 
     fn input(&mut self, name: NodeName, input: Input) {
         let now = self.now;
@@ -539,7 +541,8 @@ impl World {
         }
     }
 
-    // --- clients ----------------------------------------------------------------------------------
+    // --- clients
+    // ----------------------------------------------------------------------------------
 
     /// A client begins an operation.
     pub fn call(&mut self, client: ClientId, call: Call) -> OpId {

@@ -6,9 +6,9 @@
 //! unchanged on a simulated disk, so that the simulator tests the code the server runs.
 //!
 //! **Idea.** A write-ahead log in front of a table. [`Store::append`] puts a [`Batch`] into the
-//! memtable (visible at once) and encodes it into a buffer; [`Store::take_flush`] hands out all that
-//! was appended since the last time as one [`Flush`], whose `run` is one write and one `fdatasync`
-//! on whatever thread the caller likes; [`Store::flushed`] takes the result and moves
+//! memtable (visible at once) and encodes it into a buffer; [`Store::take_flush`] hands out all
+//! that was appended since the last time as one [`Flush`], whose `run` is one write and one
+//! `fdatasync` on whatever thread the caller likes; [`Store::flushed`] takes the result and moves
 //! [`Store::durable`]. When the log has grown, the memtable is frozen and a [`Checkpoint`] moves it
 //! into the table (a `redb` B-tree) while new batches go on; then the covered log segments go.
 //!
@@ -23,8 +23,8 @@
 //!
 //! **Invariants.**
 //!
-//! * **S1, prefix.** After any crash the contents are those after batches `1..=n`, in order and each
-//!   whole, for some `n` that is at least `durable()` of the time of the crash.
+//! * **S1, prefix.** After any crash the contents are those after batches `1..=n`, in order and
+//!   each whole, for some `n` that is at least `durable()` of the time of the crash.
 //! * **S2, void, not old.** A stored value whose checksum fails reads as [`Void`], never as absent
 //!   and never as a former value, until the key is written again; restarts do not change that.
 //! * **S3, refuse.** Damage that could hide which keys were written (a record's header, a segment's

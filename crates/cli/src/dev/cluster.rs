@@ -95,8 +95,8 @@ impl Node {
     }
 }
 
-/// The first base port from `from` on, in steps of a hundred, on which all nodes of a plan find their
-/// ports free; `from` itself where there is none, so that starting there says what is wrong.
+/// The first base port from `from` on, in steps of a hundred, on which all nodes of a plan find
+/// their ports free; `from` itself where there is none, so that starting there says what is wrong.
 pub(crate) fn free_base(plan: &Plan, from: u16) -> u16 {
     let free = |base: &u16| {
         plan.nodes_at(*base)

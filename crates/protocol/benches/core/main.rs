@@ -1,4 +1,5 @@
-//! What the protocol itself costs: three whole nodes in one thread, without disk, sockets or threads.
+//! What the protocol itself costs: three whole nodes in one thread, without disk, sockets or
+//! threads.
 //!
 //! ```text
 //! cargo bench -p fermata-protocol --bench core               counts, criterion, a table of rates
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! An operation is what a client asks for: one section (enter, put, leave), one put, one write, one
-//! decision of a log. The work of all three nodes is in it, so that a rate is that of one core which
-//! does nothing but protocol.
+//! decision of a log. The work of all three nodes is in it, so that a rate is that of one core
+//! which does nothing but protocol.
 
 mod cluster;
 mod counting;
@@ -243,8 +244,8 @@ impl Load {
         )
     }
 
-    /// Submits one command to the primary of a key's segment. It clears a flag that is not set: it is
-    /// logged, agreed, applied and remembered like any other, and leaves the queues as they are.
+    /// Submits one command to the primary of a key's segment. It clears a flag that is not set: it
+    /// is logged, agreed, applied and remembered like any other, and leaves the queues as they are.
     fn decide(&mut self, i: usize) {
         let clients = self.clients.len();
         let client = &mut self.clients[i];

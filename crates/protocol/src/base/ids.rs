@@ -11,8 +11,8 @@ macro_rules! id {
 }
 
 id!(
-    /// The number of a node in the cluster file. It names a role that a new incarnation may take over;
-    /// only [`NodeId`] names a durable memory.
+    /// The number of a node in the cluster file. It names a role that a new incarnation may take
+    /// over; only [`NodeId`] names a durable memory.
     NodeName(u16)
 );
 id!(
@@ -49,7 +49,8 @@ id!(
     KeyspaceId(u32)
 );
 
-/// A node as a durable memory: its name and the incarnation of its data directory. Quorums count these.
+/// A node as a durable memory: its name and the incarnation of its data directory. Quorums count
+/// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId {
     /// The role in the cluster file.

@@ -1,6 +1,6 @@
-//! Wrong versions of single rules, by name. Without the feature `planted-bugs` none exists and every
-//! question is answered `false` at compile time; with it the simulator switches one on and must
-//! catch it. A checker that never caught anything proves nothing.
+//! Wrong versions of single rules, by name. Without the feature `planted-bugs` none exists and
+//! every question is answered `false` at compile time; with it the simulator switches one on and
+//! must catch it. A checker that never caught anything proves nothing.
 
 /// One wrong rule each; the name says what is wrong, the doc which rule it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

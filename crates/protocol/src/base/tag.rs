@@ -16,8 +16,8 @@ pub struct LockRef(pub u64);
 ///
 /// * A critical write: the section's lock ref, the client's sequence number, the client's session.
 ///   A retry, at whichever coordinator, repeats the tag.
-/// * A synch: the lock ref, the first number of the section's generation, and the ballot and attempt
-///   of the primary that runs it (PROTOCOL F4).
+/// * A synch: the lock ref, the first number of the section's generation, and the ballot and
+///   attempt of the primary that runs it (PROTOCOL F4).
 /// * A register keyspace: lock ref 0, a logical counter or a time, the writing session and request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -52,8 +52,9 @@ impl Tag {
         }
     }
 
-    /// The tag of a synch for a section's `generation`, unique by the log's epoch, the primary's ballot
-    /// in it, and the attempt (below 2^28). Ballots restart with every log, so the epoch comes first.
+    /// The tag of a synch for a section's `generation`, unique by the log's epoch, the primary's
+    /// ballot in it, and the attempt (below 2^28). Ballots restart with every log, so the epoch
+    /// comes first.
     pub fn synch(
         lock_ref: LockRef,
         generation: u32,

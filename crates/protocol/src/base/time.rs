@@ -30,7 +30,8 @@ pub struct Interval {
 pub struct Now {
     /// The boot-time clock: all timers and leases.
     pub monotonic: Micros,
-    /// The wall clock, microseconds since 1970, without any promise: for people and last-writer-wins.
+    /// The wall clock, microseconds since 1970, without any promise: for people and
+    /// last-writer-wins.
     pub wall: u64,
     /// The interval clock, where the machine has one.
     pub interval: Option<Interval>,

@@ -76,8 +76,8 @@ impl Default for Options {
 /// `NoSuchKeyspace`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Enter a section (MUSIC `createLockRef` and `acquireLock`). Answers [`Answer::Entered`]; with a
-    /// `wait` of 0 perhaps [`Answer::Waiting`], after which [`Call::Poll`] asks again.
+    /// Enter a section (MUSIC `createLockRef` and `acquireLock`). Answers [`Answer::Entered`]; with
+    /// a `wait` of 0 perhaps [`Answer::Waiting`], after which [`Call::Poll`] asks again.
     Enter {
         /// At least one; repetitions count once.
         keys: Vec<KeyId>,
@@ -295,8 +295,8 @@ pub enum Event {
         /// Why.
         reason: LostReason,
     },
-    /// The section's lease has run out by this client's clock: others may end it now. Operations go on
-    /// and are safe; only cached gets stop until a renewal comes through.
+    /// The section's lease has run out by this client's clock: others may end it now. Operations go
+    /// on and are safe; only cached gets stop until a renewal comes through.
     LeaseExpired {
         /// Which.
         section: SectionId,

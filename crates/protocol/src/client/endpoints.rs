@@ -23,8 +23,8 @@ impl Endpoints {
         self.all.len()
     }
 
-    /// The first one that is not suspected; if all are, the one whose suspicion ends first. `avoid` is
-    /// chosen only where there is no other.
+    /// The first one that is not suspected; if all are, the one whose suspicion ends first. `avoid`
+    /// is chosen only where there is no other.
     pub(super) fn choose(&self, now: Micros, avoid: Option<Endpoint>) -> Option<Endpoint> {
         let rank = |(place, (endpoint, until)): (usize, &(Endpoint, Micros))| {
             let suspected = if *until > now { *until } else { 0 };

@@ -1,4 +1,5 @@
-//! One section as its holder knows it: its refs, its writes, its leases, the order of its operations.
+//! One section as its holder knows it: its refs, its writes, its leases, the order of its
+//! operations.
 
 use super::call::{Endpoint, SectionId};
 use super::operation::Kind;
@@ -32,8 +33,8 @@ pub(super) struct Key {
     pub(super) held: Option<Held>,
     /// The account of its writes.
     pub(super) writes: Writes,
-    /// The value at entry, at the last quorum get or of the highest acknowledged write, whichever is
-    /// the latest.
+    /// The value at entry, at the last quorum get or of the highest acknowledged write, whichever
+    /// is the latest.
     pub(super) known: Option<Option<Bytes>>,
     /// By this client's clock; nothing is promised from then on.
     pub(super) lease_until: Micros,
@@ -59,7 +60,8 @@ pub(super) enum Turn {
 pub(super) struct Section {
     pub(super) mode: Mode,
     pub(super) stage: Stage,
-    /// The session was told of the grant. Before that a synch in the section's name may be in flight.
+    /// The session was told of the grant. Before that a synch in the section's name may be in
+    /// flight.
     pub(super) entered: bool,
     pub(super) keys: BTreeMap<KeyId, Key>,
     /// The next write's number, over all keys.
@@ -189,8 +191,8 @@ impl Section {
         }
     }
 
-    /// How every key with a ref is left now, for a leave of the whole section. The key in `except` is
-    /// no longer ours.
+    /// How every key with a ref is left now, for a leave of the whole section. The key in `except`
+    /// is no longer ours.
     pub(super) fn leaving(
         &self,
         session: SessionId,

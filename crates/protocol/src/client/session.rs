@@ -155,8 +155,8 @@ impl Session {
         }
     }
 
-    /// Nobody waits any more for the operation of this ticket. An enter is given up, with its place in
-    /// the queue; anything else runs to its end.
+    /// Nobody waits any more for the operation of this ticket. An enter is given up, with its place
+    /// in the queue; anything else runs to its end.
     pub fn cancel(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Event>) {
         let enter =
             |open: &Open| open.ticket == Some(ticket) && matches!(open.kind, Kind::Enter { .. });

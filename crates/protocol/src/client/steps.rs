@@ -51,7 +51,8 @@ impl Session {
         }
     }
 
-    /// The connection on which the request `number` was sent to `endpoint` has failed, or never was.
+    /// The connection on which the request `number` was sent to `endpoint` has failed, or never
+    /// was.
     pub fn on_failure(
         &mut self,
         now: Now,
@@ -349,7 +350,8 @@ impl Session {
         self.arm_section(id);
     }
 
-    /// Ends an operation: its other transmissions are closed, its section learns of it, its user too.
+    /// Ends an operation: its other transmissions are closed, its section learns of it, its user
+    /// too.
     pub(super) fn finish(
         &mut self,
         now: Micros,

@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 const REFS_PER_RENEWAL: usize = 256;
 
 impl Session {
-    /// The time is `now`: does whatever is due. Call it at [`Session::wake`]; earlier or later harms
-    /// nothing but punctuality.
+    /// The time is `now`: does whatever is due. Call it at [`Session::wake`]; earlier or later
+    /// harms nothing but punctuality.
     pub fn tick(&mut self, now: Now, out: &mut Vec<Event>) {
         let now = now.monotonic;
         while let Some((at, due)) = self.timers.first().copied()
@@ -214,8 +214,8 @@ impl Session {
         self.arm_section(id);
     }
 
-    /// All keys of a waiting section are held: if the enter was sent before that was asked, its answer
-    /// went astray, and any node can give it again.
+    /// All keys of a waiting section are held: if the enter was sent before that was asked, its
+    /// answer went astray, and any node can give it again.
     fn missed_grant(
         &mut self,
         now: Micros,

@@ -1,14 +1,14 @@
 //! One critical operation, and `put_and_leave`.
 //!
 //! The gate is MUSIC's `lsPeek` guard: an operation of a ref that does not hold its key is refused
-//! before anything is sent. It knows more than a local peek, which may lag: a grant that passed this
-//! coordinator counts, and where nothing is known the primary is asked once. What it lets through
-//! by mistake the replicas refuse (F1); what makes the gate worth its code is that a refusal here is
-//! definite, and that a shared section is kept from writing.
+//! before anything is sent. It knows more than a local peek, which may lag: a grant that passed
+//! this coordinator counts, and where nothing is known the primary is asked once. What it lets
+//! through by mistake the replicas refuse (F1); what makes the gate worth its code is that a
+//! refusal here is definite, and that a shared section is kept from writing.
 //!
 //! `put_and_leave` leaves cleanly only after the put has its quorum; when the put fails, the ref is
-//! left dirty in the background (F5). Where the ref is past already, the request may be the retry of
-//! one that has left: the leave's record, found by its identity, decides.
+//! left dirty in the background (F5). Where the ref is past already, the request may be the retry
+//! of one that has left: the leave's record, found by its identity, decides.
 
 use super::desk::Desk;
 use super::leave::{Background, Leaves, Left, commands, segment_of};
@@ -308,7 +308,8 @@ impl Operate {
     fn left(&mut self, left: Left, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         match left {
             Left::Going => Step::Open,
-            // The put has its quorum; if somebody ended the section since, its synch adopts the put.
+            // The put has its quorum; if somebody ended the section since, its synch adopts the
+            // put.
             Left::All(_) | Left::Gone => Step::reply(Reply::Left),
             Left::Failed(refusal) => {
                 let Critical::Put { number, .. } = self.operation else {

@@ -94,8 +94,8 @@ impl Desk {
         Some(id)
     }
 
-    /// Registers a task for the grant of an enqueue or a resume. Whoever gave up on the same command
-    /// before has no say in it any more.
+    /// Registers a task for the grant of an enqueue or a resume. Whoever gave up on the same
+    /// command before has no say in it any more.
     pub(super) fn wait_for(&mut self, enqueue: Enqueue, task: TaskId) {
         self.given_up.take(&enqueue);
         self.waiting.insert((enqueue, task));

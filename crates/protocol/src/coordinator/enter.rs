@@ -1,5 +1,5 @@
-//! `enter` and `resume`: the client's side of a section's beginning, and the stream that tells it of
-//! the end.
+//! `enter` and `resume`: the client's side of a section's beginning, and the stream that tells it
+//! of the end.
 
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
@@ -40,8 +40,8 @@ pub(super) fn enter(
     )))
 }
 
-/// The job of `Resume`, which always tells of the section's end. Its mode is not known here, so its grant does not pass the gate of later
-/// operations by itself.
+/// The job of `Resume`, which always tells of the section's end. Its mode is not known here, so its
+/// grant does not pass the gate of later operations by itself.
 pub(super) fn resume(
     held: Vec<Held>,
     client: &Client,
@@ -199,8 +199,8 @@ impl Enter {
     }
 
     fn fail(&mut self, refusal: Refusal, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        // A client repeats a request that found nobody, or no room: its refs are waiting for it, and
-        // end by their lease if it does not.
+        // A client repeats a request that found nobody, or no room: its refs are waiting for it,
+        // and end by their lease if it does not.
         let repeated = matches!(
             refusal.code,
             Code::Unavailable | Code::Busy | Code::DiskFull
@@ -314,8 +314,8 @@ impl Job for Enter {
                 self.acquire.begin(client, desk, cx);
                 return Step::Open;
             }
-            // The client may have gone on at another node, and be in the section by now: only its own
-            // word ends it. A client that is dead is released when its lease has run out.
+            // The client may have gone on at another node, and be in the section by now: only its
+            // own word ends it. A client that is dead is released when its lease has run out.
             Event::Cancelled => return Step::Close(None),
             Event::Timer if self.acquire.waits() && cx.now.monotonic >= self.ends(client) => {
                 return self.over(client, desk, cx);

@@ -27,9 +27,9 @@
 //! # Invariants
 //! * A leave is clean only if the client says so, or if the put that decides it was acknowledged by
 //!   a quorum here, or if this coordinator alone could have used the ref (F5). A coordinator that
-//!   gives up on an `enter` leaves *dirty*: the client may have repeated the request elsewhere, been
-//!   granted there, and have a put in flight. Leaving a queue before the head sets no flag, so this
-//!   costs a synch only where the grant was already on its way.
+//!   gives up on an `enter` leaves *dirty*: the client may have repeated the request elsewhere,
+//!   been granted there, and have a put in flight. Leaving a queue before the head sets no flag, so
+//!   this costs a synch only where the grant was already on its way.
 //! * A ref is left only by the client's word, or when this coordinator knows that it gave up on it.
 //!   A grant that nobody here waits for is somebody else's business.
 //! * Every open request has a deadline; every table is bounded.
@@ -226,8 +226,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that issues commands of its own under `session`, which nobody else uses, now or
-    /// in an earlier life of the node: 128 bits drawn at this start.
+    /// A coordinator that issues commands of its own under `session`, which nobody else uses, now
+    /// or in an earlier life of the node: 128 bits drawn at this start.
     pub fn new(session: SessionId) -> Coordinator {
         Coordinator {
             desk: Desk::new(session),
@@ -242,8 +242,8 @@ impl Coordinator {
         self.calls.len()
     }
 
-    /// A client's request. It is answered by replies to `call`; all refusals say whether the request
-    /// may have taken effect.
+    /// A client's request. It is answered by replies to `call`; all refusals say whether the
+    /// request may have taken effect.
     pub fn on_request(&mut self, call: CallId, request: Request, cx: &mut Cx<'_>) {
         if self.calls.len() >= cx.limits.requests {
             let text = "too many requests are open at this node; try again, or at another node";

@@ -4,8 +4,8 @@
 //!   operation each.
 //! * `write` in a section keyspace is a section of its own (MUSIC's CP put, F7): enqueue, put
 //!   number 1, leave. It is answered when the put has its quorum; the leave is on its way. Its
-//!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes under
-//!   the same tag, and learns from the leave's record that it has been done.
+//!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes
+//!   under the same tag, and learns from the leave's record that it has been done.
 //! * `read` in a section keyspace is a shared section of its own; the grant carries the value. It
 //!   changes nothing, so every attempt is the coordinator's own affair, under its own session.
 
@@ -53,8 +53,8 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
-            // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0 is
-            // nobody's name.
+            // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
+            // is nobody's name.
             let writer = (client.session.0 ^ u128::from(client.number)).max(1);
             let op = register::Op::Write {
                 key: key.clone(),

@@ -4,7 +4,8 @@
 //! believes to lead, follows the hints of those who do not, and asks the members in turn when
 //! nothing comes back. A command keeps its identity through all of it, so that it takes effect once
 //! (PROTOCOL F2); what can be lost is only the knowledge whether it did. That is what `unsure`
-//! says: some transmission of the command may be, or become, chosen although nobody answered for it.
+//! says: some transmission of the command may be, or become, chosen although nobody answered for
+//! it.
 //!
 //! Departure from the obvious: a hint to a node that has just been silent is not followed at once.
 //! Followers name a dead primary until they miss its beats, and following them would turn the

@@ -3,29 +3,32 @@
 //! A ref that has come to hold all its keys is *granted* once each key's latest value is certain:
 //!
 //! * flag set: a fenced synch (PROTOCOL F1, F4);
-//! * flag clear: the value read while the enqueue was being agreed, if it may be used (F3); the local
-//!   copy, if the last holder left cleanly with exactly its tag; else a quorum read after the apply;
+//! * flag clear: the value read while the enqueue was being agreed, if it may be used (F3); the
+//!   local copy, if the last holder left cleanly with exactly its tag; else a quorum read after the
+//!   apply;
 //! * the eventual cell is newer: it is adopted by a fenced synch (F6).
 //!
 //! Three rules beyond F3, F4 and F6, each with the schedule that breaks its absence:
 //!
-//! * G1. *An adoption is a fenced synch, and whoever began one for a ref never falls back to a plain
-//!   read.* Otherwise: an adoption is stored at A only and its primary dies; the next primary reads B
-//!   and C, which show neither the eventual value nor the adoption, and grants the old value; the
-//!   holder's second get reads A.
-//! * G2. *A new primary that must grant a ref which held before it led runs a synch*, since the primary
-//!   before it may have begun an adoption (the same schedule).
-//! * G5. *Only the first grant of a ref, by the primary that saw it become head, adopts.* A grant that
-//!   is prepared again, since its push may be lost, reads the critical cell alone: the first one may
-//!   have arrived, and its holder must not find another value. The eventual put is then ordered
-//!   before the section.
-//! * G9. *The front of a batch of readers settles a key for all of them*: it alone synchs or adopts, and
-//!   nobody behind it reads before that is done. If the front itself still waits for another key, or
-//!   was granted by an earlier primary, its primary settles the key in its name. Otherwise: a second
-//!   reader enters with the old value, and the front then adopts a newer one under its feet. And the
-//!   front may go while its synch is in flight, so that its removal sets the flag.
-//! * G3. *A ref that leaves without having been told of its grant leaves dirty*; a synch or adoption in
-//!   its name may be in flight. (The coordinator's rule; the flag then makes the next holder synch.)
+//! * G1. *An adoption is a fenced synch, and whoever began one for a ref never falls back to a
+//!   plain read.* Otherwise: an adoption is stored at A only and its primary dies; the next primary
+//!   reads B and C, which show neither the eventual value nor the adoption, and grants the old
+//!   value; the holder's second get reads A.
+//! * G2. *A new primary that must grant a ref which held before it led runs a synch*, since the
+//!   primary before it may have begun an adoption (the same schedule).
+//! * G5. *Only the first grant of a ref, by the primary that saw it become head, adopts.* A grant
+//!   that is prepared again, since its push may be lost, reads the critical cell alone: the first
+//!   one may have arrived, and its holder must not find another value. The eventual put is then
+//!   ordered before the section.
+//! * G9. *The front of a batch of readers settles a key for all of them*: it alone synchs or
+//!   adopts, and nobody behind it reads before that is done. If the front itself still waits for
+//!   another key, or was granted by an earlier primary, its primary settles the key in its name.
+//!   Otherwise: a second reader enters with the old value, and the front then adopts a newer one
+//!   under its feet. And the front may go while its synch is in flight, so that its removal sets
+//!   the flag.
+//! * G3. *A ref that leaves without having been told of its grant leaves dirty*; a synch or
+//!   adoption in its name may be in flight. (The coordinator's rule; the flag then makes the next
+//!   holder synch.)
 
 use super::message::Latest;
 use super::primary::Cx;
@@ -111,7 +114,8 @@ enum SpeculativeRead {
 pub(super) struct Grants {
     epoch: Epoch,
     ballot: Ballot,
-    /// Refs up to this one were queued before this primary began: an earlier one may have granted them.
+    /// Refs up to this one were queued before this primary began: an earlier one may have granted
+    /// them.
     before: LockRef,
     /// Attempts of synchs, over all refs: never repeated within a ballot.
     attempt: u32,
@@ -124,8 +128,8 @@ pub(super) struct Grants {
     left: BTreeMap<KeyId, Tag>,
     /// Keys held by a batch of readers whose value is certain under this primary.
     settled: BTreeSet<KeyId>,
-    /// Keys whose settling in their front's name has failed, and when it may be tried again: something
-    /// of it may be in flight, so that the front does not read but synch (G1).
+    /// Keys whose settling in their front's name has failed, and when it may be tried again:
+    /// something of it may be in flight, so that the front does not read but synch (G1).
     unsettled: BTreeMap<KeyId, Micros>,
     /// Keys that are being settled in the name of a front that is not being granted.
     settling: BTreeSet<KeyId>,
@@ -399,7 +403,8 @@ impl Grants {
         self.settling.insert(key.clone());
     }
 
-    /// A key was settled, or not, in the name of its front. Returns the command that clears the flag.
+    /// A key was settled, or not, in the name of its front. Returns the command that clears the
+    /// flag.
     pub(super) fn settled(
         &mut self,
         front: LockRef,
@@ -498,7 +503,8 @@ impl Grants {
         self.ops.remove(&op)
     }
 
-    /// A read or synch of a grant has ended. Returns the command that clears the flag, if one is due.
+    /// A read or synch of a grant has ended. Returns the command that clears the flag, if one is
+    /// due.
     pub(super) fn on_outcome(
         &mut self,
         lock_ref: LockRef,

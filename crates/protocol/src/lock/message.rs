@@ -47,8 +47,8 @@ pub enum Rejection {
     DiskFull,
     /// The ref's holder still has a lease; a forced release must wait (PROTOCOL F10). Microseconds.
     Leased(Micros),
-    /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit it
-    /// again, to whoever leads now.
+    /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit
+    /// it again, to whoever leads now.
     Overtaken,
 }
 
@@ -72,8 +72,8 @@ pub enum Message {
         call: u64,
         /// To this segment.
         segment: SegmentId,
-        /// The command. An `Enqueue` or `Resume` also asks for grants and losses to be pushed to the
-        /// sender from now on.
+        /// The command. An `Enqueue` or `Resume` also asks for grants and losses to be pushed to
+        /// the sender from now on.
         command: Command,
     },
     /// The command was applied, or not taken.
@@ -85,7 +85,8 @@ pub enum Message {
         /// For an `Enqueue` that must wait: refs ahead.
         ahead: u32,
     },
-    /// The ref holds all its keys of this segment; comes instead of `Submitted` where it is at once so.
+    /// The ref holds all its keys of this segment; comes instead of `Submitted` where it is at once
+    /// so.
     Granted {
         /// The session.
         session: SessionId,

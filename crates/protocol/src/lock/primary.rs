@@ -1,7 +1,7 @@
 //! What the primary of a segment does beyond applying its log: it submits commands, reads or synchs
-//! the values of the next holder, pushes grants and losses, and keeps the leases of clients. All of it
-//! is volatile: a new primary starts empty, waits one client lease before it releases anybody, and
-//! learns whom to push to from renewals.
+//! the values of the next holder, pushes grants and losses, and keeps the leases of clients. All of
+//! it is volatile: a new primary starts empty, waits one client lease before it releases anybody,
+//! and learns whom to push to from renewals.
 
 use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
@@ -346,7 +346,8 @@ impl Primary {
         }
     }
 
-    /// The grant of a holder may not have reached its client: the values are read anew, pushed again.
+    /// The grant of a holder may not have reached its client: the values are read anew, pushed
+    /// again.
     fn grant_again(
         &mut self,
         lock_ref: LockRef,
@@ -711,8 +712,8 @@ impl Primary {
         self.grants.wake()
     }
 
-    /// The ballot is lost: whoever waits must ask the next primary. `dropped` was never proposed, so
-    /// that it certainly has no effect.
+    /// The ballot is lost: whoever waits must ask the next primary. `dropped` was never proposed,
+    /// so that it certainly has no effect.
     pub fn step_down(mut self, dropped: &[(SessionId, u64)], cx: &mut Cx<'_>) {
         for (id, pending) in core::mem::take(&mut self.pending) {
             let why = match dropped.contains(&id) {

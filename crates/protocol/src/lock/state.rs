@@ -1,7 +1,8 @@
 //! The lock queues of one segment: a state machine that every member of the group applies.
 //!
-//! Its input is the segment's log, its output a function of the log alone. A command's number in the
-//! segment's whole history is its position; the position of an enqueue is the lock ref that it gives.
+//! Its input is the segment's log, its output a function of the log alone. A command's number in
+//! the segment's whole history is its position; the position of an enqueue is the lock ref that it
+//! gives.
 
 use super::message::Outcome;
 use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
@@ -41,8 +42,8 @@ pub struct Ref {
 pub struct Queue {
     /// Refs in increasing order, head first.
     pub refs: VecDeque<LockRef>,
-    /// The position of the command that removed a holder whose last write may be in flight: the next
-    /// holder must synch first (PROTOCOL F18).
+    /// The position of the command that removed a holder whose last write may be in flight: the
+    /// next holder must synch first (PROTOCOL F18).
     pub flag: Option<u64>,
 }
 
@@ -326,8 +327,8 @@ impl Queues {
                 Some((_, tag)) if held => applied.left.push((key.clone(), *tag)),
                 Some(_) => {}
                 None => {
-                    // Only what was said to be clean counts as that, also where nothing was written:
-                    // whoever repeats the request takes it for done.
+                    // Only what was said to be clean counts as that, also where nothing was
+                    // written: whoever repeats the request takes it for done.
                     all_clean = false;
                     if written.contains(key) {
                         self.flag(key, applied.position);
@@ -339,8 +340,9 @@ impl Queues {
         self.remove(lock_ref, known, applied);
     }
 
-    /// The keys to which something may be in flight in a ref's name: a write of its holder, or the synch
-    /// by which its grant is prepared. A waiter has nothing; of readers only the first is synched for.
+    /// The keys to which something may be in flight in a ref's name: a write of its holder, or the
+    /// synch by which its grant is prepared. A waiter has nothing; of readers only the first is
+    /// synched for.
     fn written(&self, lock_ref: LockRef) -> Vec<KeyId> {
         let Some(known) = self.refs.get(&lock_ref) else {
             return Vec::new();

@@ -1,9 +1,9 @@
 //! Which logs a step has to do with. A node may keep a thousand logs and a step touches one or two:
 //! whatever a step does to all of them is the cost of every message.
 //!
-//! A log is *run* when it may have delivered something, begun to lead, or ended. It is *touched* when
-//! anything at all was done with it: then it is flushed once, at the end of the step, and its wish to
-//! be ticked is read anew. Wishes of logs that were not touched stand.
+//! A log is *run* when it may have delivered something, begun to lead, or ended. It is *touched*
+//! when anything at all was done with it: then it is flushed once, at the end of the step, and its
+//! wish to be ticked is read anew. Wishes of logs that were not touched stand.
 
 use crate::base::{GroupId, Micros, SegmentId};
 use alloc::collections::BTreeSet;

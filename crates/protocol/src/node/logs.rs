@@ -315,7 +315,8 @@ impl Here {
         }
     }
 
-    /// Sends what the step has proposed, and notes when each log that it touched wants to be ticked.
+    /// Sends what the step has proposed, and notes when each log that it touched wants to be
+    /// ticked.
     pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
         let mut cx = paxos_cx(&self.config, step);
         while let Some(room) = self.agenda.next_touched() {

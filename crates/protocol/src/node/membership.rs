@@ -1,11 +1,12 @@
 //! Who is who: names and the incarnations behind them (PROTOCOL F8c).
 //!
 //! A quorum argument counts memories, not names. A node whose disk was lost or replaced is another
-//! memory under a known name; if it answered, two quorums might no longer meet. Therefore a new node
-//! first learns every other's incarnation, makes that durable and says so; it takes part once all the
-//! others have said the same. From then on another incarnation under a known name is refused by all
-//! and told why. Without the second half, two nodes could start and acknowledge while the third has not
-//! yet met the first; if one of the two then lost its disk, the third would believe the new memory.
+//! memory under a known name; if it answered, two quorums might no longer meet. Therefore a new
+//! node first learns every other's incarnation, makes that durable and says so; it takes part once
+//! all the others have said the same. From then on another incarnation under a known name is
+//! refused by all and told why. Without the second half, two nodes could start and acknowledge
+//! while the third has not yet met the first; if one of the two then lost its disk, the third would
+//! believe the new memory.
 
 use super::{Here, Node, Step};
 use crate::base::{Bug, Incarnation, NodeId, NodeName};

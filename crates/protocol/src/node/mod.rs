@@ -1,9 +1,9 @@
 //! One node: routes inputs to machines; the only place where rooms meet.
 //!
-//! A node has a seat in some groups. For each of them it keeps a replica of the group's own log and of
-//! every segment's log, and applies them; where one of its logs leads it also runs the segment's
-//! primary. Beside that it answers for the registers of its segments, and coordinates the requests of
-//! its clients. What is durable is written by the rooms themselves, through [`Effects`].
+//! A node has a seat in some groups. For each of them it keeps a replica of the group's own log and
+//! of every segment's log, and applies them; where one of its logs leads it also runs the segment's
+//! primary. Beside that it answers for the registers of its segments, and coordinates the requests
+//! of its clients. What is durable is written by the rooms themselves, through [`Effects`].
 
 mod agenda;
 mod beat;
@@ -46,8 +46,9 @@ pub(crate) struct Step<'a> {
 }
 
 impl Node {
-    /// A node over its durable memory, which may be empty. A new node does nothing until it has heard
-    /// from every other node of its cluster once; one that has been started before starts at once.
+    /// A node over its durable memory, which may be empty. A new node does nothing until it has
+    /// heard from every other node of its cluster once; one that has been started before starts at
+    /// once.
     ///
     /// # Errors
     /// One sentence for the operator, when the memory does not fit the configuration, or is corrupt

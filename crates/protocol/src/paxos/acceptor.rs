@@ -195,7 +195,8 @@ impl Log {
         Follow::Follows(ballot)
     }
 
-    /// What the leader says to be chosen between its proposals. It is not answered, so it binds nobody.
+    /// What the leader says to be chosen between its proposals. It is not answered, so it binds
+    /// nobody.
     pub(super) fn on_chosen(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) {
         if ballot.seat != from || ballot < self.promised || from == self.seat {
             return self.ignore("news of a ballot that is not the sender's, or old");

@@ -79,8 +79,8 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts batches of what was proposed, as far as the window allows, and tells the others what was
-    /// chosen if no proposal does; to be called at the end of a node's step.
+    /// Cuts batches of what was proposed, as far as the window allows, and tells the others what
+    /// was chosen if no proposal does; to be called at the end of a node's step.
     pub fn flush(&mut self, cx: &mut Cx<'_>) {
         self.planted = cx.planted;
         self.cut(cx);

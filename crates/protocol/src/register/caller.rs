@@ -1,5 +1,5 @@
-//! The caller: runs register operations for the coordinator and the primary of this node. Everything
-//! here is volatile; an operation dies with its node, and what it has stored stays.
+//! The caller: runs register operations for the coordinator and the primary of this node.
+//! Everything here is volatile; an operation dies with its node, and what it has stored stays.
 
 use super::Cx;
 use super::message::{Answer, Message, Store};
@@ -15,8 +15,8 @@ pub struct Caller {
     next_op: u64,
     next_call: u64,
     open: BTreeMap<OpId, Open>,
-    /// The operation that each call in flight belongs to: one call per phase, so that an answer to an
-    /// earlier phase is never counted in a later one.
+    /// The operation that each call in flight belongs to: one call per phase, so that an answer to
+    /// an earlier phase is never counted in a later one.
     calls: BTreeMap<u64, OpId>,
     wakes: BTreeSet<(Micros, OpId)>,
     finished: VecDeque<(OpId, Outcome)>,
@@ -29,8 +29,8 @@ struct Open {
 }
 
 impl Caller {
-    /// The caller of node `name`; `seed` differs with every start, so that late answers to an earlier
-    /// life of the node meet no call.
+    /// The caller of node `name`; `seed` differs with every start, so that late answers to an
+    /// earlier life of the node meet no call.
     pub fn new(name: NodeName, seed: u64) -> Caller {
         Caller {
             name,

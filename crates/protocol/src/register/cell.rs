@@ -2,8 +2,8 @@
 //! head is read and written by every operation and is small; contents are read only when a value is
 //! wanted, and are not copied on the way out.
 //!
-//! All three are written in one atomic batch, so a head that disagrees with a content is damage, and
-//! damage is never taken for absence: everything that reads here can answer [`Void`].
+//! All three are written in one atomic batch, so a head that disagrees with a content is damage,
+//! and damage is never taken for absence: everything that reads here can answer [`Void`].
 
 use super::message::{Coding, Content, Fragment, Store};
 use super::policy;
@@ -150,7 +150,8 @@ impl<'a> Cell<'a> {
         Ok(content)
     }
 
-    /// Sets the critical or register cell, and drops an eventual value that the new section outranks.
+    /// Sets the critical or register cell, and drops an eventual value that the new section
+    /// outranks.
     pub(crate) fn put_critical(
         &mut self,
         fx: &mut Effects,

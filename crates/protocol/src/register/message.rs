@@ -78,13 +78,14 @@ pub enum Ask {
     Store {
         /// The tag.
         tag: Tag,
-        /// The section that gave the value: the tag's own, unless a synch carries an older value on.
-        /// Eventual puts made after that section was over are not outranked (PROTOCOL F6).
+        /// The section that gave the value: the tag's own, unless a synch carries an older value
+        /// on. Eventual puts made after that section was over are not outranked (PROTOCOL F6).
         origin: LockRef,
         /// The content.
         content: Content,
     },
-    /// An eventual read of this replica: the eventual cell if it is the newer one, else the critical.
+    /// An eventual read of this replica: the eventual cell if it is the newer one, else the
+    /// critical.
     EventualGet,
     /// An eventual write at this replica, which gives the tag.
     EventualPut {
@@ -125,11 +126,11 @@ pub enum Answer {
         /// The higher tag or fence known here.
         tag: Tag,
     },
-    /// To a holder's `Read` or `Store`: as far as this replica has applied, the ref waits or was never
-    /// given.
+    /// To a holder's `Read` or `Store`: as far as this replica has applied, the ref waits or was
+    /// never given.
     NotHolder,
-    /// To `Store`: a higher sequence number of the same section and generation is here, so that this
-    /// write is stored in effect, but outranked (PROTOCOL F16).
+    /// To `Store`: a higher sequence number of the same section and generation is here, so that
+    /// this write is stored in effect, but outranked (PROTOCOL F16).
     Outranked {
         /// The tag here.
         tag: Tag,

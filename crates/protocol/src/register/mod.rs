@@ -4,21 +4,21 @@
 //! as it was last written, although writers die midway, holders of critical sections are wrongly
 //! taken for dead, and messages come late.
 //!
-//! **Idea.** Every member of a view keeps, per key, one value under a totally ordered [`Tag`]. A write
-//! stores at a quorum under a tag of its own; a read takes the highest tag of a quorum, and two
-//! quorums meet (ABD; MUSIC §III). Inside a critical section the tag is `(lock ref, sequence number,
-//! session)`, so one round writes and a retry repeats itself. A new section after a forced release
-//! first *synchs*: it reads a quorum with a **fence**, the tag under which it then writes the value
-//! back. A member durably refuses every write below a fence before it answers, as an acceptor of Paxos
-//! does with a ballot, so that a write acknowledged to the last holder is either seen by the synch or
-//! refused (PROTOCOL F1, F4).
+//! **Idea.** Every member of a view keeps, per key, one value under a totally ordered [`Tag`]. A
+//! write stores at a quorum under a tag of its own; a read takes the highest tag of a quorum, and
+//! two quorums meet (ABD; MUSIC §III). Inside a critical section the tag is `(lock ref, sequence
+//! number, session)`, so one round writes and a retry repeats itself. A new section after a forced
+//! release first *synchs*: it reads a quorum with a **fence**, the tag under which it then writes
+//! the value back. A member durably refuses every write below a fence before it answers, as an
+//! acceptor of Paxos does with a ballot, so that a write acknowledged to the last holder is either
+//! seen by the synch or refused (PROTOCOL F1, F4).
 //!
-//! **Two cells.** A key of a section keyspace has a critical cell C and an eventual cell E, so that an
-//! eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual put is
-//! durable at one replica only.
+//! **Two cells.** A key of a section keyspace has a critical cell C and an eventual cell E, so that
+//! an eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual
+//! put is durable at one replica only.
 //!
-//! **Messages.** [`Message::Ask`] and [`Message::Answer`], nothing else; every answer leaves when what
-//! it is based on is durable. [`Replica`] answers, [`Caller`] asks.
+//! **Messages.** [`Message::Ask`] and [`Message::Answer`], nothing else; every answer leaves when
+//! what it is based on is durable. [`Replica`] answers, [`Caller`] asks.
 //!
 //! **Invariants.**
 //! * I1. At a replica, the tag of C and the fence of a key never decrease, through restarts too.
@@ -26,12 +26,13 @@
 //! * I3. A replica stores nothing into C below its fence.
 //! * I4. A phase of an operation counts answers of one epoch, one call and distinct members; a void
 //!   answer counts for nothing (F8c).
-//! * I5. No answer is counted after the operation's deadline, which is at most `timing.request` ahead.
-//!   A replica that lost a record waits that long before it learns it again: by then nobody relies
-//!   on what it had promised and forgotten, unless a quorum of the others knows it too.
+//! * I5. No answer is counted after the operation's deadline, which is at most `timing.request`
+//!   ahead. A replica that lost a record waits that long before it learns it again: by then nobody
+//!   relies on what it had promised and forgotten, unless a quorum of the others knows it too.
 //!
-//! **Departures.** MUSIC's synch reads without a fence and writes with the coordinator's clock, which
-//! loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one (F6).
+//! **Departures.** MUSIC's synch reads without a fence and writes with the coordinator's clock,
+//! which loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one
+//! (F6).
 
 mod caller;
 mod cell;
@@ -56,8 +57,8 @@ use crate::base::{
 use crate::io::{Effects, Memory};
 use bytes::Bytes;
 
-/// What a step gives to the machines of this room. A replica reads what earlier steps wrote, so that
-/// one step hands it one message at most.
+/// What a step gives to the machines of this room. A replica reads what earlier steps wrote, so
+/// that one step hands it one message at most.
 pub struct Cx<'a> {
     /// The time of the step.
     pub now: Now,
@@ -73,8 +74,8 @@ pub struct Cx<'a> {
     pub planted: Planted,
 }
 
-/// What the applied state of a key's lock queue says of a ref. Only chosen and applied commands count
-/// (PROTOCOL F1).
+/// What the applied state of a key's lock queue says of a ref. Only chosen and applied commands
+/// count (PROTOCOL F1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderState {
     /// It holds the key, in this generation.
@@ -130,9 +131,9 @@ fn is_synch(tag: Tag) -> bool {
     tag.lock_ref > LockRef(0) && tag.sequence.is_multiple_of(GENERATION_SPAN)
 }
 
-/// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no newer
-/// eventual value: the tag that a clean leave states names the true value (PROTOCOL F3). Only where a
-/// copy is the whole value.
+/// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no
+/// newer eventual value: the tag that a clean leave states names the true value (PROTOCOL F3). Only
+/// where a copy is the whole value.
 pub fn local_critical(
     memory: &dyn Memory,
     place: &Place,

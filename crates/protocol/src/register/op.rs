@@ -45,8 +45,8 @@ pub enum Op {
         tag: Tag,
         /// None deletes.
         value: Option<Bytes>,
-        /// The client is known to have issued higher numbers in this section than the tag's, so that
-        /// being outranked at q replicas is success (PROTOCOL F16).
+        /// The client is known to have issued higher numbers in this section than the tag's, so
+        /// that being outranked at q replicas is success (PROTOCOL F16).
         counter_above: bool,
     },
     /// Both cells at q, without a fence: what a grant carries. Ends in `Entry` or `Past`.
@@ -168,8 +168,8 @@ pub enum Outcome {
     },
     /// `Inspect`.
     Inspection(Inspection),
-    /// The members have gone on to another epoch, which is given where it is known. The operation is
-    /// over; start it again there, under the same tag or writer. Reads and synchs start over.
+    /// The members have gone on to another epoch, which is given where it is known. The operation
+    /// is over; start it again there, under the same tag or writer. Reads and synchs start over.
     Moved {
         /// The epoch to go to.
         next: Option<Epoch>,

@@ -58,7 +58,8 @@ pub fn decode(parts: &[&Content]) -> Result<Option<Bytes>, Undecodable> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
-/// Whether a part is what it says. A part that is not voids its sender's whole answer (PROTOCOL F8c).
+/// Whether a part is what it says. A part that is not voids its sender's whole answer (PROTOCOL
+/// F8c).
 pub fn is_sound(content: &Content) -> bool {
     match content {
         Content::Absent | Content::Tombstone => true,

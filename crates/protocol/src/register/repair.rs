@@ -1,12 +1,12 @@
 //! Repair: how a replica learns a damaged record again.
 //!
 //! A damaged head is amnesia for one key. What the replica had answered, others may be counting on
-//! right now: a synch that has its fence, a put that has its store. Copying the others' state at once
-//! would let the replica break that promise while the operation is still collecting. So it first
-//! answers `Void` for as long as any operation may live (invariant I5 of this room), and only then
-//! reads the others. An operation that completed has left its tag and fence at q − 1 of them; the
-//! replica hears enough to meet those ([`super::Quorum::others_to_repair`]). One that did not complete has
-//! ended, and binds nobody.
+//! right now: a synch that has its fence, a put that has its store. Copying the others' state at
+//! once would let the replica break that promise while the operation is still collecting. So it
+//! first answers `Void` for as long as any operation may live (invariant I5 of this room), and only
+//! then reads the others. An operation that completed has left its tag and fence at q − 1 of them;
+//! the replica hears enough to meet those ([`super::Quorum::others_to_repair`]). One that did not
+//! complete has ended, and binds nobody.
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, Store};
@@ -178,7 +178,8 @@ impl Replica {
 }
 
 impl Repair {
-    /// Writes what was learnt over what is damaged; false where a later write has healed it already.
+    /// Writes what was learnt over what is damaged; false where a later write has healed it
+    /// already.
     fn install(self, seat: Seat, cx: &mut Cx<'_>) -> bool {
         let fence = self.heard.values().map(|l| l.fence).max();
         let mut head = Head {

@@ -1,5 +1,5 @@
-//! The replica: one member's answers. It keeps nothing in memory that its durable records hold; what
-//! it keeps is a clock for eventual tags, counters, and repairs under way.
+//! The replica: one member's answers. It keeps nothing in memory that its durable records hold;
+//! what it keeps is a clock for eventual tags, counters, and repairs under way.
 
 use super::cell::{At, Cell};
 use super::message::{Answer, Ask, Content, Holder, Message, Store};
@@ -36,7 +36,8 @@ pub struct Replica {
     pub(super) name: NodeName,
     /// The last clock given to an eventual put by this process.
     clock: u64,
-    /// Distinguishes eventual tags of two lives of this node, should the wall clock go back between.
+    /// Distinguishes eventual tags of two lives of this node, should the wall clock go back
+    /// between.
     counter: u32,
     pub(super) repairs: Repairs,
     pub(super) counts: Counts,
@@ -218,7 +219,16 @@ impl Replica {
         let entered = cell.head.tag.lock_ref.max(cell.head.fence.lock_ref);
         let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
-            return Answer::Locked;
+            // This very put may have come before, and been stored: the network repeats messages.
+            return match cell.eventual() {
+                Ok(Some((tag, here)))
+                    if tag.node == self.name
+                        && policy::digest_of(&here) == policy::digest_of(content) =>
+                {
+                    Answer::EventualStored { tag }
+                }
+                _ => Answer::Locked,
+            };
         }
         self.clock = case
             .cx
@@ -260,8 +270,8 @@ impl Replica {
 }
 
 impl Case<'_, '_> {
-    /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder is
-    /// past, whatever is applied here (PROTOCOL F1).
+    /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder
+    /// is past, whatever is applied here (PROTOCOL F1).
     fn refused(&self, cell: &Cell<'_>, holder: Holder, entering: bool) -> Option<Answer> {
         if self.cx.planted.has(Bug::PastWriteAccepted) {
             return None;
@@ -341,8 +351,8 @@ impl Case<'_, '_> {
         if tag > head.tag {
             return Ok(self.put(cell, (tag, origin), content));
         }
-        // Below the cell's tag. In a register keyspace the higher write simply wins; in a section the
-        // writer must learn that its number may be an old one.
+        // Below the cell's tag. In a register keyspace the higher write simply wins; in a section
+        // the writer must learn that its number may be an old one.
         if tag.lock_ref == LockRef(0) || self.cx.planted.has(Bug::PastWriteAccepted) {
             return Ok(Answer::Stored);
         }
@@ -465,8 +475,8 @@ fn suits(ask: &Ask, purpose: Purpose) -> bool {
 }
 
 /// Up to `limit` keys of one keyspace in one store that start with `prefix`, lie above `after` and
-/// have a value in either cell, in order of key. Reads every head of the store: bounded by the number
-/// of its keys. A damaged head counts as a key, for it may be one.
+/// have a value in either cell, in order of key. Reads every head of the store: bounded by the
+/// number of its keys. A damaged head counts as a key, for it may be one.
 pub fn keys(
     memory: &dyn Memory,
     store: Store,

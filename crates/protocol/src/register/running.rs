@@ -1,5 +1,5 @@
-//! One operation under way: which answers it has, what it asks next, when it is done. No sending here:
-//! [`super::Caller`] sends what this asks for.
+//! One operation under way: which answers it has, what it asks next, when it is done. No sending
+//! here: [`super::Caller`] sends what this asks for.
 
 use super::message::{Answer, Ask, Content, Holder};
 use super::op::{Op, Outcome, Place};
@@ -274,8 +274,8 @@ impl Running {
     fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, cx: &Cx<'_>) -> Next {
         match (&self.op, &self.phase) {
             (Op::Get { holder, .. }, Phase::Store { .. }) if Holder::of(tag) == *holder => {
-                // Not this holder is past, but the value it was about to write back: a later attempt
-                // of its own synch has fenced it. Read again what that one makes of it.
+                // Not this holder is past, but the value it was about to write back: a later
+                // attempt of its own synch has fenced it. Read again what that one makes of it.
                 self.enter(Phase::Collect, soon);
                 return Next::Phase;
             }
@@ -364,7 +364,8 @@ impl Running {
         }
         let patient = cx.now.monotonic < self.began + cx.timing.retry;
         if past {
-            // Already lost; the rest is heard for a moment, only to say whether it may have been stored.
+            // Already lost; the rest is heard for a moment, only to say whether it may have been
+            // stored.
             let all = self.members.iter().all(Member::settled);
             return if all || !patient {
                 Next::Done(self.past())
@@ -506,8 +507,8 @@ impl Running {
         changes && self.effect
     }
 
-    /// As `may_have`, but false once every member has refused the only transmission to it: a refusal
-    /// of a second one says nothing of the first, whose answer may be lost.
+    /// As `may_have`, but false once every member has refused the only transmission to it: a
+    /// refusal of a second one says nothing of the first, whose answer may be lost.
     fn may_have_despite_refusals(&self) -> bool {
         let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
         self.may_have() && !self.members.iter().all(refused)

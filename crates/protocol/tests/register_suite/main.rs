@@ -1,9 +1,9 @@
 //! Quorum registers under an adversary.
 //!
-//! `rules` names each rule and shows it; `atomicity` and `sections` run thousands of seeded schedules
-//! of macro-steps (an operation touches a chosen subset of replicas, the rest comes late or never;
-//! replicas crash and keep only what was flushed) and check what clients saw. With the feature
-//! `planted-bugs` the same schedules must catch each wrong rule.
+//! `rules` names each rule and shows it; `atomicity` and `sections` run thousands of seeded
+//! schedules of macro-steps (an operation touches a chosen subset of replicas, the rest comes late
+//! or never; replicas crash and keep only what was flushed) and check what clients saw. With the
+//! feature `planted-bugs` the same schedules must catch each wrong rule.
 
 mod atomicity;
 mod rules;

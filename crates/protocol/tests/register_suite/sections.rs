@@ -1,8 +1,9 @@
 //! Critical sections on one key over an atomic lock history: no acknowledged put is lost, a holder
-//! reads the latest state, and no put of a preempted holder is acknowledged once the next one is in.
+//! reads the latest state, and no put of a preempted holder is acknowledged once the next one is
+//! in.
 //!
-//! The test plays the lock room by the rules of PROTOCOL F1, F4, F5 and F18: one synch attempt after
-//! the other, each with a higher tag, and whichever reaches its quorum first grants.
+//! The test plays the lock room by the rules of PROTOCOL F1, F4, F5 and F18: one synch attempt
+//! after the other, each with a higher tag, and whichever reaches its quorum first grants.
 
 use crate::world::{Command, World, section_key};
 use bytes::Bytes;
@@ -87,7 +88,8 @@ impl Play {
         self.open.insert((client, id), under);
     }
 
-    /// Where a value comes from, as a tag: an eventual one lies above all sections up to its position.
+    /// Where a value comes from, as a tag: an eventual one lies above all sections up to its
+    /// position.
     fn origin(&self, value: Option<&Bytes>) -> Tag {
         let Some(value) = value else { return Tag::ZERO };
         if let Some(tag) = self.origin.get(value) {
@@ -251,8 +253,8 @@ impl Play {
                 self.put_acked(i, r, number, tag)?
             }
             (Under::Get { lock_ref, expected }, Outcome::Value { value, .. }) => {
-                // What a holder sees that was preempted, but does not know, is the last state of its
-                // own section: nobody else's until it is told.
+                // What a holder sees that was preempted, but does not know, is the last state of
+                // its own section: nobody else's until it is told.
                 let in_section = matches!(&self.clients[i],
                     Client::In(s) if s.lock_ref == lock_ref && s.view.as_ref() == Some(&expected));
                 if in_section && self.entered == lock_ref && value != expected {

@@ -1,5 +1,6 @@
-//! A small world for register replicas and their callers: disks that lose what was not flushed, a bag
-//! of messages, and one atomic history of lock commands of which every replica has applied a prefix.
+//! A small world for register replicas and their callers: disks that lose what was not flushed, a
+//! bag of messages, and one atomic history of lock commands of which every replica has applied a
+//! prefix.
 
 use bytes::Bytes;
 use fermata_protocol::base::{
@@ -606,8 +607,8 @@ impl World {
         Some(self.outcomes.remove(at).2)
     }
 
-    /// An adversarial macro-step on the messages: an operation touches some replicas, a stale message
-    /// arrives, an answer is lost, a replica flushes, crashes, or time passes.
+    /// An adversarial macro-step on the messages: an operation touches some replicas, a stale
+    /// message arrives, an answer is lost, a replica flushes, crashes, or time passes.
     pub(crate) fn disturb(&mut self) {
         let n = self.nodes.len() as u64;
         match self.rng.below(100) {

@@ -1,5 +1,5 @@
-//! No acknowledged put is ever lost, even that of a holder wrongly taken for dead (PROTOCOL F1): what
-//! any later section finds at entry is that put or one with a higher tag.
+//! No acknowledged put is ever lost, even that of a holder wrongly taken for dead (PROTOCOL F1):
+//! what any later section finds at entry is that put or one with a higher tag.
 
 use super::sections::{Chain, Rank};
 use super::{Violation, show};

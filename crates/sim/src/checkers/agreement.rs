@@ -1,5 +1,5 @@
-//! All replicas of a segment that have applied the same commands are in the same state (Multi-Paxos;
-//! PROTOCOL F13), and none ever goes back but by a crash.
+//! All replicas of a segment that have applied the same commands are in the same state
+//! (Multi-Paxos; PROTOCOL F13), and none ever goes back but by a crash.
 
 use super::Violation;
 use crate::machine::Machine;

@@ -3,8 +3,9 @@
 //! *Defined*: the highest tag that any replica holds of past sections is held, or outranked, at a
 //! quorum, so that every quorum read gives the same value.
 //!
-//! * **SynchFlag**: wherever the flag is clear, the key is defined with respect to all sections that
-//!   have left the queue. If it is not, the flag is set, and the next holder synchs (PROTOCOL F5, F18).
+//! * **SynchFlag**: wherever the flag is clear, the key is defined with respect to all sections
+//!   that have left the queue. If it is not, the flag is set, and the next holder synchs (PROTOCOL
+//!   F5, F18).
 //! * **Critical-Section**: when a section has been granted, the key is defined with respect to all
 //!   sections before it, the granted one's own synch included (PROTOCOL F1, F4).
 //!

@@ -1,5 +1,6 @@
-//! What a flush made durable is there after every restart, and what is there was written: the memory
-//! after a restart is that after some prefix of the batches, no shorter than what was flushed.
+//! What a flush made durable is there after every restart, and what is there was written: the
+//! memory after a restart is that after some prefix of the batches, no shorter than what was
+//! flushed.
 
 use super::Violation;
 use crate::machine::{Machine, Stepped};

@@ -73,8 +73,8 @@ fn written(op: &Op) -> &Value {
 }
 
 /// Whether `view` is an eventual put that `link` may adopt: made before the grant, and not before a
-/// section between it and `link` that wrote. One whose request was repeated may act twice, the second
-/// time at any time after its call.
+/// section between it and `link` that wrote. One whose request was repeated may act twice, the
+/// second time at any time after its call.
 fn is_adoptable(chain: &Chain<'_>, before: &[Link<'_>], link: &Link<'_>, view: &Value) -> bool {
     chain.eventual.iter().any(|put| {
         let outranked = before

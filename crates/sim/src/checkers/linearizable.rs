@@ -1,5 +1,5 @@
-//! Linearizability of read/write registers: the search of Wing and Gong with Lowe's memory of states
-//! already seen. Keys are independent, so each is checked alone.
+//! Linearizability of read/write registers: the search of Wing and Gong with Lowe's memory of
+//! states already seen. Keys are independent, so each is checked alone.
 //!
 //! A write whose outcome is unknown may take effect at any time after its call, or never. A read
 //! whose outcome is unknown says nothing.

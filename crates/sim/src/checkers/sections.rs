@@ -5,7 +5,8 @@ use fermata_protocol::base::{KeyId, Keyspace};
 use fermata_protocol::request::Mode;
 use std::collections::BTreeMap;
 
-/// Where a write stands in the order of all writes of its key: ref, generation, place in the section.
+/// Where a write stands in the order of all writes of its key: ref, generation, place in the
+/// section.
 pub type Rank = (u64, u32, u64);
 
 /// One critical put.

@@ -1,11 +1,11 @@
 //! Whoever wants the system to fail.
 //!
-//! Two hands. [`Fates`] takes adversarial macro-steps: it picks one logical operation in flight (all
-//! messages of one put, one synch, one accept), lets it touch a subset of the replicas and makes the
-//! rest late, or lost; sometimes the answers too. A uniform random walk over messages has almost no
-//! power against quorum protocols; operations that touch chosen subsets find in hundreds of runs what
-//! the walk does not find in millions. [`faults`] draws a schedule of crashes, cuts, pauses, clocks
-//! and disks that go wrong, and clients that die, are suspected, and come back.
+//! Two hands. [`Fates`] takes adversarial macro-steps: it picks one logical operation in flight
+//! (all messages of one put, one synch, one accept), lets it touch a subset of the replicas and
+//! makes the rest late, or lost; sometimes the answers too. A uniform random walk over messages has
+//! almost no power against quorum protocols; operations that touch chosen subsets find in hundreds
+//! of runs what the walk does not find in millions. [`faults`] draws a schedule of crashes, cuts,
+//! pauses, clocks and disks that go wrong, and clients that die, are suspected, and come back.
 
 mod fates;
 mod faults;

@@ -9,8 +9,8 @@ use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock, paxos};
 
-/// F1: H1 is taken for dead while its put is under way; the put reaches B and C, which have not heard
-/// yet that H1 is past, between the synch's read of A and B and the synch's write.
+/// F1: H1 is taken for dead while its put is under way; the put reaches B and C, which have not
+/// heard yet that H1 is past, between the synch's read of A and B and the synch's write.
 pub(super) fn suspected_holder(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
@@ -55,8 +55,8 @@ pub(super) fn suspected_holder(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F4: the put of a dead holder is at A alone. A's synch reads it, writes it at A, and is cut off; the
-/// next primary's synch reads B and C; then A's writes arrive there.
+/// F4: the put of a dead holder is at A alone. A's synch reads it, writes it at A, and is cut off;
+/// the next primary's synch reads B and C; then A's writes arrive there.
 pub(super) fn two_synchs(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
@@ -90,7 +90,8 @@ pub(super) fn two_synchs(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F5: the last put is at C alone when its holder leaves; the next one is answered by A and B first.
+/// F5: the last put is at C alone when its holder leaves; the next one is answered by A and B
+/// first.
 pub(super) fn dirty_leave(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
@@ -264,8 +265,8 @@ pub(super) fn pipelined_puts(stage: &mut Stage) {
     stage.leave(h3, s3);
 }
 
-/// F18: the conclusion of a synch is late: in the meantime its holder was forced out, with a put at one
-/// replica.
+/// F18: the conclusion of a synch is late: in the meantime its holder was forced out, with a put at
+/// one replica.
 pub(super) fn late_synch_done(stage: &mut Stage) {
     let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
     let Some(s1) = stage.enter(h1) else { return };
@@ -304,7 +305,8 @@ pub(super) fn late_synch_done(stage: &mut Stage) {
     stage.release(late);
 }
 
-/// ABD: a write is at B alone when one reader returns it; another reader, later, is answered by A and C.
+/// ABD: a write is at B alone when one reader returns it; another reader, later, is answered by A
+/// and C.
 pub(super) fn read_writes_back(stage: &mut Stage) {
     let (writer, first, second) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
     let key = stage.register();

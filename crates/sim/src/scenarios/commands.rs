@@ -8,8 +8,8 @@ use fermata_protocol::register::Message as Register;
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock, paxos};
 
-/// F3b: an enqueue whose key was read ahead is declined, since the log is full; a whole section runs;
-/// the enqueue is submitted again behind the leave of that section.
+/// F3b: an enqueue whose key was read ahead is declined, since the log is full; a whole section
+/// runs; the enqueue is submitted again behind the leave of that section.
 pub(super) fn declined_enqueue(stage: &mut Stage) {
     stage.again(|setup| setup.limits.proposals = 2);
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
@@ -48,8 +48,8 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's writes
-/// arrive, and A grants before it hears of B.
+/// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's
+/// writes arrive, and A grants before it hears of B.
 pub(super) fn stale_attempt(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
@@ -96,7 +96,8 @@ pub(super) fn stale_attempt(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F3f: B has led and has a command that was not chosen; C has led and has left a hole; B leads again.
+/// F3f: B has led and has a command that was not chosen; C has led and has left a hole; B leads
+/// again.
 pub(super) fn hole(stage: &mut Stage) {
     let (h1, h2, h3) = (stage.client(&[5]), stage.client(&[6]), stage.client(&[6]));
     let all: Vec<NodeName> = (2..=6).map(NodeName).collect();

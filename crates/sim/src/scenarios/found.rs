@@ -1,5 +1,5 @@
-//! The schedules that were found while this system was built (docs/faults.md, G): grants, and who ends
-//! what.
+//! The schedules that were found while this system was built (docs/faults.md, G): grants, and who
+//! ends what.
 
 use super::stage::{
     A, B, C, LEASE, Stage, accepts_of, answers, grants_to, spread_to, store_of, value,
@@ -140,7 +140,8 @@ pub(super) fn resumed_before_waiter(stage: &mut Stage) {
     stage.section(h3, "v4");
 }
 
-/// G5: the push of a grant is slow, an eventual value spreads meanwhile, and the grant is prepared again.
+/// G5: the push of a grant is slow, an eventual value spreads meanwhile, and the grant is prepared
+/// again.
 pub(super) fn grant_twice(stage: &mut Stage) {
     let (h1, h2, other) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
     stage.section(h1, "v0");
@@ -341,7 +342,8 @@ pub(super) fn fenced_key(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// G12: at its first start A and C know everybody, B has not met C; A is cut off, and C loses its disk.
+/// G12: at its first start A and C know everybody, B has not met C; A is cut off, and C loses its
+/// disk.
 pub(super) fn first_start(stage: &mut Stage) {
     stage.dark();
     stage.audited = false;
@@ -382,7 +384,8 @@ pub(super) fn first_start(stage: &mut Stage) {
     }
 }
 
-/// G13: an enter's wait ends at a node that was cut off, long after the client has entered elsewhere.
+/// G13: an enter's wait ends at a node that was cut off, long after the client has entered
+/// elsewhere.
 pub(super) fn stale_wait(stage: &mut Stage) {
     let (h0, h2) = (stage.client(&[6]), stage.client(&[6]));
     let h1 = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);

@@ -128,8 +128,8 @@ pub(super) fn write_beside_section(stage: &mut Stage) {
     stage.leave(h1, s2);
 }
 
-/// F10: H1's site is cut off from the others; its node still answers its heartbeats. H2 enters after
-/// the lease; H1 reads from memory.
+/// F10: H1's site is cut off from the others; its node still answers its heartbeats. H2 enters
+/// after the lease; H1 reads from memory.
 pub(super) fn lease_at_a_cut_site(stage: &mut Stage) {
     let h1 = stage.client_with(&[6], |o| o.cached_gets = true);
     let h2 = stage.client(&[4]);
@@ -147,7 +147,8 @@ pub(super) fn lease_at_a_cut_site(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it expires.
+/// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it
+/// expires.
 pub(super) fn lost_key(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let keys = vec![stage.key.clone(), stage.other_key()];

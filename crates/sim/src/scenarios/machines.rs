@@ -25,8 +25,8 @@ pub(super) fn change_of_view(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F10: A leads with B's lease alone. B restarts, and A is cut off but for one node that still reads
-/// lock queues from it; C leads with B.
+/// F10: A leads with B's lease alone. B restarts, and A is cut off but for one node that still
+/// reads lock queues from it; C leads with B.
 pub(super) fn restarted_acceptor(stage: &mut Stage) {
     let (h1, h2, reader) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
     let Some(s1) = stage.enter(h1) else { return };

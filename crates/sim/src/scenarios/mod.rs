@@ -1,10 +1,10 @@
-//! Known schedules, each by name: the fault that breaks the obvious rule, played against the rule that
-//! is built.
+//! Known schedules, each by name: the fault that breaks the obvious rule, played against the rule
+//! that is built.
 //!
-//! Every scenario runs on one segment with three replicas (A, B, C: nodes 1, 2, 3; A leads first) and
-//! three nodes without a seat (4, 5, 6), so that a coordinator need not be a replica. The text of a
-//! scenario is its steps. With the right rules nothing is violated; with the wrong rule that it is made
-//! for, a checker fires (`crate::planted`).
+//! Every scenario runs on one segment with three replicas (A, B, C: nodes 1, 2, 3; A leads first)
+//! and three nodes without a seat (4, 5, 6), so that a coordinator need not be a replica. The text
+//! of a scenario is its steps. With the right rules nothing is violated; with the wrong rule that
+//! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
 mod commands;

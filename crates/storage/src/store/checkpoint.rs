@@ -11,8 +11,8 @@ use crate::wal;
 use std::io;
 use std::sync::Arc;
 
-/// A frozen memtable to be written to the table. Run it on a thread that may block for long; flushes
-/// go on beside it. Then give the result to `Store::checkpointed`.
+/// A frozen memtable to be written to the table. Run it on a thread that may block for long;
+/// flushes go on beside it. Then give the result to `Store::checkpointed`.
 #[must_use = "the log grows until it has run"]
 pub struct Checkpoint {
     disk: Arc<dyn Disk>,
@@ -77,8 +77,8 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Puts the active memtable aside for a checkpoint, unless one is under way. All of it must have
-    /// been taken by a flush.
+    /// Puts the active memtable aside for a checkpoint, unless one is under way. All of it must
+    /// have been taken by a flush.
     pub(super) fn freeze(&mut self) {
         if self.frozen.is_some() {
             return;

@@ -133,8 +133,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Void`] if a durable record of the key is corrupt, or the table cannot be read at all, which
-    /// [`Self::failure`] then tells.
+    /// [`Void`] if a durable record of the key is corrupt, or the table cannot be read at all,
+    /// which [`Self::failure`] then tells.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
         for memtable in self.memtables() {
             match memtable.get(key) {
