@@ -10,8 +10,6 @@ pub enum Trap {
     Scenario(&'static str),
     /// By random seeds: at most so many are needed.
     Seeds(u64),
-    /// Nothing can come of it while another rule holds, which the text names: defence in depth.
-    Masked(&'static str),
 }
 
 /// The name of a wrong rule on the command line: `SynchWithoutFence` is `synch-without-fence`.
@@ -79,7 +77,6 @@ pub fn trap(bug: Bug) -> Trap {
 /// Springs the trap: what was violated, by which seed or scenario; none if nothing was.
 pub fn spring(bug: Bug) -> Option<String> {
     match trap(bug) {
-        Trap::Masked(_) => None,
         Trap::Scenario(name) => {
             let scenario = scenarios::ALL.iter().find(|s| s.name == name)?;
             let run = scenarios::run(scenario, Some(bug), false);

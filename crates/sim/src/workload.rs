@@ -214,8 +214,9 @@ impl Worker {
         let client = &world.clients[self.client.0 as usize];
         self.life = client.life;
         self.waits.clear();
+        let writes = |s: &SectionIx| world.history.sections[s.0].mode == Mode::Exclusive;
         let resumes = match &self.stage {
-            Stage::In { section, .. } if self.dice.chance(50) => Some(*section),
+            Stage::In { section, .. } if self.dice.chance(50) => Some(*section).filter(writes),
             Stage::Dead { resumes } => *resumes,
             _ => None,
         };

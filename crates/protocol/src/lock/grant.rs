@@ -199,7 +199,9 @@ impl Grants {
             reads.insert(key.clone(), SpeculativeRead::Running(op));
             let other = self.reads.insert(key.clone(), id);
             let other = other.filter(|other| *other != id);
-            if let Some(other) = other.and_then(|other| self.speculations.get_mut(&other)) {
+            let lax = cx.planted.has(Bug::SpeculationHeadOnly);
+            let other = other.and_then(|other| self.speculations.get_mut(&other));
+            if let Some(other) = other.filter(|_| !lax) {
                 // Whatever touches the key from here on would cancel only the newer one.
                 other.cancelled = true;
             }

@@ -101,6 +101,7 @@ pub struct Primary {
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
     proposals: Vec<Command>,
+    planted: Planted,
 }
 
 impl Primary {
@@ -141,6 +142,7 @@ impl Primary {
             holdings: queues.refs().map(holding).collect(),
             grants: Grants::new(epoch, ballot, LockRef(queues.commands())),
             proposals: Vec::new(),
+            planted: config.planted,
         }
     }
 
@@ -151,7 +153,9 @@ impl Primary {
 
     /// A command was not taken by the log: it has no effect, and whoever asked is told so.
     pub fn declined(&mut self, id: (SessionId, u64), why: Rejection, fx: &mut Effects) {
-        self.grants.forget_speculation(id);
+        if !self.planted.has(Bug::SpeculationHeadOnly) {
+            self.grants.forget_speculation(id);
+        }
         let Some(pending) = self.take_pending(id) else {
             return;
         };

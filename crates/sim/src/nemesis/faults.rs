@@ -159,18 +159,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::Crash => down(world, name, true, duration),
         Fault::Stop => down(world, name, false, duration),
         Fault::Pause => world.pause(name, duration),
-        Fault::Isolate => {
-            let others = names.iter().filter(|n| **n != name);
-            let pairs: Vec<_> = others
-                .flat_map(|n| {
-                    [
-                        (End::Node(*n), End::Node(name)),
-                        (End::Node(name), End::Node(*n)),
-                    ]
-                })
-                .collect();
-            cut(world, pairs, duration);
-        }
+        Fault::Isolate => isolate(world, name, duration),
         Fault::OneWay => {
             let Some(other) = dice.pick(&names).copied() else {
                 return;
@@ -248,6 +237,16 @@ pub fn cut(world: &mut World, ways: Vec<(End, End)>, duration: u64) {
             w.network.mend(from, to);
         }
     });
+}
+
+fn isolate(world: &mut World, name: NodeName, duration: u64) {
+    let others = world.machines.keys().filter(|n| **n != name);
+    let both = |other: &NodeName| {
+        let (a, b) = (End::Node(*other), End::Node(name));
+        [(a, b), (b, a)]
+    };
+    let ways = others.flat_map(both).collect();
+    cut(world, ways, duration);
 }
 
 fn cut_site(world: &mut World, site: u16, duration: u64) {

@@ -159,8 +159,10 @@ pub(super) fn flush(stage: &mut Stage) {
             .expect("a node of this world");
         machine.disk.latency = (700_000, 700_000);
     }
-    // Of many sectors: what was not flushed does not survive by luck.
-    stage.put(h1, s1, &"v1 ".repeat(20_000));
+    // Behind a flush that has begun: what was not flushed does not survive by luck.
+    stage.begin_put(h1, s1, "w");
+    stage.pass(50);
+    stage.put(h1, s1, "v1");
     for name in [A, B, C] {
         stage.world.stop(name, true);
     }
