@@ -31,8 +31,8 @@ pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {
                 found.push(Violation::new(
                     NAME,
                     format!(
-                        "key {name}: section {:?} began {:?} at {} and it succeeded, though a later \
-                         section had been granted at {first}",
+                        "key {name}: section {:?} began {:?} at {} and it succeeded, though a \
+                         later section had been granted at {first}",
                         earlier.position, op.what, op.invoked
                     ),
                 ));

@@ -159,8 +159,14 @@ pub(super) fn lost_key(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     let segment = stage.segment();
     let silent = stage.world.network.lose(move |p| {
-        matches!(p, Parcel::Peer { from, message: Message::Lock(lock::Message::Renew { segment: s, .. }), .. }
-            if *s == segment && from.name.0 == 4)
+        let Parcel::Peer { from, message, .. } = p else {
+            return false;
+        };
+        let renews = |m: &Message| match m {
+            Message::Lock(lock::Message::Renew { segment: s, .. }) => *s == segment,
+            _ => false,
+        };
+        renews(message) && from.name.0 == 4
     });
     let Some(s2) = stage.enter(h2) else { return };
     stage.put(h2, s2, "v2");

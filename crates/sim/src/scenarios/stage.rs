@@ -448,8 +448,19 @@ pub(super) fn answers(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool 
 pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        matches!(parcel, Parcel::Peer { to: target, message: Message::Register(Register::Ask { ask, .. }), .. }
-            if to.contains(target) && matches!(ask, Ask::EventualSpread { .. }))
+        let Parcel::Peer {
+            to: target,
+            message,
+            ..
+        } = parcel
+        else {
+            return false;
+        };
+        let ask = match message {
+            Message::Register(Register::Ask { ask, .. }) => ask,
+            _ => return false,
+        };
+        to.contains(target) && matches!(ask, Ask::EventualSpread { .. })
     }
 }
 
@@ -465,7 +476,15 @@ pub(super) fn accepts_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static
 pub(super) fn grants_to(to: &[u16]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        matches!(parcel, Parcel::Peer { to: target, message: Message::Lock(lock::Message::Granted { .. }), .. }
-            if to.contains(&target.0))
+        let Parcel::Peer {
+            to: target,
+            message,
+            ..
+        } = parcel
+        else {
+            return false;
+        };
+        let granted = matches!(message, Message::Lock(lock::Message::Granted { .. }));
+        granted && to.contains(&target.0)
     }
 }
