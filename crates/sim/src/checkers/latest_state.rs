@@ -77,9 +77,9 @@ fn written(op: &Op) -> &Value {
 /// second time at any time after its call.
 fn is_adoptable(chain: &Chain<'_>, before: &[Link<'_>], link: &Link<'_>, view: &Value) -> bool {
     chain.eventual.iter().any(|put| {
-        let outranked = before
-            .iter()
-            .any(|l| l.acknowledged() > 0 && put.sent < 2 && put.end() < l.invoked);
+        let outranked = before.iter().any(|l| {
+            l.acknowledged() > 0 && put.sent < 2 && !put.failed() && put.end() < l.invoked
+        });
         written(put) == view && put.invoked < link.entered && !outranked
     })
 }
