@@ -16,7 +16,7 @@ use crate::gate::Gate;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
@@ -92,11 +92,30 @@ pub(crate) fn router(gate: Arc<Gate>) -> Router {
     router
         .fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
+        .layer(axum::middleware::from_fn(typed))
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
             gate,
             counters: Counters::default(),
         }))
+}
+
+/// A body must say what it is. Otherwise any page in a browser on this machine could lock keys
+/// here: a form or text needs no leave to be sent across origins, JSON does.
+async fn typed(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+    let headers = request.headers();
+    let length = headers.get(header::CONTENT_LENGTH).map(|v| v.as_bytes());
+    let empty =
+        length.is_none_or(|n| n == b"0") && !headers.contains_key(header::TRANSFER_ENCODING);
+    let kind = headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes());
+    let known = kind.is_some_and(|kind| {
+        kind.starts_with(b"application/json") || kind.starts_with(b"application/octet-stream")
+    });
+    let writes = matches!(*request.method(), Method::POST | Method::PUT);
+    if writes && !known && (kind.is_some() || !empty) {
+        return Problem::no_kind().into_response();
+    }
+    next.run(request).await
 }
 
 /// The `at`-th segment of a path, decoded: any bytes.

@@ -48,6 +48,18 @@ impl Problem {
         Problem::new("no_such_path", 404, "No such path", detail)
     }
 
+    /// The body does not say what it is, or is what nobody here reads.
+    pub(super) fn no_kind() -> Problem {
+        let detail = "the body's Content-Type is neither application/json nor \
+                      application/octet-stream: send one of them";
+        Problem::new(
+            "unsupported_media_type",
+            415,
+            "Unsupported media type",
+            detail.into(),
+        )
+    }
+
     /// The path has no such method.
     pub(super) fn no_method() -> Problem {
         let detail = "this path does not take this method: see /openapi.json".into();
