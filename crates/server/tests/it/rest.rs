@@ -28,6 +28,9 @@ impl Rest {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        if !body.is_empty() && !headers.iter().any(|(name, _)| *name == "content-type") {
+            request = request.header("content-type", "application/json");
+        }
         let request = request
             .body(Full::new(Bytes::copy_from_slice(body)))
             .unwrap();
@@ -226,6 +229,20 @@ async fn keys_are_any_bytes_and_faces_for_people_answer() {
     for field in node.as_object().unwrap().keys() {
         assert!(described.contains_key(field), "{field} is not described");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_that_any_page_could_send_is_refused() {
+    let (_cluster, rest) = start().await;
+    let body = br#"{"keys": [{"key": "a"}]}"#;
+    for kind in ["text/plain", "application/x-www-form-urlencoded"] {
+        let headers = [("content-type", kind)];
+        let (status, ..) = rest.send("POST", "/v1/sections", &headers, body).await;
+        assert_eq!(status, 415, "{kind}");
+    }
+    let path = "/v1/keyspaces/default/keys/a/queue";
+    let (_, queue) = rest.json("GET", path, Value::Null).await;
+    assert_eq!(queue["entries"], json!([]), "nobody waits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
