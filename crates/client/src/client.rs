@@ -34,7 +34,7 @@ pub struct Options {
     /// How long [`Client::connect`] waits for a node that knows the cluster; 2 s.
     pub discovery_timeout: Duration,
     /// Whether [`SectionHandle::get`](crate::SectionHandle::get) under a valid lease is answered
-    /// from memory. It relies on this machine's clock rate being right to 0.1 % (PROTOCOL F10);
+    /// from memory. It relies on this machine's clock rate being right to 0.1 % (F10);
     /// nothing else does.
     pub cached_gets: bool,
     /// How long a leave waits for the section's puts in flight before it gives them up; 1 s.
@@ -455,7 +455,7 @@ impl Client {
     }
 
     /// Goes on in a section whose client was lost, or takes it over, under a new generation
-    /// (PROTOCOL F16). The former client's operations fail from then on.
+    /// (F16). The former client's operations fail from then on.
     ///
     /// # Errors
     /// `NoLongerHolder` if the section is over or was resumed by another; and as [`Client::get`].

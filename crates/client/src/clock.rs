@@ -1,4 +1,4 @@
-//! The clock that leases are measured with (PROTOCOL F10): it must count the time that the machine
+//! The clock that leases are measured with (F10): it must count the time that the machine
 //! was suspended, which `std::time::Instant` does not on Linux.
 
 use fermata_protocol::base::{Micros, Now};

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// One command with its identity. `(session, number)` takes effect once per segment, also across
-/// snapshots and changes of view (PROTOCOL F2).
+/// snapshots and changes of view (F2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// Who issued it; the node's own session for commands of the protocol itself.
@@ -79,7 +79,7 @@ pub enum LockCommand {
         /// The ref.
         lock_ref: LockRef,
     },
-    /// The synch of the flag set at `flag` has completed (PROTOCOL F18).
+    /// The synch of the flag set at `flag` has completed (F18).
     SynchDone {
         /// The key.
         key: KeyId,
@@ -87,7 +87,7 @@ pub enum LockCommand {
         flag: u64,
     },
     /// The holder goes on without its counter: a new generation of the same ref, and a synch that
-    /// fences the old one (PROTOCOL F16).
+    /// fences the old one (F16).
     Resume {
         /// The ref.
         lock_ref: LockRef,
@@ -98,7 +98,7 @@ pub enum LockCommand {
     },
 }
 
-/// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` (RING §2.3, §2.4) have
+/// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` have
 /// their places reserved; a group of this version refuses them without effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupCommand {

@@ -1,5 +1,5 @@
 //! A group's own state: its view, its arc, and, in the group that keeps it, the keyspace catalogue.
-//! A state machine that every member applies from the group's log (RING §1.2).
+//! A state machine that every member applies from the group's log.
 
 use crate::base::{Epoch, Group, Keyspace, KeyspaceId, SegmentId, View};
 use crate::command::{Body, Command, GroupCommand};

@@ -24,6 +24,8 @@
 //! everything appended so far is durable; messages that a node sends to itself come back as inputs
 //! under the same rule. Messages to others may be lost, repeated, delayed and reordered at will.
 //!
+//! Names such as F1, M3 or G5 are faults and the rules that cure them: `docs/faults.md`.
+//!
 //! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what
 //! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`lock`] (queues,
 //! grants, leases), [`coordinator`] (one client request), [`node`] (where the rooms meet),

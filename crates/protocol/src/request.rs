@@ -48,7 +48,7 @@ pub struct Held {
     pub generation: u32,
 }
 
-/// How a leaving holder left one key (PROTOCOL F5).
+/// How a leaving holder left one key (F5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Leaving {
     /// The write with the highest sequence number issued on the key in this section was
@@ -104,13 +104,13 @@ pub enum Operation {
         /// All keys of the section, each with how it was left.
         keys: Vec<(Held, Leaving)>,
     },
-    /// Keep waiting refs and held sections alive (PROTOCOL F10). Any node relays; the primary
+    /// Keep waiting refs and held sections alive (F10). Any node relays; the primary
     /// grants.
     Renew {
         /// Live refs.
         held: Vec<Held>,
     },
-    /// Go on in a section without its counter, or take it over: a new generation (PROTOCOL F16).
+    /// Go on in a section without its counter, or take it over: a new generation (F16).
     /// Answers like `Enter`.
     Resume {
         /// All keys of the section.
@@ -356,7 +356,7 @@ pub enum Code {
     WaitOver,
     /// An eventual put on a key that somebody holds or waits for.
     Locked,
-    /// A critical write numbered below one that the section has already made (PROTOCOL F16).
+    /// A critical write numbered below one that the section has already made (F16).
     StaleSequence,
     /// A shared section may not write.
     ReadOnlySection,

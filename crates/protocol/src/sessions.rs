@@ -1,4 +1,4 @@
-//! The session table of a replicated state: a command takes effect once (PROTOCOL F2).
+//! The session table of a replicated state: a command takes effect once (F2).
 //!
 //! A client retries a command until it has the answer, at any node, and two primaries may both get
 //! it chosen. The state therefore keeps, per session, the outcomes that the client may still ask

@@ -1,7 +1,7 @@
 //! Whose data directory this is.
 //!
 //! **Problem.** A node counts in quorums as a durable memory, not as a name: a directory that is
-//! empty, older or foreign must never answer for one that promised something (PROTOCOL F8c).
+//! empty, older or foreign must never answer for one that promised something (F8c).
 //!
 //! **Idea.** The first start draws 128 bits, the incarnation, and keeps the identity twice: as a
 //! record in the store, durable before anything else, and in the file `identity.toml` for people.

@@ -11,6 +11,7 @@ use axum::serve::ListenerExt;
 use fermata_protocol::base::{NodeName, SessionId};
 use fermata_storage::{Disk, Options};
 use std::future::Future;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,7 +101,9 @@ async fn bind(address: SocketAddr, who: &str) -> Result<TcpListener, StartError>
 
 /// Sends logs to standard error in the given format; the first call in a process counts.
 pub fn init_logs(format: LogFormat) {
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     // Whoever set a subscriber before keeps it.
     let _ = match format {
         LogFormat::Text => logs.with_target(false).try_init(),

@@ -2,7 +2,7 @@
 //!
 //! A client process may die at any time. It then says nothing, and its sections stand until
 //! somebody ends them. What it wrote down before (the refs it holds, not the counter of its writes)
-//! its successor may use to resume (PROTOCOL F16).
+//! its successor may use to resume (F16).
 
 use crate::clock::Clock;
 use crate::history::{History, OpId, Outcome, Section, SectionIx, What};

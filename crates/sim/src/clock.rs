@@ -2,7 +2,7 @@
 //! and an interval clock that is right or, beyond its bound, wrong.
 //!
 //! True time is the simulator's own, in microseconds from 0. Leases rest on the *rate* of boot-time
-//! clocks alone (PROTOCOL F10); nothing else may matter to safety, and the nemesis tries.
+//! clocks alone (F10); nothing else may matter to safety, and the nemesis tries.
 
 use fermata_protocol::base::{Interval, Now};
 

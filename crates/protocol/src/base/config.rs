@@ -143,7 +143,7 @@ impl Default for Limits {
     }
 }
 
-/// What the keys of a keyspace are for (PROTOCOL F7).
+/// What the keys of a keyspace are for (F7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// Critical sections, eventual `get` and `put`, and `write` as a section of its own.
@@ -152,7 +152,7 @@ pub enum Purpose {
     Registers,
 }
 
-/// How values are stored (DESIGN §6). A coded policy adds a variant; callers do not change.
+/// How values are stored. A coded policy adds a variant; callers do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoragePolicy {
     /// A whole copy at every member, majority quorums.

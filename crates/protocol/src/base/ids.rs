@@ -18,7 +18,7 @@ id!(
 );
 id!(
     /// 128 random bits drawn when a data directory is created and stored in it. A directory that is
-    /// empty, older or foreign never answers under a known incarnation (PROTOCOL F8c).
+    /// empty, older or foreign never answers under a known incarnation (F8c).
     Incarnation(u128)
 );
 id!(
@@ -60,7 +60,7 @@ pub struct NodeId {
     pub incarnation: Incarnation,
 }
 
-/// A group's logical time: it grows by one with every change of its view (RING §1.1).
+/// A group's logical time: it grows by one with every change of its view.
 ///
 /// The upper 16 bits count adoptions, the lower 48 changes; compared as one number.
 #[derive(

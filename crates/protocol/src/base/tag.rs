@@ -5,7 +5,7 @@ use super::ids::{Epoch, NodeName, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// The number of one critical section on a key, also its fencing token: the number of the enqueue
-/// command in the whole history of the key's segment, over all its logs (PROTOCOL F2). From 1; 0 is
+/// command in the whole history of the key's segment, over all its logs (F2). From 1; 0 is
 /// "no section yet".
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -17,7 +17,7 @@ pub struct LockRef(pub u64);
 /// * A critical write: the section's lock ref, the client's sequence number, the client's session.
 ///   A retry, at whichever coordinator, repeats the tag.
 /// * A synch: the lock ref, the first number of the section's generation, and the ballot and
-///   attempt of the primary that runs it (PROTOCOL F4).
+///   attempt of the primary that runs it (F4).
 /// * A register keyspace: lock ref 0, a logical counter or a time, the writing session and request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -84,7 +84,7 @@ impl Tag {
 }
 
 /// The tag of an eventual put: what the accepting replica had applied of the segment's history, in
-/// whose state the key was unlocked; then the last writer by a hybrid clock (PROTOCOL F6).
+/// whose state the key was unlocked; then the last writer by a hybrid clock (F6).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

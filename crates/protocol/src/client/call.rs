@@ -44,7 +44,7 @@ pub struct Options {
     pub assumed_lease: Micros,
     /// A leave waits so long for the section's writes in flight, to be clean; then it is dirty.
     pub leave_grace: Micros,
-    /// Bound on the rate error of the boot-time clock, parts per million (PROTOCOL F10).
+    /// Bound on the rate error of the boot-time clock, parts per million (F10).
     pub drift_ppm: u64,
     /// Whether a get under a valid lease is answered from memory. Needs a clock within `drift_ppm`.
     pub cached_gets: bool,
@@ -94,7 +94,7 @@ pub enum Call {
         /// The section.
         section: SectionId,
     },
-    /// Go on in a section without its counter, or take it over: a new generation (PROTOCOL F16).
+    /// Go on in a section without its counter, or take it over: a new generation (F16).
     /// Answers [`Answer::Entered`].
     Resume {
         /// All keys of the section.

@@ -435,11 +435,16 @@ impl Session {
         out: &mut Vec<Event>,
     ) -> u64 {
         let number = self.next_number();
-        let wait = match &operation {
-            Operation::Enter { wait, .. } => wait.saturating_add(self.options.attempt),
-            _ => 0,
+        // A wait is a bound also where nobody can say who is ahead; but a short one leaves time for
+        // one repetition at another node.
+        let patience = match &operation {
+            Operation::Enter { wait, .. } if *wait > 0 => {
+                let grace = self.options.attempt.saturating_mul(3);
+                wait.saturating_add(grace.min(self.options.request))
+            }
+            _ => self.options.request,
         };
-        let deadline = now.saturating_add(self.options.request.max(wait));
+        let deadline = now.saturating_add(patience);
         self.insert(
             now,
             number,

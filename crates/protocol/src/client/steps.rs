@@ -198,7 +198,7 @@ impl Session {
         match &open.kind {
             Kind::Write { write, key, .. } if refusal.code == Code::StaleSequence => {
                 // A whole quorum holds a later write of this section. If it is one of ours, this
-                // one is stored in effect, and outranked (PROTOCOL F16).
+                // one is stored in effect, and outranked (F16).
                 let (write, key) = (*write, key.clone());
                 let section = section.and_then(|id| self.sections.get(&id));
                 let ours = section.and_then(|s| s.keys.get(&key));
@@ -466,7 +466,7 @@ impl Session {
         }
     }
 
-    /// One key of a section was lost: the whole section is over (PROTOCOL F19).
+    /// One key of a section was lost: the whole section is over (F19).
     pub(super) fn lose(
         &mut self,
         now: Micros,
@@ -534,10 +534,10 @@ fn written(operation: &Operation) -> Option<Option<Bytes>> {
     }
 }
 
-/// Nobody has answered.
+/// Nobody has answered: no node at all, or none that reached a quorum.
 pub(super) fn silent() -> Refusal {
     Refusal::definite(
         Code::Unavailable,
-        "No node has answered within the time allowed; try again.",
+        "No node could answer with a quorum within the time allowed; try again.",
     )
 }

@@ -1,5 +1,5 @@
 //! The account of one key's writes in one section: which were issued, which may have taken effect,
-//! and which were acknowledged. It alone decides whether the key may be left clean (PROTOCOL F5).
+//! and which were acknowledged. It alone decides whether the key may be left clean (F5).
 
 use crate::base::{Bug, Planted, SessionId, Tag};
 use crate::request::{Held, Leaving};

@@ -3,7 +3,7 @@
 //! A coordinator knows neither who leads a log nor whether its message arrived. It asks whom it
 //! believes to lead, follows the hints of those who do not, and asks the members in turn when
 //! nothing comes back. A command keeps its identity through all of it, so that it takes effect once
-//! (PROTOCOL F2); what can be lost is only the knowledge whether it did. That is what `unsure`
+//! (F2); what can be lost is only the knowledge whether it did. That is what `unsure`
 //! says: some transmission of the command may be, or become, chosen although nobody answered for
 //! it.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A ref that has come to hold all its keys is *granted* once each key's latest value is certain:
 //!
-//! * flag set: a fenced synch (PROTOCOL F1, F4);
+//! * flag set: a fenced synch (F1, F4);
 //! * flag clear: the value read while the enqueue was being agreed, if it may be used (F3); the
 //!   local copy, if the last holder left cleanly with exactly its tag; else a quorum read after the
 //!   apply;
@@ -71,7 +71,7 @@ pub(super) enum Occasion {
 /// How far one key of a grant is.
 #[derive(Debug)]
 enum Task {
-    /// A reader behind the first of its batch: only the first synchs or adopts (PROTOCOL F19).
+    /// A reader behind the first of its batch: only the first synchs or adopts (F19).
     Behind,
     /// Reading at a quorum without a fence.
     Reading(OpId),

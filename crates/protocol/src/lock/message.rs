@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The result of a command, computed when it is applied and kept with the session (PROTOCOL F2).
+/// The result of a command, computed when it is applied and kept with the session (F2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// `Enqueue`: the ref.
@@ -45,7 +45,7 @@ pub enum Rejection {
     Busy,
     /// The disk takes no writes.
     DiskFull,
-    /// The ref's holder still has a lease; a forced release must wait (PROTOCOL F10). Microseconds.
+    /// The ref's holder still has a lease; a forced release must wait (F10). Microseconds.
     Leased(Micros),
     /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit
     /// it again, to whoever leads now.

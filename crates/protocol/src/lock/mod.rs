@@ -16,7 +16,7 @@
 //! * L1. Refs of a segment strictly increase over all its logs, and a queue is in the order of its
 //!   refs.
 //! * L2. A key's flag is set from the removal of a holder that may have a write in flight until a
-//!   synch of that very flag has completed (MUSIC's SynchFlag invariant, PROTOCOL F18).
+//!   synch of that very flag has completed (MUSIC's SynchFlag invariant, F18).
 //! * L3. A grant carries a value read after everything that earlier sections could still complete
 //!   was complete, refused for ever, or outranked (F1, F3, F4).
 //! * L4. No forced release before the lease that the primary last granted has run out (F10).

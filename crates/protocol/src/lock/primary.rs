@@ -85,7 +85,7 @@ pub(super) struct Holding {
     free_at: Micros,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
-    /// A forced release was asked for: the lease is not renewed any more (PROTOCOL F10).
+    /// A forced release was asked for: the lease is not renewed any more (F10).
     ending: bool,
     /// When a forced release was proposed; it is proposed again if nothing comes of it.
     released: Option<Micros>,
@@ -274,7 +274,7 @@ impl Primary {
         );
     }
 
-    /// How long a forced release of this ref must wait for the lease last granted (PROTOCOL F10).
+    /// How long a forced release of this ref must wait for the lease last granted (F10).
     fn lease_left(&self, lock_ref: LockRef, queues: &Queues, cx: &Cx<'_>) -> Micros {
         if !queues.holds(lock_ref) {
             return 0;

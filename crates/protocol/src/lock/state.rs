@@ -43,7 +43,7 @@ pub struct Queue {
     /// Refs in increasing order, head first.
     pub refs: VecDeque<LockRef>,
     /// The position of the command that removed a holder whose last write may be in flight: the
-    /// next holder must synch first (PROTOCOL F18).
+    /// next holder must synch first (F18).
     pub flag: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ pub struct Applied {
     pub touched: Vec<KeyId>,
     /// The ref that left or was released, with what it was.
     pub removed: Option<(LockRef, Ref)>,
-    /// Tags of last writes that a clean leave stated, for hand-overs (PROTOCOL F3).
+    /// Tags of last writes that a clean leave stated, for hand-overs (F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
 }
 
@@ -75,7 +75,7 @@ pub struct Queues {
     refs: BTreeMap<LockRef, Ref>,
     /// Who asked what.
     sessions: Sessions,
-    /// All refs up to here are past, and data replicas may say so (PROTOCOL F8f).
+    /// All refs up to here are past, and data replicas may say so (F8f).
     floor: LockRef,
 }
 

@@ -1,7 +1,7 @@
 //! Who should lead what: a policy, apart from the mechanism. The location table spreads the logs of
 //! a group over its seats; a log that another seat leads, since its own seat was down, goes back
 //! once that seat has been heard steadily for a while. Nothing depends on it: leading is decided by
-//! ballots (RING §2.7).
+//! ballots.
 
 use super::{Here, Node, Step};
 use crate::base::{LogId, Micros, NodeName, Now, Part, Seat};

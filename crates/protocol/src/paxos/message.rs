@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum Entry {
     /// Nothing: fills a hole.
     Noop,
-    /// The first own entry of every ballot. Commands born below the last `Begin` applied are void
-    /// (LEDGER L5).
+    /// The first own entry of every ballot. Commands born below the last `Begin` applied are void.
     Begin {
         /// The ballot that begins.
         ballot: Ballot,
@@ -24,7 +23,7 @@ pub enum Entry {
         /// At most the batch limit.
         commands: Vec<Command>,
     },
-    /// The log ends here: every later slot is a no-op by definition (RING D5).
+    /// The log ends here: every later slot is a no-op by definition.
     Stop {
         /// The epoch of the successor log.
         next: Epoch,
@@ -61,7 +60,8 @@ pub enum Message {
         chosen: Slot,
         /// Accepted slots above the proposer's `above`, truncated slots excepted.
         accepted: Vec<Accepted>,
-        /// The largest per-ballot number that this acceptor accepted (room for LEDGER's U).
+        /// The largest per-ballot number that this acceptor accepted (room for
+        /// the floor of a transaction clock).
         upper: Timestamp,
     },
     /// Phase 2a.
@@ -106,7 +106,7 @@ pub enum Message {
         /// The ballot that holds the lease.
         holder: Ballot,
     },
-    /// The holder of the lease gives it back: acceptors may promise at once (RING §2.7).
+    /// The holder of the lease gives it back: acceptors may promise at once.
     Release {
         /// Its ballot.
         ballot: Ballot,

@@ -23,18 +23,17 @@
 //!   a restart it is not led again. Ballot 0 belongs to the seat named at the log's creation, in
 //!   the process that created it; nothing of it leaves before the creation is durable.
 //! * **P3** Of the entries that a quorum reports for a slot, the one of the highest ballot is
-//!   proposed, whoever else reported nothing. No-ops go only where none reports any (PROTOCOL F13).
+//!   proposed, whoever else reported nothing. No-ops go only where none reports any (F13).
 //!   "None" counts only from an acceptor that reports slot by slot from our chosen prefix on: one
 //!   that has more chosen, or truncated, does not count until we have caught up.
 //! * **P4** Holes get no-ops, never commands, and commands go above everything recovered (F3f).
 //! * **P5** The first own entry of a ballot is its `Begin`; commands are proposed after it is
 //!   chosen. Commands keep the ballot they were born in, and those born below the highest `Begin`
-//!   before them are void (LEDGER L5). So an effective command always lies between its own ballot's
+//!   before them are void. So an effective command always lies between its own ballot's
 //!   `Begin` and the next one's: what a primary found absent does not appear later below what it
 //!   answered.
 //! * **P6** The log ends at its first chosen `Stop`: nothing later is handed out, and a leader
-//!   proposes nothing above a `Stop` that it recovered or proposed. It is an entry like any other
-//!   (RING D5).
+//!   proposes nothing above a `Stop` that it recovered or proposed. It is an entry like any other.
 //! * **P7** An acceptor that follows a ballot promises no other seat for one lease on its own
 //!   clock. A restarted process does not know what it granted, and so refuses everybody for one
 //!   lease. A primary counts, from when each acknowledged message *left*, a lease shortened by the

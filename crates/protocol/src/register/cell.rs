@@ -50,7 +50,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Whether an eventual read of this replica takes the eventual cell: its put was made after the
-    /// section of the critical cell was over (PROTOCOL F6).
+    /// section of the critical cell was over (F6).
     pub(crate) fn eventual_is_newer(&self) -> bool {
         self.eventual.is_some_and(|e| e.applied >= self.origin.0)
     }

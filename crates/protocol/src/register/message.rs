@@ -20,7 +20,7 @@ pub enum Coding {
     Whole,
 }
 
-/// A replica's part of one value. The metadata travels with the bytes (DESIGN §6).
+/// A replica's part of one value. The metadata travels with the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragment {
     /// How it was made.
@@ -29,7 +29,7 @@ pub struct Fragment {
     pub seat: Seat,
     /// Bytes of the whole value.
     pub length: u64,
-    /// Digest of the whole value; with the tag it names the value (PROTOCOL F8h).
+    /// Digest of the whole value; with the tag it names the value (F8h).
     pub digest: u64,
     /// The part.
     pub bytes: Bytes,
@@ -46,7 +46,7 @@ pub enum Content {
     Value(Fragment),
 }
 
-/// Who asks as a holder: replicas that know the ref to be past refuse (PROTOCOL F1).
+/// Who asks as a holder: replicas that know the ref to be past refuse (F1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The ref.
@@ -79,7 +79,7 @@ pub enum Ask {
         /// The tag.
         tag: Tag,
         /// The section that gave the value: the tag's own, unless a synch carries an older value
-        /// on. Eventual puts made after that section was over are not outranked (PROTOCOL F6).
+        /// on. Eventual puts made after that section was over are not outranked (F6).
         origin: LockRef,
         /// The content.
         content: Content,
@@ -130,7 +130,7 @@ pub enum Answer {
     /// never given.
     NotHolder,
     /// To `Store`: a higher sequence number of the same section and generation is here, so that
-    /// this write is stored in effect, but outranked (PROTOCOL F16).
+    /// this write is stored in effect, but outranked (F16).
     Outranked {
         /// The tag here.
         tag: Tag,
@@ -150,7 +150,7 @@ pub enum Answer {
     /// To `Inspect`.
     Inspection(crate::request::Inspection),
     /// The record of this key is corrupt here: the whole answer is void and counts for nothing
-    /// (PROTOCOL F8c).
+    /// (F8c).
     Void,
     /// This epoch is sealed here for ever.
     Sealed {

@@ -11,7 +11,7 @@
 //! release first *synchs*: it reads a quorum with a **fence**, the tag under which it then writes
 //! the value back. A member durably refuses every write below a fence before it answers, as an
 //! acceptor of Paxos does with a ballot, so that a write acknowledged to the last holder is either
-//! seen by the synch or refused (PROTOCOL F1, F4).
+//! seen by the synch or refused (F1, F4).
 //!
 //! **Two cells.** A key of a section keyspace has a critical cell C and an eventual cell E, so that
 //! an eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual
@@ -75,7 +75,7 @@ pub struct Cx<'a> {
 }
 
 /// What the applied state of a key's lock queue says of a ref. Only chosen and applied commands
-/// count (PROTOCOL F1).
+/// count (F1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderState {
     /// It holds the key, in this generation.
@@ -132,7 +132,7 @@ fn is_synch(tag: Tag) -> bool {
 }
 
 /// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no
-/// newer eventual value: the tag that a clean leave states names the true value (PROTOCOL F3). Only
+/// newer eventual value: the tag that a clean leave states names the true value (F3). Only
 /// where a copy is the whole value.
 pub fn local_critical(
     memory: &dyn Memory,

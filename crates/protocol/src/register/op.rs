@@ -46,7 +46,7 @@ pub enum Op {
         /// None deletes.
         value: Option<Bytes>,
         /// The client is known to have issued higher numbers in this section than the tag's, so
-        /// that being outranked at q replicas is success (PROTOCOL F16).
+        /// that being outranked at q replicas is success (F16).
         counter_above: bool,
     },
     /// Both cells at q, without a fence: what a grant carries. Ends in `Entry` or `Past`.
@@ -57,7 +57,7 @@ pub enum Op {
         holder: Option<Holder>,
     },
     /// The fenced read of both cells under `tag`, then the latest value stored under `tag` at q
-    /// (PROTOCOL F1, F4). Also adopts a newer eventual value (F6). Ends in `Synched`, `Past` or
+    /// (F1, F4). Also adopts a newer eventual value (F6). Ends in `Synched`, `Past` or
     /// `DiskFull`; only `Synched` grants.
     Synch {
         /// The key.
@@ -125,7 +125,7 @@ pub enum Outcome {
         /// The critical cell's tag.
         tag: Tag,
         /// The eventual cell, only where it is newer than the critical one: it must be adopted by a
-        /// `Synch` before the grant (PROTOCOL F6).
+        /// `Synch` before the grant (F6).
         eventual: Option<(EventualTag, Option<Bytes>)>,
     },
     /// `Put`, `Write`: at q replicas, durably.
@@ -159,7 +159,7 @@ pub enum Outcome {
         may_have_taken_effect: bool,
     },
     /// Every one of q replicas has a higher number of this section, or another value under this one
-    /// (PROTOCOL F16).
+    /// (F16).
     StaleSequence,
     /// More than n − q replicas take no writes.
     DiskFull {

@@ -58,8 +58,8 @@ pub fn decode(parts: &[&Content]) -> Result<Option<Bytes>, Undecodable> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
-/// Whether a part is what it says. A part that is not voids its sender's whole answer (PROTOCOL
-/// F8c).
+/// Whether a part is what it says. A part that is not voids its sender's whole answer
+/// (F8c).
 pub fn is_sound(content: &Content) -> bool {
     match content {
         Content::Absent | Content::Tombstone => true,
@@ -72,7 +72,7 @@ pub fn is_sound(content: &Content) -> bool {
     }
 }
 
-/// What names the value that `content` is a part of, beside its tag (PROTOCOL F8h).
+/// What names the value that `content` is a part of, beside its tag (F8h).
 pub fn digest_of(content: &Content) -> u64 {
     match content {
         Content::Absent => 0,

@@ -201,7 +201,7 @@ impl Replica {
         }
     }
 
-    /// Accepts an eventual put, or refuses it because the key is or may be locked (PROTOCOL F6).
+    /// Accepts an eventual put, or refuses it because the key is or may be locked (F6).
     ///
     /// The tag's `applied` is what this replica has applied, or what the replica had that accepted
     /// the eventual value which is here: that one vouches that every section up to there was over.
@@ -271,7 +271,7 @@ impl Replica {
 
 impl Case<'_, '_> {
     /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder
-    /// is past, whatever is applied here (PROTOCOL F1).
+    /// is past, whatever is applied here (F1).
     fn refused(&self, cell: &Cell<'_>, holder: Holder, entering: bool) -> Option<Answer> {
         if self.cx.planted.has(Bug::PastWriteAccepted) {
             return None;
@@ -453,7 +453,7 @@ fn bytes_of(ask: &Ask) -> usize {
     }
 }
 
-/// Whether an ask is one for keys of this purpose (PROTOCOL F7), and no content is missing.
+/// Whether an ask is one for keys of this purpose (F7), and no content is missing.
 fn suits(ask: &Ask, purpose: Purpose) -> bool {
     match ask {
         Ask::Store {

@@ -610,7 +610,7 @@ impl<'a> Cells<'a> {
         policy::decode(&self.contents)
     }
 
-    /// The eventual value, where it is newer than every section seen (PROTOCOL F6).
+    /// The eventual value, where it is newer than every section seen (F6).
     fn newer_eventual(&self) -> Option<(EventualTag, Option<Bytes>)> {
         let (tag, content) = self.eventual?;
         let newer = tag.applied >= self.origin.0;

@@ -2,7 +2,7 @@
 //! reads the latest state, and no put of a preempted holder is acknowledged once the next one is
 //! in.
 //!
-//! The test plays the lock room by the rules of PROTOCOL F1, F4, F5 and F18: one synch attempt
+//! The test plays the lock room by the rules of F1, F4, F5 and F18: one synch attempt
 //! after the other, each with a higher tag, and whichever reaches its quorum first grants.
 
 use crate::world::{Command, World, section_key};

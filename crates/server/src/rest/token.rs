@@ -3,15 +3,15 @@
 //! **Problem.** A section is named by a session, keys, lock refs and generations; REST clients want
 //! one opaque name that works at every node. A critical put needs a number that is never used for
 //! two values (MUSIC §III-B), and a clean leave needs to know that the highest number was
-//! acknowledged (PROTOCOL F5); simple clients want neither.
+//! acknowledged (F5); simple clients want neither.
 //!
 //! **Idea.** The name encodes all of it: no node keeps anything for it. Numbers are given by the
 //! client (`Fermata-Sequence`), or by the node through which the section was entered, and then by
 //! this node alone: the name says so, and nodes without the counter refuse to put, so nobody writes
 //! behind the counter's back. A counter begins before the section's entry is asked for, once. One
 //! that is lost (restart, too many sections) is never made up: the client resumes the section,
-//! which fences what was in flight and begins a new generation with a counter of its own (PROTOCOL
-//! F16).
+//! which fences what was in flight and begins a new generation with a counter of its own
+//! (F16).
 
 use super::problem::Problem;
 use base64::Engine;

@@ -1,4 +1,4 @@
-//! No acknowledged put is ever lost, even that of a holder wrongly taken for dead (PROTOCOL F1):
+//! No acknowledged put is ever lost, even that of a holder wrongly taken for dead (F1):
 //! what any later section finds at entry is that put or one with a higher tag.
 
 use super::sections::{Chain, Rank};

@@ -1,5 +1,5 @@
 //! All replicas of a segment that have applied the same commands are in the same state
-//! (Multi-Paxos; PROTOCOL F13), and none ever goes back but by a crash.
+//! (Multi-Paxos; F13), and none ever goes back but by a crash.
 
 use super::Violation;
 use crate::machine::Machine;
@@ -56,7 +56,7 @@ impl Agreement {
         moved
     }
 
-    /// One command of a session gives one ref (PROTOCOL F2).
+    /// One command of a session gives one ref (F2).
     fn once(&mut self, segment: SegmentId, queues: &Queues, found: &mut Vec<Violation>) {
         for (lock_ref, known) in queues.refs() {
             let id = (segment, known.session, known.number);

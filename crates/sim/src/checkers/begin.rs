@@ -1,5 +1,5 @@
-//! A leader's first own entry is `Begin`, and its clients' commands come above it (PROTOCOL F3f;
-//! DESIGN §7): what lies below was recovered, or is a no-op. A command that filled a hole would
+//! A leader's first own entry is `Begin`, and its clients' commands come above it (F3f):
+//! what lies below was recovered, or is a no-op. A command that filled a hole would
 //! take effect before commands that were proposed long ago.
 
 use super::Violation;

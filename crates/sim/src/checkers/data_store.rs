@@ -4,10 +4,10 @@
 //! quorum, so that every quorum read gives the same value.
 //!
 //! * **SynchFlag**: wherever the flag is clear, the key is defined with respect to all sections
-//!   that have left the queue. If it is not, the flag is set, and the next holder synchs (PROTOCOL
-//!   F5, F18).
+//!   that have left the queue. If it is not, the flag is set, and the next holder synchs
+//!   (F5, F18).
 //! * **Critical-Section**: when a section has been granted, the key is defined with respect to all
-//!   sections before it, the granted one's own synch included (PROTOCOL F1, F4).
+//!   sections before it, the granted one's own synch included (F1, F4).
 //!
 //! The lock state is that of the replica that has applied most, ever: what was chosen stays chosen.
 

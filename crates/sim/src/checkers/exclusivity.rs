@@ -1,6 +1,6 @@
 //! Exclusivity (MUSIC §V): only the lockholder's operations succeed. Once a section has been
 //! granted, no operation that an earlier, conflicting section on the key begins afterwards succeeds
-//! (PROTOCOL F1, corollary; F10 for gets from memory; F19 for sections of several keys).
+//! (F1, corollary; F10 for gets from memory; F19 for sections of several keys).
 
 use super::Violation;
 use super::sections::{Chain, Link};
@@ -41,7 +41,7 @@ pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {
     }
 }
 
-/// A section has one end (PROTOCOL F19): once an operation on one of its keys was refused because
+/// A section has one end (F19): once an operation on one of its keys was refused because
 /// the ref is past, none that begins afterwards succeeds, on whichever key.
 pub fn check_ends(history: &History, found: &mut Vec<Violation>) {
     let refused = |o: &Outcome| {

@@ -2,7 +2,7 @@
 //!
 //! The true value at the entry of a section follows from the section before it on the key, by lock
 //! ref: its last acknowledged put, or one of its puts in flight with a higher tag, or, where it put
-//! nothing that was acknowledged, also what it found itself (PROTOCOL F17). Beside that only an
+//! nothing that was acknowledged, also what it found itself (F17). Beside that only an
 //! eventual put that no later writing section has outranked may be found (F6), and a `write` whose
 //! outcome nobody knows. Inside a section a get returns what was found, or an own put that is not
 //! outranked by an acknowledged own one.

@@ -1,5 +1,5 @@
 //! While a client's clock says that its section is leased, nobody else is granted a conflicting one
-//! (PROTOCOL F10): the promise on which gets from memory rest.
+//! (F10): the promise on which gets from memory rest.
 
 use super::Violation;
 use crate::client::Client;
@@ -60,7 +60,7 @@ impl Leases {
     }
 }
 
-/// A ref's generations exclude each other as refs do (PROTOCOL G14).
+/// A ref's generations exclude each other as refs do (G14).
 fn rank(held: &Held) -> (LockRef, u32) {
     (held.lock_ref, held.generation)
 }

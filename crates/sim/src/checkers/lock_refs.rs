@@ -1,5 +1,5 @@
 //! Lock refs (MUSIC §III-B): unique on a key, and increasing in the order in which sections were
-//! asked for and granted, over all logs of a segment (PROTOCOL F2).
+//! asked for and granted, over all logs of a segment (F2).
 
 use super::Violation;
 use crate::history::History;

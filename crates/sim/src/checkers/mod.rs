@@ -3,17 +3,17 @@
 //! | property | from | file | looks at |
 //! | --- | --- | --- | --- |
 //! | linearizability of registers | Wing and Gong; Lowe | `linearizable` | history |
-//! | Latest-State | MUSIC §V; PROTOCOL F3 to F7, F17 | `latest_state` | history |
-//! | Exclusivity; one section, one end | MUSIC §V; PROTOCOL F1, F10, F19, F20 | `exclusivity` | history |
-//! | no acknowledged put lost | PROTOCOL F1, F2, F5 | `acknowledged` | history |
-//! | lock refs unique and increasing | MUSIC §III-B; PROTOCOL F2 | `lock_refs` | history |
-//! | leases of clients exclude each other | PROTOCOL F10 | `leases` | clients, every step |
-//! | lock queues as seen by clients | DESIGN §7 leases | `queues` | history |
+//! | Latest-State | MUSIC §V; F3 to F7, F17 | `latest_state` | history |
+//! | Exclusivity; one section, one end | MUSIC §V; F1, F10, F19, F20 | `exclusivity` | history |
+//! | no acknowledged put lost | F1, F2, F5 | `acknowledged` | history |
+//! | lock refs unique and increasing | MUSIC §III-B; F2 | `lock_refs` | history |
+//! | leases of clients exclude each other | F10 | `leases` | clients, every step |
+//! | lock queues as seen by clients | the lease of the primary | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
-//! | replicas agree on every log | Multi-Paxos; PROTOCOL F13 | `agreement` | replicas, every step |
-//! | a leader's commands come above its `Begin` | PROTOCOL F3f | `begin` | messages |
-//! | tags and fences never go backwards | DESIGN §5 | `tags` | replicas, every step |
-//! | what was flushed is there after a restart | DESIGN §4 | `durability` | disks |
+//! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
+//! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
+//! | tags and fences never go backwards | F1, F8c | `tags` | replicas, every step |
+//! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;

@@ -1,5 +1,5 @@
-//! Lock queues as clients see them: linearizable reads from the primary's memory under its lease
-//! (DESIGN §7). A queue read begun after a section was granted does not show that an earlier,
+//! Lock queues as clients see them: linearizable reads from the primary's memory under its lease.
+//! A queue read begun after a section was granted does not show that an earlier,
 //! exclusive one holds the key, nor one whose leave was agreed.
 
 use super::Violation;

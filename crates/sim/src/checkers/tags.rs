@@ -1,5 +1,5 @@
-//! At a replica, the tag of a cell and its fence never go backwards (DESIGN §5), and one tag names
-//! one value everywhere (PROTOCOL F8h).
+//! At a replica, the tag of a cell and its fence never go backwards, and one tag names
+//! one value everywhere (F8h).
 
 use super::Violation;
 use crate::machine::Machine;
