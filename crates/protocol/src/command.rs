@@ -7,20 +7,69 @@ use crate::request::Mode;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+/// The format of commands that this version of the program writes.
+pub const FORMAT: u8 = 1;
+
+/// The format of a command, first in its bytes. A node that reads a format which it does not know
+/// must not apply the command differently from those that do: decoding fails, and the node stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Format(u8);
+
+impl Format {
+    /// What this version writes.
+    pub const PRESENT: Format = Format(FORMAT);
+}
+
+impl<'de> Deserialize<'de> for Format {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Format, D::Error> {
+        match u8::deserialize(from)? {
+            FORMAT => Ok(Format::PRESENT),
+            _ => Err(serde::de::Error::custom("a command of an unknown format")),
+        }
+    }
+}
+
 /// One command with its identity. `(session, number)` takes effect once per segment, also across
-/// snapshots and changes of view (F2).
+/// snapshots and changes of view (F2). The ballot in which it was first proposed stands once for
+/// all commands of a slot, in [`crate::paxos::Entry::Commands`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
+    /// How the rest is written.
+    pub format: Format,
     /// Who issued it; the node's own session for commands of the protocol itself.
     pub session: SessionId,
     /// The request's number in the session.
     pub number: u64,
+    /// Which attempt of the request this is. What a request means never changes from one
+    /// transmission to the next, so those of lock queues and groups have one attempt, 0.
+    pub attempt: u32,
     /// Every request of the session up to this number has its answer: replies may be forgotten.
     pub answered_through: u64,
     /// The epoch in which it was first proposed.
     pub epoch: Epoch,
     /// What to do.
     pub body: Body,
+}
+
+impl Command {
+    /// A command in the present format, in its first attempt.
+    pub fn new(
+        session: SessionId,
+        number: u64,
+        answered_through: u64,
+        epoch: Epoch,
+        body: Body,
+    ) -> Command {
+        Command {
+            format: Format::PRESENT,
+            session,
+            number,
+            attempt: 0,
+            answered_through,
+            epoch,
+            body,
+        }
+    }
 }
 
 /// What to do, by kind of state.
@@ -114,4 +163,24 @@ pub enum GroupCommand {
     Vote(Vec<u8>),
     /// Reserved.
     Take(Vec<u8>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::LockRef;
+    use crate::wire;
+
+    #[test]
+    fn a_command_of_another_format_is_not_decoded() {
+        let body = Body::Lock(LockCommand::Release {
+            lock_ref: LockRef(7),
+        });
+        let command = Command::new(SessionId(1), 2, 0, Epoch::FIRST, body);
+        let bytes = wire::encode(&command);
+        assert_eq!(wire::decode(&bytes), Ok(command));
+        let mut other = bytes.to_vec();
+        other[0] = FORMAT + 1;
+        assert_eq!(wire::decode::<Command>(&other), Err(wire::Malformed));
+    }
 }

@@ -42,13 +42,13 @@ impl Script {
     }
 
     fn apply_as(&mut self, session: u128, number: u64, body: LockCommand) -> Applied {
-        let command = Command {
-            session: SessionId(session),
+        let command = Command::new(
+            SessionId(session),
             number,
-            answered_through: 0,
-            epoch: Epoch::FIRST,
-            body: Body::Lock(body),
-        };
+            0,
+            Epoch::FIRST,
+            Body::Lock(body),
+        );
         let applied = self.queues.apply(&command, Planted::NONE);
         self.queues.assert_invariants();
         applied

@@ -254,13 +254,13 @@ impl Load {
         let key = key(Kind::Decision, i, number);
         let segment: SegmentId =
             Address::of(key.keyspace, TagRule::Whole, &key.key).segment(self.case.bits);
-        let command = Command {
-            session: SessionId(1 + i as u128),
+        let command = Command::new(
+            SessionId(1 + i as u128),
             number,
-            answered_through: number - 1,
-            epoch: Epoch::FIRST,
-            body: Body::Lock(LockCommand::SynchDone { key, flag: 0 }),
-        };
+            number - 1,
+            Epoch::FIRST,
+            Body::Lock(LockCommand::SynchDone { key, flag: 0 }),
+        );
         let call = DIRECT + number * clients as u64 + i as u64;
         let primary = self.cluster.primary(segment);
         let submit = lock::Message::Submit {

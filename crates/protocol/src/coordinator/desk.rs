@@ -225,13 +225,13 @@ impl Desk {
 
     /// A command of a client's request.
     pub(super) fn command(client: &Client, step: u64, epoch: Epoch, body: LockCommand) -> Command {
-        Command {
-            session: client.session,
-            number: super::command_number(client.number, step),
-            answered_through: super::command_number(client.answered_through, super::STEPS - 1),
+        Command::new(
+            client.session,
+            super::command_number(client.number, step),
+            super::command_number(client.answered_through, super::STEPS - 1),
             epoch,
-            body: Body::Lock(body),
-        }
+            Body::Lock(body),
+        )
     }
 
     /// The epoch that a command to `segment` is first proposed in, as known here.

@@ -257,13 +257,13 @@ pub(super) fn create(
         ));
     }
     let through = client.answered_through;
-    let command = Command {
-        session: client.session,
-        number: command_number(client.number, STEP_FIRST),
-        answered_through: command_number(through, STEPS - 1),
-        epoch: cx.topology.epoch(Target::Catalogue),
-        body: Body::Group(GroupCommand::CreateKeyspace(keyspace)),
-    };
+    let command = Command::new(
+        client.session,
+        command_number(client.number, STEP_FIRST),
+        command_number(through, STEPS - 1),
+        cx.topology.epoch(Target::Catalogue),
+        Body::Group(GroupCommand::CreateKeyspace(keyspace)),
+    );
     Ok(Box::new(Asked {
         what: "creating the keyspace",
         target: Target::Catalogue,

@@ -598,13 +598,7 @@ impl Primary {
     }
 
     fn own(&self, body: LockCommand) -> Command {
-        Command {
-            session: Sessions::OWN,
-            number: 0,
-            answered_through: 0,
-            epoch: Epoch::FIRST,
-            body: Body::Lock(body),
-        }
+        Command::new(Sessions::OWN, 0, 0, Epoch::FIRST, Body::Lock(body))
     }
 
     /// Keeps refs alive and says how they stand.

@@ -145,13 +145,7 @@ pub(crate) fn command(number: u64) -> Command {
         lock_ref: LockRef(number),
     });
     let (session, epoch) = (SessionId(1), Epoch(1));
-    Command {
-        session,
-        number,
-        answered_through: 0,
-        epoch,
-        body,
-    }
+    Command::new(session, number, 0, epoch, body)
 }
 
 impl World {

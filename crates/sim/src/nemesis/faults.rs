@@ -332,13 +332,13 @@ fn next_view(world: &mut World, dice: &mut Dice) {
 
 /// Proposes a command to the group that keeps the catalogue, at whichever of its members leads.
 pub fn propose(world: &mut World, session: u64, body: GroupCommand) {
-    let command = Command {
-        session: SessionId(u128::from(session)),
-        number: 1,
-        answered_through: 0,
-        epoch: Epoch::FIRST,
-        body: Body::Group(body),
-    };
+    let command = Command::new(
+        SessionId(u128::from(session)),
+        1,
+        0,
+        Epoch::FIRST,
+        Body::Group(body),
+    );
     let members: Vec<NodeName> = world.setup.cluster.groups[0].view.nodes().collect();
     let from = world.machines[&members[0]].id();
     for to in members {

@@ -282,13 +282,13 @@ pub(super) fn late_synch_done(stage: &mut Stage) {
     stage.gone(s2);
     // The repetition of a conclusion by a node that was cut off since.
     let (key, flag) = (stage.key.clone(), flag.unwrap_or(0));
-    let command = Command {
-        session: SessionId(0xdead),
-        number: 1,
-        answered_through: 0,
-        epoch: Epoch::FIRST,
-        body: Body::Lock(LockCommand::SynchDone { key, flag }),
-    };
+    let command = Command::new(
+        SessionId(0xdead),
+        1,
+        0,
+        Epoch::FIRST,
+        Body::Lock(LockCommand::SynchDone { key, flag }),
+    );
     let from = stage.world.machines[&B].id();
     let submit = lock::Message::Submit {
         call: 1,
