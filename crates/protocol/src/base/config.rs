@@ -3,6 +3,7 @@
 use super::ids::{ClusterId, GroupId, KeyspaceId, NodeName, SegmentId, SiteId};
 use super::key::TagRule;
 use super::planted::Planted;
+use super::storage::StoragePolicy;
 use super::time::Micros;
 use super::view::View;
 use alloc::string::String;
@@ -150,13 +151,6 @@ pub enum Purpose {
     Sections,
     /// Linearizable `read` and `write`; no locks.
     Registers,
-}
-
-/// How values are stored. A coded policy adds a variant; callers do not change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoragePolicy {
-    /// A whole copy at every member, majority quorums.
-    Replicated,
 }
 
 /// A named set of keys with one policy.

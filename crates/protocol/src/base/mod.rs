@@ -6,18 +6,18 @@ pub mod ids;
 pub mod key;
 pub mod planted;
 pub mod rng;
+pub mod storage;
 pub mod tag;
 pub mod time;
 pub mod view;
 
 pub use ballot::{Ballot, Slot};
-pub use config::{
-    Cluster, Config, Group, Keyspace, Limits, NodeInfo, Purpose, StoragePolicy, Timing,
-};
+pub use config::{Cluster, Config, Group, Keyspace, Limits, NodeInfo, Purpose, Timing};
 pub use ids::*;
 pub use key::{Address, KeyId, TagRule};
 pub use planted::{Bug, Planted};
 pub use rng::Rng;
+pub use storage::{Kept, Price, Shape, StoragePolicy, Terms};
 pub use tag::{EventualTag, LockRef, Tag};
 pub use time::{Interval, Micros, Now, Timestamp, Wake};
 pub use view::{Member, View};

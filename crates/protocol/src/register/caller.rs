@@ -2,7 +2,7 @@
 //! Everything here is volatile; an operation dies with its node, and what it has stored stays.
 
 use super::Cx;
-use super::message::{Answer, Message, Store};
+use super::message::{Answer, Ask, Message, Store};
 use super::op::{Op, OpId, Outcome, Place, assert_duties};
 use super::running::{Next, Running};
 use crate::base::{Micros, NodeName, Rng};
@@ -128,8 +128,29 @@ impl Caller {
         }
     }
 
+    /// Tells the members that a tag is final, where the operation has made one so. Nobody waits for
+    /// it, and it costs no round trip: a node sends all that it has for another in one frame.
+    fn tell_final(&mut self, id: OpId, cx: &mut Cx<'_>) {
+        let Some(open) = self.open.get_mut(&id) else {
+            return;
+        };
+        let Some(tag) = open.running.take_settled() else {
+            return;
+        };
+        for node in open.running.place.view.nodes() {
+            let message = Message::Ask {
+                call: 0,
+                store: open.running.place.store,
+                key: open.running.key().clone(),
+                ask: Ask::Settle { tag },
+            };
+            cx.fx.send(node, message);
+        }
+    }
+
     fn go_on(&mut self, id: OpId, next: Next, cx: &mut Cx<'_>) {
         if let Next::Done(outcome) = next {
+            self.tell_final(id, cx);
             self.close(id);
             self.finished.push_back((id, outcome));
             return;

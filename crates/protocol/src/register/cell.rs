@@ -1,13 +1,13 @@
-//! The durable form of one key's registers at one replica: three records (see `wire::record`). The
-//! head is read and written by every operation and is small; contents are read only when a value is
+//! The durable form of one key's registers at one replica: a head, a content per version, and an
+//! eventual content (see `wire::record`). The head is read and written by every operation and is small; contents are read only when a value is
 //! wanted, and are not copied on the way out.
 //!
-//! All three are written in one atomic batch, so a head that disagrees with a content is damage,
+//! All are written in one atomic batch, so a head that disagrees with a content is damage,
 //! and damage is never taken for absence: everything that reads here can answer [`Void`].
 
 use super::message::{Coding, Content, Fragment, Store};
 use super::policy;
-use crate::base::{Address, EventualTag, KeyId, LockRef, Seat, Tag};
+use crate::base::{Address, EventualTag, Kept, KeyId, LockRef, Seat, Tag};
 use crate::io::{Effects, Memory, Void};
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
@@ -29,10 +29,9 @@ impl At {
     }
 }
 
-/// Everything about a key's registers but the contents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Head {
-    /// Of the critical or register cell.
+/// One write's trace: everything but its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trace {
     pub(crate) tag: Tag,
     /// The section that gave the value: below the tag's where a synch has carried it on.
     pub(crate) origin: LockRef,
@@ -40,6 +39,18 @@ pub(crate) struct Head {
     pub(crate) digest: u64,
     /// Bytes of the whole value; none where absent or deleted.
     pub(crate) length: Option<u64>,
+    /// In which record its content is.
+    slot: u8,
+}
+
+/// Everything about a key's registers but the contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// The critical or register cell, by tag, lowest first. One where values are kept whole; in
+    /// coded keyspaces also those that are not known to be final, and others for a while.
+    versions: Vec<Trace>,
+    /// The highest final tag for which lower versions were dropped (F8b: durable with the drop).
+    pub(crate) dropped: Tag,
     /// Writes below it are refused for ever.
     pub(crate) fence: Tag,
     /// Of the eventual cell.
@@ -49,10 +60,44 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// A head without versions.
+    pub(crate) fn with(fence: Tag, dropped: Tag) -> Head {
+        Head {
+            fence,
+            dropped,
+            ..Head::default()
+        }
+    }
+
+    /// The highest tag here; zero where never written.
+    pub(crate) fn tag(&self) -> Tag {
+        self.versions.last().map_or(Tag::ZERO, |v| v.tag)
+    }
+
+    /// The section that gave the value of the highest tag.
+    pub(crate) fn origin(&self) -> LockRef {
+        self.versions.last().map_or(LockRef(0), |v| v.origin)
+    }
+
+    /// Bytes of the value of the highest tag; none where absent or deleted.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.versions.last().and_then(|v| v.length)
+    }
+
+    /// All versions, lowest first.
+    pub(crate) fn versions(&self) -> &[Trace] {
+        &self.versions
+    }
+
+    /// The version of exactly this tag.
+    pub(crate) fn version(&self, tag: Tag) -> Option<&Trace> {
+        self.versions.iter().find(|v| v.tag == tag)
+    }
+
     /// Whether an eventual read of this replica takes the eventual cell: its put was made after the
     /// section of the critical cell was over (F6).
     pub(crate) fn eventual_is_newer(&self) -> bool {
-        self.eventual.is_some_and(|e| e.applied >= self.origin.0)
+        self.eventual.is_some_and(|e| e.applied >= self.origin().0)
     }
 
     /// Whether an eventual read finds a value.
@@ -60,8 +105,15 @@ impl Head {
         if self.eventual_is_newer() {
             self.eventual_live
         } else {
-            self.length.is_some()
+            self.length().is_some()
         }
+    }
+
+    /// A record that no version uses.
+    fn free_slot(&self) -> u8 {
+        let used = |slot: &u8| self.versions.iter().any(|v| v.slot == *slot);
+        let mut all = 0..u8::MAX;
+        all.find(|slot| !used(slot)).expect("versions are bounded")
     }
 }
 
@@ -75,6 +127,7 @@ enum Shape {
         seat: Seat,
         length: u64,
         digest: u64,
+        sum: u64,
     },
 }
 
@@ -100,13 +153,16 @@ impl<'a> Cell<'a> {
         Cell { at, memory, head }
     }
 
-    /// The content of the critical or register cell.
+    /// The content of the highest tag.
     pub(crate) fn critical(&self) -> Result<Content, Void> {
-        if self.head.tag == Tag::ZERO {
-            return Ok(Content::Absent);
-        }
-        let content = self.content(CellPart::Critical, &self.head.tag)?;
-        if policy::digest_of(&content) == self.head.digest {
+        let highest = self.head.versions.last();
+        highest.map_or(Ok(Content::Absent), |trace| self.content_of(trace))
+    }
+
+    /// The content of one version.
+    pub(crate) fn content_of(&self, trace: &Trace) -> Result<Content, Void> {
+        let content = self.content(CellPart::Version(trace.slot), &trace.tag)?;
+        if policy::digest_of(&content) == trace.digest {
             Ok(content)
         } else {
             Err(Void)
@@ -139,39 +195,85 @@ impl<'a> Cell<'a> {
                 seat,
                 length,
                 digest,
+                sum,
             } => Content::Value(Fragment {
                 coding,
                 seat,
                 length,
                 digest,
+                sum,
                 bytes: bytes.slice(bytes.len() - rest.len()..),
             }),
         };
         Ok(content)
     }
 
-    /// Sets the critical or register cell, and drops an eventual value that the new section
-    /// outranks.
-    pub(crate) fn put_critical(
+    /// Adds a version, or replaces the one of its tag, keeps what `kept` says of all, and drops an
+    /// eventual value that the version's section outranks.
+    pub(crate) fn put_version(
         &mut self,
         fx: &mut Effects,
         (tag, origin): (Tag, LockRef),
         content: &Content,
+        kept: Kept,
     ) {
-        self.head.tag = tag;
-        self.head.origin = origin;
-        self.head.digest = policy::digest_of(content);
-        self.head.length = match content {
-            Content::Value(fragment) => Some(fragment.length),
-            Content::Absent | Content::Tombstone => None,
+        let before = core::mem::take(&mut self.head.versions);
+        let others = before.iter().filter(|v| v.tag != tag);
+        let mut versions: Vec<Trace> = others.copied().collect();
+        let at = versions.partition_point(|v| v.tag < tag);
+        let count = match kept {
+            Kept::Highest => 1,
+            Kept::Several(count) => count,
+            Kept::FromFinal(_) => usize::MAX,
         };
-        fx.put(self.at.record(CellPart::Critical), body(&tag, content));
+        let surplus = (versions.len() + 1).saturating_sub(count);
+        assert!(at >= surplus, "a version is added where it is kept");
+        versions.drain(..surplus);
+        self.head.versions = versions;
+        let trace = Trace {
+            tag,
+            origin,
+            digest: policy::digest_of(content),
+            length: match content {
+                Content::Value(fragment) => Some(fragment.length),
+                Content::Absent | Content::Tombstone => None,
+            },
+            slot: self.head.free_slot(),
+        };
+        self.head.versions.insert(at - surplus, trace);
+        self.delete_unused(fx, &before);
+        let record = self.at.record(CellPart::Version(trace.slot));
+        fx.put(record, body(&tag, content));
         if self.head.eventual.is_some() && !self.head.eventual_is_newer() {
             self.head.eventual = None;
             self.head.eventual_live = false;
             fx.delete(self.at.record(CellPart::Eventual));
         }
         self.put_head(fx);
+    }
+
+    /// Drops the versions below a final tag, and notes durably that it has; the highest stays, so
+    /// that tags here never decrease. False where there was nothing to drop.
+    pub(crate) fn drop_below(&mut self, fx: &mut Effects, tag: Tag) -> bool {
+        let before = self.head.versions.clone();
+        let highest = self.head.tag();
+        self.head.versions.retain(|v| v.tag >= tag.min(highest));
+        if self.head.versions.len() == before.len() {
+            return false;
+        }
+        self.head.dropped = self.head.dropped.max(tag);
+        self.delete_unused(fx, &before);
+        self.put_head(fx);
+        true
+    }
+
+    /// Removes the records of versions that were here `before` and that no version uses now.
+    fn delete_unused(&self, fx: &mut Effects, before: &[Trace]) {
+        for old in before {
+            if !self.head.versions.iter().any(|v| v.slot == old.slot) {
+                fx.delete(self.at.record(CellPart::Version(old.slot)));
+            }
+        }
     }
 
     /// Sets the eventual cell.
@@ -182,9 +284,14 @@ impl<'a> Cell<'a> {
         self.put_head(fx);
     }
 
-    /// Removes both contents and writes the head.
-    pub(crate) fn clear(&self, fx: &mut Effects) {
-        fx.delete(self.at.record(CellPart::Critical));
+    /// Removes all contents and writes the head. `slots` are removed too: a head that replaces a
+    /// damaged one does not know which are used.
+    pub(crate) fn clear(&mut self, fx: &mut Effects, slots: core::ops::Range<u8>) {
+        self.head.versions.clear();
+        self.head.eventual = None;
+        for slot in slots {
+            fx.delete(self.at.record(CellPart::Version(slot)));
+        }
         fx.delete(self.at.record(CellPart::Eventual));
         self.put_head(fx);
     }
@@ -205,6 +312,7 @@ fn body<T: Serialize>(tag: &T, content: &Content) -> Bytes {
                 seat: fragment.seat,
                 length: fragment.length,
                 digest: fragment.digest,
+                sum: fragment.sum,
             },
             &fragment.bytes[..],
         ),

@@ -1,6 +1,7 @@
 //! Messages of register replicas and those who call them.
 
 use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, Tag};
+use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,13 @@ pub struct Store {
 pub enum Coding {
     /// The whole value.
     Whole,
+    /// One part of a systematic code.
+    Parts {
+        /// Parts there are, n: one per seat.
+        members: u8,
+        /// Parts that give the value back, l.
+        needed: u8,
+    },
 }
 
 /// A replica's part of one value. The metadata travels with the bytes.
@@ -31,6 +39,8 @@ pub struct Fragment {
     pub length: u64,
     /// Digest of the whole value; with the tag it names the value (F8h).
     pub digest: u64,
+    /// Binds the bytes to all of the above, the key and the tag; see [`super::policy`].
+    pub sum: u64,
     /// The part.
     pub bytes: Bytes,
 }
@@ -44,6 +54,17 @@ pub enum Content {
     Tombstone,
     /// A value's fragment.
     Value(Fragment),
+}
+
+/// One write's trace at a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The write's tag.
+    pub tag: Tag,
+    /// The section that gave the value; see [`Ask::Store`].
+    pub origin: LockRef,
+    /// What the replica keeps of it; `Absent` where only tags were wanted.
+    pub content: Content,
 }
 
 /// Who asks as a holder: replicas that know the ref to be past refuse (F1).
@@ -84,6 +105,12 @@ pub enum Ask {
         /// The content.
         content: Content,
     },
+    /// The tag is *final*: q replicas hold its parts, durably. Not answered, and losing it costs
+    /// space alone (F8).
+    Settle {
+        /// The tag.
+        tag: Tag,
+    },
     /// An eventual read of this replica: the eventual cell if it is the newer one, else the
     /// critical.
     EventualGet,
@@ -108,12 +135,12 @@ pub enum Ask {
 pub enum Answer {
     /// To `Read`.
     Cells {
-        /// Tag of the critical or register cell.
-        tag: Tag,
-        /// The section that gave its value; see `Store`.
-        origin: LockRef,
-        /// What it holds; `Absent` where only tags were wanted.
-        content: Content,
+        /// The critical or register cell: by tag, lowest first; empty where never written.
+        versions: Vec<Version>,
+        /// The highest tag that is known to be final.
+        settled: Tag,
+        /// Versions below this tag, which is final, may have been here and are gone.
+        dropped: Tag,
         /// Its fence before this read.
         fence: Tag,
         /// The eventual cell.
@@ -135,7 +162,10 @@ pub enum Answer {
         /// The tag here.
         tag: Tag,
     },
-    /// To `EventualGet`.
+    /// To `Store`: so many writes of this key are unfinished here that no more is taken; stored
+    /// nothing.
+    Busy,
+    /// To `EventualGet`. A part of a code gives no value alone.
     EventualValue {
         /// The content.
         content: Content,

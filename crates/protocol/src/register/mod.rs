@@ -39,20 +39,20 @@ mod cell;
 pub mod message;
 mod op;
 pub mod policy;
-pub mod quorum;
 mod repair;
 mod replica;
 mod running;
+mod settled;
 
 pub use caller::Caller;
-pub use message::{Answer, Ask, Coding, Content, Fragment, Holder, Message, Store};
+pub use message::{Answer, Ask, Coding, Content, Fragment, Holder, Message, Store, Version};
 pub use op::{Op, OpId, Outcome, Place};
-pub use quorum::{Quorum, quorum};
 pub use replica::{Counts, Replica, keys};
 
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Tag, Timing, View,
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Shape,
+    StoragePolicy, Tag, Timing, View,
 };
 use crate::io::{Effects, Memory};
 use bytes::Bytes;
@@ -131,6 +131,16 @@ fn is_synch(tag: Tag) -> bool {
     tag.lock_ref > LockRef(0) && tag.sequence.is_multiple_of(GENERATION_SPAN)
 }
 
+/// What a policy amounts to in a view.
+///
+/// # Panics
+/// Where the policy is impossible there: a keyspace is created, and a view chosen, only if they
+/// fit.
+fn shape_in(policy: StoragePolicy, view: &View) -> Shape {
+    let shape = policy.shape(view.len());
+    shape.expect("a keyspace's policy fits its groups")
+}
+
 /// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no
 /// newer eventual value: the tag that a clean leave states names the true value (F3). Only
 /// where a copy is the whole value.
@@ -147,7 +157,7 @@ pub fn local_critical(
         key: key.clone(),
     };
     let cell = cell::Cell::load(memory, &at).ok()?;
-    if cell.head.tag != tag || cell.head.eventual_is_newer() {
+    if cell.head.tag() != tag || cell.head.eventual_is_newer() {
         return None;
     }
     policy::decode(&[&cell.critical().ok()?]).ok()

@@ -2,7 +2,7 @@
 
 use super::message::{Holder, Store};
 use super::{Cx, is_synch};
-use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, StoragePolicy, Tag, View};
+use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, Shape, StoragePolicy, Tag, View};
 use crate::request::Inspection;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -22,6 +22,13 @@ pub struct Place {
     pub order: Vec<Seat>,
     /// How the keyspace stores values.
     pub storage: StoragePolicy,
+}
+
+impl Place {
+    /// Quorums and codes here.
+    pub fn shape(&self) -> Shape {
+        super::shape_in(self.storage, &self.view)
+    }
 }
 
 /// A quorum operation, or one at a single replica. Values are within the limits: the caller's duty.
@@ -82,7 +89,16 @@ pub enum Op {
         /// None deletes.
         value: Option<Bytes>,
     },
-    /// An eventual read at one replica. Ends in `Value` with a zero tag.
+    /// Settles what unfinished writes of a register have left: reads q replicas with a fence above
+    /// every tag seen, and stores the highest value under the fence's tag, which is then final
+    /// (F8g). Ends in `Stored` or `DiskFull`. A write that it fences out ends in `Past`.
+    Sweep {
+        /// The key.
+        key: KeyId,
+        /// Not 0, and no other operation's.
+        writer: u128,
+    },
+    /// An eventual read at one replica, or of enough that their parts give the value. Ends in `Value` with a zero tag.
     EventualGet {
         /// The key.
         key: KeyId,
@@ -102,6 +118,22 @@ pub enum Op {
 }
 
 impl Op {
+    /// The key operated on.
+    pub fn key(&self) -> &KeyId {
+        match self {
+            Op::Get { key, .. }
+            | Op::Put { key, .. }
+            | Op::Entry { key, .. }
+            | Op::Synch { key, .. }
+            | Op::Read { key }
+            | Op::Write { key, .. }
+            | Op::Sweep { key, .. }
+            | Op::EventualGet { key }
+            | Op::EventualPut { key, .. }
+            | Op::Inspect { key } => key,
+        }
+    }
+
     /// Whether this is the synch that writes under `tag`.
     pub(super) fn is_synch_of(&self, tag: Tag) -> bool {
         matches!(self, Op::Synch { tag: own, .. } if *own == tag)
@@ -166,6 +198,14 @@ pub enum Outcome {
         /// See [`Outcome::Past`].
         may_have_taken_effect: bool,
     },
+    /// More than n − q replicas have so many unfinished writes of the key that they take no more.
+    Busy {
+        /// See [`Outcome::Past`].
+        may_have_taken_effect: bool,
+    },
+    /// Answers of q replicas came, and gave no value that may be returned: more writes were under
+    /// way or have died than the policy bears.
+    Undecodable,
     /// `Inspect`.
     Inspection(Inspection),
     /// The members have gone on to another epoch, which is given where it is known. The operation
@@ -202,6 +242,7 @@ pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Cx<'_>) {
             assert!(*writer != 0, "a writer has a name");
             assert_size(value, cx);
         }
+        Op::Sweep { writer, .. } => assert!(*writer != 0, "a sweep has a name"),
         Op::EventualPut { value, .. } => assert_size(value, cx),
         _ => {}
     }

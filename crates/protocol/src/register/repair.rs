@@ -5,24 +5,27 @@
 //! once would let the replica break that promise while the operation is still collecting. So it
 //! first answers `Void` for as long as any operation may live (invariant I5 of this room), and only
 //! then reads the others. An operation that completed has left its tag and fence at q − 1 of them;
-//! the replica hears enough to meet those ([`super::Quorum::others_to_repair`]). One that did not
+//! the replica hears enough to meet those ([`crate::base::Shape::others_to_repair`]). One that did not
 //! complete has ended, and binds nobody.
 
 use super::cell::{At, Cell, Head};
-use super::message::{Answer, Ask, Content, Message, Store};
+use super::message::{Answer, Ask, Content, Message, Store, Version};
 use super::replica::Replica;
-use super::{Cx, SegmentView, policy, quorum};
+use super::{Cx, SegmentView, policy};
 use crate::base::{
-    EventualTag, KeyId, LockRef, Micros, NodeName, Rng, Seat, StoragePolicy, Tag, View,
+    EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Rng, Seat, Shape, StoragePolicy, Tag, View,
 };
-use crate::io::Void;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// Set in the calls of repairs, clear in those of callers.
 const MARK: u64 = 1 << 63;
 
 /// Repairs under way at once; a key beyond is repaired when it is next found damaged.
 const REPAIRS_MAX: usize = 1_024;
+
+/// Records of versions that a damaged head may have used.
+const SLOTS: u8 = crate::base::storage::DELTA_MAX + 2;
 
 #[derive(Debug)]
 pub(super) struct Repairs {
@@ -42,9 +45,8 @@ struct Repair {
 
 #[derive(Debug)]
 struct Learnt {
-    tag: Tag,
-    origin: LockRef,
-    content: Content,
+    versions: Vec<Version>,
+    dropped: Tag,
     fence: Tag,
     eventual: Option<(EventualTag, Content)>,
 }
@@ -139,17 +141,22 @@ impl Replica {
             return;
         }
         let Answer::Cells {
-            tag,
-            origin,
-            content,
+            versions,
+            dropped,
             fence,
             eventual,
+            ..
         } = answer
         else {
             return;
         };
-        let sound = policy::is_sound(&content)
-            && eventual.as_ref().is_none_or(|(_, e)| policy::is_sound(e));
+        let key = &repair.at.key;
+        let sound = versions
+            .iter()
+            .all(|v| policy::is_sound(&v.content, key, v.tag))
+            && eventual
+                .as_ref()
+                .is_none_or(|(_, e)| policy::is_sound(e, key, Tag::ZERO));
         if store != repair.at.store || from == self.name || !sound {
             return;
         }
@@ -157,14 +164,13 @@ impl Replica {
             return;
         }
         let learnt = Learnt {
-            tag,
-            origin,
-            content,
+            versions,
+            dropped,
             fence,
             eventual,
         };
         repair.heard.insert(from, learnt);
-        let enough = quorum(repair.policy, &repair.members).others_to_repair();
+        let enough = super::shape_in(repair.policy, &repair.members).others_to_repair();
         if repair.heard.len() >= enough && view.writable() {
             let seat = view.members().and_then(|m| m.seat_of(self.name));
             let repair = self.repairs.open.remove(&place);
@@ -181,49 +187,84 @@ impl Repair {
     /// Writes what was learnt over what is damaged; false where a later write has healed it
     /// already.
     fn install(self, seat: Seat, cx: &mut Cx<'_>) -> bool {
+        let shape = super::shape_in(self.policy, &self.members);
         let fence = self.heard.values().map(|l| l.fence).max();
-        let mut head = Head {
-            fence: fence.unwrap_or_default(),
-            ..Head::default()
-        };
-        let (mut known, mut known_eventual) = (None, None);
+        let dropped = self.heard.values().map(|l| l.dropped).max();
+        let mut head = Head::with(fence.unwrap_or_default(), Tag::ZERO);
+        let mut known: Vec<(Tag, LockRef, Content)> = Vec::new();
+        let mut eventual = None;
         if let Ok(cell) = Cell::load(cx.memory, &self.at) {
             // The head is sound: only a content may be damaged, and the fence here still holds.
             head.fence = head.fence.max(cell.head.fence);
-            match (cell.critical(), cell.eventual()) {
-                (Ok(_), Ok(_)) => return false,
-                (Ok(content), Err(Void)) => {
-                    known = Some(((cell.head.tag, cell.head.origin), content))
-                }
-                (Err(Void), Ok(eventual)) => known_eventual = eventual,
-                (Err(Void), Err(Void)) => {}
+            head.dropped = cell.head.dropped;
+            let contents = cell.head.versions().iter().map(|trace| {
+                let content = cell.content_of(trace);
+                content.map(|content| (trace.tag, trace.origin, content))
+            });
+            let sound: Vec<_> = contents.flatten().collect();
+            let second = cell.eventual();
+            if sound.len() == cell.head.versions().len() && second.is_ok() {
+                return false;
             }
+            known = sound;
+            eventual = second.unwrap_or_default();
         }
-        let (mut critical, mut eventual) = (known, known_eventual);
-        for learnt in self.heard.into_values() {
-            if critical
-                .as_ref()
-                .is_none_or(|((tag, _), _)| *tag < learnt.tag)
-            {
-                critical = Some((
-                    (learnt.tag, learnt.origin),
-                    policy::reseated(&learnt.content, seat),
-                ));
-            }
-            if learnt.eventual.as_ref().map(|(tag, _)| *tag) > eventual.as_ref().map(|(t, _)| *t) {
-                eventual = learnt.eventual;
-            }
+        for learnt in self.heard.values() {
+            let theirs = learnt.eventual.clone();
+            eventual = eventual.into_iter().chain(theirs).max_by_key(|e| e.0);
         }
+        let mut versions: BTreeMap<Tag, (LockRef, Content)> = self.rebuilt(shape, seat);
+        versions.extend(
+            known
+                .into_iter()
+                .map(|(tag, at, content)| (tag, (at, content))),
+        );
+        // What the others have dropped, nobody asks this replica for.
+        let least = dropped.unwrap_or_default();
+        let highest = versions.keys().next_back().copied().unwrap_or_default();
+        versions.retain(|tag, _| *tag >= least.min(highest));
+        head.dropped = head.dropped.max(least);
         let mut cell = Cell::replacing(cx.memory, &self.at, head);
-        cell.clear(cx.fx);
-        if let Some((at, content)) = critical.filter(|((tag, _), _)| *tag > Tag::ZERO) {
-            cell.put_critical(cx.fx, at, &content);
+        cell.clear(cx.fx, 0..SLOTS);
+        let count = match shape.kept {
+            Kept::Highest => 1,
+            Kept::Several(count) => count,
+            Kept::FromFinal(_) => usize::MAX,
+        };
+        let surplus = versions.len().saturating_sub(count);
+        for (tag, (origin, content)) in versions.into_iter().skip(surplus) {
+            cell.put_version(cx.fx, (tag, origin), &content, shape.kept);
         }
         if let Some((tag, content)) = eventual
-            && tag.applied >= cell.head.origin.0
+            && tag.applied >= cell.head.origin().0
         {
-            cell.put_eventual(cx.fx, tag, &policy::reseated(&content, seat));
+            let content = policy::reseated(&self.at.key, Tag::ZERO, &content, seat);
+            cell.put_eventual(cx.fx, tag, &content);
         }
         true
+    }
+
+    /// This seat's parts of every value that the others' parts give. A tag that they do not give
+    /// was not complete while this replica counted, and whoever had counted it has ended.
+    fn rebuilt(&self, shape: Shape, seat: Seat) -> BTreeMap<Tag, (LockRef, Content)> {
+        let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
+        for version in self.heard.values().flat_map(|learnt| &learnt.versions) {
+            let entry = found.entry(version.tag).or_default();
+            entry.0 = entry.0.max(version.origin);
+            entry.1.push(&version.content);
+        }
+        let mut rebuilt = BTreeMap::new();
+        for (tag, (origin, contents)) in found {
+            let Ok(value) = policy::decode(&contents) else {
+                continue;
+            };
+            let absent = matches!(contents[0], Content::Absent);
+            let key = &self.at.key;
+            let mut parts = policy::encode(self.policy, shape, key, tag, value.as_ref());
+            let part = parts.swap_remove(usize::from(seat.0));
+            let part = if absent { Content::Absent } else { part };
+            rebuilt.insert(tag, (origin, part));
+        }
+        rebuilt
     }
 }

@@ -1,13 +1,15 @@
 //! The replica: one member's answers. It keeps nothing in memory that its durable records hold;
 //! what it keeps is a clock for eventual tags, counters, and repairs under way.
 
-use super::cell::{At, Cell};
-use super::message::{Answer, Ask, Content, Holder, Message, Store};
+use super::cell::{At, Cell, Trace};
+use super::message::{Answer, Ask, Content, Holder, Message, Store, Version};
 use super::repair::Repairs;
+use super::settled::Settled;
 use super::{Cx, HolderState, SegmentView, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, Bug, EventualTag, KeyId, KeyspaceId, LockRef, Micros, NodeName, Purpose, Seat, Tag,
+    Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Purpose, Seat,
+    Tag, View,
 };
 use crate::io::{Memory, Void};
 use crate::request::Inspection;
@@ -40,6 +42,7 @@ pub struct Replica {
     /// between.
     counter: u32,
     pub(super) repairs: Repairs,
+    pub(super) settled: Settled,
     pub(super) counts: Counts,
 }
 
@@ -47,6 +50,10 @@ pub struct Replica {
 struct Case<'a, 'b> {
     view: &'a dyn SegmentView,
     at: &'a At,
+    /// Which versions the keyspace keeps here.
+    kept: Kept,
+    /// The highest tag of the key that is known to be final, if any.
+    settled: Tag,
     cx: &'a mut Cx<'b>,
 }
 
@@ -58,6 +65,7 @@ impl Replica {
             clock: 0,
             counter: seed as u32,
             repairs: Repairs::new(seed),
+            settled: Settled::default(),
             counts: Counts::default(),
         }
     }
@@ -74,7 +82,8 @@ impl Replica {
 
     /// When [`Replica::tick`] has something to do.
     pub fn wake(&self) -> Option<Micros> {
-        self.repairs.wake()
+        let wishes = [self.repairs.wake(), self.settled.wake()];
+        wishes.into_iter().flatten().min()
     }
 
     /// Answers one ask. `view` is of the ask's segment and epoch.
@@ -126,17 +135,37 @@ impl Replica {
             self.counts.ignored_limit += 1;
             return None;
         }
-        if !suits(&ask, keyspace.purpose) {
+        if !suits(&ask, keyspace.purpose, &key) {
             self.counts.ignored_purpose += 1;
             return None;
         }
+        let kept = match keyspace.storage.shape(view.members().map_or(0, View::len)) {
+            Ok(shape) => shape.kept,
+            Err(_) => {
+                self.counts.ignored_keyspace += 1;
+                return None;
+            }
+        };
         let address = Address::of(key.keyspace, keyspace.tag_rule, &key.key);
         let at = At {
             store,
             address,
             key,
         };
-        let mut case = Case { view, at: &at, cx };
+        if let Ask::Settle { tag } = ask {
+            if let Kept::FromFinal(_) = kept {
+                self.settled.note(&at, tag, cx);
+            }
+            return None;
+        }
+        let settled = self.settled.known(&at);
+        let mut case = Case {
+            view,
+            at: &at,
+            kept,
+            settled,
+            cx,
+        };
         let spread = matches!(ask, Ask::EventualSpread { .. });
         match self.dispatch(ask, &mut case) {
             Ok(_) if spread => None,
@@ -188,13 +217,14 @@ impl Replica {
                 case.eventual_spread(cell, tag, &content);
                 Ok(Answer::EventualStored { tag })
             }
+            Ask::Settle { .. } => unreachable!("taken before"),
             Ask::Inspect => Ok(Answer::Inspection(Inspection {
                 node: self.name,
                 segment: case.at.store.segment,
                 epoch: case.at.store.epoch,
-                tag: cell.head.tag,
+                tag: cell.head.tag(),
                 fence: cell.head.fence,
-                bytes: cell.head.length,
+                bytes: cell.head.length(),
                 eventual: cell.head.eventual,
                 applied: case.view.applied(),
             })),
@@ -216,7 +246,7 @@ impl Replica {
         }
         let before = cell.head.eventual.unwrap_or_default();
         let applied = case.view.applied().max(before.applied);
-        let entered = cell.head.tag.lock_ref.max(cell.head.fence.lock_ref);
+        let entered = cell.head.tag().lock_ref.max(cell.head.fence.lock_ref);
         let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
             // This very put may have come before, and been stored: the network repeats messages.
@@ -255,7 +285,8 @@ impl Replica {
             .flat_map(|m| m.seats.iter().enumerate())
         {
             if member.name != self.name {
-                let content = policy::reseated(content, Seat(i as u8));
+                let key = &case.at.key;
+                let content = policy::reseated(key, Tag::ZERO, content, Seat(i as u8));
                 let message = Message::Ask {
                     call: 0,
                     store: case.at.store,
@@ -276,7 +307,7 @@ impl Case<'_, '_> {
         if self.cx.planted.has(Bug::PastWriteAccepted) {
             return None;
         }
-        let known = cell.head.tag.max(cell.head.fence);
+        let known = cell.head.tag().max(cell.head.fence);
         if Holder::of(known).rank() > holder.rank() {
             return Some(Answer::Past { tag: known });
         }
@@ -296,15 +327,22 @@ impl Case<'_, '_> {
         values: bool,
     ) -> Result<Answer, Void> {
         // Contents first: a void answer must not leave a fence behind that nobody counts on.
-        let content = if values {
-            cell.critical()?
-        } else {
-            Content::Absent
-        };
+        let mut versions = Vec::with_capacity(cell.head.versions().len());
+        for trace in cell.head.versions() {
+            let content = match values {
+                true => cell.content_of(trace)?,
+                false => Content::Absent,
+            };
+            versions.push(Version {
+                tag: trace.tag,
+                origin: trace.origin,
+                content,
+            });
+        }
         let second = if eventual { cell.eventual()? } else { None };
         let before = cell.head.fence;
         if let Some(fence) = fence {
-            let known = cell.head.tag.max(before);
+            let known = cell.head.tag().max(before);
             if fence < known {
                 return Ok(Answer::Past { tag: known });
             }
@@ -325,9 +363,9 @@ impl Case<'_, '_> {
             }
         }
         Ok(Answer::Cells {
-            tag: cell.head.tag,
-            origin: cell.head.origin,
-            content,
+            versions,
+            settled: self.settled.max(cell.head.dropped),
+            dropped: cell.head.dropped,
             fence: before,
             eventual: second,
         })
@@ -339,32 +377,57 @@ impl Case<'_, '_> {
         (tag, origin): (Tag, LockRef),
         content: &Content,
     ) -> Result<Answer, Void> {
-        if tag.lock_ref > LockRef(0)
-            && let Some(refusal) = self.store_refused(&cell, tag)
-        {
+        let sections = tag.lock_ref > LockRef(0);
+        if sections && let Some(refusal) = self.store_refused(&cell, tag) {
             return Ok(refusal);
         }
-        let head = cell.head;
-        if tag == head.tag {
-            return self.store_again(cell, (tag, origin), content);
-        }
-        if tag > head.tag {
-            return Ok(self.put(cell, (tag, origin), content));
-        }
-        // Below the cell's tag. In a register keyspace the higher write simply wins; in a section
-        // the writer must learn that its number may be an old one.
-        if tag.lock_ref == LockRef(0) || self.cx.planted.has(Bug::PastWriteAccepted) {
-            return Ok(Answer::Stored);
-        }
-        if is_synch(tag) {
-            let stale_may_grant = self.cx.planted.has(Bug::FenceOnRefOnly);
-            return Ok(if stale_may_grant && tag.lock_ref == head.tag.lock_ref {
-                Answer::Stored
-            } else {
-                Answer::Past { tag: head.tag }
+        let highest = cell.head.tag();
+        let lax = self.cx.planted.has(Bug::PastWriteAccepted);
+        if tag < cell.head.fence && !lax {
+            return Ok(Answer::Past {
+                tag: cell.head.fence,
             });
         }
-        Ok(Answer::Outranked { tag: head.tag })
+        if let Some(known) = cell.head.version(tag).copied() {
+            return self.store_again(cell, &known, content);
+        }
+        if tag > highest {
+            return self.put(cell, (tag, origin), content);
+        }
+        // Below the highest tag here. In a register keyspace the higher write simply wins; in a
+        // section the writer must learn that its number may be an old one. Where versions are kept
+        // until one is final, this one is kept too: its write may need it to complete, and the
+        // higher one may never (F8).
+        if is_synch(tag) && sections && !lax {
+            let stale_may_grant = self.cx.planted.has(Bug::FenceOnRefOnly);
+            return Ok(if stale_may_grant && tag.lock_ref == highest.lock_ref {
+                Answer::Stored
+            } else {
+                Answer::Past { tag: highest }
+            });
+        }
+        if self.keeps_below(&cell, tag) {
+            let stored = self.put(cell, (tag, origin), content)?;
+            if stored != Answer::Stored {
+                return Ok(stored);
+            }
+        }
+        Ok(match sections && !lax {
+            true => Answer::Outranked { tag: highest },
+            false => Answer::Stored,
+        })
+    }
+
+    /// Whether a version below the highest is kept here.
+    fn keeps_below(&self, cell: &Cell<'_>, tag: Tag) -> bool {
+        match self.kept {
+            Kept::Highest => false,
+            Kept::Several(count) => {
+                let above = cell.head.versions().iter().filter(|v| v.tag > tag);
+                above.count() < count
+            }
+            Kept::FromFinal(_) => tag > cell.head.dropped,
+        }
     }
 
     /// The rules of section keyspaces: below the fence nothing is stored; a section that is past
@@ -380,8 +443,9 @@ impl Case<'_, '_> {
         }
         let holder = Holder::of(tag);
         if is_synch(tag) {
-            let later = Holder::of(cell.head.tag).rank() > holder.rank();
-            return later.then_some(Answer::Past { tag: cell.head.tag });
+            let highest = cell.head.tag();
+            let later = Holder::of(highest).rank() > holder.rank();
+            return later.then_some(Answer::Past { tag: highest });
         }
         self.refused(cell, holder, false)
     }
@@ -390,30 +454,40 @@ impl Case<'_, '_> {
     fn store_again(
         &mut self,
         cell: Cell<'_>,
-        (tag, origin): (Tag, LockRef),
+        known: &Trace,
         content: &Content,
     ) -> Result<Answer, Void> {
-        if policy::digest_of(content) != cell.head.digest {
+        let (tag, origin) = (known.tag, known.origin);
+        if policy::digest_of(content) != known.digest {
             return Ok(Answer::Outranked { tag });
         }
-        match cell.critical() {
+        match cell.content_of(known) {
             Ok(_) => Ok(Answer::Stored),
-            Err(Void) => Ok(self.put(cell, (tag, origin), content)),
+            Err(Void) => self.put(cell, (tag, origin), content),
         }
     }
 
     fn put(
         &mut self,
         mut cell: Cell<'_>,
-        (tag, origin): (Tag, LockRef),
+        at: (Tag, LockRef),
         content: &Content,
-    ) -> Answer {
+    ) -> Result<Answer, Void> {
         if !self.view.writable() {
-            return Answer::DiskFull;
+            return Ok(Answer::DiskFull);
         }
-        assert!(tag >= cell.head.tag, "a replica's tags never decrease");
-        cell.put_critical(self.cx.fx, (tag, origin), content);
-        Answer::Stored
+        if let Kept::FromFinal(most) = self.kept {
+            let full = |cell: &Cell<'_>| cell.head.versions().len() > most;
+            if full(&cell) {
+                // No room for the grace time: what is below a final tag goes now.
+                cell.drop_below(self.cx.fx, self.settled);
+            }
+            if full(&cell) && cell.head.version(at.0).is_none() {
+                return Ok(Answer::Busy);
+            }
+        }
+        cell.put_version(self.cx.fx, at, content, self.kept);
+        Ok(Answer::Stored)
     }
 
     fn eventual_spread(&mut self, mut cell: Cell<'_>, tag: EventualTag, content: &Content) {
@@ -425,7 +499,7 @@ impl Case<'_, '_> {
             return;
         }
         let newer = cell.head.eventual.is_none_or(|known| known < tag);
-        if newer && tag.applied >= cell.head.origin.0 {
+        if newer && tag.applied >= cell.head.origin().0 {
             cell.put_eventual(self.cx.fx, tag, content);
         }
     }
@@ -433,12 +507,12 @@ impl Case<'_, '_> {
     /// The planted bug: one cell for both kinds of put, with a tag above the last section's.
     fn put_in_critical_cell(&mut self, cell: &mut Cell<'_>, tag: EventualTag, content: &Content) {
         let tag = Tag {
-            lock_ref: LockRef(tag.applied).min(cell.head.tag.lock_ref),
+            lock_ref: LockRef(tag.applied).min(cell.head.tag().lock_ref),
             sequence: GENERATION_SPAN - 1,
             writer: u128::from(tag.clock),
         };
-        if tag > cell.head.tag {
-            cell.put_critical(self.cx.fx, (tag, tag.lock_ref), content);
+        if tag > cell.head.tag() {
+            cell.put_version(self.cx.fx, (tag, tag.lock_ref), content, self.kept);
         }
     }
 }
@@ -449,12 +523,12 @@ fn bytes_of(ask: &Ask) -> usize {
         Ask::Store { content, .. }
         | Ask::EventualPut { content }
         | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
-        Ask::Read { .. } | Ask::EventualGet | Ask::Inspect => 0,
+        Ask::Read { .. } | Ask::Settle { .. } | Ask::EventualGet | Ask::Inspect => 0,
     }
 }
 
 /// Whether an ask is one for keys of this purpose (F7), and no content is missing.
-fn suits(ask: &Ask, purpose: Purpose) -> bool {
+fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
     match ask {
         Ask::Store {
             tag,
@@ -464,13 +538,13 @@ fn suits(ask: &Ask, purpose: Purpose) -> bool {
             *origin <= tag.lock_ref
                 && (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
                 && *tag != Tag::ZERO
-                && policy::is_sound(content)
+                && policy::is_sound(content, key, *tag)
         }
         Ask::EventualPut { content } | Ask::EventualSpread { content, .. } => {
-            purpose == Purpose::Sections && policy::is_sound(content)
+            purpose == Purpose::Sections && policy::is_sound(content, key, Tag::ZERO)
         }
         Ask::EventualGet => purpose == Purpose::Sections,
-        Ask::Read { .. } | Ask::Inspect => true,
+        Ask::Read { .. } | Ask::Settle { .. } | Ask::Inspect => true,
     }
 }
 

@@ -1,11 +1,12 @@
 //! One operation under way: which answers it has, what it asks next, when it is done. No sending
 //! here: [`super::Caller`] sends what this asks for.
 
-use super::message::{Answer, Ask, Content, Holder};
+use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::op::{Op, Outcome, Place};
-use super::{Cx, policy, quorum};
-use crate::base::{Bug, EventualTag, KeyId, LockRef, Micros, Seat, StoragePolicy, Tag};
+use super::{Cx, policy};
+use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Micros, Seat, Tag};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -14,11 +15,15 @@ use bytes::Bytes;
 enum Phase {
     /// Cells of q members.
     Collect,
-    /// A store at q members, after which the outcome is `then`.
+    /// A sweep's first round: tags of q members.
+    Tags,
+    /// A sweep's second round: cells of q members, fenced by its tag.
+    Fenced { tag: Tag },
+    /// A store at q members, by seat, after which the outcome is `then`.
     Store {
         tag: Tag,
         origin: LockRef,
-        value: Option<Bytes>,
+        parts: Vec<Content>,
         then: Box<Outcome>,
     },
     /// One member after the other, by place in the order.
@@ -67,8 +72,14 @@ pub(super) struct Running {
     members: Vec<Member>,
     /// Seats in the order of asking.
     order: Vec<Seat>,
+    /// When the present phase began.
+    phase_began: Micros,
     /// Something that changes the key may have left this node.
     effect: bool,
+    /// Answers of q members gave no value that may be returned.
+    stuck: bool,
+    /// A tag that q members hold as of now: they are told so.
+    settles: Option<Tag>,
 }
 
 impl Running {
@@ -92,12 +103,11 @@ impl Running {
             }
         }
         let phase = match &op {
-            Op::Put { tag, value, .. } => Phase::Store {
-                tag: *tag,
-                origin: tag.lock_ref,
-                value: value.clone(),
-                then: Box::new(Outcome::Stored { tag: *tag }),
-            },
+            Op::Put { tag, value, .. } => {
+                let then = Outcome::Stored { tag: *tag };
+                store(&op, &place, (*tag, tag.lock_ref), value.as_ref(), then)
+            }
+            Op::Sweep { .. } => Phase::Tags,
             Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
                 Phase::One { turn: 0 }
             }
@@ -114,22 +124,21 @@ impl Running {
             phase,
             members: alloc::vec![Member::default(); n],
             order,
+            phase_began: cx.now.monotonic,
             effect: false,
+            stuck: false,
+            settles: None,
         }
     }
 
     pub(super) fn key(&self) -> &KeyId {
-        match &self.op {
-            Op::Get { key, .. }
-            | Op::Put { key, .. }
-            | Op::Entry { key, .. }
-            | Op::Synch { key, .. }
-            | Op::Read { key }
-            | Op::Write { key, .. }
-            | Op::EventualGet { key }
-            | Op::EventualPut { key, .. }
-            | Op::Inspect { key } => key,
-        }
+        self.op.key()
+    }
+
+    /// The tag that all members may be told to be final, if the operation has made one so.
+    pub(super) fn take_settled(&mut self) -> Option<Tag> {
+        let tag = self.settles.take()?;
+        self.place.storage.finalizes().then_some(tag)
     }
 
     /// When something is to be done although nothing arrives.
@@ -191,13 +200,13 @@ impl Running {
 
     fn ask(&self, seat: Seat, cx: &Cx<'_>) -> Ask {
         if let Phase::Store {
-            tag, origin, value, ..
+            tag, origin, parts, ..
         } = &self.phase
         {
             return Ask::Store {
                 tag: *tag,
                 origin: *origin,
-                content: policy::encode(self.place.storage, seat, value.as_ref()),
+                content: parts[usize::from(seat.0)].clone(),
             };
         }
         let read = |holder, entering, fence, eventual, values| Ask::Read {
@@ -207,7 +216,16 @@ impl Running {
             eventual,
             values,
         };
+        match self.phase {
+            Phase::Tags => return read(None, false, None, false, false),
+            Phase::Fenced { tag } => return read(None, true, Some(tag), false, true),
+            _ => {}
+        }
         match &self.op {
+            Op::Sweep { .. } => unreachable!("its phases ask"),
+            Op::EventualGet { .. } if matches!(self.phase, Phase::Collect) => {
+                read(None, false, None, true, true)
+            }
             Op::Get { holder, .. } => read(Some(*holder), false, None, false, true),
             Op::Entry { holder, .. } => read(*holder, true, None, true, true),
             Op::Synch { tag, .. } => {
@@ -219,8 +237,14 @@ impl Running {
             Op::Write { .. } | Op::Put { .. } => read(None, false, None, false, false),
             Op::EventualGet { .. } => Ask::EventualGet,
             // Never coded: an eventual value is durable at one replica.
-            Op::EventualPut { value, .. } => Ask::EventualPut {
-                content: policy::encode(StoragePolicy::Replicated, seat, value.as_ref()),
+            Op::EventualPut { key, value } => Ask::EventualPut {
+                content: match value {
+                    None => Content::Tombstone,
+                    Some(value) => {
+                        let copy = policy::whole_copy(key, Tag::ZERO, value);
+                        policy::reseated(key, Tag::ZERO, &copy, seat)
+                    }
+                },
             },
             Op::Inspect { .. } => Ask::Inspect,
         }
@@ -240,7 +264,7 @@ impl Running {
         if let Phase::One { .. } = self.phase {
             return self.on_single_answer(seat, answer, cx);
         }
-        let answer = if is_sound(&answer) {
+        let answer = if is_sound(&answer, self.key()) {
             answer
         } else {
             Answer::Void
@@ -260,7 +284,11 @@ impl Running {
             Answer::Past { tag } => return self.on_past(seat, tag, soon, cx),
             Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
             // The replica may apply what it lacks any moment; a beat carries it.
-            Answer::NotHolder | Answer::Elsewhere | Answer::Moved | Answer::DiskFull => {
+            Answer::NotHolder
+            | Answer::Elsewhere
+            | Answer::Moved
+            | Answer::DiskFull
+            | Answer::Busy => {
                 member.refusal = Some(answer);
                 member.due = soon;
             }
@@ -280,6 +308,13 @@ impl Running {
                 return Next::Phase;
             }
             (Op::Put { .. }, _) => {}
+            // A sweep has fenced what this reader was about to complete. The sweeper may have
+            // died: the reader sweeps itself, and returns what that finds (F8g). So does a sweep
+            // that has met another.
+            (Op::Read { .. } | Op::Sweep { .. }, Phase::Store { .. } | Phase::Fenced { .. }) => {
+                self.enter(Phase::Tags, soon);
+                return Next::Phase;
+            }
             _ => {
                 return Next::Done(Outcome::Past {
                     may_have_taken_effect: self.may_have(),
@@ -294,12 +329,18 @@ impl Running {
         let put = matches!(self.op, Op::EventualPut { .. });
         let get = matches!(self.op, Op::EventualGet { .. });
         match answer {
-            Answer::EventualValue { content } if get && policy::is_sound(&content) => {
-                let value = policy::decode(&[&content]).unwrap_or_default();
-                Next::Done(Outcome::Value {
-                    value,
-                    tag: Tag::ZERO,
-                })
+            Answer::EventualValue { content } if get && self.is_sound_here(&content) => {
+                match policy::decode(&[&content]) {
+                    Ok(value) => Next::Done(Outcome::Value {
+                        value,
+                        tag: Tag::ZERO,
+                    }),
+                    // A part of a code, which gives nothing alone: enough others are asked.
+                    Err(policy::Undecodable) => {
+                        self.enter(Phase::Collect, cx.now.monotonic);
+                        Next::Phase
+                    }
+                }
             }
             Answer::EventualStored { tag } if put => Next::Done(Outcome::EventualStored { tag }),
             // Nothing was stored: said only where nobody else was asked before.
@@ -337,7 +378,7 @@ impl Running {
     }
 
     fn quorum_size(&self, cx: &Cx<'_>) -> usize {
-        let q = quorum(self.place.storage, &self.place.view).size;
+        let q = self.place.shape().quorum;
         if cx.planted.has(Bug::RegisterQuorumTooSmall) {
             (q - 1).max(1)
         } else {
@@ -358,8 +399,8 @@ impl Running {
         let past = self.members.iter().any(|m| m.past);
         if good >= q && !past {
             return match self.phase {
-                Phase::Collect => self.collected(cx),
-                _ => Next::Done(self.stored()),
+                Phase::Store { .. } => Next::Done(self.stored()),
+                _ => self.collected(cx),
             };
         }
         let patient = cx.now.monotonic < self.began + cx.timing.retry;
@@ -383,45 +424,55 @@ impl Running {
 
     /// q replicas have answered a read.
     fn collected(&mut self, cx: &Cx<'_>) -> Next {
-        let cells = Cells::of(&self.members);
-        let Ok(value) = cells.value() else {
-            return Next::Wait;
+        let now = cx.now.monotonic;
+        if let Some(tag) = self.tag_to_write() {
+            return self.write_under(tag, now);
+        }
+        let Some(cells) = Cells::of(&self.members, &self.place) else {
+            return self.undecodable(cx);
         };
-        match &self.op {
-            Op::Entry { .. } => Next::Done(Outcome::Entry {
+        let at = (cells.tag, cells.origin);
+        let value = cells.value.clone();
+        match (&self.op, &self.phase) {
+            (Op::Entry { .. }, _) => Next::Done(Outcome::Entry {
                 value,
                 tag: cells.tag,
-                eventual: cells.newer_eventual(),
+                eventual: cells.newer_eventual(self.key()),
             }),
-            Op::Synch { tag, adopts, .. } => {
-                let (latest, origin) = match cells.newer_eventual().filter(|_| *adopts) {
+            (Op::EventualGet { .. }, _) => {
+                let eventual = cells.newer_eventual(self.key());
+                Next::Done(Outcome::Value {
+                    value: eventual.map_or(value, |(_, eventual)| eventual),
+                    tag: Tag::ZERO,
+                })
+            }
+            (Op::Synch { tag, adopts, .. }, _) => {
+                let eventual = cells.newer_eventual(self.key()).filter(|_| *adopts);
+                let (latest, origin) = match eventual {
                     Some((_, eventual)) => (eventual, tag.lock_ref),
                     None => (value, cells.origin),
                 };
-                let phase = Phase::Store {
-                    tag: *tag,
-                    origin,
+                let then = Outcome::Synched {
                     value: latest.clone(),
-                    then: Box::new(Outcome::Synched {
-                        value: latest,
+                    tag: *tag,
+                };
+                let at = (*tag, origin);
+                self.store(at, latest.as_ref(), then, now);
+                Next::Phase
+            }
+            (_, Phase::Fenced { tag }) => {
+                let then = match &self.op {
+                    Op::Sweep { .. } => Outcome::Stored { tag: *tag },
+                    _ => Outcome::Value {
+                        value: value.clone(),
                         tag: *tag,
-                    }),
+                    },
                 };
-                self.enter(phase, cx.now.monotonic);
+                let at = (*tag, cells.origin);
+                self.store(at, value.as_ref(), then, now);
                 Next::Phase
             }
-            Op::Write { writer, value, .. } => {
-                let tag = cells.tag_for(*writer);
-                let phase = Phase::Store {
-                    tag,
-                    origin: LockRef(0),
-                    value: value.clone(),
-                    then: Box::new(Outcome::Stored { tag }),
-                };
-                self.enter(phase, cx.now.monotonic);
-                Next::Phase
-            }
-            Op::Get { .. } | Op::Read { .. } => {
+            (Op::Get { .. } | Op::Read { .. }, _) => {
                 let then = Outcome::Value {
                     value: value.clone(),
                     tag: cells.tag,
@@ -430,40 +481,79 @@ impl Running {
                     Op::Get { holder, .. } => Holder::of(cells.tag) == *holder,
                     _ => true,
                 };
-                let skip = cells.agree || !owned || cx.planted.has(Bug::ReadWithoutWriteBack);
-                if skip {
+                let skip = cells.agree || cells.is_final || !owned;
+                if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
+                    self.settles = (cells.agree && cells.crowded).then_some(cells.tag);
                     return Next::Done(then);
                 }
-                let at = (cells.tag, cells.origin);
-                self.write_back(at, value, then, cx.now.monotonic);
+                self.write_back(at, value, then, now);
                 Next::Phase
             }
             _ => unreachable!("only reads collect"),
         }
     }
 
+    /// The tag of the write that the answers of a first round lead to, where this is one.
+    fn tag_to_write(&self) -> Option<Tag> {
+        match (&self.op, &self.phase) {
+            (Op::Write { writer, .. }, _) | (Op::Sweep { writer, .. }, Phase::Tags) => {
+                Some(tag_for(&self.members, *writer))
+            }
+            // A reader that sweeps: under a tag that nobody else makes.
+            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper())),
+            _ => None,
+        }
+    }
+
+    /// A name for the sweep of a reader: its own call, at its own node.
+    fn sweeper(&self) -> u128 {
+        u128::MAX - u128::from(self.call)
+    }
+
+    fn write_under(&mut self, tag: Tag, now: Micros) -> Next {
+        match &self.op {
+            Op::Write { value, .. } => {
+                let value = value.clone();
+                self.store(
+                    (tag, LockRef(0)),
+                    value.as_ref(),
+                    Outcome::Stored { tag },
+                    now,
+                );
+            }
+            _ => self.enter(Phase::Fenced { tag }, now),
+        }
+        Next::Phase
+    }
+
+    /// The answers at hand give no value that may be returned: more are waited for, and all are
+    /// asked again after a while.
+    fn undecodable(&mut self, cx: &Cx<'_>) -> Next {
+        let now = cx.now.monotonic;
+        let all = self.members.iter().all(Member::settled);
+        if all || now >= self.phase_began + cx.timing.retry {
+            let phase = core::mem::replace(&mut self.phase, Phase::Collect);
+            self.stuck = true;
+            self.enter(phase, now + cx.timing.beat.min(cx.timing.retry));
+            return Next::Phase;
+        }
+        Next::Wait
+    }
+
+    /// Goes on to store at q members.
+    fn store(&mut self, at: (Tag, LockRef), value: Option<&Bytes>, then: Outcome, now: Micros) {
+        let phase = store(&self.op, &self.place, at, value, then);
+        self.enter(phase, now);
+    }
+
     /// Stores what was read at those that do not have it yet.
-    fn write_back(
-        &mut self,
-        (tag, origin): (Tag, LockRef),
-        value: Option<Bytes>,
-        then: Outcome,
-        now: Micros,
-    ) {
+    fn write_back(&mut self, at: (Tag, LockRef), value: Option<Bytes>, then: Outcome, now: Micros) {
         let has = |member: &Member| match &member.good {
-            Some(Answer::Cells { tag: known, .. }) => *known == tag,
+            Some(Answer::Cells { versions, .. }) => versions.iter().any(|v| v.tag == at.0),
             _ => false,
         };
         let holds: Vec<bool> = self.members.iter().map(has).collect();
-        self.enter(
-            Phase::Store {
-                tag,
-                origin,
-                value,
-                then: Box::new(then),
-            },
-            now,
-        );
+        self.store(at, value.as_ref(), then, now);
         for (member, holds) in self.members.iter_mut().zip(holds) {
             member.good = holds.then_some(Answer::Stored);
         }
@@ -471,6 +561,7 @@ impl Running {
 
     fn enter(&mut self, phase: Phase, due: Micros) {
         self.phase = phase;
+        self.phase_began = due;
         for member in &mut self.members {
             *member = Member {
                 due,
@@ -480,10 +571,11 @@ impl Running {
     }
 
     /// q replicas have the tag, or a higher one of its section.
-    fn stored(&self) -> Outcome {
+    fn stored(&mut self) -> Outcome {
         let Phase::Store { tag, then, .. } = &self.phase else {
             unreachable!("only after a store");
         };
+        self.settles = Some(*tag);
         let good = self.members.iter().filter_map(|m| m.good.as_ref());
         if let Op::Put { counter_above, .. } = &self.op {
             let mut clash = false;
@@ -507,6 +599,7 @@ impl Running {
             self.op,
             Op::Put { .. } | Op::Write { .. } | Op::Synch { .. } | Op::EventualPut { .. }
         );
+
         changes && self.effect
     }
 
@@ -531,9 +624,10 @@ impl Running {
         };
         let elsewhere = count(|a| matches!(a, Answer::Elsewhere | Answer::Moved));
         let full = count(|a| matches!(a, Answer::DiskFull));
+        let busy = count(|a| matches!(a, Answer::Busy));
         let waiting = count(|a| matches!(a, Answer::NotHolder));
         let may_have_taken_effect = self.may_have_despite_refusals();
-        let most = elsewhere.max(full).max(waiting);
+        let most = elsewhere.max(full).max(busy).max(waiting);
         if most == 0 {
             Outcome::Unavailable {
                 may_have_taken_effect,
@@ -547,6 +641,10 @@ impl Running {
             Outcome::DiskFull {
                 may_have_taken_effect,
             }
+        } else if most == busy {
+            Outcome::Busy {
+                may_have_taken_effect,
+            }
         } else {
             Outcome::NotHolder {
                 may_have_taken_effect,
@@ -558,89 +656,172 @@ impl Running {
         if self.members.iter().any(|m| m.past) {
             return self.past();
         }
+        if self.stuck {
+            return Outcome::Undecodable;
+        }
         Outcome::Unavailable {
             may_have_taken_effect: self.may_have_despite_refusals(),
         }
     }
+
+    fn is_sound_here(&self, content: &Content) -> bool {
+        match content {
+            // What tag it is of is not said: only the value's own digest tells.
+            Content::Value(fragment) => {
+                fragment.coding != Coding::Whole
+                    || fragment.digest == policy::digest(&fragment.bytes)
+            }
+            Content::Absent | Content::Tombstone => true,
+        }
+    }
 }
 
-/// The answers of a read, together.
+/// The phase that stores `value` at q members.
+fn store(
+    op: &Op,
+    place: &Place,
+    (tag, origin): (Tag, LockRef),
+    value: Option<&Bytes>,
+    then: Outcome,
+) -> Phase {
+    Phase::Store {
+        tag,
+        origin,
+        parts: policy::encode(place.storage, place.shape(), op.key(), tag, value),
+        then: Box::new(then),
+    }
+}
+
+/// What the answers of a read amount to.
 struct Cells<'a> {
+    /// The highest tag that gives a value, and that value.
     tag: Tag,
-    /// The section that gave the value of the highest tag.
+    /// The section that gave the value.
     origin: LockRef,
-    contents: Vec<&'a Content>,
+    value: Option<Bytes>,
+    /// Every answer has it.
     agree: bool,
-    all: Vec<Tag>,
+    /// It is known to be final.
+    is_final: bool,
+    /// Somebody keeps more than this.
+    crowded: bool,
     eventual: Option<&'a (EventualTag, Content)>,
 }
 
 impl<'a> Cells<'a> {
-    fn of(members: &'a [Member]) -> Cells<'a> {
-        let (mut all, mut contents, mut eventual) = (Vec::new(), Vec::new(), None);
-        let mut highest_at = (Tag::ZERO, LockRef(0));
+    /// None where the answers give no value that may be returned.
+    fn of(members: &'a [Member], place: &Place) -> Option<Cells<'a>> {
+        let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
+        let (mut eventual, mut highest) = (None, Vec::new());
+        let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
+        let mut crowded = false;
         for member in members {
-            if let Some(Answer::Cells {
-                tag,
-                origin,
-                content,
+            let Some(Answer::Cells {
+                versions,
+                settled: known,
+                dropped: gone,
                 eventual: e,
                 ..
             }) = &member.good
-            {
-                highest_at = highest_at.max((*tag, *origin));
-                all.push(*tag);
-                contents.push(content);
-                eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
+            else {
+                continue;
+            };
+            highest.push(versions.last().map_or(Tag::ZERO, |v| v.tag));
+            settled = settled.max(*known);
+            dropped = dropped.max(*gone);
+            crowded |= versions.len() > 1;
+            for version in versions {
+                let entry = found.entry(version.tag).or_default();
+                entry.0 = entry.0.max(version.origin);
+                entry.1.push(&version.content);
             }
+            eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
         }
-        let tag = all.iter().copied().max().unwrap_or_default();
-        let highest = contents.into_iter().zip(&all).filter(|(_, t)| **t == tag);
-        Cells {
+        let least = least_to_return(&mut highest, dropped, place);
+        let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {
+            let value = policy::decode(contents).ok()?;
+            Some((*tag, *origin, value, contents.len()))
+        });
+        let (tag, origin, value, holders) = decoded.unwrap_or_default();
+        if tag < least {
+            return None;
+        }
+        Some(Cells {
             tag,
-            origin: highest_at.1,
-            contents: highest.map(|(content, _)| content).collect(),
-            agree: all.iter().all(|t| *t == tag),
-            all,
+            origin,
+            value,
+            // Nothing is left to complete where nothing was ever written.
+            agree: holders == highest.len() || tag == Tag::ZERO,
+            is_final: tag <= settled,
+            crowded,
             eventual,
-        }
-    }
-
-    fn value(&self) -> Result<Option<Bytes>, policy::Undecodable> {
-        policy::decode(&self.contents)
+        })
     }
 
     /// The eventual value, where it is newer than every section seen (F6).
-    fn newer_eventual(&self) -> Option<(EventualTag, Option<Bytes>)> {
+    fn newer_eventual(&self, key: &KeyId) -> Option<(EventualTag, Option<Bytes>)> {
         let (tag, content) = self.eventual?;
-        let newer = tag.applied >= self.origin.0;
+        let sound = policy::is_sound(content, key, Tag::ZERO);
+        let newer = sound && tag.applied >= self.origin.0;
         newer.then(|| (*tag, policy::decode(&[content]).unwrap_or_default()))
-    }
-
-    /// The tag of a register write: the one that an earlier try of this writer has left, else one
-    /// above all that were seen.
-    fn tag_for(&self, writer: u128) -> Tag {
-        let own = self
-            .all
-            .iter()
-            .copied()
-            .filter(|t| t.writer == writer && *t > Tag::ZERO)
-            .max();
-        own.unwrap_or(Tag {
-            lock_ref: LockRef(0),
-            sequence: self.tag.sequence + 1,
-            writer,
-        })
     }
 }
 
+/// The least tag that a read may return. Every operation that completed before the read began has
+/// left its tag at k of the answers at least.
+///
+/// * Where replicas are told what is final, each of those k has the tag still, or has dropped it
+///   for a higher final one, and says so (F8).
+/// * Otherwise each shows the tag or a higher one, so it is at most the k-th largest of the highest
+///   tags shown (the published rule's list of all tags is not needed).
+fn least_to_return(highest: &mut [Tag], dropped: Tag, place: &Place) -> Tag {
+    match place.shape().kept {
+        Kept::FromFinal(_) => dropped,
+        Kept::Highest | Kept::Several(_) => {
+            highest.sort_unstable_by(|a, b| b.cmp(a));
+            let kth = highest.get(place.shape().common - 1);
+            kth.copied().unwrap_or(Tag::ZERO)
+        }
+    }
+}
+
+/// The tag of a register write: the one that an earlier try of this writer has left, else one above
+/// all that were seen. A fence counts as a tag: what is below it is refused.
+fn tag_for(members: &[Member], writer: u128) -> Tag {
+    let cells = members.iter().filter_map(|member| match &member.good {
+        Some(Answer::Cells {
+            versions, fence, ..
+        }) => Some((versions, *fence)),
+        _ => None,
+    });
+    let (mut seen, mut own) = (Tag::ZERO, None);
+    for (versions, fence) in cells {
+        seen = seen.max(fence);
+        for version in versions {
+            seen = seen.max(version.tag);
+            if version.tag.writer == writer {
+                own = own.max(Some(version.tag));
+            }
+        }
+    }
+    own.unwrap_or(Tag {
+        lock_ref: LockRef(0),
+        sequence: seen.sequence + 1,
+        writer,
+    })
+}
+
 /// Whether the contents of an answer are what they say.
-fn is_sound(answer: &Answer) -> bool {
+fn is_sound(answer: &Answer, key: &KeyId) -> bool {
     match answer {
         Answer::Cells {
-            content, eventual, ..
+            versions, eventual, ..
         } => {
-            policy::is_sound(content) && eventual.as_ref().is_none_or(|(_, e)| policy::is_sound(e))
+            let sound = |v: &Version| policy::is_sound(&v.content, key, v.tag);
+            versions.iter().all(sound)
+                && eventual
+                    .as_ref()
+                    .is_none_or(|(_, e)| policy::is_sound(e, key, Tag::ZERO))
         }
         _ => true,
     }

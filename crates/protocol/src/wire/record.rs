@@ -6,8 +6,8 @@
 //! r <segment 4> <epoch 8> <part 1> <address 8> <keyspace 4> <key>  a part of a key's registers
 //! ```
 //!
-//! Numbers are big-endian, so that order in bytes is order in numbers. A key's registers are three
-//! records: a small head with all tags and the fence, and one record for each cell's content. So a
+//! Numbers are big-endian, so that order in bytes is order in numbers. A key's registers are a
+//! small head with all tags and the fence, and one record for each content. So a
 //! fence or an eventual put never rewrites a large critical value, and a store's keys can be listed
 //! from the heads alone, which lie together.
 
@@ -113,20 +113,29 @@ fn store_prefix(store: Store) -> Vec<u8> {
 
 /// What a register record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub enum CellPart {
-    /// Tags, digest and fence.
-    Head = 0,
-    /// The content of the critical or register cell.
-    Critical = 1,
+    /// Tags, digests and fence.
+    Head,
     /// The content of the eventual cell.
-    Eventual = 2,
+    Eventual,
+    /// The content of one version of the critical or register cell; the head says which is where.
+    Version(u8),
+}
+
+impl CellPart {
+    fn code(self) -> u8 {
+        match self {
+            CellPart::Head => 0,
+            CellPart::Eventual => 1,
+            CellPart::Version(slot) => 2 + slot.min(u8::MAX - 3),
+        }
+    }
 }
 
 /// One part of one key's registers.
 pub fn cell(store: Store, part: CellPart, address: Address, key: &KeyId) -> Bytes {
     let mut out = store_prefix(store);
-    out.push(part as u8);
+    out.push(part.code());
     out.extend_from_slice(&address.0.to_be_bytes());
     out.extend_from_slice(&key.keyspace.0.to_be_bytes());
     out.extend_from_slice(&key.key);
@@ -145,8 +154,8 @@ pub fn cells(store: Store) -> (Bytes, Bytes) {
 pub fn cells_of(store: Store, part: CellPart) -> (Bytes, Bytes) {
     let mut from = store_prefix(store);
     let mut to = from.clone();
-    from.push(part as u8);
-    to.push(part as u8 + 1);
+    from.push(part.code());
+    to.push(part.code() + 1);
     (from.into(), to.into())
 }
 

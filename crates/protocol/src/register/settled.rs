@@ -1,0 +1,108 @@
+//! What a replica was told to be final, and the versions that it may drop therefore.
+//!
+//! A write's tag is final once q replicas hold its parts, durably; its writer, or a reader that has
+//! completed it, then tells all. Versions below a final tag serve nobody that begins to read now,
+//! but a reader that has begun before may still need them: they go after a grace time. What was
+//! told is in memory only. A replica that forgets it keeps more than it must; what it *dropped* is
+//! noted durably in the same record as the drop (F8b).
+//!
+//! The grace time is also why a reader never starves (F8e). It must not return less than the
+//! highest tag for which any of its answers has dropped something. If it collects its answers
+//! within one grace time, that tag was final before it began, so that every quorum has enough parts
+//! of it, and none of those has been dropped unless a higher tag says so.
+
+use super::Cx;
+use super::cell::{At, Cell};
+use super::message::Store;
+use crate::base::{KeyId, Micros, Tag};
+use alloc::collections::{BTreeMap, BTreeSet};
+
+/// Keys with versions to drop that are remembered at once; beyond, they are dropped without grace.
+const PENDING_MAX: usize = 65_536;
+
+/// Final tags told to one replica whose lower versions are still here.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    pending: BTreeMap<(Store, KeyId), Pending>,
+    due: BTreeSet<(Micros, Store, KeyId)>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    at: At,
+    /// What lies below this goes at `due`.
+    ripe: Tag,
+    due: Micros,
+    /// The highest tag told.
+    highest: Tag,
+}
+
+impl Settled {
+    /// A tag of the key is final.
+    pub(super) fn note(&mut self, at: &At, tag: Tag, cx: &mut Cx<'_>) {
+        let place = (at.store, at.key.clone());
+        if let Some(pending) = self.pending.get_mut(&place) {
+            pending.highest = pending.highest.max(tag);
+            return;
+        }
+        let Ok(mut cell) = Cell::load(cx.memory, at) else {
+            return;
+        };
+        // One version, and nothing is below it: the ordinary case, once a write has settled.
+        if cell.head.versions().len() < 2 && cell.head.tag() >= tag {
+            return;
+        }
+        if self.pending.len() >= PENDING_MAX {
+            cell.drop_below(cx.fx, tag);
+            return;
+        }
+        let due = cx.now.monotonic + cx.timing.retry;
+        self.due.insert((due, place.0, place.1.clone()));
+        let pending = Pending {
+            at: at.clone(),
+            ripe: tag,
+            due,
+            highest: tag,
+        };
+        self.pending.insert(place, pending);
+    }
+
+    /// The highest tag of the key that was told to be final.
+    pub(super) fn known(&self, at: &At) -> Tag {
+        let pending = self.pending.get(&(at.store, at.key.clone()));
+        pending.map_or(Tag::ZERO, |p| p.highest)
+    }
+
+    /// Forgets a store: it is sealed or gone, and never changes any more.
+    pub(super) fn forget(&mut self, store: Store) {
+        self.pending.retain(|(of, _), _| *of != store);
+        self.due.retain(|(_, of, _)| *of != store);
+    }
+
+    /// When [`Settled::tick`] has something to do.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        self.due.first().map(|(due, ..)| *due)
+    }
+
+    /// Drops what is ripe.
+    pub(super) fn tick(&mut self, cx: &mut Cx<'_>) {
+        while let Some((due, store, key)) = self.due.first().cloned() {
+            if due > cx.now.monotonic {
+                return;
+            }
+            self.due.pop_first();
+            let Some(mut pending) = self.pending.remove(&(store, key.clone())) else {
+                continue;
+            };
+            if let Ok(mut cell) = Cell::load(cx.memory, &pending.at) {
+                cell.drop_below(cx.fx, pending.ripe);
+            }
+            if pending.highest > pending.ripe {
+                pending.ripe = pending.highest;
+                pending.due = cx.now.monotonic + cx.timing.retry;
+                self.due.insert((pending.due, store, key.clone()));
+                self.pending.insert((store, key), pending);
+            }
+        }
+    }
+}
