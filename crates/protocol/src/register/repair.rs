@@ -94,8 +94,9 @@ impl Repairs {
 }
 
 impl Replica {
-    /// Asks the others where a repair is due.
+    /// Asks the others where a repair is due, and drops what final writes have outlived.
     pub fn tick(&mut self, cx: &mut Cx<'_>) {
+        self.settled.tick(cx);
         for repair in self.repairs.open.values_mut() {
             if repair.due > cx.now.monotonic {
                 continue;

@@ -511,8 +511,11 @@ impl Case<'_, '_> {
             sequence: GENERATION_SPAN - 1,
             writer: u128::from(tag.clock),
         };
-        if tag > cell.head.tag() {
-            cell.put_version(self.cx.fx, (tag, tag.lock_ref), content, self.kept);
+        if tag > cell.head.tag()
+            && let Content::Value(fragment) = content
+        {
+            let content = policy::whole_copy(&self.at.key, tag, &fragment.bytes);
+            cell.put_version(self.cx.fx, (tag, tag.lock_ref), &content, self.kept);
         }
     }
 }

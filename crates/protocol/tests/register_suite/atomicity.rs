@@ -2,7 +2,7 @@
 
 use crate::world::{World, register_key};
 use bytes::Bytes;
-use fermata_protocol::base::{Planted, Tag};
+use fermata_protocol::base::{Planted, StoragePolicy, Tag, Terms};
 use fermata_protocol::register::{Op, OpId, Outcome};
 use std::collections::BTreeMap;
 
@@ -19,13 +19,29 @@ struct Under {
     written: Option<u128>,
 }
 
-/// One schedule. `damage`: now and then one replica's records are damaged, while no other's are.
+/// One schedule over whole copies.
 fn run(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<(), String> {
+    run_on(StoragePolicy::Replicated, n, seed, planted, damage)
+}
+
+/// One schedule. `damage`: now and then one replica's records are damaged, while no other's are.
+fn run_on(
+    storage: StoragePolicy,
+    n: usize,
+    seed: u64,
+    planted: Planted,
+    damage: bool,
+) -> Result<(), String> {
     let mut world = World::new(n, 3, seed, planted);
+    world.storage = storage;
     let mut open: BTreeMap<(usize, OpId), Under> = BTreeMap::new();
     let (mut done, mut writers) = (Vec::<Done>::new(), 0u128);
     for step in 0..120 {
         let caller = world.rng.below(3) as usize;
+        if storage != StoragePolicy::Replicated && world.chance(4) {
+            world.replace_caller(caller);
+            open.retain(|(of, _), _| *of != caller);
+        }
         if !open.keys().any(|(c, _)| *c == caller) && world.chance(60) {
             let write = world.chance(50);
             let op = if write {
@@ -72,7 +88,10 @@ fn run(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<(), String
                     tag
                 }
                 Outcome::Stored { tag } => tag,
-                Outcome::Unavailable { .. } => continue,
+                Outcome::Unavailable { .. }
+                | Outcome::Undecodable
+                | Outcome::Busy { .. }
+                | Outcome::Past { .. } => continue,
                 other => panic!("not an outcome of a register: {other:?}"),
             };
             if under.written.is_some_and(|w| w != tag.writer) {
@@ -111,6 +130,42 @@ fn registers_of_three_and_five_replicas_are_atomic() {
     }
     for seed in 0..500 {
         run(5, seed, Planted::NONE, false).unwrap_or_else(|e| panic!("n 5, seed {seed}: {e}"));
+    }
+}
+
+/// The terms under which a value of two bytes is coded.
+fn terms(faults: u8, delta: u8) -> Terms {
+    Terms {
+        faults,
+        delta,
+        whole_below: 0,
+    }
+}
+
+#[test]
+fn coded_registers_are_atomic_with_dying_writers() {
+    for (n, faults) in [(3, 1), (5, 1), (5, 2)] {
+        for (policy, runs) in [
+            (StoragePolicy::Coded(terms(faults, 3)), 1_500),
+            (StoragePolicy::TreasOpt(terms(faults, 1)), 500),
+            (StoragePolicy::Ares(terms(faults, 1)), 500),
+        ] {
+            for seed in 0..runs {
+                run_on(policy, n, seed, Planted::NONE, false)
+                    .unwrap_or_else(|e| panic!("{policy:?}, n {n}, seed {seed}: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn coded_registers_stay_atomic_while_damaged_records_are_learnt_again() {
+    for (n, faults) in [(3, 1), (5, 1)] {
+        for seed in 0..700 {
+            let policy = StoragePolicy::Coded(terms(faults, 3));
+            run_on(policy, n, seed, Planted::NONE, true)
+                .unwrap_or_else(|e| panic!("n {n}, seed {seed}: {e}"));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::world::{Command, STORE, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, StoragePolicy, Tag,
+    Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, SessionId, Tag,
 };
 use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, Outcome, keys, policy};
 
@@ -15,8 +15,17 @@ fn bytes(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn content(text: &str) -> Content {
-    policy::encode(StoragePolicy::Replicated, Seat(0), bytes(text).as_ref())
+fn content(tag: Tag, text: &str) -> Content {
+    let key = match tag.lock_ref > LockRef(0) {
+        true => section_key(),
+        false => register_key(),
+    };
+    policy::whole_copy(&key, tag, &Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn eventual_content(text: &str) -> Content {
+    let value = Bytes::copy_from_slice(text.as_bytes());
+    policy::whole_copy(&section_key(), Tag::ZERO, &value)
 }
 
 fn put(lock_ref: u64, number: u64) -> Tag {
@@ -44,7 +53,7 @@ fn store(tag: Tag, text: &str) -> Ask {
     Ask::Store {
         tag,
         origin: tag.lock_ref,
-        content: content(text),
+        content: content(tag, text),
     }
 }
 
@@ -70,7 +79,7 @@ fn read(holder: Option<Holder>, entering: bool) -> Ask {
 
 fn eventual_put(text: &str) -> Ask {
     Ask::EventualPut {
-        content: content(text),
+        content: eventual_content(text),
     }
 }
 
@@ -467,7 +476,7 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
         &key,
         Ask::EventualSpread {
             tag: late,
-            content: content("late"),
+            content: eventual_content("late"),
         },
     );
     assert_eq!(w.inspect(0, &key).expect("sound").eventual, None);
@@ -564,7 +573,7 @@ fn a_damaged_record_voids_the_answer_and_is_learnt_from_the_others() {
     w.settle();
     assert_eq!(w.nodes[0].replica.counts().repairs, 1);
     let cells = w.ask(0, &key, read(None, false));
-    assert!(matches!(cells, Some(Answer::Cells { tag, .. }) if tag == put(1, 1)));
+    assert!(matches!(cells, Some(Answer::Cells { versions, .. }) if versions[0].tag == put(1, 1)));
 }
 
 /// The others do not know the forgotten fence yet; copying them at once would lose the put.
@@ -827,7 +836,8 @@ fn keys_lists_live_keys_in_order() {
     for name in ["b", "a", "c", "other"] {
         let mut key = section_key();
         key.key = Bytes::copy_from_slice(name.as_bytes());
-        w.ask(0, &key, eventual_put("x"));
+        let content = policy::whole_copy(&key, Tag::ZERO, &Bytes::from_static(b"x"));
+        w.ask(0, &key, Ask::EventualPut { content });
         if name == "b" {
             w.ask(
                 0,

@@ -119,7 +119,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    fn new(view: View, history: &[Command]) -> Applied {
+    fn new(view: View, history: &[Command], storage: StoragePolicy) -> Applied {
         let (mut queue, mut given) = (Vec::new(), Vec::new());
         for (i, command) in history.iter().enumerate() {
             match command {
@@ -138,7 +138,7 @@ impl Applied {
             given,
             sealed: None,
             writable: true,
-            keyspaces: Keyspace::built_in(),
+            keyspaces: Keyspace::built_in().map(|k| Keyspace { storage, ..k }),
         }
     }
 }
@@ -212,6 +212,8 @@ pub(crate) struct World {
     pub(crate) timing: Timing,
     pub(crate) limits: Limits,
     pub(crate) planted: Planted,
+    /// How both keyspaces store values.
+    pub(crate) storage: StoragePolicy,
     pub(crate) outcomes: Vec<(usize, OpId, Outcome)>,
     /// Contents of eventual puts with the tags they were given.
     pub(crate) eventual: Vec<(Bytes, fermata_protocol::base::EventualTag)>,
@@ -263,6 +265,7 @@ impl World {
             timing: Timing::default(),
             limits: Limits::default(),
             planted,
+            storage: StoragePolicy::Replicated,
             outcomes: Vec::new(),
             eventual: Vec::new(),
             written: 0,
@@ -279,8 +282,14 @@ impl World {
             store: STORE,
             view: view(self.nodes.len()),
             order: vec![Seat(0)],
-            storage: StoragePolicy::Replicated,
+            storage: self.storage,
         }
+    }
+
+    /// A caller dies in whatever it was doing; another takes its place.
+    pub(crate) fn replace_caller(&mut self, i: usize) {
+        self.seed += 1_000_003;
+        self.callers[i] = Caller::new(caller_name(i), self.seed);
     }
 
     fn step<T>(
@@ -289,7 +298,11 @@ impl World {
         f: impl FnOnce(&mut World, &dyn SegmentView, &mut Cx<'_>) -> T,
     ) -> (T, Effects) {
         let prefix = node.map_or(0, |i| self.nodes[i].applied);
-        let mut applied = Applied::new(view(self.nodes.len()), &self.history[..prefix]);
+        let mut applied = Applied::new(
+            view(self.nodes.len()),
+            &self.history[..prefix],
+            self.storage,
+        );
         let memory = node.map(|i| self.nodes[i].disk.clone()).unwrap_or_default();
         if let Some(i) = node {
             applied.sealed = self.nodes[i].sealed;
