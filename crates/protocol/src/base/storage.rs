@@ -151,9 +151,10 @@ impl StoragePolicy {
         }
     }
 
-    /// Whether its tags are physical times, so that reads must wait for them to pass (F9).
-    pub fn has_physical_tags(&self) -> bool {
-        matches!(self, StoragePolicy::Oreas(_))
+    /// Whether a write takes one round trip where there is an interval clock: its tag is a time,
+    /// which must have passed before it is acknowledged or read (F9).
+    pub fn has_one_round_writes(&self) -> bool {
+        matches!(self, StoragePolicy::Coded(_) | StoragePolicy::Oreas(_))
     }
 
     /// Whether a replica is told which tags are final.
@@ -218,7 +219,6 @@ impl StoragePolicy {
     /// As [`StoragePolicy::shape`].
     pub fn price(&self, members: usize) -> Result<Price, String> {
         let shape = self.shape(members)?;
-        let one_round = matches!(self, StoragePolicy::Coded(_) | StoragePolicy::Oreas(_));
         Ok(Price {
             fragments: match shape.kept {
                 Kept::Several(count) => count,
@@ -231,7 +231,7 @@ impl StoragePolicy {
                 _ => self.terms().map(|terms| terms.delta),
             },
             write_rounds: 2,
-            write_rounds_with_clock: if one_round { 1 } else { 2 },
+            write_rounds_with_clock: if self.has_one_round_writes() { 1 } else { 2 },
         })
     }
 }

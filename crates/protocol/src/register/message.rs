@@ -143,6 +143,8 @@ pub enum Answer {
         dropped: Tag,
         /// Its fence before this read.
         fence: Tag,
+        /// Times below this have passed, by the replica's interval clock; 0 where it has none.
+        passed: u64,
         /// The eventual cell.
         eventual: Option<(EventualTag, Content)>,
     },
@@ -165,6 +167,9 @@ pub enum Answer {
     /// To `Store`: so many writes of this key are unfinished here that no more is taken; stored
     /// nothing.
     Busy,
+    /// To `Store` of a physical tag: further ahead of this replica's interval clock than clocks
+    /// within their bounds can be; stored nothing (F9).
+    ClockSkew,
     /// To `EventualGet`. A part of a code gives no value alone.
     EventualValue {
         /// The content.

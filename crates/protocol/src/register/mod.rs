@@ -131,6 +131,15 @@ fn is_synch(tag: Tag) -> bool {
     tag.lock_ref > LockRef(0) && tag.sequence.is_multiple_of(GENERATION_SPAN)
 }
 
+/// The least sequence number of a register's tag that is taken for a time, microseconds since 1970:
+/// what is smaller was counted.
+const PHYSICAL_MIN: u64 = 1 << 48;
+
+/// Whether `tag` may be a time that has not come yet.
+fn is_physical(tag: Tag) -> bool {
+    tag.lock_ref == LockRef(0) && tag.sequence >= PHYSICAL_MIN
+}
+
 /// What a policy amounts to in a view.
 ///
 /// # Panics

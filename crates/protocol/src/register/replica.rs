@@ -5,11 +5,11 @@ use super::cell::{At, Cell, Trace};
 use super::message::{Answer, Ask, Content, Holder, Message, Store, Version};
 use super::repair::Repairs;
 use super::settled::Settled;
-use super::{Cx, HolderState, SegmentView, is_synch, policy};
+use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Purpose, Seat,
-    Tag, View,
+    Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now, Purpose,
+    Seat, Tag, View,
 };
 use crate::io::{Memory, Void};
 use crate::request::Inspection;
@@ -367,6 +367,7 @@ impl Case<'_, '_> {
             settled: self.settled.max(cell.head.dropped),
             dropped: cell.head.dropped,
             fence: before,
+            passed: self.cx.now.interval.map_or(0, |i| i.earliest),
             eventual: second,
         })
     }
@@ -387,6 +388,9 @@ impl Case<'_, '_> {
             return Ok(Answer::Past {
                 tag: cell.head.fence,
             });
+        }
+        if is_ahead(tag, self.cx.now) {
+            return Ok(Answer::ClockSkew);
         }
         if let Some(known) = cell.head.version(tag).copied() {
             return self.store_again(cell, &known, content);
@@ -518,6 +522,15 @@ impl Case<'_, '_> {
             cell.put_version(self.cx.fx, (tag, tag.lock_ref), &content, self.kept);
         }
     }
+}
+
+/// Whether a tag is a time that no clock within its bound can have given: it would outrank honest
+/// writes until that time has come.
+fn is_ahead(tag: Tag, now: Now) -> bool {
+    /// What an interval clock's error may be; one with a wider interval is not trusted.
+    const BOUND: Micros = 1_000_000;
+    let latest = now.interval.map(|interval| interval.latest);
+    is_physical(tag) && latest.is_some_and(|latest| tag.sequence > latest + 2 * BOUND)
 }
 
 /// Bytes of the value that an ask carries.

@@ -3,7 +3,7 @@
 
 use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::op::{Op, Outcome, Place};
-use super::{Cx, policy};
+use super::{Cx, is_physical, policy};
 use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Micros, Seat, Tag};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -26,6 +26,8 @@ enum Phase {
         parts: Vec<Content>,
         then: Box<Outcome>,
     },
+    /// Everything is stored; the outcome is `then` once the tag, a time, has certainly passed (F9).
+    Passing { tag: Tag, then: Box<Outcome> },
     /// One member after the other, by place in the order.
     One { turn: usize },
 }
@@ -74,10 +76,14 @@ pub(super) struct Running {
     order: Vec<Seat>,
     /// When the present phase began.
     phase_began: Micros,
+    /// Times below this have passed, as clocks of members say.
+    passed: u64,
     /// Something that changes the key may have left this node.
     effect: bool,
     /// Answers of q members gave no value that may be returned.
     stuck: bool,
+    /// The members are told when the operation's tag is final.
+    tells: bool,
     /// A tag that q members hold as of now: they are told so.
     settles: Option<Tag>,
 }
@@ -107,6 +113,13 @@ impl Running {
                 let then = Outcome::Stored { tag: *tag };
                 store(&op, &place, (*tag, tag.lock_ref), value.as_ref(), then)
             }
+            Op::Write { writer, value, .. } => match one_round_tag(&place, *writer, cx) {
+                Some(tag) => {
+                    let then = Outcome::Stored { tag };
+                    store(&op, &place, (tag, LockRef(0)), value.as_ref(), then)
+                }
+                None => Phase::Collect,
+            },
             Op::Sweep { .. } => Phase::Tags,
             Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
                 Phase::One { turn: 0 }
@@ -125,8 +138,10 @@ impl Running {
             members: alloc::vec![Member::default(); n],
             order,
             phase_began: cx.now.monotonic,
+            passed: 0,
             effect: false,
             stuck: false,
+            tells: false,
             settles: None,
         }
     }
@@ -147,6 +162,7 @@ impl Running {
         let refused = self.members.iter().any(|m| m.refusal.is_some() || m.past);
         let patience = (refused && patience > cx.now.monotonic).then_some(patience);
         let due = match self.phase {
+            Phase::Passing { tag, .. } => passes_at(tag, cx),
             Phase::One { turn } => self.members[self.seat_of_turn(turn)].due,
             _ => {
                 let open = self.members.iter().filter(|m| !m.settled());
@@ -275,6 +291,9 @@ impl Running {
             return Next::Wait;
         }
         let soon = cx.now.monotonic + cx.timing.beat.min(cx.timing.retry);
+        if let Answer::Cells { passed, .. } = &answer {
+            self.passed = self.passed.max(*passed);
+        }
         match answer {
             Answer::Cells { .. } if !storing => member.good = Some(answer),
             // Another attempt's value under a synch's own tag: this one must not grant.
@@ -288,6 +307,7 @@ impl Running {
             | Answer::Elsewhere
             | Answer::Moved
             | Answer::DiskFull
+            | Answer::ClockSkew
             | Answer::Busy => {
                 member.refusal = Some(answer);
                 member.due = soon;
@@ -391,15 +411,20 @@ impl Running {
         if cx.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
-        if matches!(self.phase, Phase::One { .. }) {
-            return Next::Wait;
+        match self.phase {
+            Phase::One { .. } => return Next::Wait,
+            Phase::Passing { tag, .. } => return self.passing(tag, cx),
+            _ => {}
         }
         let q = self.quorum_size(cx);
         let good = self.members.iter().filter(|m| m.good.is_some()).count();
         let past = self.members.iter().any(|m| m.past);
         if good >= q && !past {
             return match self.phase {
-                Phase::Store { .. } => Next::Done(self.stored()),
+                Phase::Store { tag, .. } => {
+                    let then = self.stored();
+                    self.once_passed(tag, then, true, cx)
+                }
                 _ => self.collected(cx),
             };
         }
@@ -425,7 +450,7 @@ impl Running {
     /// q replicas have answered a read.
     fn collected(&mut self, cx: &Cx<'_>) -> Next {
         let now = cx.now.monotonic;
-        if let Some(tag) = self.tag_to_write() {
+        if let Some(tag) = self.tag_to_write(cx) {
             return self.write_under(tag, now);
         }
         let Some(cells) = Cells::of(&self.members, &self.place) else {
@@ -483,8 +508,11 @@ impl Running {
                 };
                 let skip = cells.agree || cells.is_final || !owned;
                 if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
-                    self.settles = (cells.agree && cells.crowded).then_some(cells.tag);
-                    return Next::Done(then);
+                    let (tag, tells) = (cells.tag, cells.agree && cells.crowded);
+                    return match cells.is_final {
+                        true => Next::Done(then),
+                        false => self.once_passed(tag, then, tells, cx),
+                    };
                 }
                 self.write_back(at, value, then, now);
                 Next::Phase
@@ -493,14 +521,47 @@ impl Running {
         }
     }
 
+    /// Ends with `then`, and tells the members that the tag is final where `tells`; but if the tag
+    /// is a time, not before that has certainly passed: an operation that begins after this one has
+    /// ended must not be given a lower one (F9).
+    fn once_passed(&mut self, tag: Tag, then: Outcome, tells: bool, cx: &Cx<'_>) -> Next {
+        self.tells = tells;
+        self.phase = Phase::Passing {
+            tag,
+            then: Box::new(then),
+        };
+        self.passing(tag, cx)
+    }
+
+    fn passing(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
+        let Phase::Passing { then, .. } = &self.phase else {
+            unreachable!("it has stored");
+        };
+        let reads = matches!(self.op, Op::Read { .. });
+        let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
+        if !is_physical(tag) || earliest.max(self.passed) > tag.sequence {
+            self.settles = self.tells.then_some(tag);
+            return Next::Done((**then).clone());
+        }
+        if cx.now.interval.is_none() && reads {
+            // No clock here tells. Below a fence no other tag can complete any more.
+            self.enter(Phase::Tags, cx.now.monotonic);
+            return Next::Phase;
+        }
+        Next::Wait
+    }
+
     /// The tag of the write that the answers of a first round lead to, where this is one.
-    fn tag_to_write(&self) -> Option<Tag> {
+    fn tag_to_write(&self, cx: &Cx<'_>) -> Option<Tag> {
+        // Above what a write of one round may have been given before this one began.
+        let clocked = self.place.storage.has_one_round_writes();
+        let latest = cx.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
         match (&self.op, &self.phase) {
             (Op::Write { writer, .. }, _) | (Op::Sweep { writer, .. }, Phase::Tags) => {
-                Some(tag_for(&self.members, *writer))
+                Some(tag_for(&self.members, *writer, latest))
             }
             // A reader that sweeps: under a tag that nobody else makes.
-            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper())),
+            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper(), 0)),
             _ => None,
         }
     }
@@ -571,11 +632,11 @@ impl Running {
     }
 
     /// q replicas have the tag, or a higher one of its section.
-    fn stored(&mut self) -> Outcome {
+    fn stored(&self) -> Outcome {
         let Phase::Store { tag, then, .. } = &self.phase else {
             unreachable!("only after a store");
         };
-        self.settles = Some(*tag);
+
         let good = self.members.iter().filter_map(|m| m.good.as_ref());
         if let Op::Put { counter_above, .. } = &self.op {
             let mut clash = false;
@@ -786,8 +847,8 @@ fn least_to_return(highest: &mut [Tag], dropped: Tag, place: &Place) -> Tag {
 }
 
 /// The tag of a register write: the one that an earlier try of this writer has left, else one above
-/// all that were seen. A fence counts as a tag: what is below it is refused.
-fn tag_for(members: &[Member], writer: u128) -> Tag {
+/// all that were seen and not below `least`. A fence counts as a tag: what is below it is refused.
+fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
     let cells = members.iter().filter_map(|member| match &member.good {
         Some(Answer::Cells {
             versions, fence, ..
@@ -806,9 +867,27 @@ fn tag_for(members: &[Member], writer: u128) -> Tag {
     }
     own.unwrap_or(Tag {
         lock_ref: LockRef(0),
-        sequence: seen.sequence + 1,
+        sequence: (seen.sequence + 1).max(least),
         writer,
     })
+}
+
+/// The tag under which a write may go out at once: the latest that the true time can be. Whoever
+/// begins after the write has ended, which waits for that time to pass, gets a higher one.
+fn one_round_tag(place: &Place, writer: u128, cx: &Cx<'_>) -> Option<Tag> {
+    let interval = cx.now.interval?;
+    place.storage.has_one_round_writes().then_some(Tag {
+        lock_ref: LockRef(0),
+        sequence: interval.latest,
+        writer,
+    })
+}
+
+/// When the tag's time may have passed by this node's interval clock.
+fn passes_at(tag: Tag, cx: &Cx<'_>) -> Micros {
+    let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
+    let left = (tag.sequence + 1).saturating_sub(earliest);
+    cx.now.monotonic.saturating_add(left.max(1))
 }
 
 /// Whether the contents of an answer are what they say.
