@@ -75,11 +75,17 @@ pub enum Bug {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// G16: an eventual put is sent again, and stored again.
+    EventualPutRepeated,
+    /// F15: a seal is answered before it is durable.
+    SealNotDurable,
+    /// F15: a sealed store takes writes and moved marks.
+    SealedStoreChanges,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 38] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -115,6 +121,9 @@ impl Bug {
         Bug::StartWhenSelfKnows,
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
+        Bug::EventualPutRepeated,
+        Bug::SealNotDurable,
+        Bug::SealedStoreChanges,
     ];
 }
 

@@ -49,6 +49,7 @@ struct Learnt {
     dropped: Tag,
     fence: Tag,
     eventual: Option<(EventualTag, Content)>,
+    moved: Option<Tag>,
 }
 
 impl Repairs {
@@ -58,6 +59,11 @@ impl Repairs {
             next_call: Rng::new(seed ^ MARK).draw() | MARK,
             open: BTreeMap::new(),
         }
+    }
+
+    /// Nothing is written into this store any more.
+    pub(super) fn forget(&mut self, store: Store) {
+        self.open.retain(|(of, _), _| *of != store);
     }
 
     pub(super) fn owns(call: u64) -> bool {
@@ -137,7 +143,7 @@ impl Replica {
         let found = self.repairs.open.iter_mut().find(|(_, r)| r.call == call);
         let Some((place, repair)) = found else { return };
         let place = place.clone();
-        if view.sealed().is_some() || view.members() != Some(&repair.members) {
+        if view.members() != Some(&repair.members) {
             self.repairs.open.remove(&place);
             return;
         }
@@ -146,6 +152,7 @@ impl Replica {
             dropped,
             fence,
             eventual,
+            moved,
             ..
         } = answer
         else {
@@ -169,6 +176,7 @@ impl Replica {
             dropped,
             fence,
             eventual,
+            moved,
         };
         repair.heard.insert(from, learnt);
         let enough = super::shape_in(repair.policy, &repair.members).others_to_repair();
@@ -198,6 +206,7 @@ impl Repair {
             // The head is sound: only a content may be damaged, and the fence here still holds.
             head.fence = head.fence.max(cell.head.fence);
             head.dropped = cell.head.dropped;
+            head.moved = cell.head.moved;
             let contents = cell.head.versions().iter().map(|trace| {
                 let content = cell.content_of(trace);
                 content.map(|content| (trace.tag, trace.origin, content))
@@ -211,6 +220,7 @@ impl Repair {
             eventual = second.unwrap_or_default();
         }
         for learnt in self.heard.values() {
+            head.moved = head.moved.max(learnt.moved);
             let theirs = learnt.eventual.clone();
             eventual = eventual.into_iter().chain(theirs).max_by_key(|e| e.0);
         }

@@ -1,10 +1,12 @@
-//! The replica: one member's answers. It keeps nothing in memory that its durable records hold;
-//! what it keeps is a clock for eventual tags, counters, and repairs under way.
+//! The replica: one member's answers. What it keeps in memory beside its durable records is a clock
+//! for eventual tags, counters, repairs under way, and which stores are not open.
 
 use super::cell::{At, Cell, Trace};
 use super::message::{Answer, Ask, Content, Holder, Message, Store, Version};
+use super::once::{PutName, Taken};
 use super::repair::Repairs;
 use super::settled::Settled;
+use super::status::{Stores, beyond};
 use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
@@ -14,6 +16,7 @@ use crate::base::{
 use crate::io::{Memory, Void};
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
+use crate::wire::{decode, encode};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -43,6 +46,7 @@ pub struct Replica {
     counter: u32,
     pub(super) repairs: Repairs,
     pub(super) settled: Settled,
+    pub(super) stores: Stores,
     pub(super) counts: Counts,
 }
 
@@ -58,14 +62,15 @@ struct Case<'a, 'b> {
 }
 
 impl Replica {
-    /// The replica of node `name`; `seed` differs with every start.
-    pub fn new(name: NodeName, seed: u64) -> Replica {
+    /// The replica of node `name` over its durable memory; `seed` differs with every start.
+    pub fn recover(name: NodeName, seed: u64, memory: &dyn Memory) -> Replica {
         Replica {
             name,
             clock: 0,
             counter: seed as u32,
             repairs: Repairs::new(seed),
             settled: Settled::default(),
+            stores: Stores::recover(memory),
             counts: Counts::default(),
         }
     }
@@ -101,21 +106,45 @@ impl Replica {
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
-        let seat = view.members().and_then(|m| m.seat_of(self.name));
-        let answer = match seat {
-            _ if view.moved() => Some(Answer::Moved),
-            None => Some(Answer::Elsewhere),
-            Some(_) if view.sealed().is_some() => view.sealed().map(|next| Answer::Sealed { next }),
-            Some(_) => self.answer(store, key, ask, view, cx),
+        let seals = ask.seals().is_some();
+        let late = match &ask {
+            Ask::EventualPut { name, .. } => self.take(from, *name, cx).err(),
+            _ => None,
+        };
+        let answer = match late {
+            Some(late) => Some(late),
+            None => match self.admit(store, &ask, view, cx) {
+                Ok(()) => self.answer(store, key, ask, view, cx),
+                Err(refusal) => Some(refusal),
+            },
         };
         if let Some(answer) = answer {
-            let message = Message::Answer {
-                call,
-                store,
-                seat: seat.unwrap_or_default(),
-                answer,
-            };
-            cx.fx.promise(from, message);
+            self.tell(from, call, store, answer, seals, view, cx);
+        }
+    }
+
+    /// Takes the name of an eventual put, durably, before anything comes of it. A full disk takes
+    /// it, too: without it a refusal would not be final.
+    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Cx<'_>) -> Result<(), Answer> {
+        if cx.planted.has(Bug::EventualPutRepeated) {
+            return Ok(());
+        }
+        let record = record::taken(from);
+        let known = cx.memory.get(&record).and_then(|bytes| match bytes {
+            None => Ok(Taken::default()),
+            Some(bytes) => decode(&bytes).map_err(|_| Void),
+        });
+        let mut taken = known.unwrap_or_else(|Void| {
+            self.counts.voids += 1;
+            Taken::anything(name.life, cx.now.wall)
+        });
+        let new = taken.take(name);
+        if new || known.is_err() {
+            cx.fx.put(record, encode(&taken));
+        }
+        match new {
+            true => Ok(()),
+            false => Err(Answer::Late { life: taken.life }),
         }
     }
 
@@ -212,11 +241,13 @@ impl Replica {
                 };
                 Ok(Answer::EventualValue { content })
             }
-            Ask::EventualPut { content } => Ok(self.eventual_put(cell, &content, case)),
+            Ask::EventualPut { content, .. } => Ok(self.eventual_put(cell, &content, case)),
             Ask::EventualSpread { tag, content } => {
                 case.eventual_spread(cell, tag, &content);
                 Ok(Answer::EventualStored { tag })
             }
+            Ask::SealedRead { values, .. } => case.read(cell, None, true, values),
+            Ask::MarkMoved { tag } => Ok(case.mark_moved(cell, tag)),
             Ask::Settle { .. } => unreachable!("taken before"),
             Ask::Inspect => Ok(Answer::Inspection(Inspection {
                 node: self.name,
@@ -249,16 +280,7 @@ impl Replica {
         let entered = cell.head.tag().lock_ref.max(cell.head.fence.lock_ref);
         let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
-            // This very put may have come before, and been stored: the network repeats messages.
-            return match cell.eventual() {
-                Ok(Some((tag, here)))
-                    if tag.node == self.name
-                        && policy::digest_of(&here) == policy::digest_of(content) =>
-                {
-                    Answer::EventualStored { tag }
-                }
-                _ => Answer::Locked,
-            };
+            return Answer::Locked;
         }
         self.clock = case
             .cx
@@ -369,7 +391,20 @@ impl Case<'_, '_> {
             fence: before,
             passed: self.cx.now.interval.map_or(0, |i| i.earliest),
             eventual: second,
+            moved: cell.head.moved,
         })
+    }
+
+    /// The mark only rises. One that is lost with a damaged head costs a reading through.
+    fn mark_moved(&mut self, mut cell: Cell<'_>, tag: Tag) -> Answer {
+        if cell.head.moved.is_none_or(|known| known < tag) {
+            if !self.view.writable() {
+                return Answer::DiskFull;
+            }
+            cell.head.moved = Some(tag);
+            cell.put_head(self.cx.fx);
+        }
+        Answer::Marked
     }
 
     fn store(
@@ -537,9 +572,9 @@ fn is_ahead(tag: Tag, now: Now) -> bool {
 fn bytes_of(ask: &Ask) -> usize {
     match ask {
         Ask::Store { content, .. }
-        | Ask::EventualPut { content }
+        | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
-        Ask::Read { .. } | Ask::Settle { .. } | Ask::EventualGet | Ask::Inspect => 0,
+        _ => 0,
     }
 }
 
@@ -556,11 +591,11 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
                 && *tag != Tag::ZERO
                 && policy::is_sound(content, key, *tag)
         }
-        Ask::EventualPut { content } | Ask::EventualSpread { content, .. } => {
+        Ask::EventualPut { content, .. } | Ask::EventualSpread { content, .. } => {
             purpose == Purpose::Sections && policy::is_sound(content, key, Tag::ZERO)
         }
         Ask::EventualGet => purpose == Purpose::Sections,
-        Ask::Read { .. } | Ask::Settle { .. } | Ask::Inspect => true,
+        _ => true,
     }
 }
 
@@ -599,9 +634,7 @@ pub fn keys(
         let Some((last, _)) = chunk.last().filter(|_| chunk.len() == CHUNK) else {
             break;
         };
-        let mut next = last.to_vec();
-        next.push(0);
-        from = next.into();
+        from = beyond(last);
     }
     found.sort_unstable();
     found.truncate(limit);
