@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::Status;
 
 /// Every code there is.
-pub const CODES: [Code; 15] = [
+pub const CODES: [Code; 16] = [
     Code::NoLongerHolder,
     Code::NotHolder,
     Code::Unavailable,
@@ -23,6 +23,7 @@ pub const CODES: [Code; 15] = [
     Code::KeyspaceExists,
     Code::WrongPurpose,
     Code::BadRequest,
+    Code::Undecodable,
     Code::Forgotten,
 ];
 
@@ -59,6 +60,7 @@ pub fn face(code: Code) -> Face {
         Code::KeyspaceExists => (Grpc::AlreadyExists, 409, "The keyspace exists"),
         Code::WrongPurpose => (Grpc::FailedPrecondition, 409, "Wrong kind of keyspace"),
         Code::BadRequest => (Grpc::InvalidArgument, 400, "Bad request"),
+        Code::Undecodable => (Grpc::DataLoss, 500, "The value cannot be decoded"),
         Code::Forgotten => (Grpc::Aborted, 410, "The answer is forgotten"),
     };
     Face { grpc, http, title }

@@ -135,6 +135,10 @@ impl GroupState {
             let why = format!("there is a keyspace {name} already; choose another name");
             return refuse(Code::KeyspaceExists, why);
         }
+        if let Err(why) = keyspace.storage.shape(self.view.len()) {
+            let why = format!("the keyspace's storage is impossible: {why}; choose other terms");
+            return refuse(Code::BadRequest, why);
+        }
         if self.catalogue.len() >= KEYSPACES_MAX {
             let why = format!("the cluster has {KEYSPACES_MAX} keyspaces, which is the most");
             return refuse(Code::Busy, why);

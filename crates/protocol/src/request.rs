@@ -374,6 +374,9 @@ pub enum Code {
     WrongPurpose,
     /// Malformed.
     BadRequest,
+    /// A coded value of which too few parts are left: more writes were unfinished than its
+    /// keyspace's storage policy bears.
+    Undecodable,
     /// The session's request was answered long ago and its answer forgotten.
     Forgotten,
 }
@@ -396,6 +399,7 @@ impl Code {
             Code::KeyspaceExists => "keyspace_exists",
             Code::WrongPurpose => "wrong_purpose",
             Code::BadRequest => "bad_request",
+            Code::Undecodable => "undecodable",
             Code::Forgotten => "forgotten",
         }
     }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::v1::session_request::Operation as Wire;
-use fermata_protocol::base::{Keyspace, KeyspaceId, Purpose, SiteId, StoragePolicy, TagRule};
+use fermata_protocol::base::{
+    Keyspace, KeyspaceId, Purpose, SiteId, StoragePolicy, TagRule, Terms,
+};
 use fermata_protocol::request::{Critical, Operation, Request};
 
 /// The request that a message asks for. `home` is the site of the node asked, which an empty site
@@ -206,12 +208,7 @@ pub(super) fn keyspace_from(m: v1::Keyspace) -> Result<Keyspace, Refusal> {
         Ok(v1::Purpose::Registers) => Purpose::Registers,
         _ => return Err(bad("a keyspace's purpose is 1 (sections) or 2 (registers)")),
     };
-    let storage = match v1::StoragePolicy::try_from(m.storage) {
-        Ok(v1::StoragePolicy::Unspecified | v1::StoragePolicy::Replicated) => {
-            StoragePolicy::Replicated
-        }
-        Err(_) => return Err(bad("a keyspace's storage is 1 (replicated)")),
-    };
+    let storage = storage_from(m.storage, m.terms)?;
     let tag_rule = match m.tag_before {
         None => TagRule::Whole,
         Some(byte) => TagRule::Before(
@@ -231,14 +228,57 @@ pub(super) fn keyspace_from(m: v1::Keyspace) -> Result<Keyspace, Refusal> {
     })
 }
 
+/// A storage policy by its number and terms.
+fn storage_from(number: i32, terms: Option<v1::StorageTerms>) -> Result<StoragePolicy, Refusal> {
+    let policy = v1::StoragePolicy::try_from(number)
+        .map_err(|_| bad("a keyspace's storage is 1 (replicated) to 5 (ares)"))?;
+    let coded = match policy {
+        v1::StoragePolicy::Unspecified | v1::StoragePolicy::Replicated => {
+            return match terms {
+                None => Ok(StoragePolicy::Replicated),
+                Some(_) => Err(bad("replicated storage has no terms: leave them out")),
+            };
+        }
+        v1::StoragePolicy::Coded => StoragePolicy::Coded,
+        v1::StoragePolicy::TreasOpt => StoragePolicy::TreasOpt,
+        v1::StoragePolicy::Oreas => StoragePolicy::Oreas,
+        v1::StoragePolicy::Ares => StoragePolicy::Ares,
+    };
+    let terms = terms.ok_or_else(|| bad("a coded storage needs terms: at least f, `faults`"))?;
+    let small = |n: u32, what: &str| u8::try_from(n).map_err(|_| bad(what));
+    let given = Terms::new(small(terms.faults, "f is at most 255")?);
+    Ok(coded(Terms {
+        delta: match terms.delta {
+            Some(delta) => small(delta, "delta is at most 255")?,
+            None => given.delta,
+        },
+        whole_below: terms.whole_below.unwrap_or(given.whole_below),
+        ..given
+    }))
+}
+
+fn storage_to(storage: StoragePolicy) -> (v1::StoragePolicy, Option<v1::StorageTerms>) {
+    let number = match storage {
+        StoragePolicy::Replicated => v1::StoragePolicy::Replicated,
+        StoragePolicy::Coded(_) => v1::StoragePolicy::Coded,
+        StoragePolicy::TreasOpt(_) => v1::StoragePolicy::TreasOpt,
+        StoragePolicy::Oreas(_) => v1::StoragePolicy::Oreas,
+        StoragePolicy::Ares(_) => v1::StoragePolicy::Ares,
+    };
+    let terms = storage.terms().map(|terms| v1::StorageTerms {
+        faults: terms.faults.into(),
+        delta: Some(terms.delta.into()),
+        whole_below: Some(terms.whole_below),
+    });
+    (number, terms)
+}
+
 pub(super) fn keyspace_to(keyspace: &Keyspace) -> v1::Keyspace {
     let purpose = match keyspace.purpose {
         Purpose::Sections => v1::Purpose::Sections,
         Purpose::Registers => v1::Purpose::Registers,
     };
-    let storage = match keyspace.storage {
-        StoragePolicy::Replicated => v1::StoragePolicy::Replicated,
-    };
+    let (storage, terms) = storage_to(keyspace.storage);
     v1::Keyspace {
         name: keyspace.name.clone(),
         purpose: purpose.into(),
@@ -250,6 +290,7 @@ pub(super) fn keyspace_to(keyspace: &Keyspace) -> v1::Keyspace {
         lease_us: keyspace.lease,
         section_max_us: keyspace.section_max,
         id: keyspace.id.0,
+        terms,
     }
 }
 

@@ -137,6 +137,27 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
         register::Outcome::DiskFull {
             may_have_taken_effect,
         } => disk_full(what, *may_have_taken_effect),
+        register::Outcome::Busy {
+            may_have_taken_effect,
+        } => {
+            let text = format!(
+                "{what} was refused: too many writes of this key are unfinished (delta of its \
+                 keyspace); try again"
+            );
+            Refusal {
+                code: Code::Busy,
+                may_have_taken_effect: *may_have_taken_effect,
+                detail: text,
+            }
+        }
+        register::Outcome::Undecodable => {
+            let text = format!(
+                "{what} failed: more writes of this key are unfinished than its keyspace's delta \
+                 allows, and the parts that are left give no value; write the key anew, or choose \
+                 the storage `coded`"
+            );
+            Refusal::definite(Code::Undecodable, text)
+        }
         register::Outcome::Locked => {
             let text = format!("{what} was refused: the key is locked; enter a section to write");
             Refusal::definite(Code::Locked, text)

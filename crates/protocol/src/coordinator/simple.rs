@@ -10,6 +10,7 @@ use crate::lock::Outcome;
 use crate::request::{Held, RefState, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -255,6 +256,14 @@ pub(super) fn create(
         return Err(refuse::bad(
             "a lease is longer than 0 and at most the longest section",
         ));
+    }
+    for members in cx.topology.group_sizes() {
+        if let Err(why) = keyspace.storage.shape(members) {
+            let name = keyspace.storage.name();
+            return Err(refuse::bad(&format!(
+                "storage {name} is impossible here: {why}"
+            )));
+        }
     }
     let through = client.answered_through;
     let command = Command::new(

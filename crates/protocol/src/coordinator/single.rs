@@ -78,6 +78,7 @@ pub(super) fn register_job(
         op,
         again: None,
         unsure: false,
+        sweeping: None,
     }))
 }
 
@@ -91,6 +92,8 @@ struct One {
     again: Option<Micros>,
     /// An earlier attempt may have taken effect.
     unsure: bool,
+    /// What the client is told once the sweep that was started for it has ended.
+    sweeping: Option<Refusal>,
 }
 
 impl One {
@@ -103,6 +106,22 @@ impl One {
 
     fn puts_once(&self) -> bool {
         matches!(self.op, register::Op::EventualPut { .. })
+    }
+
+    /// Unfinished writes fill the replicas: they are swept, and the client told to try again.
+    fn sweep(&mut self, busy: Refusal, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        let writer = !(client.session.0 ^ u128::from(client.number));
+        let op = register::Op::Sweep {
+            key: self.key.clone(),
+            writer: writer.max(1),
+        };
+        match desk.operate(client, (self.segment, &self.key), op, cx) {
+            Some(_) => {
+                self.sweeping = Some(busy);
+                Step::Open
+            }
+            None => Step::refuse(busy),
+        }
     }
 
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
@@ -127,6 +146,17 @@ impl Job for One {
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
             Event::Register(outcome) => match outcome {
+                _ if self.sweeping.is_some() => {
+                    let busy = self.sweeping.take();
+                    Step::refuse(busy.expect("there is one"))
+                }
+                register::Outcome::Busy {
+                    may_have_taken_effect,
+                } => {
+                    let mut busy = refuse::failed(self.what, &outcome);
+                    busy.may_have_taken_effect = may_have_taken_effect | self.unsure;
+                    self.sweep(busy, client, desk, cx)
+                }
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
                 register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
                 register::Outcome::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),

@@ -75,6 +75,10 @@ impl Topology for Cluster {
         let state = self.local.get(&(key.clone(), lock_ref));
         state.copied().unwrap_or(HolderState::Unknown)
     }
+    fn group_sizes(&self) -> Vec<usize> {
+        vec![3]
+    }
+
     fn one_member_per_group(&self) -> Vec<NodeName> {
         self.groups.clone()
     }

@@ -53,6 +53,8 @@ pub trait Topology {
     fn epoch(&self, target: Target) -> Epoch;
     /// What this node has applied of a ref.
     fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState;
+    /// Members of every group, for what must fit them all.
+    fn group_sizes(&self) -> Vec<usize>;
     /// The nearest live member of every group.
     fn one_member_per_group(&self) -> Vec<NodeName>;
     /// Keys that this node's registers hold, in order: those of `keyspace` that start with `prefix`

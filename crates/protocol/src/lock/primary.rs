@@ -7,8 +7,8 @@ use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Applied, Queues, Ref};
 use crate::base::{
-    Ballot, Bug, Config, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
-    SegmentId, SessionId, Timing,
+    Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName,
+    Now, Planted, SegmentId, SessionId, StoragePolicy, Timing,
 };
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory};
@@ -47,7 +47,17 @@ pub struct Cx<'a> {
 }
 
 impl Cx<'_> {
+    /// How a keyspace stores values. Keys of one that is not known here yet have no queue.
+    fn storage(&self, keyspace: &KeyspaceId) -> StoragePolicy {
+        let known = self.keyspaces.iter().find(|k| k.id == *keyspace);
+        known.map_or(StoragePolicy::Replicated, |k| k.storage)
+    }
+
     pub(super) fn start(&mut self, op: register::Op) -> OpId {
+        let place = Place {
+            storage: self.storage(&op.key().keyspace),
+            ..self.place.clone()
+        };
         let deadline = self.now.monotonic + self.timing.request;
         let mut cx = register::Cx {
             now: self.now,
@@ -57,7 +67,7 @@ impl Cx<'_> {
             limits: self.limits,
             planted: self.planted,
         };
-        let op = self.registers.start(op, self.place, deadline, &mut cx);
+        let op = self.registers.start(op, &place, deadline, &mut cx);
         self.started.insert(op, self.segment);
         op
     }

@@ -135,6 +135,11 @@ impl Topology for Known<'_> {
         }
     }
 
+    fn group_sizes(&self) -> Vec<usize> {
+        let groups = self.here.config.cluster.groups.iter();
+        groups.map(|g| g.view.len()).collect()
+    }
+
     fn one_member_per_group(&self) -> Vec<NodeName> {
         let fresh = |name: &NodeName| self.is_fresh(*name);
         let member = |view: &crate::base::View| {
