@@ -56,13 +56,15 @@ pub(super) unsafe fn assemble<I: Instructions>(total: usize, job: &Job<'_>) -> V
     }; N_MAX];
     let (mut sums, mut end, mut width) = (0, 0, 0);
     for row in job.rows {
-        // SAFETY: the job is well formed: `end <= row.start`, and rows end within the capacity.
-        unsafe { base.add(end).write_bytes(0, row.start - end) };
+        if end < row.start {
+            // SAFETY: the job is well formed, so that rows end within the capacity.
+            unsafe { base.add(end).write_bytes(0, row.start - end) };
+        }
         end = row.end();
         width = width.max(row.length);
         if row.given.is_none() {
             targets[sums] = Target {
-                // SAFETY: as above.
+                // SAFETY: within the capacity, as above.
                 at: unsafe { base.add(row.start) },
                 length: row.length,
             };
