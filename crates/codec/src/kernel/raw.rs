@@ -81,9 +81,10 @@ pub(super) unsafe fn assemble<I: Instructions>(total: usize, job: &Job<'_>) -> V
     let targets = &targets[..sums];
     for from in (0..width).step_by(CHUNK) {
         let to = width.min(from + CHUNK);
-        // SAFETY: the instructions are there; the rows are within the capacity and disjoint, and the sources are borrowed, so
-        // that they cannot overlap memory just allocated; the weights were counted by the checks;
-        // only the last `to` is not a multiple, and no row is longer than that.
+        // SAFETY: the caller promises the instructions; the rows are within the capacity and
+        // disjoint, and the sources are borrowed, so that they cannot overlap memory just
+        // allocated; the weights were counted by the checks; only the last `to` is not a multiple,
+        // and no row is longer than that.
         unsafe {
             for row in job.rows {
                 copy(base, row, from, to);
