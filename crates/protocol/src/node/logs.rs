@@ -413,7 +413,9 @@ impl Here {
             .primary
             .as_mut()
             .and_then(|primary| primary.close(room.state.queues(), step.now, &self.config.timing));
-        self.propose(segment, Vec::from_iter(closing), step);
+        if let Some(command) = closing {
+            self.propose(segment, Vec::from([command]), step);
+        }
     }
 
     /// Why this node cannot take a command for a segment.
@@ -673,9 +675,11 @@ impl Node {
         if room.log.stopped().is_none() {
             if epoch > id.epoch && room.log.is_primary() {
                 self.here.close_leases(segment, step);
-                self.here.with_log(id, step, |log, cx| {
-                    log.propose_stop(id.epoch.next(), cx);
-                });
+                // Not through the agenda, which would come back here until the window has room.
+                if let Some(room) = self.here.segments.get_mut(&segment) {
+                    let mut cx = paxos_cx(&self.here.config, step);
+                    room.log.propose_stop(id.epoch.next(), &mut cx);
+                }
             }
             return;
         }
