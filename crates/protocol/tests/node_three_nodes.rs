@@ -294,7 +294,7 @@ fn registers_and_eventual_operations_answer() {
 
 #[test]
 fn a_grant_carries_values_up_to_its_bound_and_a_get_finds_the_others() {
-    // Tags that put all keys of one section into one segment, and into several.
+    // Keys of several segments: the bound is that of all of them together.
     for names in [["a", "b", "c", "d"], ["a", "e", "i", "m"]] {
         for grant in [0, 1, 10, 25, 1_000] {
             let limits = Limits {

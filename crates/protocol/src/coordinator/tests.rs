@@ -1023,3 +1023,27 @@ fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
     assert!(refusal.detail.contains("gone"), "{refusal:?}");
     bench.quiet();
 }
+
+#[test]
+fn a_heartbeat_names_the_refs_of_more_than_one_section() {
+    let mut bench = Bench::new();
+    let held = |lock_ref| Held {
+        key: key("a"),
+        lock_ref: LockRef(lock_ref),
+        generation: 0,
+    };
+    let refs = 4 * bench.limits.section_keys as u64;
+    let held = (1..=refs).map(held).collect();
+    bench.ask(1, Operation::Renew { held });
+    let (_, crate::Message::Lock(lock::Message::Renew { call, refs, .. })) = &bench.sent[0] else {
+        panic!("{:?}", bench.sent);
+    };
+    let states = vec![RefState::Gone; refs.len()];
+    let renewed = lock::Message::Renewed {
+        call: *call,
+        result: Ok(states),
+    };
+    bench.lock(1, renewed);
+    assert!(matches!(bench.reply(), Reply::Renewed { states } if states.len() == 256));
+    bench.quiet();
+}
