@@ -298,7 +298,10 @@ async fn a_resume_outlasts_the_request_time_where_the_old_lease_does() {
     assert_eq!(resumed.get("k").await.expect("held"), Some("before".into()));
     // The generation before is gone, whoever asks for it.
     let three = cluster.client(2).await;
-    let error = three.resume(named(&three)).await.expect_err("resumed already");
+    let error = three
+        .resume(named(&three))
+        .await
+        .expect_err("resumed already");
     assert_eq!(error.code(), Code::NoLongerHolder);
     assert!(error.to_string().contains("gone"), "{error}");
     resumed.leave_and_wait().await.expect("left");

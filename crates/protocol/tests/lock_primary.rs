@@ -7,9 +7,10 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::primary::Cx;
-use fermata_protocol::lock::{Message, Outcome, Primary, Queues, Rejection};
+use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
 use fermata_protocol::register::{Caller, Place, Store};
 use fermata_protocol::request::{Mode, RefState};
+use fermata_protocol::segment::SegmentState;
 use fermata_protocol::{Effects, Memory, Output, Void};
 use std::collections::BTreeMap;
 
@@ -28,10 +29,10 @@ impl Memory for Empty {
     }
 }
 
-/// A primary of one seat with its queues, where a test is the log.
+/// A primary of one seat with its segment's state, where a test is the log.
 struct Bench {
     primary: Primary,
-    queues: Queues,
+    state: SegmentState,
     config: Config,
     place: Place,
     now: u64,
@@ -64,7 +65,7 @@ impl Bench {
             limits: Limits::default(),
             planted: Planted::NONE,
         };
-        let mut queues = Queues::default();
+        let mut state = SegmentState::default();
         let mut lock_refs = Vec::new();
         for number in 1..=refs as u64 {
             let body = LockCommand::Enqueue {
@@ -81,7 +82,7 @@ impl Bench {
                     section_max: 100 * LEASE,
                 },
             };
-            match queues.apply(&command(number, body), Planted::NONE).outcome {
+            match state.apply(&command(number, body), Planted::NONE).outcome {
                 Outcome::Enqueued { lock_ref } => lock_refs.push(lock_ref),
                 other => panic!("{other:?}"),
             }
@@ -90,13 +91,13 @@ impl Bench {
             SEGMENT,
             Epoch::FIRST,
             Ballot::default(),
-            &queues,
+            &state,
             at(0),
             &config,
         );
         let bench = Bench {
             primary,
-            queues,
+            state,
             config,
             place: Place {
                 store: Store {
@@ -114,7 +115,7 @@ impl Bench {
         (bench, lock_refs)
     }
 
-    fn step<T>(&mut self, act: impl FnOnce(&mut Primary, &Queues, &mut Cx<'_>) -> T) -> T {
+    fn step<T>(&mut self, act: impl FnOnce(&mut Primary, &SegmentState, &mut Cx<'_>) -> T) -> T {
         let mut fx = Effects::new();
         let mut cx = Cx {
             now: at(self.now),
@@ -130,7 +131,7 @@ impl Bench {
             segment: SEGMENT,
             started: &mut BTreeMap::new(),
         };
-        let result = act(&mut self.primary, &self.queues, &mut cx);
+        let result = act(&mut self.primary, &self.state, &mut cx);
         for output in fx.outputs {
             if let Output::Send { message, .. } = output {
                 self.sent.push(message);
@@ -144,7 +145,7 @@ impl Bench {
         self.number += 1;
         let command = command(self.number, LockCommand::Release { lock_ref });
         self.sent.clear();
-        self.step(|it, queues, cx| it.on_submit(NODE, 1, command, queues, cx));
+        self.step(|it, state, cx| it.on_submit(NODE, 1, command, state, cx));
         if let Some(proposed) = self.primary.take_proposals().pop() {
             return Ok(proposed);
         }
@@ -164,7 +165,7 @@ impl Bench {
 
     fn renew(&mut self, lock_ref: LockRef) -> RefState {
         let refs = [(lock_ref, 0)];
-        self.step(|it, queues, cx| it.on_renew(NODE, &refs, &[], queues, cx))[0]
+        self.step(|it, state, cx| it.on_renew(NODE, &refs, &[], state.queues(), cx))[0]
     }
 }
 
@@ -219,8 +220,8 @@ fn a_refused_release_of_a_waiting_ref_lets_it_enter_later() {
     };
     bench.number += 1;
     let leave = command(bench.number, leave);
-    let applied = bench.queues.apply(&leave, Planted::NONE);
-    bench.step(|it, queues, cx| it.applied(&leave, &applied, queues, cx));
+    let applied = bench.state.apply(&leave, Planted::NONE);
+    bench.step(|it, state, cx| it.applied(&leave, &applied, state.queues(), cx));
     bench.decline(&first);
     assert_eq!(
         bench.renew(refs[1]),
