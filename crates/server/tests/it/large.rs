@@ -109,35 +109,43 @@ fn omitted(entered: &v1::Entered) -> usize {
     entered.keys.iter().filter(|k| k.omitted).count()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_section_over_more_than_an_answer_holds_is_entered_on_every_face() {
-    let names = ["a", "b", "c", "d", "e", "f"];
-    let value = |name: &str| name.repeat(30_000);
-    let cluster = TestCluster::start_with(
-        3,
-        Choice {
-            limits: LimitsConfig {
-                grant_bytes: Some(64 << 10),
-                ..LimitsConfig::default()
-            },
-            ..Choice::default()
-        },
-    )
-    .await;
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+fn long(name: &str) -> String {
+    name.repeat(30_000)
+}
+
+/// A cluster whose entries carry two of six values.
+async fn narrow(session: &mut Session) -> TestCluster {
+    let limits = LimitsConfig {
+        grant_bytes: Some(64 << 10),
+        ..LimitsConfig::default()
+    };
+    let choice = Choice {
+        limits,
+        ..Choice::default()
+    };
+    let cluster = TestCluster::start_with(3, choice).await;
     let mut client = cluster.client(0).await;
-    let mut session = Session::new(63);
-    for name in names {
+    for name in NAMES {
         let write = v1::WriteRequest {
             header: session.header(),
             key: Some(key(name)),
-            value: Some(value(name).into()),
+            value: Some(long(name).into()),
         };
         client.write(write).await.unwrap();
     }
-    // gRPC.
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_over_more_than_an_answer_holds_is_entered_over_grpc() {
+    let mut session = Session::new(63);
+    let cluster = narrow(&mut session).await;
+    let mut client = cluster.client(0).await;
     let request = v1::EnterRequest {
         header: session.header(),
-        keys: names.map(key).to_vec(),
+        keys: NAMES.map(key).to_vec(),
         mode: v1::Mode::Exclusive.into(),
         wait_us: 20_000_000,
         follow: false,
@@ -152,14 +160,14 @@ async fn a_section_over_more_than_an_answer_holds_is_entered_on_every_face() {
     };
     assert_eq!((entered.keys.len(), omitted(&entered)), (6, 4));
     let mut leaving = Vec::new();
-    for (name, entered) in names.iter().zip(entered.keys) {
+    for (name, entered) in NAMES.iter().zip(entered.keys) {
         assert_eq!(entered.omitted, entered.value.is_none());
         let get = v1::CriticalGetRequest {
             header: session.header(),
             held: entered.held.clone(),
         };
         let got = client.critical_get(get).await.unwrap().into_inner();
-        assert!(got.value.unwrap() == value(name));
+        assert!(got.value.unwrap() == long(name));
         leaving.push(v1::Leaving {
             held: entered.held,
             clean: true,
@@ -171,9 +179,14 @@ async fn a_section_over_more_than_an_answer_holds_is_entered_on_every_face() {
         keys: leaving,
     };
     client.leave(leave).await.unwrap();
-    // REST, and its events.
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_over_more_than_an_answer_holds_is_entered_over_rest() {
+    let cluster = narrow(&mut Session::new(64)).await;
+    cluster.client(1).await;
     let rest = Rest(cluster.node(1).rest.clone());
-    let keys: Vec<_> = names
+    let keys: Vec<_> = NAMES
         .iter()
         .map(|k| serde_json::json!({ "key": k }))
         .collect();
@@ -184,12 +197,12 @@ async fn a_section_over_more_than_an_answer_holds_is_entered_on_every_face() {
     let left_out = told.iter().filter(|k| k["omitted"] == true);
     assert_eq!((told.len(), left_out.count()), (6, 4));
     let id = section["id"].as_str().unwrap();
-    for (name, key) in names.iter().zip(told) {
+    for (name, key) in NAMES.iter().zip(told) {
         assert_eq!(key["key"], *name);
         assert_eq!(key.get("value").is_none(), key["omitted"] == true);
         let path = format!("/v1/sections/{id}/keys/{name}");
         let (status, got) = rest.json("GET", &path, serde_json::Value::Null).await;
-        assert!(status == 200 && got["value"] == value(name));
+        assert!(status == 200 && got["value"] == long(name));
     }
     let path = format!("/v1/sections/{id}");
     assert_eq!(
