@@ -71,6 +71,8 @@ impl Cx<'_> {
 struct Pending {
     askers: Vec<(NodeName, u64)>,
     keys: Vec<KeyId>,
+    /// The ref that it releases, counted in [`Holding::releases`].
+    releases: Option<LockRef>,
 }
 
 /// The volatile side of one ref.
@@ -90,10 +92,21 @@ pub(super) struct Holding {
     pub(super) free_at: Micros,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
-    /// A forced release was asked for: the lease is not renewed any more (F10).
+    /// A forced release was asked for, and told to come again when the lease has run out, which is
+    /// not renewed any more (F10).
     ending: bool,
+    /// Forced releases in flight. One that the log declines counts no more, so that it has changed
+    /// nothing.
+    releases: usize,
     /// When a forced release was proposed; it is proposed again if nothing comes of it.
     released: Option<Micros>,
+}
+
+impl Holding {
+    /// Whether the ref gets no lease any more, neither by a renewal nor by a grant (G7, G10).
+    fn ends(&self) -> bool {
+        self.ending || self.releases > 0 || self.released.is_some()
+    }
 }
 
 /// The primary of one segment, for one ballot.
@@ -142,6 +155,7 @@ impl Primary {
                     * (since + config.timing.lengthened(known.origin.lease)),
                 inherited: queues.holds(lock_ref),
                 ending: false,
+                releases: 0,
                 released: None,
             };
             (lock_ref, holding)
@@ -220,6 +234,7 @@ impl Primary {
         if self.pending.len() >= cx.limits.proposals {
             return self.reject(from, call, Rejection::Busy, cx);
         }
+        let mut releases = None;
         let keys = match body {
             LockCommand::Enqueue { keys, .. } => keys.clone(),
             LockCommand::Release { lock_ref } => {
@@ -227,10 +242,13 @@ impl Primary {
                 if let Some(holding) = self.holdings.get_mut(lock_ref)
                     && !cx.planted.has(Bug::ReleasedRefLeased)
                 {
-                    // From here on it gets no lease any more, neither by a renewal nor by a grant.
-                    holding.ending = true;
-                    if left == 0 {
-                        holding.released = Some(cx.now.monotonic);
+                    // From here on it gets no lease any more. `Leased` says so; every other refusal
+                    // says that nothing has changed, and then nothing has.
+                    if left > 0 {
+                        holding.ending = true;
+                    } else {
+                        holding.releases += 1;
+                        releases = Some(*lock_ref);
                     }
                 }
                 if left > 0 {
@@ -263,6 +281,7 @@ impl Primary {
             Pending {
                 askers: alloc::vec![(from, call)],
                 keys,
+                releases,
             },
         );
         self.proposals.push(self.stamped(command, cx.now));
@@ -361,7 +380,7 @@ impl Primary {
             if waits || holding.waiter.is_none() {
                 holding.waiter = Some(from);
             }
-            if !holding.ending {
+            if !holding.ending && holding.releases == 0 {
                 holding.heard = now.monotonic;
                 holding.told = Told::Nothing;
             }
@@ -472,6 +491,10 @@ impl Primary {
                 self.wanted.remove(key);
             }
         }
+        let ended = pending.releases.and_then(|r| self.holdings.get_mut(&r));
+        if let Some(holding) = ended {
+            holding.releases -= 1;
+        }
         Some(pending)
     }
 
@@ -485,6 +508,7 @@ impl Primary {
             free_at: 0,
             inherited: false,
             ending: false,
+            releases: 0,
             released: None,
         };
         self.holdings.insert(lock_ref, holding);
@@ -573,7 +597,7 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
-        if holding.ending || holding.released.is_some() || cx.now.monotonic < holding.free_at {
+        if holding.ends() || cx.now.monotonic < holding.free_at {
             return false;
         }
         holding.granted = true;
@@ -670,7 +694,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.released.is_some() || holding.ending {
+        if holding.ends() {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);
