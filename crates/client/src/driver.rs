@@ -1,6 +1,7 @@
 //! The background task of a client: it owns the session machine, feeds it with calls, replies and
 //! time, and carries out what it asks for.
 
+use crate::account::{self, SharedAccount};
 use crate::clock;
 use crate::link::{self, LinkId, News};
 use fermata_api::v1;
@@ -10,10 +11,10 @@ use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Ticket,
 };
 use fermata_protocol::request::{Operation, Request};
-use fermata_protocol::{Refusal, Reply};
+use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
@@ -65,6 +66,18 @@ struct Transmission {
     number: u64,
     /// It goes on after `Entered`.
     follows: bool,
+    since: Instant,
+    /// Some reply has come.
+    heard: bool,
+}
+
+/// When an operation that nobody answers ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GiveUp {
+    /// After this in any case: what was said longer ago is not about it.
+    pub(crate) request: Duration,
+    /// After this where no node can be connected to.
+    pub(crate) unreachable: Option<Duration>,
 }
 
 pub(crate) struct Driver {
@@ -82,6 +95,12 @@ pub(crate) struct Driver {
     news_in: UnboundedSender<News>,
     next_ticket: u64,
     events: Vec<Event>,
+    account: SharedAccount,
+    give_up: GiveUp,
+    /// By endpoint: the last attempt to connect failed, and nothing was heard since.
+    unreachable: Vec<bool>,
+    /// Since when that is so of all.
+    all_unreachable: Option<Instant>,
 }
 
 impl Driver {
@@ -90,12 +109,17 @@ impl Driver {
         names: SharedNames,
         site: String,
         uris: Vec<tonic::transport::Endpoint>,
+        (account, give_up): (SharedAccount, GiveUp),
     ) -> (Driver, UnboundedReceiver<News>) {
         let (news_in, news) = unbounded_channel();
         let driver = Driver {
             session,
             names,
             site,
+            unreachable: vec![false; uris.len()],
+            all_unreachable: None,
+            account,
+            give_up,
             uris,
             links: HashMap::new(),
             open: HashMap::new(),
@@ -136,6 +160,7 @@ impl Driver {
             if self.session.wake().is_some_and(|at| at <= now.monotonic) {
                 self.session.tick(now, &mut self.events);
             }
+            self.give_up(now);
             self.carry_out();
         }
     }
@@ -143,7 +168,39 @@ impl Driver {
     fn until_wake(&self) -> Duration {
         let now = clock::now().monotonic;
         let wake = self.session.wake().map(|at| at.saturating_sub(now));
-        Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000))
+        let wake = Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000));
+        match (self.all_unreachable, self.give_up.unreachable) {
+            (Some(since), Some(patience)) if !self.waiting.is_empty() => {
+                wake.min(patience.saturating_sub(since.elapsed()))
+            }
+            _ => wake,
+        }
+    }
+
+    /// Where no node can be connected to, the answer is certain enough for somebody who waits.
+    fn give_up(&mut self, now: Now) {
+        let (Some(since), Some(patience)) = (self.all_unreachable, self.give_up.unreachable) else {
+            return;
+        };
+        if since.elapsed() >= patience && !self.waiting.is_empty() {
+            let detail = "No node can be reached.";
+            let refusal = Refusal::definite(Code::Unavailable, detail);
+            self.session.give_up(now, &refusal, &mut self.events);
+        }
+    }
+
+    fn is_reachable(&mut self, endpoint: Endpoint, reachable: bool) {
+        if let Some(known) = self.unreachable.get_mut(usize::from(endpoint.0)) {
+            *known = !reachable;
+        }
+        self.all_unreachable = match self.unreachable.iter().all(|unreachable| *unreachable) {
+            true => self.all_unreachable.or_else(|| Some(Instant::now())),
+            false => None,
+        };
+    }
+
+    fn note(&self, endpoint: Endpoint, said: impl Into<String>) {
+        account::locked(&self.account).note(usize::from(endpoint.0), said);
     }
 
     fn obey(&mut self, now: Now, command: Command) {
@@ -173,17 +230,23 @@ impl Driver {
     fn hear(&mut self, now: Now, news: News) {
         match news {
             News::Reply(link, message) => self.reply(now, link, message),
-            News::Down { link, reached } => self.down(now, link, reached),
+            News::Down { link, reached, why } => {
+                self.is_reachable(link.0, reached);
+                self.note(link.0, why);
+                self.down(now, link, reached);
+            }
         }
     }
 
     fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
-        let Some(transmission) = self.open.get(&message.id) else {
+        self.is_reachable(link.0, true);
+        let Some(transmission) = self.open.get_mut(&message.id) else {
             return;
         };
         if transmission.link != link {
             return;
         }
+        transmission.heard = true;
         let (number, follows) = (transmission.number, transmission.follows);
         let reply = match message.reply {
             Some(wire) => convert::reply_from_proto(wire, &mut names(&self.names)),
@@ -191,6 +254,7 @@ impl Driver {
             None => return,
         };
         let reply = reply.unwrap_or_else(Reply::Refused);
+        self.note(link.0, in_words(&reply));
         let goes_on = match &reply {
             Reply::Queued { .. } => true,
             Reply::Entered { .. } => follows,
@@ -266,6 +330,8 @@ impl Driver {
             link: link.0,
             number,
             follows,
+            since: Instant::now(),
+            heard: false,
         };
         self.open.insert(id, transmission);
         self.ids.insert((endpoint, number), id);
@@ -291,6 +357,10 @@ impl Driver {
         let Some(id) = self.ids.get(&(endpoint, number)).copied() else {
             return;
         };
+        if let Some(unanswered) = self.open.get(&id).filter(|t| !t.heard) {
+            let waited = unanswered.since.elapsed().as_secs_f64();
+            self.note(endpoint, format!("no answer within {waited:.1} s"));
+        }
         self.forget(id);
         if let Some(link) = self.links.get(&endpoint) {
             // As above: a dead connection has nothing to cancel.
@@ -299,6 +369,7 @@ impl Driver {
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+        let result = result.map_err(|refusal| self.with_account(refusal));
         let (section, fate) = match &result {
             Ok(Answer::Entered { section, .. }) => {
                 let (tell, fate) = watch::channel(Fate::Held);
@@ -315,5 +386,35 @@ impl Driver {
         if let (true, Some(section)) = (unheard, section) {
             self.leave(clock::now(), section);
         }
+    }
+
+    /// A refusal for want of an answer tells who was asked and what each said.
+    fn with_account(&self, refusal: Refusal) -> Refusal {
+        // A little longer than the operation lasted.
+        let within = self.give_up.request + Duration::from_secs(1);
+        let said = account::locked(&self.account).sentence(within);
+        if refusal.code != Code::Unavailable || said.is_empty() {
+            return refusal;
+        }
+        let sentence = refusal.detail.trim_end_matches('.');
+        Refusal {
+            detail: format!("{sentence} (asked {said})."),
+            ..refusal
+        }
+    }
+}
+
+/// What a reply says of its node: that it is there, or why it could not do what was asked.
+fn in_words(reply: &Reply) -> String {
+    match reply {
+        Reply::Refused(refusal)
+            if matches!(
+                refusal.code,
+                Code::Unavailable | Code::Busy | Code::DiskFull
+            ) =>
+        {
+            refusal.detail.trim_end_matches('.').to_owned()
+        }
+        _ => "answered".to_owned(),
     }
 }

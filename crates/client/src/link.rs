@@ -1,5 +1,6 @@
 //! One connection: a `Session` stream to one node, from the first request until it breaks.
 
+use crate::account;
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
 use fermata_api::v1::session_request::Operation;
@@ -20,8 +21,13 @@ pub(crate) type LinkId = (Endpoint, u64);
 pub(crate) enum News {
     /// A reply has come.
     Reply(LinkId, v1::SessionReply),
-    /// It is over. `reached` tells whether the node ever had anything of it.
-    Down { link: LinkId, reached: bool },
+    /// It is over. `reached` tells whether the node ever had anything of it, `why` what to say of
+    /// it.
+    Down {
+        link: LinkId,
+        reached: bool,
+        why: String,
+    },
 }
 
 /// The requests on their way into the stream.
@@ -68,20 +74,23 @@ pub(crate) async fn run(
     requests: UnboundedReceiver<v1::SessionRequest>,
     news: UnboundedSender<News>,
 ) {
-    let mut reached = false;
-    if let Ok(channel) = endpoint.connect().await {
-        reached = true;
-        if let Ok(response) = stub(channel).session(Outgoing(requests)).await {
-            let mut replies = response.into_inner();
-            while let Ok(Some(reply)) = replies.message().await {
-                if news.send(News::Reply(link, reply)).is_err() {
-                    return;
+    let (reached, why) = match endpoint.connect().await {
+        Err(error) => (false, account::why(&error)),
+        Ok(channel) => match stub(channel).session(Outgoing(requests)).await {
+            Err(status) => (true, format!("the connection broke: {}", status.message())),
+            Ok(response) => {
+                let mut replies = response.into_inner();
+                while let Ok(Some(reply)) = replies.message().await {
+                    if news.send(News::Reply(link, reply)).is_err() {
+                        return;
+                    }
                 }
+                (true, "the connection broke".to_owned())
             }
-        }
-    }
+        },
+    };
     // Nobody listens when the client is gone; then nothing is lost.
-    let _ = news.send(News::Down { link, reached });
+    let _ = news.send(News::Down { link, reached, why });
 }
 
 /// Tells the node that nobody waits for a request any more.

@@ -20,7 +20,7 @@ use crate::output;
 
 /// `fermata get`.
 pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     let value = match surrounding_section() {
         Some(path) => socket::ask(&path, Action::Get, space, key, &[]).await?,
         None => connect(global).await?.get(space, key).await?,
@@ -30,7 +30,7 @@ pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
 
 /// `fermata read`.
 pub(crate) async fn read(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     refuse_if_held_around(space, key, "get").await?;
     let value = connect(global).await?.read(space, key).await?;
     show(global, key, value)
@@ -56,7 +56,7 @@ fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure
 
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     let value = value_of(&args.value)?;
     match surrounding_section() {
         Some(path) => {
@@ -72,7 +72,7 @@ pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure>
 
 /// `fermata del`.
 pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     match surrounding_section() {
         Some(path) => {
             socket::ask(&path, Action::Delete, space, key, &[]).await?;
@@ -87,7 +87,7 @@ pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
 
 /// `fermata write`.
 pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     refuse_if_held_around(space, key, "put").await?;
     let value = value_of(&args.value)?;
     connect(global)

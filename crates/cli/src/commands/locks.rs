@@ -17,14 +17,14 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     let key = args.key.as_bytes();
     let client = connect(global).await?;
     if replicas {
-        let told = inspect(&client, &args.space.keyspace, key).await;
+        let told = inspect(&client, global.keyspace(), key).await;
         if !global.json {
             output::text(format!("{}\n", replicas_table(&told)))?;
         } else {
             return output::json(&replicas_as_json(&told)).map(|()| 0);
         }
     }
-    let (entries, flag) = client.queue(&args.space.keyspace, key).await?;
+    let (entries, flag) = client.queue(global.keyspace(), key).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     if global.json {
