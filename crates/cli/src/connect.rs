@@ -1,29 +1,40 @@
 //! Where a client command finds its cluster.
 
+use std::time::Duration;
+
 use fermata_client::{Client, Options};
 
 use crate::args::Global;
 use crate::dev;
 use crate::exit::{Exit, Failure};
 
+/// Where no node can be connected to for this long, a command fails. A person who waits learns in
+/// time that a name is wrong or a cluster is down; a node that restarts takes longer anyway.
+const UNREACHABLE: Duration = Duration::from_millis(1_500);
+
 /// Connects as the global options say; without any, to the ports of `fermata dev`.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     let endpoints = endpoints(global);
+    let timeout = global.timeout();
+    let defaults = Options::new(endpoints.iter().map(|endpoint| uri(endpoint)));
     let options = Options {
         site: global.site.clone(),
-        ..Options::new(endpoints.iter().map(|endpoint| uri(endpoint)))
+        request_timeout: timeout,
+        // Within the time of one operation there is time for several nodes.
+        attempt_timeout: defaults.attempt_timeout.min(timeout / 3),
+        discovery_timeout: defaults.discovery_timeout.min(timeout),
+        unreachable_timeout: Some(UNREACHABLE.min(timeout)),
+        ..defaults
     };
     let client = Client::connect(options).await?;
     // A command is for somebody who waits: where nobody answers now, it does not try for long.
     if client.nodes().iter().all(|node| node.name.is_none()) {
-        return Err(Failure::new(
-            Exit::Unavailable,
-            format!(
-                "no node answers at {}: start one (`fermata dev`), or say where with --endpoint or \
-                 FERMATA_ENDPOINTS",
-                endpoints.join(", ")
-            ),
-        ));
+        let sentence = format!(
+            "no node answers ({}): start one (`fermata dev`), or say where with --endpoint or \
+             FERMATA_ENDPOINTS; nothing was changed",
+            client.heard()
+        );
+        return Err(Failure::new(Exit::Unavailable, sentence));
     }
     Ok(client)
 }

@@ -33,22 +33,8 @@ fn main() -> ExitCode {
     match global.and_then(|global| commands::run(&global, command)) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            report(&failure, json);
+            exit::report(&failure, json);
             ExitCode::from(failure.exit as u8)
         }
-    }
-}
-
-fn report(failure: &exit::Failure, json: bool) {
-    if failure.sentence.is_empty() {
-        return;
-    }
-    if json {
-        let error = serde_json::json!({
-            "error": { "code": failure.code, "sentence": failure.sentence }
-        });
-        eprintln!("{error}");
-    } else {
-        eprintln!("fermata: {failure}");
     }
 }

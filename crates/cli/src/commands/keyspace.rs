@@ -43,7 +43,11 @@ async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
         section_max: micros(args.section_max),
         ..template
     };
+    let name = keyspace.name.clone();
     connect(global).await?.create_keyspace(keyspace).await?;
+    if global.json {
+        output::json(&json!({ "keyspace": name, "done": true }))?;
+    }
     Ok(0)
 }
 

@@ -66,18 +66,23 @@ fn surrounding_section() -> Option<PathBuf> {
 }
 
 /// Whether the surrounding section holds a key.
-async fn is_held_around(path: &Path, keyspace: &str, key: &[u8]) -> bool {
-    let held = socket::ask(path, Action::Holds, keyspace, key, &[]).await;
+async fn is_held_around(path: &Path, global: &Global, key: &[u8]) -> bool {
+    let named = (global.keyspace(), key);
+    let held = socket::ask(path, Action::Holds, named, &[], global.timeout()).await;
     held.is_ok()
 }
 
 /// Refuses a linearizable operation on a key that the surrounding section holds: it would be a
 /// section of its own, and wait for the one around it for ever. `instead` sees the same in it.
-async fn refuse_if_held_around(keyspace: &str, key: &[u8], instead: &str) -> Result<(), Failure> {
+async fn refuse_if_held_around(
+    global: &Global,
+    key: &[u8],
+    instead: &str,
+) -> Result<(), Failure> {
     let Some(path) = surrounding_section() else {
         return Ok(());
     };
-    if !is_held_around(&path, keyspace, key).await {
+    if !is_held_around(&path, global, key).await {
         return Ok(());
     }
     let key = String::from_utf8_lossy(key);

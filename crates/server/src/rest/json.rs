@@ -496,7 +496,11 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             healthy,
             writable: status.writable,
-            alive: status.alive.into_iter().map(name).collect(),
+            // Peers: the node itself is no news.
+            alive: (status.alive.iter().copied())
+                .filter(|peer| *peer != status.node)
+                .map(name)
+                .collect(),
             requests: status.requests,
             cluster: hex(gate.cluster.id.0),
             sites: gate.cluster.sites.clone(),
