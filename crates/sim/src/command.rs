@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Seeds that are tried for a planted bug that no scenario catches. Some wrong rules show only in a
 /// coincidence that nobody has staged; every one that is known shows within so many seeds.
-pub const SEEDS_FOR_A_BUG: u64 = 500;
+const SEEDS_FOR_A_BUG: u64 = 500;
 
 /// What can be run by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Progress {
 pub struct Options<'a> {
     /// So many seeds, from 0, or from `seed` if that is given; 0 with a `seed`: that seed alone; 0
     /// without: all scenarios and no seed, unless a `planted_bug` is given that no scenario
-    /// catches: then seeds from 0 until one does, at most [`SEEDS_FOR_A_BUG`].
+    /// catches: then seeds from 0 until one does, at most 500.
     pub seeds: u64,
     /// The first seed.
     pub seed: Option<u64>,

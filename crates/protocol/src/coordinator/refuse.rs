@@ -153,7 +153,7 @@ pub(super) fn checked<'a>(
 ) -> Result<&'a Keyspace, Refusal> {
     if key.key.is_empty() || key.key.len() > cx.limits.key {
         let text = format!(
-            "a key has 1 to {} bytes (limit `key`), this one {}",
+            "a key has 1 to {} bytes (limits.key_bytes), this one {}",
             cx.limits.key,
             key.key.len()
         );
@@ -178,7 +178,7 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
     match value {
         Some(value) if value.len() > cx.limits.value => {
             let text = format!(
-                "a value has at most {} bytes (limit `value`), this one {}",
+                "a value has at most {} bytes (limits.value_bytes), this one {}",
                 cx.limits.value,
                 value.len()
             );
@@ -186,6 +186,21 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a request that names no keys of a section, or more than one may have.
+pub(super) fn section_fits(keys: usize, cx: &Cx<'_>) -> Result<(), Refusal> {
+    if keys == 0 {
+        return Err(bad("a section has at least one key, this request names none"));
+    }
+    if keys > cx.limits.section_keys {
+        let text = format!(
+            "a section has at most {} keys (limits.section_keys), this one {keys}",
+            cx.limits.section_keys
+        );
+        return Err(Refusal::definite(Code::TooLarge, text));
+    }
+    Ok(())
 }
 
 /// A request that makes no sense.

@@ -188,7 +188,7 @@ pub(super) struct Leave {
 pub(super) struct Section {
     /// The section's name in paths; entering and resuming give it another.
     pub(super) id: String,
-    /// `queued`, `entered`, `lost`, or `unknown` where its primary cannot be reached.
+    /// `queued`, `entered`, `left`, `lost`, or `unknown` where its primary cannot be reached.
     pub(super) state: &'static str,
     /// Refs ahead, while queued.
     #[serde(skip_serializing_if = "Option::is_none")]
