@@ -372,7 +372,14 @@ mod tests {
     #[test]
     fn client_options_stand_before_or_after_the_command() {
         let options = [
-            "--keyspace", "jobs", "--endpoint", "a:1,b:2", "--site", "ohio", "--timeout", "2s",
+            "--keyspace",
+            "jobs",
+            "--endpoint",
+            "a:1,b:2",
+            "--site",
+            "ohio",
+            "--timeout",
+            "2s",
             "--json",
         ];
         let before: Vec<&str> = options.into_iter().chain(["get", "k"]).collect();
@@ -401,7 +408,16 @@ mod tests {
         assert_eq!(global.keyspace(), "env");
         assert_eq!(global.site, None);
         assert_eq!(global.timeout(), Duration::from_secs(3));
-        let given = ["get", "k", "--keyspace", "arg", "--timeout", "4s", "--endpoint", "z:3"];
+        let given = [
+            "get",
+            "k",
+            "--keyspace",
+            "arg",
+            "--timeout",
+            "4s",
+            "--endpoint",
+            "z:3",
+        ];
         let global = parsed(&given).global.with(variable).unwrap();
         assert_eq!(global.endpoints, ["z:3"]);
         assert_eq!(global.keyspace(), "arg");
@@ -412,6 +428,9 @@ mod tests {
     fn a_variable_that_makes_no_sense_is_named() {
         let wrong = |name: &str| (name == "FERMATA_TIMEOUT").then(|| "soon".into());
         let error = parsed(&["status"]).global.with(wrong).unwrap_err();
-        assert!(error.contains("FERMATA_TIMEOUT") && error.contains("soon"), "{error}");
+        assert!(
+            error.contains("FERMATA_TIMEOUT") && error.contains("soon"),
+            "{error}"
+        );
     }
 }

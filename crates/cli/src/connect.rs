@@ -15,6 +15,9 @@ const UNREACHABLE: Duration = Duration::from_millis(1_500);
 /// Connects as the global options say; without any, to the ports of `fermata dev`.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     let endpoints = endpoints(global);
+    for endpoint in &endpoints {
+        check(endpoint)?;
+    }
     let timeout = global.timeout();
     let defaults = Options::new(endpoints.iter().map(|endpoint| uri(endpoint)));
     let options = Options {
@@ -48,6 +51,24 @@ pub(crate) fn uri(endpoint: &str) -> String {
     }
 }
 
+/// Refuses what is no address, before it is looked for in the network.
+fn check(endpoint: &str) -> Result<(), Failure> {
+    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+    let address = address.strip_suffix('/').unwrap_or(address);
+    let parts = address.rsplit_once(':');
+    let good = parts.is_some_and(|(host, port)| {
+        let bracketed = host.starts_with('[') == host.ends_with(']');
+        !host.is_empty() && bracketed && !host.contains('/') && port.parse::<u16>().is_ok()
+    });
+    if good {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "`{endpoint}` is no endpoint: give HOST:PORT, as in 127.0.0.1:{}",
+        dev::BASE_PORT
+    )))
+}
+
 /// The addresses to try. Any node leads to all others; of a `dev` cluster with one site only the
 /// first one exists.
 fn endpoints(global: &Global) -> Vec<String> {
@@ -57,4 +78,36 @@ fn endpoints(global: &Global) -> Vec<String> {
     (0..3)
         .map(|node| format!("127.0.0.1:{}", dev::BASE_PORT + 10 * node))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_a_host_and_a_port() {
+        for good in [
+            "h:1",
+            "127.0.0.1:7100",
+            "[::1]:7100",
+            "http://h:1",
+            "http://h:1/",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "",
+            "h",
+            "h:",
+            ":1",
+            "h:port",
+            "h:70000",
+            "https://h:1",
+            "[::1:1",
+            "h:1/x",
+        ] {
+            let failure = check(wrong).expect_err(wrong);
+            assert_eq!(failure.exit, Exit::Usage, "{wrong}");
+        }
+    }
 }

@@ -156,6 +156,9 @@ impl fmt::Display for Failure {
 impl From<fermata_client::Error> for Failure {
     fn from(error: fermata_client::Error) -> Failure {
         use fermata_protocol::Code;
+        if let fermata_client::Error::Options(sentence) = error {
+            return Failure::usage(sentence);
+        }
         let exit = match error.code() {
             Code::NoLongerHolder | Code::NotHolder => Exit::SectionLost,
             Code::WaitOver => Exit::WaitOver,

@@ -11,6 +11,7 @@ use fermata_api::Names;
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId};
 use fermata_protocol::client::{self as machine, Answer, Call, Endpoint, Session, Ticket};
 use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
+use fermata_protocol::{Code, Refusal};
 use std::future::Future;
 use std::io::Read;
 use std::pin::Pin;
@@ -75,7 +76,8 @@ impl Options {
 pub struct Enter {
     /// Exclusive, or shared: any number of readers, no writes.
     pub mode: Mode,
-    /// Give up with `WaitOver` after this long; none waits for a day.
+    /// Give up with `WaitOver` after this long, at most a day; none waits for a day, zero enters
+    /// only where nobody else holds or waits.
     pub wait: Option<Duration>,
     /// How long the section survives this client's silence; none takes the keyspace's lease.
     pub lease: Option<Duration>,
@@ -226,8 +228,13 @@ impl Client {
             request: options.request_timeout,
             unreachable: options.unreachable_timeout,
         };
-        let (driver, news) =
-            Driver::new(session, names.clone(), site, uris, (account.clone(), give_up));
+        let (driver, news) = Driver::new(
+            session,
+            names.clone(),
+            site,
+            uris,
+            (account.clone(), give_up),
+        );
         let (commands, taken) = unbounded_channel();
         tokio::spawn(driver.run(taken, news));
         let shared = Shared {
@@ -472,8 +479,7 @@ impl Client {
         let call = Call::Enter {
             keys,
             mode: enter.mode,
-            // Not to wait at all is the machine's word for polling; a microsecond is as good.
-            wait: micros(enter.wait.unwrap_or(DAY).min(DAY)).max(1),
+            wait: micros(enter.wait.unwrap_or(DAY).min(DAY)),
             lease: enter.lease.map(micros),
         };
         self.entered(call).await
@@ -492,6 +498,14 @@ impl Client {
         match self.shared.begin(call).end().await? {
             (Answer::Entered { section, keys }, Some(fate)) => {
                 Ok(Section::new(self.clone(), section, keys, fate))
+            }
+            // Not to wait at all is the machine's word for polling: it would keep the place.
+            (Answer::Waiting { section, .. }, _) => {
+                let wait = true;
+                // Not confirmed, it goes on in the background, and the lease ends it at worst.
+                let _left = self.shared.call(Call::Leave { section, wait }).await;
+                let detail = "The lock is held or waited for by somebody else.";
+                Err(Refusal::definite(Code::WaitOver, detail).into())
             }
             (other, _) => Err(surprised(&other)),
         }
@@ -538,8 +552,7 @@ pub(crate) fn value(answer: Answer) -> Result<Option<Bytes>, Error> {
 /// A node answered a question that was not asked.
 pub(crate) fn surprised(answer: &Answer) -> Error {
     let detail = format!("A node gave an answer that does not fit the question: {answer:?}.");
-    let code = fermata_protocol::Code::Unavailable;
-    Error::Refused(fermata_protocol::Refusal::unknown(code, detail))
+    Error::Refused(Refusal::unknown(Code::Unavailable, detail))
 }
 
 fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {

@@ -74,8 +74,14 @@ async fn ask(uri: &str) -> Result<v1::ClusterInfo, String> {
     let channel = endpoint.connect().await;
     let channel = channel.map_err(|error| account::why(&error))?;
     let info = link::stub(channel).cluster(v1::ClusterRequest {}).await;
-    let info = info.map_err(|status| format!("no Fermata node: {}", status.message()))?;
-    Ok(info.into_inner())
+    match info {
+        Ok(info) => Ok(info.into_inner()),
+        // A node that has just started or is about to stop says so itself.
+        Err(status) if status.code() == tonic::Code::Unavailable => {
+            Err(status.message().to_owned())
+        }
+        Err(_) => Err("answers, but not as a node does at its gRPC address".to_owned()),
+    }
 }
 
 fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) -> Vec<Node> {

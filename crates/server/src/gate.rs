@@ -184,8 +184,14 @@ impl Gate {
         let requests = busy("too many requests (limits.requests)");
         let bytes = busy("512 MiB of values in requests");
         let permits = [
-            self.requests.clone().try_acquire_owned().map_err(requests)?,
-            self.kib.clone().try_acquire_many_owned(kib).map_err(bytes)?,
+            self.requests
+                .clone()
+                .try_acquire_owned()
+                .map_err(requests)?,
+            self.kib
+                .clone()
+                .try_acquire_many_owned(kib)
+                .map_err(bytes)?,
         ];
         let call = CallId(self.next_call.fetch_add(1, Ordering::Relaxed));
         let since = clock::monotonic();

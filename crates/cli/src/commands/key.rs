@@ -73,7 +73,14 @@ async fn in_section(
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<Bytes>, Failure> {
-    socket::ask(path, action, (global.keyspace(), key), value, global.timeout()).await
+    socket::ask(
+        path,
+        action,
+        (global.keyspace(), key),
+        value,
+        global.timeout(),
+    )
+    .await
 }
 
 /// `fermata put`.

@@ -46,6 +46,12 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     }
     if entries.is_empty() {
         output::text("nobody holds this key or waits for it")?;
+        if flag {
+            output::text(
+                "its last section ended without a clean leave: until a `read` or a section has \
+                 synchronized it, `put` and `del` are refused",
+            )?;
+        }
         return Ok(0);
     }
     let mut table = Table::new(&["lock ref", "state", "mode", "site", "age", "session"]);
@@ -63,7 +69,9 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     }
     output::text(table)?;
     if flag {
-        output::text("the next holder will synchronize: a section on this key ended by force")?;
+        output::text(
+            "the next holder will synchronize: a section on this key ended without a clean leave",
+        )?;
     }
     Ok(0)
 }

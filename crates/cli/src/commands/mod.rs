@@ -74,11 +74,7 @@ async fn is_held_around(path: &Path, global: &Global, key: &[u8]) -> bool {
 
 /// Refuses a linearizable operation on a key that the surrounding section holds: it would be a
 /// section of its own, and wait for the one around it for ever. `instead` sees the same in it.
-async fn refuse_if_held_around(
-    global: &Global,
-    key: &[u8],
-    instead: &str,
-) -> Result<(), Failure> {
+async fn refuse_if_held_around(global: &Global, key: &[u8], instead: &str) -> Result<(), Failure> {
     let Some(path) = surrounding_section() else {
         return Ok(());
     };

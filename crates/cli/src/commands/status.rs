@@ -69,7 +69,7 @@ fn nodes_table(asked: &[Asked]) -> Table {
                     .filter(|log| log.primary == Some(status.node));
                 let busy: u64 = status.logs.iter().map(|log| log.busy_keys).sum();
                 vec![
-                    health(status).to_owned(),
+                    health(status, asked.len()).to_owned(),
                     labels(asked, &heard(status)),
                     leads.count().to_string(),
                     status.logs.len().to_string(),
@@ -89,9 +89,11 @@ fn nodes_table(asked: &[Asked]) -> Table {
     table
 }
 
-fn health(status: &NodeStatus) -> &'static str {
+fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     if !status.writable {
         "read-only (disk full)"
+    } else if nodes > 1 && heard(status).is_empty() {
+        "hears nobody"
     } else if status.logs.iter().any(|log| log.primary.is_none()) {
         "a segment without primary"
     } else {
@@ -151,7 +153,7 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
         });
         let said = match status {
             Ok(status) => json!({
-                "health": health(status),
+                "health": health(status, asked.len()),
                 "writable": status.writable,
                 "site": client.site_name(status.site),
                 "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),

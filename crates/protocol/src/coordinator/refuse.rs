@@ -131,7 +131,11 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
             may_have_taken_effect,
         } => disk_full(what, *may_have_taken_effect),
         register::Outcome::Locked => {
-            let text = format!("{what} was refused: the key is locked; enter a section to write");
+            let text = format!(
+                "{what} was refused: the key is locked, or its last section ended without a clean \
+                 leave and a read or a section has to synchronize it first; enter a section to \
+                 write"
+            );
             Refusal::definite(Code::Locked, text)
         }
         register::Outcome::Unavailable {
@@ -191,7 +195,9 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
 /// Refuses a request that names no keys of a section, or more than one may have.
 pub(super) fn section_fits(keys: usize, cx: &Cx<'_>) -> Result<(), Refusal> {
     if keys == 0 {
-        return Err(bad("a section has at least one key, this request names none"));
+        return Err(bad(
+            "a section has at least one key, this request names none",
+        ));
     }
     if keys > cx.limits.section_keys {
         let text = format!(

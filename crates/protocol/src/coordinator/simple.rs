@@ -274,9 +274,11 @@ pub(super) fn create(
         ));
     }
     if keyspace.lease == 0 || keyspace.section_max < keyspace.lease {
-        return Err(refuse::bad(
-            "a lease is longer than 0 and at most the longest section",
-        ));
+        return Err(refuse::bad(&format!(
+            "a keyspace's lease ({} ms) is more than 0 and at most its longest section ({} ms)",
+            keyspace.lease / 1_000,
+            keyspace.section_max / 1_000
+        )));
     }
     let through = client.answered_through;
     let command = Command::new(
@@ -309,10 +311,7 @@ pub(super) fn keys(
     }
     if cx.topology.keyspace(keyspace).is_none() {
         let text = "there is no such keyspace; create it first";
-        return Err(Refusal::definite(
-            Code::NoSuchKeyspace,
-            text,
-        ));
+        return Err(Refusal::definite(Code::NoSuchKeyspace, text));
     }
     Ok(Box::new(Listing {
         keyspace,

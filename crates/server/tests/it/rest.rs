@@ -178,15 +178,27 @@ async fn every_node_knows_who_left_and_who_lost() {
     }
     let put = format!("{id}/keys/g");
     let (status, refused) = other.json("PUT", &put, json!({"value": "v"})).await;
-    assert_eq!((status, &refused["code"]), (409, &json!("no_longer_holder")), "{refused}");
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("no_longer_holder")),
+        "{refused}"
+    );
     // The same release again has the same answer; another one has nothing to release.
     let (status, ..) = other.send("POST", release, &who, text.as_bytes()).await;
     assert_eq!(status, 200);
     let (status, past) = other.json("POST", release, body).await;
-    assert_eq!((status, &past["code"]), (409, &json!("no_longer_holder")), "{past}");
+    assert_eq!(
+        (status, &past["code"]),
+        (409, &json!("no_longer_holder")),
+        "{past}"
+    );
     let never = json!({"lock_ref": 1_000_000});
     let (status, never) = other.json("POST", release, never).await;
-    assert_eq!((status, &never["code"]), (409, &json!("not_holder")), "{never}");
+    assert_eq!(
+        (status, &never["code"]),
+        (409, &json!("not_holder")),
+        "{never}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -199,7 +211,11 @@ async fn what_is_over_a_bound_names_it() {
         (json!({"keys": [{"key": long}]}), 413, "limits.key_bytes"),
         (json!({"keys": many}), 413, "limits.section_keys"),
         (json!({"keys": key, "lease_ms": 99}), 400, "at least 100 ms"),
-        (json!({"keys": key, "lease_ms": 3_600_001}), 400, "at most 3600000 ms"),
+        (
+            json!({"keys": key, "lease_ms": 3_600_001}),
+            400,
+            "at most 3600000 ms",
+        ),
     ] {
         let (answered, problem) = rest.json("POST", "/v1/sections", body).await;
         let detail = problem["detail"].as_str().unwrap_or_default();

@@ -66,7 +66,7 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         lease: args.ttl,
     };
     let section = tokio::select! {
-        section = client.enter(global.keyspace(), &keys, enter) => section?,
+        section = client.enter(global.keyspace(), &keys, enter) => section.map_err(not_entered)?,
         signal = wait_for_stop(&mut signals) => {
             // Dropping the attempt gives its place in the queue up, in the background.
             drop(client);
@@ -83,7 +83,30 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     let first = section.lock_ref(keys[0]).map_or(0, |lock_ref| lock_ref.0);
     let outcome = run_command(&args, held, first, &section, &mut signals).await;
     let left = section.leave_and_wait().await;
-    ended(global, &args, outcome?, left)
+    ended(
+        global,
+        &args,
+        outcome?,
+        left.map_err(|e| (e, client.heard())),
+    )
+}
+
+/// A section that was not entered: COMMAND did not run, so its outcome is known. What may have taken
+/// effect is a place in the queue, which ends by itself.
+fn not_entered(error: fermata_client::Error) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit != Exit::OutcomeUnknown {
+        return failure;
+    }
+    let sentence = format!(
+        "COMMAND was not run; a place in the queue may stay taken until its lease has run out: \
+         {failure}"
+    );
+    Failure {
+        sentence,
+        exit: Exit::Unavailable,
+        ..failure
+    }
 }
 
 /// A second section on a held key would wait for the first, which waits for its command: for ever.
@@ -117,23 +140,23 @@ fn ended(
     global: &Global,
     args: &LockArgs,
     outcome: Ended,
-    left: Result<(), fermata_client::Error>,
+    left: Result<(), (fermata_client::Error, String)>,
 ) -> Result<u8, Failure> {
     let status = match outcome {
         Ended::ByItself(status) => status,
         Ended::SectionLost(reason) => return Err(lost(why(reason))),
     };
-    let failure = match left.map_err(Failure::from) {
+    let heard = match left {
         Ok(()) => return Ok(status),
-        Err(failure) if failure.exit == Exit::SectionLost => {
+        Err((error, _)) if Failure::from(error.clone()).exit == Exit::SectionLost => {
             return Err(lost("it had ended before"));
         }
-        Err(failure) => failure,
+        Err((_, heard)) => heard,
     };
     // What the command did is acknowledged; the next holder waits for the lease at worst.
     let sentence = format!(
         "COMMAND ended with {status} and what it wrote is kept, but leaving the section was not \
-         confirmed: the keys may stay held until its lease has run out: {failure}"
+         confirmed: the keys may stay held until its lease has run out (asked {heard})"
     );
     let not_left = Failure::new(Exit::NotLeft, sentence);
     if args.confirm_leave && status == 0 {
