@@ -131,10 +131,10 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
             may_have_taken_effect,
         } => disk_full(what, *may_have_taken_effect),
         register::Outcome::Locked => {
+            // A key without a holder is refused, too, while its value is not settled.
             let text = format!(
-                "{what} was refused: the key is locked, or its last section ended without a clean \
-                 leave and a read or a section has to synchronize it first; enter a section to \
-                 write"
+                "{what} was refused: the key is locked, or its last section was not left cleanly; \
+                 write in a section, or put again after a read"
             );
             Refusal::definite(Code::Locked, text)
         }
