@@ -1,6 +1,7 @@
 //! The background task of a client: it owns the session machine, feeds it with calls, replies and
 //! time, and carries out what it asks for.
 
+use crate::account::{self, SharedAccount};
 use crate::clock;
 use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
@@ -13,7 +14,7 @@ use fermata_protocol::request::{Operation, Request};
 use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
@@ -69,6 +70,18 @@ struct Transmission {
     follows: bool,
     /// Bytes.
     size: usize,
+    since: Instant,
+    /// Some reply has come.
+    heard: bool,
+}
+
+/// When an operation that nobody answers ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GiveUp {
+    /// After this in any case: what was said longer ago is not about it.
+    pub(crate) request: Duration,
+    /// After this where no node can be connected to.
+    pub(crate) unreachable: Option<Duration>,
 }
 
 pub(crate) struct Driver {
@@ -86,6 +99,12 @@ pub(crate) struct Driver {
     news_in: UnboundedSender<News>,
     next_ticket: u64,
     events: Vec<Event>,
+    account: SharedAccount,
+    give_up: GiveUp,
+    /// By endpoint: the last attempt to connect failed, and nothing was heard since.
+    unreachable: Vec<bool>,
+    /// Since when that is so of all.
+    all_unreachable: Option<Instant>,
 }
 
 impl Driver {
@@ -94,12 +113,17 @@ impl Driver {
         names: SharedNames,
         site: String,
         uris: Vec<tonic::transport::Endpoint>,
+        (account, give_up): (SharedAccount, GiveUp),
     ) -> (Driver, UnboundedReceiver<News>) {
         let (news_in, news) = unbounded_channel();
         let driver = Driver {
             session,
             names,
             site,
+            unreachable: vec![false; uris.len()],
+            all_unreachable: None,
+            account,
+            give_up,
             uris,
             links: HashMap::new(),
             open: HashMap::new(),
@@ -140,6 +164,7 @@ impl Driver {
             if self.session.wake().is_some_and(|at| at <= now.monotonic) {
                 self.session.tick(now, &mut self.events);
             }
+            self.give_up(now);
             self.carry_out();
         }
     }
@@ -147,7 +172,39 @@ impl Driver {
     fn until_wake(&self) -> Duration {
         let now = clock::now().monotonic;
         let wake = self.session.wake().map(|at| at.saturating_sub(now));
-        Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000))
+        let wake = Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000));
+        match (self.all_unreachable, self.give_up.unreachable) {
+            (Some(since), Some(patience)) if !self.waiting.is_empty() => {
+                wake.min(patience.saturating_sub(since.elapsed()))
+            }
+            _ => wake,
+        }
+    }
+
+    /// Where no node can be connected to, the answer is certain enough for somebody who waits.
+    fn give_up(&mut self, now: Now) {
+        let (Some(since), Some(patience)) = (self.all_unreachable, self.give_up.unreachable) else {
+            return;
+        };
+        if since.elapsed() >= patience && !self.waiting.is_empty() {
+            let detail = "No node can be reached.";
+            let refusal = Refusal::definite(Code::Unavailable, detail);
+            self.session.give_up(now, &refusal, &mut self.events);
+        }
+    }
+
+    fn is_reachable(&mut self, endpoint: Endpoint, reachable: bool) {
+        if let Some(known) = self.unreachable.get_mut(usize::from(endpoint.0)) {
+            *known = !reachable;
+        }
+        self.all_unreachable = match self.unreachable.iter().all(|unreachable| *unreachable) {
+            true => self.all_unreachable.or_else(|| Some(Instant::now())),
+            false => None,
+        };
+    }
+
+    fn note(&self, endpoint: Endpoint, said: impl Into<String>) {
+        account::locked(&self.account).note(usize::from(endpoint.0), said);
     }
 
     fn obey(&mut self, now: Now, command: Command) {
@@ -177,17 +234,23 @@ impl Driver {
     fn hear(&mut self, now: Now, news: News) {
         match news {
             News::Reply(link, message) => self.reply(now, link, message),
-            News::Down { link, why } => self.down(now, link, why),
+            News::Down { link, why } => {
+                self.is_reachable(link.0, !matches!(why, Why::NotReached(_)));
+                self.note(link.0, why.sentence());
+                self.down(now, link, why);
+            }
         }
     }
 
     fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
-        let Some(transmission) = self.open.get(&message.id) else {
+        self.is_reachable(link.0, true);
+        let Some(transmission) = self.open.get_mut(&message.id) else {
             return;
         };
         if transmission.link != link {
             return;
         }
+        transmission.heard = true;
         let (number, follows) = (transmission.number, transmission.follows);
         let reply = match message.reply {
             Some(wire) => convert::reply_from_proto(wire, &mut names(&self.names)),
@@ -195,6 +258,7 @@ impl Driver {
             None => return,
         };
         let reply = reply.unwrap_or_else(Reply::Refused);
+        self.note(link.0, in_words(&reply));
         let goes_on = match &reply {
             Reply::Queued { .. } => true,
             Reply::Entered { .. } => follows,
@@ -220,8 +284,8 @@ impl Driver {
             lost.retain(|(id, _)| self.open.contains_key(id));
         }
         let failure = match why {
-            Why::NotReached => Failure::NotSent,
-            Why::Broken | Why::TooLong => Failure::Broken,
+            Why::NotReached(_) => Failure::NotSent,
+            Why::Broken(_) | Why::TooLong => Failure::Broken,
         };
         for (id, number) in lost {
             self.forget(id);
@@ -294,6 +358,8 @@ impl Driver {
             number,
             follows,
             size: fermata_api::encoded_len(&frame),
+            since: Instant::now(),
+            heard: false,
         };
         self.open.insert(id, transmission);
         self.ids.insert((endpoint, number), id);
@@ -318,6 +384,10 @@ impl Driver {
         let Some(id) = self.ids.get(&(endpoint, number)).copied() else {
             return;
         };
+        if let Some(unanswered) = self.open.get(&id).filter(|t| !t.heard) {
+            let waited = unanswered.since.elapsed().as_secs_f64();
+            self.note(endpoint, format!("no answer within {waited:.1} s"));
+        }
         self.forget(id);
         if let Some(link) = self.links.get(&endpoint) {
             // As above: a dead connection has nothing to cancel.
@@ -326,6 +396,7 @@ impl Driver {
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+        let result = result.map_err(|refusal| self.with_account(refusal));
         let (section, fate) = match &result {
             Ok(Answer::Entered { section, .. }) => {
                 let (tell, fate) = watch::channel(Fate::Held);
@@ -342,6 +413,36 @@ impl Driver {
         if let (true, Some(section)) = (unheard, section) {
             self.leave(clock::now(), section);
         }
+    }
+
+    /// A refusal for want of an answer tells who was asked and what each said.
+    fn with_account(&self, refusal: Refusal) -> Refusal {
+        // A little longer than the operation lasted.
+        let within = self.give_up.request + Duration::from_secs(1);
+        let said = account::locked(&self.account).sentence(within);
+        if refusal.code != Code::Unavailable || said.is_empty() {
+            return refusal;
+        }
+        let sentence = refusal.detail.trim_end_matches('.');
+        Refusal {
+            detail: format!("{sentence} (asked {said})."),
+            ..refusal
+        }
+    }
+}
+
+/// What a reply says of its node: that it is there, or why it could not do what was asked.
+fn in_words(reply: &Reply) -> String {
+    match reply {
+        Reply::Refused(refusal)
+            if matches!(
+                refusal.code,
+                Code::Unavailable | Code::Busy | Code::DiskFull
+            ) =>
+        {
+            refusal.detail.trim_end_matches('.').to_owned()
+        }
+        _ => "answered".to_owned(),
     }
 }
 
@@ -361,7 +462,13 @@ mod tests {
         let uri = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
         let session = Session::new(SessionId(7), SiteId(0), &[AT], Options::default());
         let names = Arc::new(Mutex::new(dictionary));
-        let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri]);
+        let account = Arc::new(Mutex::new(account::Account::new([String::from("a")])));
+        let give_up = GiveUp {
+            request: Duration::from_secs(10),
+            unreachable: None,
+        };
+        let told = (account, give_up);
+        let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri], told);
         let mut ends = Vec::new();
         for (ticket, size) in [(1, 10), (2, 3 << 20), (3, 2 << 20), (4, 10)] {
             let call = put(keyspace, size);

@@ -37,6 +37,7 @@
 //! Durations are [`std::time::Duration`]s, precise to the microsecond. Keys are 1 byte to 1 KiB,
 //! values at most 16 MiB, unless the servers are configured otherwise.
 
+mod account;
 mod client;
 mod clock;
 mod discovery;

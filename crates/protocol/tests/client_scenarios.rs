@@ -6,7 +6,7 @@ use client_support::*;
 use fermata_protocol::base::Tag;
 use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
 use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
-use fermata_protocol::{Code, Reply};
+use fermata_protocol::{Code, Refusal, Reply};
 
 fn got(text: &'static str) -> Answer {
     Answer::Value {
@@ -523,6 +523,62 @@ fn an_operation_without_any_answer_ends_at_its_deadline() {
             .expect_err("silence")
             .may_have_taken_effect
     );
+}
+
+#[test]
+fn an_enter_without_a_place_in_the_queue_waits_for_an_answer_only() {
+    let enter = || Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 600_000_000,
+        lease: None,
+    };
+    let mut client = Client::new();
+    let silent = client.call(enter());
+    client.pass(31_000_000);
+    let refusal = client.must_end(silent).expect_err("silence");
+    assert_eq!(refusal.code, Code::Unavailable);
+
+    let mut client = Client::new();
+    let waiting = client.call(enter());
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 1,
+    };
+    client.reply(at, request.number, queued);
+    client.pass(100_000_000);
+    assert_eq!(client.end(waiting), None, "its wait is not over");
+    client.pass(600_000_000);
+    let refusal = client.must_end(waiting).expect_err("the wait is over");
+    assert_eq!(refusal.code, Code::WaitOver);
+}
+
+#[test]
+fn operations_given_up_end_at_once_and_a_leave_goes_on() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let left = client.call(Call::Leave {
+        section,
+        wait: true,
+    });
+    let put = client.call(Call::Put {
+        key: key("e"),
+        value: None,
+    });
+    let read = client.call(Call::Read { key: key("r") });
+    client.give_up(&Refusal::definite(Code::Unavailable, "nobody"));
+    let doubt = |client: &mut Client, ticket| {
+        let refusal = client.must_end(ticket).expect_err("given up");
+        assert_eq!(refusal.code, Code::Unavailable);
+        refusal.may_have_taken_effect
+    };
+    assert!(doubt(&mut client, left));
+    assert!(doubt(&mut client, put), "it may have been received");
+    assert!(!doubt(&mut client, read));
+    let (at, number, _) = client.must_leave();
+    client.reply(at, number, done());
+    assert_eq!(client.session.open(), 0);
 }
 
 /// The wrong rules do what they are named after.

@@ -24,10 +24,8 @@ pub(crate) async fn run(global: &Global, action: KeyspaceCommand) -> Result<u8, 
 async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
     let tag_rule = match args.tag_before {
         None => TagRule::Whole,
-        Some(separator) => TagRule::Before(
-            u8::try_from(separator)
-                .map_err(|_| Failure::usage("--tag-before is one ASCII character"))?,
-        ),
+        Some(separator) if separator.is_ascii() => TagRule::Before(separator as u8),
+        Some(_) => return Err(Failure::usage("--tag-before is one ASCII character")),
     };
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let [template, _] = Keyspace::built_in();
@@ -43,7 +41,11 @@ async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
         section_max: micros(args.section_max),
         ..template
     };
+    let name = keyspace.name.clone();
     connect(global).await?.create_keyspace(keyspace).await?;
+    if global.json {
+        output::json(&json!({ "keyspace": name, "done": true }))?;
+    }
     Ok(0)
 }
 

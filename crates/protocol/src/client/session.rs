@@ -437,11 +437,11 @@ impl Session {
     ) -> u64 {
         let number = self.next_number();
         // A wait is a bound also where nobody can say who is ahead; but a short one leaves time for
-        // one repetition at another node.
+        // one repetition at another node. Until there is a place in the queue there is nothing to
+        // wait for but an answer.
         let patience = match &operation {
             Operation::Enter { wait, .. } if *wait > 0 => {
-                let grace = self.options.attempt.saturating_mul(3);
-                wait.saturating_add(grace.min(self.options.request))
+                self.wait_and_grace(*wait).min(self.options.request)
             }
             _ => self.options.request,
         };
@@ -453,6 +453,12 @@ impl Session {
             out,
         );
         number
+    }
+
+    /// How long an enter in the queue may take that waits for so long.
+    pub(super) fn wait_and_grace(&self, wait: Micros) -> Micros {
+        let grace = self.options.attempt.saturating_mul(3);
+        wait.saturating_add(grace.min(self.options.request))
     }
 
     fn next_number(&mut self) -> u64 {

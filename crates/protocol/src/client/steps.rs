@@ -142,12 +142,25 @@ impl Session {
         ahead: u32,
         out: &mut Vec<Event>,
     ) {
+        let Some(open) = self.open.get(&number) else {
+            return;
+        };
+        let Kind::Enter {
+            section,
+            poll,
+            wait_until,
+        } = open.kind
+        else {
+            return;
+        };
+        // In the queue: from here on its wait is the bound, not the time for an answer.
+        let patience = self.wait_and_grace(wait_until.saturating_sub(now));
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
-        let Kind::Enter { section, poll, .. } = open.kind else {
-            return;
-        };
+        if matches!(open.operation, Operation::Enter { wait, .. } if wait > 0) {
+            open.deadline = open.deadline.max(now.saturating_add(patience));
+        }
         // The node keeps the request now. It is asked again only in case that it died silently.
         open.phase = Phase::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
         open.queued = true;

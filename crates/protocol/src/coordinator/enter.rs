@@ -9,6 +9,7 @@ use crate::base::{Address, KeyId, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, Refusal, Reply};
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec::Vec;
 
 /// The shortest lease that a client may ask for, microseconds: shorter ones end in transit.
@@ -112,12 +113,7 @@ pub(super) fn enqueues(
 
 /// The keys by segment, each once, in (address, keyspace, key) order (F19).
 fn in_order(keys: &[KeyId], cx: &Cx<'_>) -> Result<Vec<(SegmentId, Vec<KeyId>)>, Refusal> {
-    if keys.is_empty() {
-        return Err(refuse::bad("a section has at least one key"));
-    }
-    if keys.len() > cx.limits.section_keys {
-        return Err(refuse::too_many_keys(keys.len(), cx));
-    }
+    refuse::section_fits(keys.len(), cx)?;
     let mut placed: Vec<(Address, &KeyId)> = Vec::new();
     for key in keys {
         refuse::checked(key, Some(Purpose::Sections), cx)?;
@@ -151,9 +147,20 @@ fn origin(
         silent = silent.min(keyspace.lease);
         longest = longest.min(keyspace.section_max);
     }
-    let lease = lease
-        .map_or(silent, |asked| asked.max(LEASE_MIN))
-        .min(longest);
+    let lease = match lease {
+        None => silent.min(longest),
+        Some(asked) if (LEASE_MIN..=longest).contains(&asked) => asked,
+        Some(asked) => {
+            let ms = |micros: Micros| micros / 1_000;
+            return Err(refuse::bad(&format!(
+                "a lease of {} ms was asked for: one is at least {} ms and at most {} ms, the \
+                 longest section of the keyspace",
+                ms(asked),
+                ms(LEASE_MIN),
+                ms(longest)
+            )));
+        }
+    };
     Ok(Origin {
         node: cx.topology.me(),
         site: client.site,

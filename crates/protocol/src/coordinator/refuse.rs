@@ -149,7 +149,11 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
             may_have_taken_effect,
         } => disk_full(what, *may_have_taken_effect),
         register::Outcome::Locked => {
-            let text = format!("{what} was refused: the key is locked; enter a section to write");
+            // A key without a holder is refused, too, while its value is not settled.
+            let text = format!(
+                "{what} was refused: the key is locked, or its last section was not left cleanly; \
+                 write in a section, or put again after a read"
+            );
             Refusal::definite(Code::Locked, text)
         }
         register::Outcome::Unavailable {
@@ -171,7 +175,7 @@ pub(super) fn checked<'a>(
 ) -> Result<&'a Keyspace, Refusal> {
     if key.key.is_empty() || key.key.len() > cx.limits.key {
         let text = format!(
-            "a key has 1 to {} bytes (limit `key`), this one {}",
+            "a key has 1 to {} bytes (limits.key_bytes), this one {}",
             cx.limits.key,
             key.key.len()
         );
@@ -196,7 +200,7 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
     match value {
         Some(value) if value.len() > cx.limits.value => {
             let text = format!(
-                "a value has at most {} bytes (limit `value`), this one {}",
+                "a value has at most {} bytes (limits.value_bytes), this one {}",
                 cx.limits.value,
                 value.len()
             );
@@ -206,13 +210,21 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
     }
 }
 
-/// A section over more keys than the limit.
-pub(super) fn too_many_keys(keys: usize, cx: &Cx<'_>) -> Refusal {
-    let text = format!(
-        "a section has at most {} keys (limit `section_keys`), this one {keys}",
-        cx.limits.section_keys
-    );
-    Refusal::definite(Code::TooLarge, text)
+/// Refuses a request that names no keys of a section, or more than one may have.
+pub(super) fn section_fits(keys: usize, cx: &Cx<'_>) -> Result<(), Refusal> {
+    if keys == 0 {
+        return Err(bad(
+            "a section has at least one key, this request names none",
+        ));
+    }
+    if keys > cx.limits.section_keys {
+        let text = format!(
+            "a section has at most {} keys (limits.section_keys), this one {keys}",
+            cx.limits.section_keys
+        );
+        return Err(Refusal::definite(Code::TooLarge, text));
+    }
+    Ok(())
 }
 
 /// A request that makes no sense.

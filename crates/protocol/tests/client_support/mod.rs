@@ -95,6 +95,11 @@ impl Client {
         self.session.cancel(now, ticket, &mut self.events);
     }
 
+    pub(crate) fn give_up(&mut self, refusal: &Refusal) {
+        let now = self.time();
+        self.session.give_up(now, refusal, &mut self.events);
+    }
+
     pub(crate) fn reply(&mut self, endpoint: Endpoint, number: u64, reply: Reply) {
         let now = self.time();
         self.session

@@ -188,7 +188,7 @@ pub(super) struct Leave {
 pub(super) struct Section {
     /// The section's name in paths; entering and resuming give it another.
     pub(super) id: String,
-    /// `queued`, `entered`, `lost`, or `unknown` where its primary cannot be reached.
+    /// `queued`, `entered`, `left`, `lost`, or `unknown` where its primary cannot be reached.
     pub(super) state: &'static str,
     /// Refs ahead, while queued.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -501,7 +501,11 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             healthy,
             writable: status.writable,
-            alive: status.alive.into_iter().map(name).collect(),
+            // Peers: the node itself is no news.
+            alive: (status.alive.iter().copied())
+                .filter(|peer| *peer != status.node)
+                .map(name)
+                .collect(),
             requests: status.requests,
             cluster: hex(gate.cluster.id.0),
             sites: gate.cluster.sites.clone(),
