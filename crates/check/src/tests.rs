@@ -322,3 +322,13 @@ fn the_algorithms_agree_on_random_histories() {
     }
     assert!(wrong > 1_000, "only {wrong} wrong histories");
 }
+
+#[test]
+fn long_histories_of_a_register_are_linearizable() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let shape = Shape::small(&mut random, 1_500);
+        let history = random::linearizable(&mut random, shape);
+        assert_eq!(check(&history), Verdict::Linearizable, "seed {seed}");
+    }
+}

@@ -38,7 +38,7 @@ pub(crate) fn run(global: &Global, args: CheckArgs) -> Result<u8, Failure> {
     let report = history.check(bound, |progress| {
         bar.set_position(progress.done);
         if progress.violations > 0 {
-            bar.set_message(format!("{} keys not linearizable", progress.violations));
+            bar.set_message(format!("{} not linearizable", keys(progress.violations)));
         }
     });
     bar.finish_and_clear();
@@ -110,13 +110,18 @@ fn in_words(history: &History<Bytes, Bytes>, report: &Report<Bytes>, seconds: f6
     let (wrong, undecided) = (report.violations(), report.undecided());
     let verdict = match (wrong, undecided) {
         (0, 0) => "linearizable".to_owned(),
-        (0, _) => format!("{undecided} keys undecided"),
-        (_, 0) => format!("{wrong} keys not linearizable"),
-        (_, _) => format!("{wrong} keys not linearizable, {undecided} undecided"),
+        (0, _) => format!("undecided: {}", keys(undecided)),
+        (_, 0) => format!("not linearizable: {}", keys(wrong)),
+        (_, _) => format!("not linearizable: {}, undecided: {undecided}", keys(wrong)),
     };
-    let (operations, keys) = (HumanCount(report.operations), HumanCount(report.registers));
-    text += &format!("{verdict}: {operations} operations on {keys} keys in {seconds:.1} s");
+    let (operations, all) = (HumanCount(report.operations), keys(report.registers));
+    text += &format!("{verdict}; {operations} operations on {all} in {seconds:.1} s");
     text
+}
+
+fn keys(count: u64) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} key{ending}", HumanCount(count))
 }
 
 fn about(part: &Part) -> &'static str {
@@ -192,5 +197,67 @@ fn shown(bytes: &[u8], most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = r#"{"format":"fermata-history","version":1}"#;
+
+    fn status_of(lines: &[&str], states: u64) -> Result<u8, Failure> {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let history = folder.path().join("history.jsonl");
+        std::fs::write(&history, lines.join("\n")).expect("it can be written to");
+        let global = Global {
+            endpoints: Vec::new(),
+            site: None,
+            json: false,
+        };
+        run(&global, CheckArgs { history, states })
+    }
+
+    fn line(op: &str, value: &str, call: u64, returned: u64) -> String {
+        format!(
+            r#"{{"key":"k","client":1,"op":"{op}","value":"{value}","call":{call},"return":{returned},"outcome":"ok"}}"#
+        )
+    }
+
+    #[test]
+    fn the_exit_status_is_the_verdict() {
+        let (write, read) = (line("write", "a", 0, 1), line("read", "a", 2, 3));
+        assert_eq!(status_of(&[HEAD, &write, &read], 10).unwrap(), 0);
+        assert_eq!(status_of(&[HEAD, &read], 10).unwrap(), 1);
+        let refused = status_of(&[&write], 10).unwrap_err();
+        assert_eq!(refused.exit as u8, 2);
+        assert!(refused.sentence.contains("line 1: "), "{refused}");
+    }
+
+    #[test]
+    fn without_states_what_is_ambiguous_is_undecided() {
+        let lines: Vec<String> = (0..40)
+            .map(|number| {
+                line(
+                    ["write", "read"][number % 2],
+                    ["a", "b"][number / 2 % 2],
+                    0,
+                    9,
+                )
+            })
+            .collect();
+        let lines: Vec<&str> = [HEAD]
+            .into_iter()
+            .chain(lines.iter().map(String::as_str))
+            .collect();
+        assert_eq!(status_of(&lines, 0).unwrap(), UNDECIDED);
+        assert_eq!(status_of(&lines, 1_000).unwrap(), 0);
+    }
+
+    #[test]
+    fn values_are_shown_short() {
+        assert_eq!(shown(b"a\n", 24), "\"a\\n\"");
+        assert_eq!(shown(&[0xff, 1], 24), "ff01");
+        assert_eq!(shown(b"abcdef", 4), "\"abc…");
     }
 }
