@@ -1,21 +1,22 @@
 //! Decides whether recorded histories of registers are linearizable, and shows the part that is
 //! not.
 //!
-//! **Problem.** A store promises that each key behaves like one register that is read and written at
-//! single points in time, each between an operation's call and its return. What clients saw is
+//! **Problem.** A store promises that each key behaves like one register that is read and written
+//! at single points in time, each between an operation's call and its return. What clients saw is
 //! recorded; whether it keeps the promise is to be decided for millions of operations, with
 //! operations of which nobody knows whether they took effect, and never wrongly. "No" alone helps
 //! nobody: the few operations that show it do.
 //!
 //! **Idea.** Registers are independent, so each key is checked alone (linearizability is local:
 //! Herlihy and Wing, "Linearizability: a correctness condition for concurrent objects", ACM TOPLAS
-//! 12(3), 1990). Deciding one register is NP-complete in general and `O(n log n)` if it is known for
-//! each read which write it read (Gibbons and Korach, "Testing Shared Memories", SIAM Journal on
-//! Computing 26(4), 1997). So [`zones`] decides wherever the writes before a read rule out all but one
-//! writer of its value, as in all histories of unique values; otherwise the history is cut where its
-//! value is certain ([`segments`]), and what is still ambiguous is searched ([`search`]: Wing and
-//! Gong with Lowe's memory) within a bound, after which the answer is [`Verdict::Undecided`].
-//! A violation is made as small as possible without making a new one ([`shrink`]).
+//! 12(3), 1990). Deciding one register is NP-complete in general and `O(n log n)` if it is known
+//! for each read which write it read (Gibbons and Korach, "Testing Shared Memories", SIAM Journal
+//! on Computing 26(4), 1997). So [`zones`] decides wherever the writes before a read rule out all
+//! but one writer of its value, as in all histories of unique values; otherwise the history is cut
+//! where its value is certain ([`segments`]), and what is still ambiguous is searched ([`search`]:
+//! Wing and Gong with Lowe's memory) within a bound, after which the answer is
+//! [`Verdict::Undecided`]. A violation is made as small as possible without making a new one
+//! ([`shrink`]).
 //!
 //! | module | what it has |
 //! |---|---|
@@ -24,7 +25,7 @@
 //! | [`shrink`] | the smallest offending part |
 //! | [`diagram`](mod@diagram) | that part as a picture in time |
 //! | [`history`] | many keys |
-//! | [`file`] | histories in files (feature `file`) |
+//! | [`file`](mod@file) | histories in files (feature `file`) |
 //! | [`random`] | random histories, right and wrong, for tests of checkers |
 //!
 //! **Model.** A register is empty at first; a delete writes that back. An operation is concurrent
@@ -33,8 +34,8 @@
 //! after its client gave up as well, or never.
 //!
 //! **Invariants.** I1: `Linearizable` and `Violation` are proofs, whatever the bound. I2: the
-//! operations of a [`Part`] are not linearizable by themselves, and no value in it lacks a writer that
-//! it has in the whole. I3: the same history gets the same verdict on every machine.
+//! operations of a [`Part`] are not linearizable by themselves, and no value in it lacks a writer
+//! that it has in the whole. I3: the same history gets the same verdict on every machine.
 //!
 //! # Example
 //!
@@ -147,9 +148,9 @@ pub enum Verdict {
 
 /// Operations of a history that are not linearizable by themselves.
 ///
-/// It is closed: if the whole had an order that explains what was read, so would the part. For that,
-/// with a read the part has each write whose value it may have read, as far as the whole tells. And
-/// if the whole has a write of its value at all, so has the part.
+/// It is closed: if the whole had an order that explains what was read, so would the part. For
+/// that, with a read the part has each write whose value it may have read, as far as the whole
+/// tells. And if the whole has a write of its value at all, so has the part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Places in the checked slice, by the time of their call.
@@ -205,8 +206,8 @@ fn decide(steps: &[steps::Step], states: u64) -> Decision {
     decision
 }
 
-/// Adds a write of its value for each read that has none in its segment, from another segment.
-/// None of these can have been read: those before are ruled out by the certain write in front of the
+/// Adds a write of its value for each read that has none in its segment, from another segment. None
+/// of these can have been read: those before are ruled out by the certain write in front of the
 /// segment, which the part has then, and the others were called after the read.
 fn with_namesakes(mut part: Vec<steps::Step>, steps: &[steps::Step]) -> Vec<steps::Step> {
     let mut written: Vec<u32> = (part.iter().filter(|step| step.writes))

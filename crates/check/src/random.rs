@@ -1,5 +1,6 @@
 //! Random histories from seeds, for tests of checkers: of an atomic register with random delays
-//! around its moments of effect, and such histories with something changed, most of which are wrong.
+//! around its moments of effect, and such histories with something changed, most of which are
+//! wrong.
 //!
 //! The same seed gives the same history on every machine and in every version of this crate:
 //! verdicts of other checkers are recorded by seed.
@@ -17,7 +18,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +28,7 @@ impl Random {
 
     /// A number below `end`, which is above 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 
     /// True in `percent` of 100 cases.

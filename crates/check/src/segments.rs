@@ -3,13 +3,13 @@
 //!
 //! **Idea.** Nothing may run across a cut: every step called before it has returned. The last write
 //! before it must be certain: it was called after all other writes before it had returned. Then the
-//! register holds its value at the cut in every order, and the history is linearizable if and only if
-//! both sides are, the later one with that write in front.
+//! register holds its value at the cut in every order, and the history is linearizable if and only
+//! if both sides are, the later one with that write in front.
 //!
 //! A write of unknown outcome runs to the end of time, but may as well never take effect if nobody
-//! reads it, and otherwise takes effect just before a read of its value. So it belongs to the segment
-//! with the reads of its value, cuts between such reads are not made, and a write is certain only if
-//! it was called after all such reads before it had returned.
+//! reads it, and otherwise takes effect just before a read of its value. So it belongs to the
+//! segment with the reads of its value, cuts between such reads are not made, and a write is
+//! certain only if it was called after all such reads before it had returned.
 
 use crate::steps::Step;
 

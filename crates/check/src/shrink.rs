@@ -2,18 +2,18 @@
 //! "Simplifying and isolating failure-inducing input", IEEE Transactions on Software Engineering
 //! 28(2), 2002) over closed parts.
 //!
-//! **Problem.** Without the write that it read, any read is a violation. A part is worth showing only
-//! if it is not linearizable because the whole is not.
+//! **Problem.** Without the write that it read, any read is a violation. A part is worth showing
+//! only if it is not linearizable because the whole is not.
 //!
 //! **Idea.** A part is *closed* if with each of its reads it has every write of the whole that the
 //! read may have read. Then it is linearizable if the whole is: take an order that explains the
 //! whole and leave out what is not in the part; the write last before a read is still the one that
-//! it read. Which writes a read may have read is told by the writes before it, so that a long history
-//! of few values has small closed parts as well. If there is no such write, the part keeps one of
-//! the read's value and what rules it out, if the whole has any.
+//! it read. Which writes a read may have read is told by the writes before it, so that a long
+//! history of few values has small closed parts as well. If there is no such write, the part keeps
+//! one of the read's value and what rules it out, if the whole has any.
 //!
-//! A write that reads need is left out together with these reads. Being closed passes on from part to
-//! part, so each attempt is judged against the last one that succeeded.
+//! A write that reads need is left out together with these reads. Being closed passes on from part
+//! to part, so each attempt is judged against the last one that succeeded.
 
 use crate::steps::{Step, Writes};
 use crate::{Bound, Decision, Part, decide};
@@ -133,8 +133,7 @@ fn close(whole: &[Step], keep: impl Fn(usize) -> bool) -> Vec<Step> {
     values.sort_unstable();
     let may_stay = |read: usize| {
         let has_namesake = values.binary_search(&whole[read].value).is_ok();
-        (writes.namesake(read).is_none() || has_namesake)
-            && writes.candidates(read).all(|write| keep(write))
+        (writes.namesake(read).is_none() || has_namesake) && writes.candidates(read).all(&keep)
     };
     (0..whole.len())
         .filter(kept)

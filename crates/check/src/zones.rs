@@ -6,8 +6,8 @@
 //! cluster stands together, so a cluster must stand before another as soon as one of its operations
 //! returned before one of the other's was called, that is: if its first return is before the
 //! other's last call. An order exists if and only if no two clusters must each stand before the
-//! other. (A longer circle contains such a pair: the cluster of the circle with the latest last call
-//! must stand after all others of the circle, and before its successor.)
+//! other. (A longer circle contains such a pair: the cluster of the circle with the latest last
+//! call must stand after all others of the circle, and before its successor.)
 //!
 //! The *zone* of a cluster lies between its first return and its last call. If the first return
 //! comes first the zone is *forward*: the register held this value all through it. Otherwise it is
@@ -16,8 +16,8 @@
 //!
 //! **Departures.** A write of unknown outcome returns at the end of time; if nobody read it, it is
 //! left out. The register's initial state is a cluster whose write returned before all time. Values
-//! need not be unique: it suffices that the writes before a read rule out all but one. Where they do
-//! not, the read is left out: what remains may show a violation, but not that there is none.
+//! need not be unique: it suffices that the writes before a read rule out all but one. Where they
+//! do not, the read is left out: what remains may show a violation, but not that there is none.
 
 use crate::steps::{Step, Writes};
 

@@ -280,14 +280,13 @@ pub(crate) struct CheckArgs {
     pub(crate) states: u64,
 }
 
-const CHECK_HELP: &str = "\
-The history's first line names the format, each other line is one operation:
+const CHECK_HELP: &str = r#"The history's first line names the format, each other line is one operation:
 
-  {\"format\":\"fermata-history\",\"version\":1}
-  {\"key\":\"k\",\"client\":1,\"op\":\"write\",\"value\":\"a\",\"call\":0,\"return\":10,\"outcome\":\"ok\"}
+  {"format":"fermata-history","version":1}
+  {"key":"k","client":1,"op":"write","value":"a","call":0,"return":10,"outcome":"ok"}
 
 Exit status: 0 linearizable; 1 not; 2 wrong usage, or a history that cannot be read; 3 no key is
-known not to be, but some were not decided within --states.";
+known not to be, but some were not decided within --states."#;
 
 /// See `fermata bench --help`.
 #[derive(Debug, Subcommand)]

@@ -219,9 +219,11 @@ mod tests {
     }
 
     fn line(op: &str, value: &str, call: u64, returned: u64) -> String {
-        format!(
-            r#"{{"key":"k","client":1,"op":"{op}","value":"{value}","call":{call},"return":{returned},"outcome":"ok"}}"#
-        )
+        let text = json!({
+            "key": "k", "client": 1, "op": op, "value": value,
+            "call": call, "return": returned, "outcome": "ok",
+        });
+        text.to_string()
     }
 
     #[test]
