@@ -280,7 +280,7 @@ pub(crate) struct CheckArgs {
     pub(crate) states: u64,
 }
 
-const CHECK_HELP: &str = r#"The history's first line names the format, each other line is one operation:
+const CHECK_HELP: &str = r#"The first line names the format; each other line is one operation:
 
   {"format":"fermata-history","version":1}
   {"key":"k","client":1,"op":"write","value":"a","call":0,"return":10,"outcome":"ok"}

@@ -114,14 +114,19 @@ fn in_words(history: &History<Bytes, Bytes>, report: &Report<Bytes>, seconds: f6
         (_, 0) => format!("not linearizable: {}", keys(wrong)),
         (_, _) => format!("not linearizable: {}, undecided: {undecided}", keys(wrong)),
     };
-    let (operations, all) = (HumanCount(report.operations), keys(report.registers));
-    text += &format!("{verdict}; {operations} operations on {all} in {seconds:.1} s");
+    let operations = number_of(report.operations, "operation");
+    let all = keys(report.registers);
+    text += &format!("{verdict}; {operations} on {all} in {seconds:.1} s");
     text
 }
 
 fn keys(count: u64) -> String {
+    number_of(count, "key")
+}
+
+fn number_of(count: u64, what: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
-    format!("{} key{ending}", HumanCount(count))
+    format!("{} {what}{ending}", HumanCount(count))
 }
 
 fn about(part: &Part) -> &'static str {
