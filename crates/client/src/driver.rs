@@ -2,7 +2,7 @@
 //! time, and carries out what it asks for.
 
 use crate::clock;
-use crate::link::{self, LinkId, News};
+use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
 use fermata_api::{Names, convert};
 use fermata_protocol::base::Now;
@@ -10,13 +10,15 @@ use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Ticket,
 };
 use fermata_protocol::request::{Operation, Request};
-use fermata_protocol::{Refusal, Reply};
+use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
+/// Every node reads messages of this many bytes: what ends a connection is longer.
+const ALWAYS_READ: usize = 1 << 20;
 /// Commands taken at once, so that replies and timers have their turn.
 const BATCH: usize = 128;
 
@@ -65,6 +67,8 @@ struct Transmission {
     number: u64,
     /// It goes on after `Entered`.
     follows: bool,
+    /// Bytes.
+    size: usize,
 }
 
 pub(crate) struct Driver {
@@ -173,7 +177,7 @@ impl Driver {
     fn hear(&mut self, now: Now, news: News) {
         match news {
             News::Reply(link, message) => self.reply(now, link, message),
-            News::Down { link, reached } => self.down(now, link, reached),
+            News::Down { link, why } => self.down(now, link, why),
         }
     }
 
@@ -203,7 +207,7 @@ impl Driver {
             .on_reply(now, link.0, number, reply, &mut self.events);
     }
 
-    fn down(&mut self, now: Now, link: LinkId, reached: bool) {
+    fn down(&mut self, now: Now, link: LinkId, why: Why) {
         let current = self.links.get(&link.0).is_some_and(|l| l.id == link);
         if current {
             self.links.remove(&link.0);
@@ -211,16 +215,37 @@ impl Driver {
         let on_it = self.open.iter().filter(|(_, t)| t.link == link);
         let mut lost: Vec<(u64, u64)> = on_it.map(|(id, t)| (*id, t.number)).collect();
         lost.sort_unstable();
-        let failure = if reached {
-            Failure::Broken
-        } else {
-            Failure::NotSent
+        if why == Why::TooLong {
+            self.refuse_longest(now, link);
+            lost.retain(|(id, _)| self.open.contains_key(id));
+        }
+        let failure = match why {
+            Why::NotReached => Failure::NotSent,
+            Why::Broken | Why::TooLong => Failure::Broken,
         };
         for (id, number) in lost {
             self.forget(id);
             self.session
                 .on_failure(now, link.0, number, failure, &mut self.events);
         }
+    }
+
+    /// The node has stopped at a message that it does not read. Since it is open, and no open one is
+    /// longer than the longest, that one will never be read either: it is refused, so that it is not
+    /// repeated. The others are.
+    fn refuse_longest(&mut self, now: Now, link: LinkId) {
+        let on_it = self.open.iter().filter(|(_, t)| t.link == link);
+        let longest = on_it.max_by_key(|(id, t)| (t.size, **id));
+        let Some((id, transmission)) = longest.filter(|(_, t)| t.size > ALWAYS_READ) else {
+            return;
+        };
+        let (id, number, size) = (*id, transmission.number, transmission.size);
+        self.forget(id);
+        let detail =
+            format!("The node does not read a message of {size} bytes; write a smaller value.");
+        let refusal = Reply::Refused(Refusal::definite(Code::TooLarge, detail));
+        self.session
+            .on_reply(now, link.0, number, refusal, &mut self.events);
     }
 
     fn forget(&mut self, id: u64) {
@@ -262,16 +287,18 @@ impl Driver {
         );
         let wire = convert::operation_to_proto(request, &names(&self.names), &self.site);
         let number = request.number;
+        let operation = Some(wire);
+        let frame = v1::SessionRequest { id, operation };
         let transmission = Transmission {
             link: link.0,
             number,
             follows,
+            size: fermata_api::encoded_len(&frame),
         };
         self.open.insert(id, transmission);
         self.ids.insert((endpoint, number), id);
-        let operation = Some(wire);
         // A connection that has just ended reports it, and takes this transmission with it.
-        let _ = link.1.send(v1::SessionRequest { id, operation });
+        let _ = link.1.send(frame);
     }
 
     /// The connection to an endpoint, begun if there is none.
@@ -315,5 +342,53 @@ impl Driver {
         if let (true, Some(section)) = (unheard, section) {
             self.leave(clock::now(), section);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{KeyId, KeyspaceId, SessionId, SiteId};
+    use fermata_protocol::client::Options;
+
+    const AT: Endpoint = Endpoint(0);
+
+    #[tokio::test]
+    async fn a_message_that_a_node_does_not_read_is_refused_and_the_others_are_repeated() {
+        let mut dictionary = Names::default();
+        let keyspace = dictionary.add_keyspace("default");
+        // Nobody is there: the connection stays in its first attempt.
+        let uri = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
+        let session = Session::new(SessionId(7), SiteId(0), &[AT], Options::default());
+        let names = Arc::new(Mutex::new(dictionary));
+        let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri]);
+        let mut ends = Vec::new();
+        for (ticket, size) in [(1, 10), (2, 3 << 20), (3, 2 << 20), (4, 10)] {
+            let call = put(keyspace, size);
+            let (tell, ended) = oneshot::channel();
+            driver.obey(clock::now(), Command::Call(Ticket(ticket), call, tell));
+            driver.carry_out();
+            ends.push(ended);
+        }
+        let link = driver.links[&AT].id;
+        driver.down(clock::now(), link, Why::TooLong);
+        driver.carry_out();
+        let (refused, _) = ends[1].try_recv().expect("it has ended");
+        let refusal = refused.expect_err("it is too long");
+        assert_eq!(refusal.code, Code::TooLarge);
+        assert!(!refusal.may_have_taken_effect);
+        for open in [0, 2, 3] {
+            assert!(ends[open].try_recv().is_err(), "{open} goes on");
+        }
+        assert_eq!(driver.session.open(), 3);
+    }
+
+    fn put(keyspace: KeyspaceId, size: usize) -> Call {
+        let key = KeyId {
+            keyspace,
+            key: "k".into(),
+        };
+        let value = Some(vec![0; size].into());
+        Call::Put { key, value }
     }
 }

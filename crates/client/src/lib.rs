@@ -54,5 +54,5 @@ pub use bytes::Bytes;
 pub use fermata_protocol::base::{Keyspace, LockRef, Purpose, SiteId, Tag};
 pub use fermata_protocol::client::LostReason;
 pub use fermata_protocol::request::{
-    Code, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal,
+    Code, EntryValue, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal,
 };

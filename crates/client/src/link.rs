@@ -20,8 +20,19 @@ pub(crate) type LinkId = (Endpoint, u64);
 pub(crate) enum News {
     /// A reply has come.
     Reply(LinkId, v1::SessionReply),
-    /// It is over. `reached` tells whether the node ever had anything of it.
-    Down { link: LinkId, reached: bool },
+    /// It is over.
+    Down { link: LinkId, why: Why },
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// There never was one: the node has had nothing of it.
+    NotReached,
+    /// It broke, or the node ended it.
+    Broken,
+    /// The node does not read messages as long as one that was sent.
+    TooLong,
 }
 
 /// The requests on their way into the stream.
@@ -68,20 +79,32 @@ pub(crate) async fn run(
     requests: UnboundedReceiver<v1::SessionRequest>,
     news: UnboundedSender<News>,
 ) {
-    let mut reached = false;
+    let mut why = Why::NotReached;
     if let Ok(channel) = endpoint.connect().await {
-        reached = true;
-        if let Ok(response) = stub(channel).session(Outgoing(requests)).await {
-            let mut replies = response.into_inner();
-            while let Ok(Some(reply)) = replies.message().await {
-                if news.send(News::Reply(link, reply)).is_err() {
-                    return;
+        why = Why::Broken;
+        let ended = match stub(channel).session(Outgoing(requests)).await {
+            Ok(response) => {
+                let mut replies = response.into_inner();
+                loop {
+                    match replies.message().await {
+                        Ok(Some(reply)) => {
+                            if news.send(News::Reply(link, reply)).is_err() {
+                                return;
+                            }
+                        }
+                        Ok(None) => break None,
+                        Err(status) => break Some(status),
+                    }
                 }
             }
+            Err(status) => Some(status),
+        };
+        if ended.is_some_and(|status| fermata_api::errors::says_too_long(&status)) {
+            why = Why::TooLong;
         }
     }
     // Nobody listens when the client is gone; then nothing is lost.
-    let _ = news.send(News::Down { link, reached });
+    let _ = news.send(News::Down { link, why });
 }
 
 /// Tells the node that nobody waits for a request any more.

@@ -228,6 +228,11 @@ impl Gate {
         self.closing.send_replace(true);
     }
 
+    /// Whether the node has begun to stop.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
     /// Ready once the node begins to stop.
     pub(crate) async fn closed(&self) {
         let mut closing = self.closing.subscribe();

@@ -295,7 +295,12 @@ impl Client {
         history: &mut History,
     ) {
         let held: Vec<Held> = keys.iter().map(|k| k.held.clone()).collect();
-        let values = keys.into_iter().map(|k| (k.held.key, k.value)).collect();
+        // What the entry left out the checkers learn from the section's gets.
+        let seen = |k: fermata_protocol::request::Entered| {
+            let value = k.value.known()?.cloned();
+            Some((k.held.key, value))
+        };
+        let values = keys.into_iter().filter_map(seen).collect();
         let ix = history.enter(Section {
             client: self.id,
             session: self.session.id(),

@@ -231,7 +231,9 @@ fn reply(reply: &Reply) -> String {
                 format!(
                     "{}={} ref {}",
                     key(&k.held.key),
-                    value(&k.value),
+                    k.value
+                        .known()
+                        .map_or("(omitted)".into(), |v| value(&v.cloned())),
                     k.held.lock_ref.0
                 )
             };

@@ -8,7 +8,7 @@ use crate::v1::ref_state::State;
 use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, SegmentId};
 use fermata_protocol::request::{
-    Entered, Inspection, LogStatus, NodeStatus, QueueEntry, RefState, Reply,
+    Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry, RefState, Reply,
 };
 
 /// The message of a reply.
@@ -21,7 +21,8 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
         Reply::Entered { keys, lease } => {
             let one = |e: Entered| v1::EnteredKey {
                 held: Some(held_to(names, &e.held)),
-                value: e.value,
+                omitted: e.value.is_omitted(),
+                value: e.value.known().flatten().cloned(),
             };
             let keys = keys.into_iter().map(one).collect();
             event(Event::Entered(v1::Entered {
@@ -189,10 +190,12 @@ fn event_from(e: v1::EnterEvent, names: &mut Names) -> Result<Reply, Refusal> {
             bounded(e.keys.len())?;
             let keys = e.keys.into_iter().map(|k| {
                 let held = held_from(lookup, k.held)?;
-                Ok(Entered {
-                    held,
-                    value: k.value,
-                })
+                let value = match (k.value, k.omitted) {
+                    (value, false) => value.into(),
+                    (None, true) => EntryValue::Omitted,
+                    (Some(_), true) => return Err(bad("a value that is there and omitted")),
+                };
+                Ok(Entered { held, value })
             });
             Ok(Reply::Entered {
                 keys: keys.collect::<Result<_, Refusal>>()?,

@@ -2,7 +2,7 @@
 
 use super::call::{Answer, Call, Endpoint, Event, Options, SectionId, Ticket};
 use super::endpoints::Endpoints;
-use super::operation::{Kind, Open, Phase};
+use super::operation::{Kind, Open, Phase, fits};
 use super::section::{Section, SectionInfo, Stage, Turn};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{Bug, KeyId, Micros, Now, Rng, SessionId, SiteId};
@@ -120,6 +120,7 @@ impl Session {
         call: Call,
         out: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
+        fits(&call)?;
         match call {
             Call::Enter {
                 keys,

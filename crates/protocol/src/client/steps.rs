@@ -151,6 +151,12 @@ impl Session {
         // The node keeps the request now. It is asked again only in case that it died silently.
         open.phase = Phase::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
         open.queued = true;
+        if matches!(open.operation, Operation::Resume { .. }) {
+            // It is agreed, and the former generation is over: only the lease that this one was
+            // given stands in the way. To give up now would lose the section.
+            let patience = now.saturating_add(self.options.request);
+            open.deadline = open.deadline.max(patience);
+        }
         let (ticket, first_sent) = (open.ticket, open.first_sent.unwrap_or(now));
         self.arm(number);
         if let Some(s) = self.sections.get_mut(&section) {
@@ -307,7 +313,7 @@ impl Session {
                 all.then_some((keys, lease))
             }
             (Reply::Value { value, .. }, Operation::Critical { held, .. }) => {
-                let held = held.clone();
+                let (held, value) = (held.clone(), value.into());
                 Some((Vec::from([Entered { held, value }]), section.lease))
             }
             _ => None,
@@ -330,7 +336,8 @@ impl Session {
         for entered in keys {
             if let Some(key) = section.keys.get_mut(&entered.held.key) {
                 key.held = Some(entered.held.clone());
-                key.known = Some(entered.value.clone());
+                // What the answer left out is asked for when it is wanted.
+                key.known = entered.value.known().map(|value| value.cloned());
                 key.lease_until = key.lease_until.max(until);
             }
         }

@@ -73,18 +73,15 @@ pub(super) fn resume(
             Desk::command(client, STEP_FIRST, epoch, body),
         ));
     }
-    // The grant waits for the lease of the generation before, as long as the keyspace gives it.
+    // The grant waits for the lease of the generation before, as long as the keyspace gives it. A
+    // client that asked for a longer one repeats the request.
     let lease = |key: &KeyId| cx.topology.keyspace(key.keyspace).map(|k| k.lease);
     let lease = keys.iter().filter_map(lease).max().unwrap_or(0);
     let wait = cx.timing.request + cx.timing.lengthened(lease);
+    let wait_until = cx.after(wait);
     let acquire = Acquire::new(commands, None);
     Ok(Box::new(Enter::new(
-        acquire,
-        keys,
-        wait,
-        client.deadline,
-        true,
-        false,
+        acquire, keys, wait, wait_until, true, false,
     )))
 }
 
@@ -115,10 +112,11 @@ pub(super) fn enqueues(
 
 /// The keys by segment, each once, in (address, keyspace, key) order (F19).
 fn in_order(keys: &[KeyId], cx: &Cx<'_>) -> Result<Vec<(SegmentId, Vec<KeyId>)>, Refusal> {
-    if keys.is_empty() || keys.len() > cx.limits.section_keys {
-        return Err(refuse::bad(
-            "a section has at least one key, and as many as the limit",
-        ));
+    if keys.is_empty() {
+        return Err(refuse::bad("a section has at least one key"));
+    }
+    if keys.len() > cx.limits.section_keys {
+        return Err(refuse::too_many_keys(keys.len(), cx));
     }
     let mut placed: Vec<(Address, &KeyId)> = Vec::new();
     for key in keys {
@@ -253,7 +251,7 @@ impl Enter {
     /// The time to wait is over, with a ref that waits.
     fn over(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         if !self.leaves {
-            return Step::refuse(refuse::unavailable("resuming the section", true));
+            return Step::refuse(refuse::resume_waits());
         }
         if self.wait == 0 {
             return Step::reply(Reply::Queued {

@@ -31,6 +31,20 @@ pub(super) fn not_holder(what: &str) -> Refusal {
     Refusal::definite(Code::NotHolder, text)
 }
 
+/// The generation that was to be resumed is past.
+pub(super) fn generation_past() -> Refusal {
+    let text = "the section cannot be resumed: this generation of it is gone, since the section \
+                was left, ended, or resumed by somebody else; enter a new section";
+    Refusal::definite(Code::NoLongerHolder, text)
+}
+
+/// A resume is agreed, and waits for the lease that the former generation was given.
+pub(super) fn resume_waits() -> Refusal {
+    let text = "the section is resumed, but the lease of its former generation has not run out \
+                yet; repeat the request under the same number, here or at another node";
+    Refusal::unknown(Code::Unavailable, text)
+}
+
 /// Nobody with a say was reached.
 pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
     if unsure {
@@ -72,12 +86,16 @@ pub(super) fn nonsense(what: &str) -> Refusal {
 pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
     match answer {
         Answer::Rejected { rejection, unsure } => match rejection {
+            Rejection::Busy if *unsure => {
+                let text = format!(
+                    "{what} has no confirmation: the queue is full, and it may have taken effect; \
+                     repeat it later"
+                );
+                Refusal::unknown(Code::Busy, text)
+            }
             Rejection::Busy => {
                 let text = format!("{what} was refused: the queue is full; try again later");
-                Refusal {
-                    may_have_taken_effect: *unsure,
-                    ..Refusal::definite(Code::Busy, text)
-                }
+                Refusal::definite(Code::Busy, text)
             }
             Rejection::DiskFull => disk_full(what, *unsure),
             _ => unavailable(what, *unsure),
@@ -186,6 +204,15 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
         }
         _ => Ok(()),
     }
+}
+
+/// A section over more keys than the limit.
+pub(super) fn too_many_keys(keys: usize, cx: &Cx<'_>) -> Refusal {
+    let text = format!(
+        "a section has at most {} keys (limit `section_keys`), this one {keys}",
+        cx.limits.section_keys
+    );
+    Refusal::definite(Code::TooLarge, text)
 }
 
 /// A request that makes no sense.

@@ -14,6 +14,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+/// Refs in one renewal at most: of all the sections of a client, not of one.
+const RENEWED: usize = 4_096;
 /// Keys in one listing at most.
 const LISTED: u32 = 4_096;
 /// Retry times after which a renewal is answered without the segments that are silent: long before
@@ -41,10 +43,8 @@ impl Job for Known {
 
 /// The job of `Renew`.
 pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
-    if held.is_empty() || held.len() > cx.limits.section_keys {
-        return Err(refuse::bad(
-            "a renewal names at least one ref, and as many as a section has",
-        ));
+    if held.is_empty() || held.len() > RENEWED {
+        return Err(refuse::bad("a renewal names 1 to 4,096 refs; make several"));
     }
     let mut parts: Vec<RenewPart> = Vec::new();
     for (index, held) in held.iter().enumerate() {

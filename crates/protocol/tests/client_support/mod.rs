@@ -181,7 +181,7 @@ impl Client {
         let refs = keys.iter().zip(10..);
         let keys = refs.map(|(k, lock_ref)| Entered {
             held: held(k, lock_ref),
-            value: value("old"),
+            value: value("old").into(),
         });
         let entered = Reply::Entered {
             keys: keys.collect(),

@@ -196,7 +196,7 @@ pub(super) struct Section {
     /// How long the client may be silent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease_ms: Option<u64>,
-    /// At entry: every key with its latest value.
+    /// At entry: every key with its latest value, as far as they fit the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) keys: Vec<SectionKey>,
 }
@@ -214,19 +214,24 @@ pub(super) struct SectionKey {
     value: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
+    /// The value did not fit the answer: the key's own path has it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    omitted: bool,
 }
 
 impl SectionKey {
     pub(super) fn new(entered: &Entered, names: &Names) -> SectionKey {
         let held = &entered.held;
+        let value = entered.value.known().flatten();
         SectionKey {
             keyspace: names.keyspace_name(held.key.keyspace),
             key: text(&held.key.key),
             key_base64: STANDARD.encode(&held.key.key),
             lock_ref: held.lock_ref.0,
             generation: held.generation,
-            value: entered.value.as_ref().and_then(|v| text(v)),
-            value_base64: entered.value.as_ref().map(|v| STANDARD.encode(v)),
+            value: value.and_then(|v| text(v)),
+            value_base64: value.map(|v| STANDARD.encode(v)),
+            omitted: entered.value.is_omitted(),
         }
     }
 }

@@ -20,12 +20,16 @@ use fermata_protocol::{Code, Refusal, Reply};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// How long an event stream waits for the entry unless told otherwise, ms.
 const EVENTS_WAIT: u64 = 60_000;
+/// The longest time for which a resume is repeated, ms: no lease is longer than a day.
+const RESUME_WAIT_MAX: u64 = 86_400_000;
+/// The pause before a resume is repeated.
+const RESUME_PAUSE: Duration = Duration::from_millis(200);
 /// How often a resumed section is asked after for its event stream.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -33,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SectionQuery {
-    /// How long to wait for the entry.
+    /// How long to wait for the entry, or for a resume.
     wait_ms: Option<u64>,
 }
 
@@ -254,7 +258,13 @@ pub(super) async fn renew(State(rest): Shared, uri: Uri, headers: HeaderMap) -> 
 }
 
 /// A new generation of the section, with a counter of its own.
-pub(super) async fn resume(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+pub(super) async fn resume(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionQuery>,
+) -> Answer {
+    let wait = query(asked)?.wait_ms.unwrap_or(EVENTS_WAIT);
     let old = token_of(&uri)?;
     let header = rest.header_in(&headers, old.session)?;
     let token = Token {
@@ -271,10 +281,15 @@ pub(super) async fn resume(State(rest): Shared, uri: Uri, headers: HeaderMap) ->
     }
     // The grant waits for the lease that the old generation was told, which may be longer than a
     // request waits: the same request again goes on where it was.
-    let mut reply = rest.gate.ask(request.clone()).await;
-    if reply.as_ref().is_err_and(|r| r.code == Code::Unavailable) {
-        reply = rest.gate.ask(request).await;
-    }
+    let until = Instant::now() + Duration::from_millis(wait.min(RESUME_WAIT_MAX));
+    let reply = loop {
+        let reply = rest.gate.ask(request.clone()).await;
+        let again = reply.as_ref().is_err_and(|r| r.code == Code::Unavailable);
+        if !again || Instant::now() >= until || rest.gate.is_closing() {
+            break reply;
+        }
+        tokio::time::sleep(RESUME_PAUSE).await;
+    };
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }

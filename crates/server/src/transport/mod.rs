@@ -8,7 +8,8 @@
 //! [`Greeting`]; the answer to it is one frame too. After it come frames of
 //! [`fermata_protocol::wire::frame`], each with everything that waited for the peer. Queues are
 //! bounded: towards an unreachable peer the oldest messages are dropped (the protocol sends again),
-//! from a fast peer no more is read than the driver has taken. `docs/formats/wire.md` has the
+//! from a fast peer no more is read than the driver has taken, and what a hostile one sends takes
+//! little more memory than it takes bytes. `docs/formats/wire.md` has the
 //! bytes.
 //!
 //! Delays between sites are emulated here, by holding outgoing messages ([`delay`]), so that they
@@ -141,7 +142,7 @@ fn weight(message: &Message) -> usize {
         Message::Register(register::Message::Answer { answer, .. }) => answered(answer),
         Message::Lock(lock::Message::Granted { latest, .. }) => latest
             .iter()
-            .map(|l| l.value.as_ref().map_or(0, Bytes::len))
+            .filter_map(|l| l.value.known()?.map(Bytes::len))
             .sum(),
         Message::Paxos {
             message: paxos::Message::Chunk { data, .. },

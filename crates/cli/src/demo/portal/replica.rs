@@ -168,7 +168,8 @@ async fn own(
         lease: None,
     };
     let section = client.enter(KEYSPACE, &[key], enter).await?;
-    let found = section.entry_value(key);
+    // From memory, unless it was too large to come with the entry.
+    let found = section.get(key).await?;
     let roles = found.and_then(|value| serde_json::from_slice(&value).ok());
     Ok(Owned {
         section,
