@@ -143,6 +143,8 @@ pub struct History {
     pub ops: Vec<Op>,
     /// All sections, by the time of their grant.
     pub sections: Vec<Section>,
+    /// The operations that have ended, in the order of their ends.
+    pub ended: Vec<OpId>,
 }
 
 impl History {
@@ -185,6 +187,7 @@ impl History {
         assert!(op.returned.is_none(), "an operation ends once");
         op.returned = Some(now);
         op.outcome = outcome;
+        self.ended.push(id);
     }
 
     /// A section was granted.

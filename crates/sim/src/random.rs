@@ -79,7 +79,16 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     drive(&mut world, &mut workers, &plan);
     let auditor = world.add_client(dice.below(3) as u16, options);
     audit(&mut world, auditor, &ground, plan.until + PROGRESS_MAX);
-    finish(world)
+    finish(world, Vec::new())
+}
+
+/// Everything is healed, and somebody cannot go on.
+pub fn no_progress(detail: String) -> Violation {
+    Violation {
+        kind: Kind::Liveness,
+        property: checkers::PROGRESS,
+        detail,
+    }
 }
 
 /// Kinds of ground: keys that share a segment, many readers, sections that may not last.
@@ -177,11 +186,8 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
         .map(Worker::state)
         .collect();
     if !stuck.is_empty() {
-        world.violations.push(Violation {
-            kind: Kind::Liveness,
-            property: "progress",
-            detail: format!("{PROGRESS_MAX} us after healing: {}", stuck.join("; ")),
-        });
+        let detail = format!("{PROGRESS_MAX} us after healing: {}", stuck.join("; "));
+        world.violations.push(no_progress(detail));
     }
 }
 
@@ -197,11 +203,8 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
             w.clients[client.0 as usize].ended.len() > before || !w.violations.is_empty()
         };
         if !world.run_until(deadline, ended) {
-            world.violations.push(Violation {
-                kind: Kind::Liveness,
-                property: "progress",
-                detail: format!("after healing nobody can read {}", audit.missing()),
-            });
+            let detail = format!("after healing nobody can read {}", audit.missing());
+            world.violations.push(no_progress(detail));
             return;
         }
         if !world.violations.is_empty() {
@@ -210,9 +213,10 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
     }
 }
 
-/// Checks the history and ends the world.
-pub fn finish(mut world: World) -> Run {
+/// Checks the history and ends the world; `also` is reported behind what the checkers found.
+pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
     world.violations.extend(checkers::check(&world.history));
+    world.violations.extend(also);
     for violation in world.violations.clone() {
         world.note(|| format!("VIOLATION {}: {}", violation.property, violation.detail));
     }

@@ -75,11 +75,27 @@ pub enum Bug {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// A flush is said to be done before it is.
+    FlushSkipped,
+    /// F1: a replica answers the reads of a past holder.
+    PastReadAnswered,
+    /// An outcome that nobody knows is reported as a failure.
+    UnknownTakenAsFailed,
+    /// G1: an adoption that did not complete is followed by a plain read.
+    AdoptionFallsBack,
+    /// G3: a ref that was never told of its grant leaves clean.
+    NeverEnteredLeavesClean,
+    /// G6: an `enter` that is closed leaves.
+    ClosedEnterLeaves,
+    /// G7: a lease is renewed after a release was asked for.
+    ReleaseWaitsForever,
+    /// G8: a damaged record is copied from the others at once.
+    RepairAtOnce,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 43] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -115,6 +131,14 @@ impl Bug {
         Bug::StartWhenSelfKnows,
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
+        Bug::FlushSkipped,
+        Bug::PastReadAnswered,
+        Bug::UnknownTakenAsFailed,
+        Bug::AdoptionFallsBack,
+        Bug::NeverEnteredLeavesClean,
+        Bug::ClosedEnterLeaves,
+        Bug::ReleaseWaitsForever,
+        Bug::RepairAtOnce,
     ];
 }
 

@@ -344,7 +344,7 @@ impl Primary {
             if waits || holding.waiter.is_none() {
                 holding.waiter = Some(from);
             }
-            if !holding.ending {
+            if !holding.ending || self.planted.has(Bug::ReleaseWaitsForever) {
                 holding.heard = now.monotonic;
             }
         }
@@ -641,7 +641,8 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.released.is_some() || holding.ending {
+        let ending = holding.ending && !cx.planted.has(Bug::ReleaseWaitsForever);
+        if holding.released.is_some() || ending {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);

@@ -24,8 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Digests up to this one name no value: absent, and deleted.
 const NOTHING_MAX: u64 = 1;
 
-const FLAG: &str = "synch flag invariant";
-const SECTION: &str = "critical section invariant";
+/// The invariant of the flag.
+pub const FLAG: &str = "synch flag invariant";
+/// The invariant of the granted section.
+pub const SECTION: &str = "critical section invariant";
 
 /// A key's lock state as far as the invariants need it.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,8 @@ use crate::history::{History, Outcome, Value, What};
 use fermata_protocol::base::KeyId;
 use std::collections::{BTreeMap, BTreeSet};
 
-const NAME: &str = "linearizability";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "linearizability";
 
 /// Operations of one key that a search bears; a longer history is cut at a quiet moment or skipped.
 const SEARCH_MAX: usize = 128;
