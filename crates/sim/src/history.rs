@@ -196,6 +196,17 @@ impl History {
         SectionIx(self.sections.len() - 1)
     }
 
+    /// The mode of the section that was granted under these refs; exclusive if none was.
+    pub fn mode_of(&self, held: &[Held]) -> Mode {
+        let same = |a: &Held| {
+            held.iter()
+                .any(|b| (&a.key, a.lock_ref) == (&b.key, b.lock_ref))
+        };
+        let mut granted = self.sections.iter().rev();
+        let found = granted.find(|section| section.held.iter().any(same));
+        found.map_or(Mode::Exclusive, |section| section.mode)
+    }
+
     /// The client left the section, or learnt that it is lost.
     pub fn over(&mut self, now: u64, section: SectionIx) {
         let section = &mut self.sections[section.0];

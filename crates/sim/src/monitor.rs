@@ -119,6 +119,7 @@ impl Monitor {
     /// A disk rots: what it held may be void from now on.
     pub fn rotten(&mut self, name: NodeName) {
         self.durability.forget(name);
+        self.data_store.rotten(name);
     }
 
     /// A disk is gone.

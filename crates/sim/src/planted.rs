@@ -76,7 +76,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::UnknownTakenAsFailed => Trap::Scenario("unknown-outcome"),
         Bug::AdoptionFallsBack => Trap::Scenario("g1-adoption-repeated"),
         Bug::NeverEnteredLeavesClean => Trap::Scenario("g3-gives-up"),
-        Bug::ClosedEnterLeaves => Trap::Scenario("g6-cancelled-enter"),
+        Bug::ClosedEnterLeaves => Trap::Scenario("g6-late-close"),
         Bug::ReleaseWaitsForever => Trap::Scenario("g7-living-holder"),
         Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
     }

@@ -12,7 +12,7 @@ use crate::network::ClientId;
 use crate::profile;
 use crate::workload::{Audit, Ground, Worker};
 use crate::world::{Setup, World};
-use fermata_protocol::base::{Bug, Keyspace, Limits, Planted, Timing};
+use fermata_protocol::base::{Bug, Keyspace, Limits, NodeName, Planted, Timing};
 use fermata_protocol::client::Options;
 use fermata_protocol::command::GroupCommand;
 
@@ -64,6 +64,7 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     let keys = dice.between(1, 4) as usize;
     let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
     vary(&mut world, &mut ground, &mut dice);
+    equip(&mut world, &mut dice);
     let length = dice.between(8_000_000, 40_000_000);
     let plan = Plan::draw(&mut dice, length);
     let mut options = patience(world.setup.planted);
@@ -88,6 +89,22 @@ pub fn no_progress(detail: String) -> Violation {
         kind: Kind::Liveness,
         property: checkers::PROGRESS,
         detail,
+    }
+}
+
+/// Kinds of machines: a disk that is slow until all is healed; interval clocks, whose width bounds
+/// the error of the wall clocks that [`World`] draws, or does not. No rule rests on them yet.
+fn equip(world: &mut World, dice: &mut Dice) {
+    let names: Vec<NodeName> = world.machines.keys().copied().collect();
+    let slow = dice.pick(&names).copied().filter(|_| dice.chance(10));
+    if let Some(machine) = slow.and_then(|name| world.machines.get_mut(&name)) {
+        machine.disk.latency = (30_000, 300_000);
+    }
+    let widths = [(1_000_001, 2_000_000), (1_000, 500_000)];
+    if let Some((from, to)) = dice.pick(&widths).copied().filter(|_| dice.chance(40)) {
+        for machine in world.machines.values_mut() {
+            machine.clock.interval_width = Some(dice.between(from, to));
+        }
     }
 }
 
@@ -124,7 +141,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         limits: limits(&mut dice),
         planted: planted.map_or(Planted::NONE, Planted::only),
         flush: [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize],
-        checkpoint_bytes: if dice.chance(5) { 20_000 } else { 64 << 20 },
+        checkpoint_bytes: if dice.chance(10) { 20_000 } else { 64 << 20 },
         drift_ppm: 900,
         trace,
         watch: true,

@@ -260,8 +260,7 @@ impl Operate {
         desk: &mut Desk,
         cx: &Cx<'_>,
     ) -> Step {
-        let known = cx.planted.has(crate::base::Bug::UnknownTakenAsFailed);
-        refusal.may_have_taken_effect &= self.sent && self.puts() && !known;
+        refusal.may_have_taken_effect &= self.sent && self.puts();
         if self.sent
             && self.leaves
             && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), cx)

@@ -114,6 +114,11 @@ impl DataStore {
         }
     }
 
+    /// The disk may have lost anything, in single records: what it held still counts.
+    pub fn rotten(&mut self, name: NodeName) {
+        self.lost.insert(name);
+    }
+
     /// The disk is gone.
     pub fn forget(&mut self, name: NodeName) {
         self.lost.insert(name);
@@ -160,10 +165,10 @@ impl Key {
             Some((_, tag, known)) => {
                 tag >= highest || known == digest || (nothing && *known <= NOTHING_MAX)
             }
-            None => nothing && !lost.contains(m),
+            None => nothing,
         };
-        let gone = self.members.iter().filter(|m| lost.contains(m)).count();
-        let holders = self.members.iter().filter(holds).count() + gone;
+        let counts = |m: &&NodeName| lost.contains(m) || holds(m);
+        let holders = self.members.iter().filter(counts).count();
         (holders < self.majority).then(|| {
             format!(
                 "tag {} is at {holders} of {}",

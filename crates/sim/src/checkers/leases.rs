@@ -10,7 +10,7 @@ use crate::network::ClientId;
 use crate::show;
 use crate::workload::segment_of;
 use fermata_protocol::base::{LockRef, SegmentId};
-use fermata_protocol::request::{Held, Mode};
+use fermata_protocol::request::Held;
 use std::collections::BTreeMap;
 
 /// What the checker calls itself in a violation.
@@ -40,15 +40,18 @@ impl Leases {
     ) {
         let segments = machine.node().map(|n| &n.here().segments);
         for id in moved {
-            let Some(queues) = segments.and_then(|s| s.get(id)).map(|s| &s.queues) else {
+            let Some(state) = segments.and_then(|s| s.get(id)).map(|s| &s.state) else {
                 continue;
             };
             let (commands, refs) = self.queued.entry(*id).or_default();
-            if queues.commands() <= *commands {
+            if state.commands() <= *commands {
                 continue;
             }
             let bits = machine.config.cluster.segment_bits;
-            for (lock_ref, generation) in refs.iter().filter(|(r, _)| queues.get(**r).is_none()) {
+            for (lock_ref, generation) in refs
+                .iter()
+                .filter(|(r, _)| state.queues().get(**r).is_none())
+            {
                 let ended = |held: &Held| {
                     (held.lock_ref, held.generation) == (*lock_ref, *generation)
                         && segment_of(&held.key, bits) == *id
@@ -61,8 +64,9 @@ impl Leases {
                     found.push(Violation::new(KEPT, detail));
                 }
             }
-            *commands = queues.commands();
-            *refs = queues
+            *commands = state.commands();
+            *refs = state
+                .queues()
                 .refs()
                 .map(|(r, known)| (r, known.generation))
                 .collect();
@@ -87,7 +91,7 @@ impl Leases {
                 let leased = other.session().sections().into_iter();
                 for theirs in leased.filter(|s| s.holds && s.lease_until > reading) {
                     self.compared += 1;
-                    if mine.mode == Mode::Shared && theirs.mode == Mode::Shared {
+                    if me.is_shared(mine) && other.is_shared(&theirs) {
                         continue;
                     }
                     let clash = mine.held.iter().find(|h| {

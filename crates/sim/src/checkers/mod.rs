@@ -105,6 +105,8 @@ pub fn check(history: &History) -> Vec<Violation> {
     exclusivity::check_ends(history, &mut found);
     lock_refs::check(history, &mut found);
     queues::check(history, &mut found);
+    // That a refused write was found says why it is not the latest state.
+    found.sort_by_key(|violation| violation.property != "outcomes");
     found
 }
 

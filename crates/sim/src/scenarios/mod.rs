@@ -188,13 +188,18 @@ pub const ALL: &[Scenario] = &[
         play: found::cancelled_enter,
     },
     Scenario {
+        name: "g6-late-close",
+        about: "an enter is closed at a node that still waits, when its client has entered",
+        play: rules::late_close,
+    },
+    Scenario {
         name: "g7-living-holder",
         about: "a living holder is replaced by force",
         play: found::living_holder,
     },
     Scenario {
         name: "g8-damaged-record",
-        about: "a record rots under a fence on which a synch counts",
+        about: "a record rots on which a put under way counts",
         play: rules::damaged_record,
     },
     Scenario {

@@ -1,14 +1,16 @@
 //! Schedules made for one rule each: a step of the protocol that nothing else defends.
 
 use super::stage::{
-    A, B, C, Stage, accepts_of, answers, candidacy_of, fence_to, news_of, spread_to, store_of,
+    A, B, C, Stage, accepts_of, answers, candidacy_of, news_of, spread_to, store_of,
 };
 use crate::checkers::tags;
 use crate::history::Outcome;
 use crate::network::Parcel;
 use fermata_protocol::base::NodeName;
+use fermata_protocol::client::Call;
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, lock};
 
 /// F1: a holder that was taken for dead reads when the next one has entered, and has put nothing
 /// yet: only the refusal tells it.
@@ -17,11 +19,21 @@ pub(super) fn past_get(stage: &mut Stage) {
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v1");
     let mute = stage.mute(h1);
+    let no_news = stage.lose(|p| {
+        matches!(
+            p,
+            Parcel::Peer {
+                message: Message::Lock(lock::Message::Lost { .. }),
+                ..
+            }
+        )
+    });
     stage.gone(s1);
     let Some(s2) = stage.enter(h2) else { return };
     stage.pass(1);
     stage.get(h1, s1);
     stage.leave(h2, s2);
+    stage.release(no_news);
     stage.release(mute);
 }
 
@@ -119,36 +131,62 @@ pub(super) fn adoption_repeated(stage: &mut Stage) {
     stage.release(spread);
 }
 
-/// G8: B answers a synch's fenced read; then the record rots, and B starts again. The put of the
-/// holder before, which B and C do not know to be past, arrives there.
+/// G6: an `enter` is closed at a node that was cut off while it waited, when its client has entered
+/// through another node.
+pub(super) fn late_close(stage: &mut Stage) {
+    let h0 = stage.client(&[6]);
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);
+    let Some(s0) = stage.enter(h0) else { return };
+    let enter = stage.begin_enter(h1, Mode::Exclusive);
+    stage.pass(500);
+    let first = NodeName(4);
+    stage.isolate(first);
+    let silent = stage
+        .lose(move |p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if *from == first));
+    let closes = stage.hold(move |p| matches!(p, Parcel::Cancel { to, .. } if *to == first));
+    stage.pass(4_000);
+    stage.leave(h0, s0);
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
+    stage.mend();
+    stage.release(closes);
+    stage.pass(1_000);
+    stage.release(silent);
+    stage.put(h1, s1, "still");
+    stage.leave(h1, s1);
+}
+
+/// G8: a put is stored at B, which says so; then the record rots, and B starts again; only then the
+/// put is stored at C.
 pub(super) fn damaged_record(stage: &mut Stage) {
-    let [h1, h2] = stage.clients([4, 5]);
+    let [h1, h2, reader] = stage.clients([4, 5, 2]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
-    let enter = stage.begin_enter(h2, Mode::Exclusive);
-    stage.pass(500);
-    let late = stage.hold(store_of("v1", &[A, B, C]));
+    let to_a = stage.hold(store_of("v1", &[A]));
+    let to_c = stage.hold(store_of("v1", &[C]));
     let Some(put) = stage.begin_put(h1, s1, "v1") else {
         return;
     };
     stage.pass(300);
-    let news = stage.lose(news_of(A));
-    stage.mute(h1);
-    let unfenced = stage.hold(fence_to(&[A, C]));
-    let a_hears_b = stage.hold(answers(B, A));
-    stage.until(|w| w.network.held(a_hears_b) > 0);
-    stage.release(a_hears_b);
-    stage.pass(200);
     rot_and_restart(stage, B);
-    stage.release(late);
-    stage.pass(1_200);
-    stage.release(unfenced);
-    let entered = stage.entered(enter);
-    stage.release(news);
-    let Some(s2) = entered else { return };
-    stage.get(h2, s2);
+    // Whoever reads there finds the damage.
+    let key = stage.key.clone();
+    stage.call(reader, Call::Get { key });
+    stage.pass(700);
+    stage.release(to_c);
     stage.wait(put);
+    stage.leave(h1, s1);
+    let without_c = stage.hold(answers(C, A));
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(3_000);
+    stage.release(without_c);
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.get(h2, s2);
     stage.leave(h2, s2);
+    stage.release(to_a);
 }
 
 /// The newest record of the key at a node rots, and the node loses power and starts again.
