@@ -7,7 +7,11 @@ use fermata_protocol::base::Bug;
 use fermata_sim::checkers::NAMES;
 use fermata_sim::planted::{name, spring};
 
-/// Reported by no checker, but by the scenario itself, or by a panic.
+/// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
+/// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong.
+const EXPECTED: [Bug; 1] = [Bug::EnterIgnoresEventual];
+
+/// Not a scenario's own expectation, nor a panic.
 fn is_checker(property: &str) -> bool {
     NAMES.contains(&property)
 }
@@ -29,7 +33,7 @@ fn every_planted_bug_is_caught_and_every_checker_catches() {
             catch.checkers.join(", ")
         );
         let reporter = catch.checkers[0];
-        if !is_checker(reporter) {
+        if !is_checker(reporter) && !EXPECTED.contains(&bug) {
             wrong.push(format!("no checker sees {bug_name}: {}", catch.evidence));
         }
         if let Some((_, bugs)) = first.iter_mut().find(|(n, _)| *n == reporter) {

@@ -149,6 +149,8 @@ pub(super) fn late_close(stage: &mut Stage) {
     let Some(s1) = stage.entered(enter) else {
         return;
     };
+    // Its lease is renewed through the other node.
+    stage.pass(1_500);
     stage.mend();
     stage.release(closes);
     stage.pass(1_000);
