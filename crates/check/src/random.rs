@@ -177,3 +177,21 @@ pub fn change(random: &mut Random, history: &mut [Operation<u64>]) {
         }
     }
 }
+
+/// Histories on which other checkers were asked: `crates/check/tests/porcupine.txt`.
+pub const COMPARED: u64 = 1_000;
+
+/// The history of a seed below [`COMPARED`]: every fifth is of a register as it is, the others
+/// are changed in some places.
+pub fn compared(seed: u64) -> Vec<Operation<u64>> {
+    let mut random = Random::new(0x00fe_12a7 + seed);
+    let operations = 8 + random.below(60);
+    let shape = Shape::small(&mut random, operations);
+    let mut history = linearizable(&mut random, shape);
+    if !seed.is_multiple_of(5) {
+        for _ in 0..4 + random.below(16) {
+            change(&mut random, &mut history);
+        }
+    }
+    history
+}

@@ -21,6 +21,9 @@ use crate::{Bound, Decision, Part, decide};
 /// Parts of up to this many steps are made smaller step by step at once.
 const SMALL: usize = 48;
 
+/// States of one attempt at most: most parts of a violation are easier than the whole.
+const ATTEMPT_STATES: u64 = 200_000;
+
 struct Shrinking {
     part: Vec<Step>,
     attempts: u64,
@@ -34,7 +37,7 @@ pub(crate) fn shrink(part: Vec<Step>, bound: Bound) -> Part {
     let mut shrinking = Shrinking {
         part,
         attempts: bound.attempts,
-        states: bound.states,
+        states: bound.states.min(ATTEMPT_STATES),
         incomplete: false,
     };
     if shrinking.part.len() > SMALL {

@@ -16,7 +16,8 @@
 //!
 //! **Departures.** A write of unknown outcome returns at the end of time; if nobody read it, it is
 //! left out. The register's initial state is a cluster whose write returned before all time. Values
-//! need not be unique: it suffices that the writes before a read rule out all but one.
+//! need not be unique: it suffices that the writes before a read rule out all but one. Where they do
+//! not, the read is left out: what remains may show a violation, but not that there is none.
 
 use crate::steps::{Step, Writes};
 
@@ -81,13 +82,17 @@ pub(crate) fn decide(steps: &[Step], writes: &Writes<'_>) -> Zoned {
             write: Some(index),
         });
     }
+    let mut ambiguous = false;
     for (read, step) in steps.iter().enumerate().filter(|(_, step)| !step.writes) {
         let mut candidates = writes.candidates(read);
         let zone = match (writes.may_be_initial(read), candidates.next()) {
             (true, None) => 0,
             (false, Some(write)) if candidates.next().is_none() => zone_of[write],
             (false, None) => return Zoned::Violation(unreadable(read, writes)),
-            _ => return Zoned::Ambiguous,
+            _ => {
+                ambiguous = true;
+                continue;
+            }
         };
         zones[zone as usize].add(step, read);
     }
@@ -97,6 +102,7 @@ pub(crate) fn decide(steps: &[Step], writes: &Writes<'_>) -> Zoned {
         !(alone && zone.write.is_some_and(|write| !steps[write].known))
     });
     match conflict(&zones) {
+        None if ambiguous => Zoned::Ambiguous,
         None => Zoned::Linearizable,
         Some((a, b)) => Zoned::Violation(part(&zones[a], &zones[b], steps, writes)),
     }

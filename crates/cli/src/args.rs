@@ -72,6 +72,9 @@ pub(crate) enum Command {
     },
     /// Run the deterministic simulator: every scenario, or random schedules with --seeds or --seed.
     Sim(SimArgs),
+    /// Decide whether a recorded history of registers is linearizable, and show the part that is
+    /// not.
+    Check(CheckArgs),
     /// Measure.
     Bench {
         #[command(subcommand)]
@@ -264,6 +267,27 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) planted_bug: Option<String>,
 }
+
+/// See `fermata check --help`.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_HELP)]
+pub(crate) struct CheckArgs {
+    /// The history: JSON lines as in docs/formats/history.md; `-` reads standard input.
+    #[arg(value_name = "HISTORY")]
+    pub(crate) history: PathBuf,
+    /// States that the search for an order keeps in memory per key, about 100 bytes each.
+    #[arg(long, default_value_t = fermata_check::Bound::default().states, value_name = "N")]
+    pub(crate) states: u64,
+}
+
+const CHECK_HELP: &str = "\
+The history's first line names the format, each other line is one operation:
+
+  {\"format\":\"fermata-history\",\"version\":1}
+  {\"key\":\"k\",\"client\":1,\"op\":\"write\",\"value\":\"a\",\"call\":0,\"return\":10,\"outcome\":\"ok\"}
+
+Exit status: 0 linearizable; 1 not; 2 wrong usage, or a history that cannot be read; 3 no key is
+known not to be, but some were not decided within --states.";
 
 /// See `fermata bench --help`.
 #[derive(Debug, Subcommand)]

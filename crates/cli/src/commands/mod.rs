@@ -1,6 +1,7 @@
 //! One file per command. Each has a `run` that returns the exit status or a [`Failure`].
 
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod lock;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
         Command::Status => on_this_thread(status::run(&global)),
         Command::Keyspace { action } => on_this_thread(keyspace::run(&global, action)),
         Command::Sim(args) => sim::run(&global, args),
+        Command::Check(args) => check::run(&global, args),
         Command::Bench { what } => match what {
             BenchCommand::Rtt { profile } => bench::rtt::run(&global, profile).map(done),
             BenchCommand::Load(args) => on_threads(bench::load::run(&global, args)),
