@@ -4,9 +4,10 @@
 use super::{Tree, Violation};
 
 /// What each crate may name in `[dependencies]`; a crate that is not listed needs a decision.
-const ALLOWED: [(&str, &[&str]); 10] = [
-    ("fermata-protocol", &[]),
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("fermata-codec", &[]),
     ("fermata-check", &[]),
+    ("fermata-protocol", &["fermata-codec"]),
     ("fermata-storage", &[]),
     ("fermata-api", &["fermata-protocol"]),
     ("fermata-client", &["fermata-protocol", "fermata-api"]),

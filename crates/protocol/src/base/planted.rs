@@ -75,6 +75,8 @@ pub enum Bug {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// F10: a lease table that a primary has taken is used by later ones, too.
+    LeaseTableKept,
     /// A flush is said to be done before it is.
     FlushSkipped,
     /// F1: a replica answers the reads of a past holder.
@@ -95,7 +97,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 43] = [
+    pub const ALL: [Bug; 44] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -131,6 +133,7 @@ impl Bug {
         Bug::StartWhenSelfKnows,
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
+        Bug::LeaseTableKept,
         Bug::FlushSkipped,
         Bug::PastReadAnswered,
         Bug::UnknownTakenAsFailed,
