@@ -143,6 +143,8 @@ pub struct History {
     pub ops: Vec<Op>,
     /// All sections, by the time of their grant.
     pub sections: Vec<Section>,
+    /// The operations that have ended, in the order of their ends.
+    pub ended: Vec<OpId>,
 }
 
 impl History {
@@ -185,12 +187,24 @@ impl History {
         assert!(op.returned.is_none(), "an operation ends once");
         op.returned = Some(now);
         op.outcome = outcome;
+        self.ended.push(id);
     }
 
     /// A section was granted.
     pub fn enter(&mut self, section: Section) -> SectionIx {
         self.sections.push(section);
         SectionIx(self.sections.len() - 1)
+    }
+
+    /// The mode of the section that was granted under these refs; exclusive if none was.
+    pub fn mode_of(&self, held: &[Held]) -> Mode {
+        let same = |a: &Held| {
+            held.iter()
+                .any(|b| (&a.key, a.lock_ref) == (&b.key, b.lock_ref))
+        };
+        let mut granted = self.sections.iter().rev();
+        let found = granted.find(|section| section.held.iter().any(same));
+        found.map_or(Mode::Exclusive, |section| section.mode)
     }
 
     /// The client left the section, or learnt that it is lost.

@@ -44,13 +44,13 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::SpeculationHeadOnly => Trap::Scenario("f3-declined-enqueue"),
         Bug::RefsRestartWithLog => Trap::Scenario("f2-refs-after-change-of-view"),
         Bug::HoleFilledWithCommand => Trap::Scenario("f3-hole"),
-        Bug::NoopOverAccepted => Trap::Seeds(500),
+        Bug::NoopOverAccepted => Trap::Scenario("f13-accepted-entry"),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),
         Bug::NewPrimaryReleasesAtOnce => Trap::Scenario("f10-lease-table-twice"),
         Bug::ResumeReusesNumbers => Trap::Scenario("f16-restarted-client"),
         Bug::SynchDoneUnconditional => Trap::Scenario("f18-late-synch-done"),
         Bug::RegisterQuorumTooSmall => Trap::Scenario("quorum"),
-        Bug::LogQuorumTooSmall => Trap::Seeds(500),
+        Bug::LogQuorumTooSmall => Trap::Scenario("log-quorum"),
         Bug::AckBeforeFlush => Trap::Scenario("flush"),
         Bug::LostDiskRejoins => Trap::Scenario("lost-disk"),
         Bug::EventualPutInCriticalCell => Trap::Scenario("f6-eventual-put-under-lock"),
@@ -72,22 +72,55 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::WaitOverEndsHolder => Trap::Scenario("g13-stale-wait"),
         Bug::ResumeBesideLease => Trap::Scenario("g14-resume-beside-lease"),
         Bug::LeaseTableKept => Trap::Scenario("f10-lease-table-twice"),
+        Bug::FlushSkipped => Trap::Scenario("flush"),
+        Bug::PastReadAnswered => Trap::Scenario("f1-past-get"),
+        Bug::UnknownTakenAsFailed => Trap::Scenario("unknown-outcome"),
+        Bug::AdoptionFallsBack => Trap::Scenario("g1-adoption-repeated"),
+        Bug::NeverEnteredLeavesClean => Trap::Scenario("g3-gives-up"),
+        Bug::ClosedEnterLeaves => Trap::Scenario("g6-late-close"),
+        Bug::ReleaseWaitsForever => Trap::Scenario("g7-living-holder"),
+        Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
     }
 }
 
-/// Springs the trap: what was violated, by which seed or scenario; none if nothing was.
-pub fn spring(bug: Bug) -> Option<String> {
+/// What came of springing a trap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catch {
+    /// The scenario, or `seed` and its number.
+    pub by: String,
+    /// The checkers that fired, each once, in the order in which they did.
+    pub checkers: Vec<&'static str>,
+    /// The first one's evidence.
+    pub evidence: String,
+}
+
+impl Catch {
+    fn of(by: String, run: &random::Run) -> Option<Catch> {
+        let evidence = run.violations.first()?.detail.clone();
+        let mut checkers = Vec::new();
+        for violation in &run.violations {
+            if !checkers.contains(&violation.property) {
+                checkers.push(violation.property);
+            }
+        }
+        Some(Catch {
+            by,
+            checkers,
+            evidence,
+        })
+    }
+}
+
+/// Springs the trap: what fired, and where; none if nothing did.
+pub fn spring(bug: Bug) -> Option<Catch> {
     match trap(bug) {
         Trap::Scenario(name) => {
             let scenario = scenarios::ALL.iter().find(|s| s.name == name)?;
-            let run = scenarios::run(scenario, Some(bug), false);
-            let first = run.violations.first()?;
-            Some(format!("{name}: {}: {}", first.property, first.detail))
+            Catch::of(name.to_owned(), &scenarios::run(scenario, Some(bug), false))
         }
         Trap::Seeds(most) => (0..most).find_map(|seed| {
             let run = random::run(seed, Some(bug), false);
-            let first = run.violations.first()?;
-            Some(format!("seed {seed}: {}: {}", first.property, first.detail))
+            Catch::of(format!("seed {seed}"), &run)
         }),
     }
 }

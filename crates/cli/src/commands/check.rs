@@ -215,12 +215,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let history = folder.path().join("history.jsonl");
         std::fs::write(&history, lines.join("\n")).expect("it can be written to");
-        let global = Global {
-            endpoints: Vec::new(),
-            site: None,
-            json: false,
-        };
-        run(&global, CheckArgs { history, states })
+        run(&Global::default(), CheckArgs { history, states })
     }
 
     fn line(op: &str, value: &str, call: u64, returned: u64) -> String {

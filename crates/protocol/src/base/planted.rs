@@ -77,11 +77,27 @@ pub enum Bug {
     ResumeBesideLease,
     /// F10: a lease table that a primary has taken is used by later ones, too.
     LeaseTableKept,
+    /// A flush is said to be done before it is.
+    FlushSkipped,
+    /// F1: a replica answers the reads of a past holder.
+    PastReadAnswered,
+    /// An outcome that nobody knows is reported as a failure.
+    UnknownTakenAsFailed,
+    /// G1: an adoption that did not complete is followed by a plain read.
+    AdoptionFallsBack,
+    /// G3: a ref that was never told of its grant leaves clean.
+    NeverEnteredLeavesClean,
+    /// G6: an `enter` that is closed leaves.
+    ClosedEnterLeaves,
+    /// G7: a lease is renewed after a release was asked for.
+    ReleaseWaitsForever,
+    /// G8: a damaged record is copied from the others at once.
+    RepairAtOnce,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 36] = [
+    pub const ALL: [Bug; 44] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -118,6 +134,14 @@ impl Bug {
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
         Bug::LeaseTableKept,
+        Bug::FlushSkipped,
+        Bug::PastReadAnswered,
+        Bug::UnknownTakenAsFailed,
+        Bug::AdoptionFallsBack,
+        Bug::NeverEnteredLeavesClean,
+        Bug::ClosedEnterLeaves,
+        Bug::ReleaseWaitsForever,
+        Bug::RepairAtOnce,
     ];
 }
 

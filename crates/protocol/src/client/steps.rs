@@ -385,7 +385,12 @@ impl Session {
         if let Some(at) = open.timer {
             self.timers.remove(&(at, Due::Operation(number)));
         }
-        let result = result.map_err(|refusal| open.merged(refusal));
+        let naive = self.options.planted.has(Bug::UnknownTakenAsFailed);
+        let result = result.map_err(|refusal| {
+            let mut refusal = open.merged(refusal);
+            refusal.may_have_taken_effect &= !naive;
+            refusal
+        });
         for endpoint in core::mem::take(&mut open.listening) {
             out.push(Event::Close { endpoint, number });
         }

@@ -321,7 +321,12 @@ impl Job for Enter {
             }
             // The client may have gone on at another node, and be in the section by now: only its
             // own word ends it. A client that is dead is released when its lease has run out.
-            Event::Cancelled => return Step::Close(None),
+            Event::Cancelled => {
+                if cx.planted.has(crate::base::Bug::ClosedEnterLeaves) {
+                    self.acquire.give_up(client, desk, cx);
+                }
+                return Step::Close(None);
+            }
             Event::Timer if self.acquire.waits() && cx.now.monotonic >= self.ends(client) => {
                 return self.over(client, desk, cx);
             }

@@ -542,7 +542,9 @@ impl Grants {
             }
             _ => {
                 let until = cx.now.monotonic + PAUSE;
-                self.set(lock_ref, key, Task::Paused { until, synch: true });
+                // An adoption has no flag to fall back on.
+                let synch = flag.is_some() || !cx.planted.has(Bug::AdoptionFallsBack);
+                self.set(lock_ref, key, Task::Paused { until, synch });
                 None
             }
         }

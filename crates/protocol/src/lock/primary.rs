@@ -380,7 +380,8 @@ impl Primary {
             if waits || holding.waiter.is_none() {
                 holding.waiter = Some(from);
             }
-            if !holding.ending && holding.releases == 0 {
+            let waits = self.planted.has(Bug::ReleaseWaitsForever);
+            if waits || (!holding.ending && holding.releases == 0) {
                 holding.heard = now.monotonic;
                 holding.told = Told::Nothing;
             }
@@ -694,7 +695,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.ends() {
+        if holding.ends() && !cx.planted.has(Bug::ReleaseWaitsForever) {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);

@@ -158,11 +158,18 @@ impl Queues {
                 clean,
                 waiting_only,
             } => {
-                let ends = planted.has(Bug::WaitOverEndsHolder);
+                let ends = planted.has(Bug::WaitOverEndsHolder)
+                    || planted.has(Bug::ClosedEnterLeaves)
+                    || planted.has(Bug::NeverEnteredLeavesClean);
                 if *waiting_only && self.holds(*lock_ref) && !ends {
                     return;
                 }
-                self.leave(*lock_ref, *generation, clean, planted, applied);
+                let mut clean = clean.clone();
+                if *waiting_only && planted.has(Bug::NeverEnteredLeavesClean) {
+                    let keys = self.refs.get(lock_ref).map_or(&[][..], |k| &k.keys);
+                    clean = keys.iter().map(|key| (key.clone(), None)).collect();
+                }
+                self.leave(*lock_ref, *generation, &clean, planted, applied);
             }
             LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
             LockCommand::SynchDone { key, flag } => {

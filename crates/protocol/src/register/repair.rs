@@ -13,7 +13,7 @@ use super::message::{Answer, Ask, Content, Message, Store};
 use super::replica::Replica;
 use super::{Cx, SegmentView, policy, quorum};
 use crate::base::{
-    EventualTag, KeyId, LockRef, Micros, NodeName, Rng, Seat, StoragePolicy, Tag, View,
+    Bug, EventualTag, KeyId, LockRef, Micros, NodeName, Rng, Seat, StoragePolicy, Tag, View,
 };
 use crate::io::Void;
 use alloc::collections::BTreeMap;
@@ -78,12 +78,16 @@ impl Repairs {
         if self.open.len() >= REPAIRS_MAX || self.open.contains_key(&place) {
             return;
         }
+        let wait = match cx.planted.has(Bug::RepairAtOnce) {
+            true => 0,
+            false => cx.timing.lengthened(cx.timing.request),
+        };
         let repair = Repair {
             at: at.clone(),
             policy,
             members: members.clone(),
             call: self.next_call,
-            due: cx.now.monotonic + cx.timing.lengthened(cx.timing.request),
+            due: cx.now.monotonic + wait,
             heard: BTreeMap::new(),
         };
         self.next_call = self.next_call.wrapping_add(1) | MARK;

@@ -160,6 +160,7 @@ impl Replica {
                 eventual,
                 values,
             } => {
+                let holder = holder.filter(|_| !case.cx.planted.has(Bug::PastReadAnswered));
                 let refused = holder.and_then(|holder| case.refused(&cell, holder, entering));
                 match refused {
                     Some(answer) => Ok(answer),

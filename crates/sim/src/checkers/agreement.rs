@@ -1,14 +1,15 @@
 //! All replicas of a segment that have applied the same commands are in the same state
 //! (Multi-Paxos; F13), and none ever goes back but by a crash.
 
-use super::Violation;
+use super::{Violation, lock_refs};
 use crate::machine::Machine;
 use fermata_protocol::base::{LockRef, NodeName, SegmentId, SessionId};
 use fermata_protocol::lock::Queues;
 use fermata_protocol::wire::encode;
 use std::collections::BTreeMap;
 
-const NAME: &str = "agreement";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "agreement";
 
 /// The watcher.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ impl Agreement {
                     "segment {}: one enqueue gave the refs {} and {}",
                     segment.0, first.0, lock_ref.0
                 );
-                found.push(Violation::new("lock refs", detail));
+                found.push(Violation::new(lock_refs::NAME, detail));
             }
         }
     }

@@ -24,8 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Digests up to this one name no value: absent, and deleted.
 const NOTHING_MAX: u64 = 1;
 
-const FLAG: &str = "synch flag invariant";
-const SECTION: &str = "critical section invariant";
+/// The invariant of the flag.
+pub const FLAG: &str = "synch flag invariant";
+/// The invariant of the granted section.
+pub const SECTION: &str = "critical section invariant";
 
 /// A key's lock state as far as the invariants need it.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +114,11 @@ impl DataStore {
         }
     }
 
+    /// The disk may have lost anything, in single records: what it held still counts.
+    pub fn rotten(&mut self, name: NodeName) {
+        self.lost.insert(name);
+    }
+
     /// The disk is gone.
     pub fn forget(&mut self, name: NodeName) {
         self.lost.insert(name);
@@ -158,10 +165,10 @@ impl Key {
             Some((_, tag, known)) => {
                 tag >= highest || known == digest || (nothing && *known <= NOTHING_MAX)
             }
-            None => nothing && !lost.contains(m),
+            None => nothing,
         };
-        let gone = self.members.iter().filter(|m| lost.contains(m)).count();
-        let holders = self.members.iter().filter(holds).count() + gone;
+        let counts = |m: &&NodeName| lost.contains(m) || holds(m);
+        let holders = self.members.iter().filter(counts).count();
         (holders < self.majority).then(|| {
             format!(
                 "tag {} is at {holders} of {}",

@@ -10,7 +10,8 @@ use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::BTreeMap;
 
-const NAME: &str = "tags";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "tags";
 
 /// Where a register record says which part of a cell it is: after `r`, segment and epoch.
 const PART_AT: usize = 13;

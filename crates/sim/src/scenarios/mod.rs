@@ -11,6 +11,7 @@ mod commands;
 mod found;
 mod locks;
 mod machines;
+mod rules;
 mod stage;
 
 pub use stage::Stage;
@@ -35,6 +36,11 @@ pub const ALL: &[Scenario] = &[
         name: "f1-suspected-holder",
         about: "a put completes between the synch's read and its write",
         play: acknowledgements::suspected_holder,
+    },
+    Scenario {
+        name: "f1-past-get",
+        about: "a past holder reads before the next one has written",
+        play: rules::past_get,
     },
     Scenario {
         name: "f2-refs-after-change-of-view",
@@ -112,6 +118,16 @@ pub const ALL: &[Scenario] = &[
         play: machines::restarted_acceptor,
     },
     Scenario {
+        name: "f10-new-primary",
+        about: "a new primary leads while a lease runs that the one before has prolonged",
+        play: rules::new_primary,
+    },
+    Scenario {
+        name: "f13-accepted-entry",
+        about: "of what was chosen one acceptor knows, and that it is chosen none",
+        play: rules::accepted_entry,
+    },
+    Scenario {
         name: "f13-deposed-leader",
         about: "what a deposed leader has had chosen stays chosen",
         play: machines::deposed_leader,
@@ -152,6 +168,11 @@ pub const ALL: &[Scenario] = &[
         play: found::adoption,
     },
     Scenario {
+        name: "g1-adoption-repeated",
+        about: "an adoption that is at one replica is tried again without it",
+        play: rules::adoption_repeated,
+    },
+    Scenario {
         name: "g2-adoption-for-waiter",
         about: "the same for a holder that waited",
         play: found::adoption_for_waiter,
@@ -177,9 +198,19 @@ pub const ALL: &[Scenario] = &[
         play: found::cancelled_enter,
     },
     Scenario {
+        name: "g6-late-close",
+        about: "an enter is closed at a node that still waits, when its client has entered",
+        play: rules::late_close,
+    },
+    Scenario {
         name: "g7-living-holder",
         about: "a living holder is replaced by force",
         play: found::living_holder,
+    },
+    Scenario {
+        name: "g8-damaged-record",
+        about: "a record rots on which a put under way counts",
+        play: rules::damaged_record,
     },
     Scenario {
         name: "g9-front-waits",
@@ -245,6 +276,16 @@ pub const ALL: &[Scenario] = &[
         name: "register-write-back",
         about: "what one reader returned the next one returns",
         play: acknowledgements::read_writes_back,
+    },
+    Scenario {
+        name: "log-quorum",
+        about: "what one acceptor of three has accepted is not chosen",
+        play: rules::log_quorum,
+    },
+    Scenario {
+        name: "unknown-outcome",
+        about: "a put without a quorum is found later",
+        play: rules::unknown_outcome,
     },
     Scenario {
         name: "lost-disk",

@@ -40,6 +40,8 @@ pub struct Stage {
     pub key: KeyId,
     /// Whether everything is read once more at the end: not where the cluster cannot go on.
     pub audited: bool,
+    /// Expectations of the scenario that were not met: reported behind whatever a checker sees.
+    unmet: Vec<String>,
     ground: Ground,
 }
 
@@ -84,6 +86,7 @@ impl Stage {
             world,
             key,
             audited: true,
+            unmet: Vec::new(),
             ground,
         }
     }
@@ -142,6 +145,11 @@ impl Stage {
         self.client_with(nodes, |_| {})
     }
 
+    /// Clients that talk to one node each.
+    pub fn clients<const N: usize>(&mut self, nodes: [u16; N]) -> [ClientId; N] {
+        nodes.map(|node| self.client(&[node]))
+    }
+
     /// The same with other options.
     pub fn client_with(&mut self, nodes: &[u16], change: impl Fn(&mut Options)) -> ClientId {
         let mut options = Options {
@@ -181,11 +189,25 @@ impl Stage {
         self.world.run_for(millis * 1_000);
     }
 
-    /// Something must be so.
+    /// Something must be so. What a checker can see is the checker's to report: this is for what
+    /// none can, and it comes last.
     pub fn expect(&mut self, so: bool, what: &str) {
         if !so {
             self.world.note(|| format!("! expected: {what}"));
-            self.world.violations.push(Violation::new("scenario", what));
+            self.unmet.push(what.to_owned());
+        }
+    }
+
+    /// Liveness: everything is healed, whoever lives goes on living, and the operation must end.
+    fn must_end(&mut self, op: OpId) {
+        nemesis::heal(&mut self.world);
+        let deadline = self.world.now + random::PROGRESS_MAX;
+        let ended = |w: &World| *w.outcome(op) != Outcome::Open;
+        if !self.world.run_until(deadline, ended) {
+            let op = &self.world.history.ops[op.0];
+            let (client, what) = (op.client.0, &op.what);
+            let detail = format!("after healing nothing comes of client {client}'s {what:?}");
+            self.world.violations.push(random::no_progress(detail));
         }
     }
 
@@ -197,7 +219,7 @@ impl Stage {
 
     /// Begins to enter several keys.
     pub fn enter_keys(&mut self, client: ClientId, keys: Vec<KeyId>, mode: Mode) -> OpId {
-        let (wait, lease) = (PATIENCE, Some(LEASE));
+        let (wait, lease) = (2 * random::PROGRESS_MAX, Some(LEASE));
         self.call(
             client,
             Call::Enter {
@@ -209,9 +231,12 @@ impl Stage {
         )
     }
 
-    /// The section that an enter has given.
+    /// The section that an enter has given. One that is not given in a long time must be given when
+    /// all is healed.
     pub fn entered(&mut self, op: OpId) -> Option<SectionIx> {
-        self.wait(op);
+        if self.wait(op) == Outcome::Open {
+            self.must_end(op);
+        }
         let section = self.world.history.ops[op.0].section;
         self.expect(section.is_some(), "the client enters the section");
         section
@@ -227,6 +252,13 @@ impl Stage {
     pub fn found(&self, section: SectionIx) -> Value {
         let values = &self.world.history.sections[section.0].values;
         values.get(&self.key).cloned().flatten()
+    }
+
+    /// An eventual put, which is stored at the first replica that takes it.
+    pub fn eventual_put(&mut self, client: ClientId, text: &str) {
+        let (key, value) = (self.key.clone(), value(text));
+        let put = self.call(client, Call::Put { key, value });
+        self.wait(put);
     }
 
     /// Begins a put.
@@ -282,7 +314,7 @@ impl Stage {
 
     /// The client's heartbeats are lost from now on: it looks dead, and its operations go on.
     pub fn mute(&mut self, client: ClientId) -> RuleId {
-        self.world.network.lose(move |p| {
+        self.lose(move |p| {
             matches!(p, Parcel::Request { client: c, request, .. }
                 if *c == client && matches!(request.operation, Operation::Renew { .. }))
         })
@@ -327,6 +359,11 @@ impl Stage {
         self.world.network.hold(filter)
     }
 
+    /// Loses what matches, until the rule is released.
+    pub fn lose(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
+        self.world.network.lose(filter)
+    }
+
     /// Lets go of what was kept.
     pub fn release(&mut self, rule: RuleId) {
         self.world.release(rule);
@@ -357,6 +394,13 @@ impl Stage {
             self.world.network.cut(End::Node(name), End::Node(*other));
             self.world.network.cut(End::Node(*other), End::Node(name));
         }
+    }
+
+    /// Cuts a node off from all others, but not from clients, until [`Stage::mend`].
+    pub fn isolate(&mut self, name: NodeName) {
+        let others = self.world.machines.keys().copied();
+        let others: Vec<NodeName> = others.filter(|n| *n != name).collect();
+        self.cut(name, &others);
     }
 
     /// Mends all cuts.
@@ -393,7 +437,9 @@ impl Stage {
             let deadline = self.world.now + random::PROGRESS_MAX;
             random::audit(&mut self.world, auditor, &self.ground, deadline);
         }
-        random::finish(self.world)
+        let unmet = self.unmet.into_iter();
+        let unmet = unmet.map(|what| Violation::new("scenario", what)).collect();
+        random::finish(self.world, unmet)
     }
 }
 
@@ -472,6 +518,30 @@ pub(super) fn accepts_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static
     move |parcel| {
         matches!(parcel, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
             if from.name == leader && matches!(message, paxos::Message::Accept { .. }))
+    }
+}
+
+/// A node's attempts to lead: while they are lost another one leads.
+pub(super) fn candidacy_of(name: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
+            if from.name == name && matches!(message, paxos::Message::Prepare { .. }))
+    }
+}
+
+/// What tells the other replicas that something of a leader's log is chosen, but for its next
+/// entries.
+pub(super) fn news_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        let Parcel::Peer { from, to, message } = parcel else {
+            return false;
+        };
+        let chosen = match message {
+            Message::Beat(_) => true,
+            Message::Paxos { message, .. } => matches!(message, paxos::Message::Chosen { .. }),
+            _ => false,
+        };
+        from.name == leader && *to != leader && [A, B, C].contains(to) && chosen
     }
 }
 
