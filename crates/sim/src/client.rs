@@ -12,7 +12,7 @@ use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, Options, SectionId, Session, Ticket,
 };
 use fermata_protocol::request::{Held, Mode, Refusal, Request};
-use fermata_protocol::{Operation, Reply};
+use fermata_protocol::Reply;
 use std::collections::BTreeMap;
 
 /// What a client wants the world to do.
@@ -238,9 +238,6 @@ impl Client {
         for event in events {
             match event {
                 Event::Send { endpoint, request } => {
-                    if let Operation::Put { key, value } = &request.operation {
-                        history.sends(self.id, key, value);
-                    }
                     wishes.push(Wish::Send(NodeName(endpoint.0), request));
                 }
                 Event::Close { endpoint, number } => {
