@@ -7,12 +7,12 @@
 use crate::clock::Clock;
 use crate::history::{History, OpId, Outcome, Section, SectionIx, What};
 use crate::network::ClientId;
+use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, NodeName, SessionId};
 use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, Options, SectionId, Session, Ticket,
 };
 use fermata_protocol::request::{Held, Mode, Refusal, Request};
-use fermata_protocol::Reply;
 use std::collections::BTreeMap;
 
 /// What a client wants the world to do.
