@@ -138,7 +138,7 @@ impl Job for One {
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over && !(may_have_taken_effect && self.puts_once()) => {
+                } if !over && (!may_have_taken_effect || !self.puts_once()) => {
                     self.unsure |= may_have_taken_effect;
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
