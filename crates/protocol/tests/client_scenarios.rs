@@ -581,6 +581,33 @@ fn operations_given_up_end_at_once_and_a_leave_goes_on() {
     assert_eq!(client.session.open(), 0);
 }
 
+#[test]
+fn an_eventual_put_is_not_sent_again_unless_it_certainly_had_no_effect() {
+    let mut client = Client::new();
+    let call = || Call::Put {
+        key: key("e"),
+        value: None,
+    };
+    // A definite refusal: elsewhere.
+    let put = client.call(call());
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::DiskFull));
+    client.pass(2_000_000);
+    let (at, _) = client.must_send();
+    // A broken connection: the end.
+    client.disconnect(at);
+    let refusal = client.must_end(put).expect_err("broken");
+    assert!(refusal.may_have_taken_effect);
+    assert_eq!(client.sent(), None);
+    // Silence: nothing is sent until the deadline.
+    let put = client.call(call());
+    client.must_send();
+    client.pass(31_000_000);
+    let refusal = client.must_end(put).expect_err("silence");
+    assert!(refusal.may_have_taken_effect);
+    assert_eq!(client.sent(), None);
+}
+
 /// The wrong rules do what they are named after.
 #[cfg(feature = "planted-bugs")]
 mod planted {

@@ -7,12 +7,12 @@
 use crate::clock::Clock;
 use crate::history::{History, OpId, Outcome, Section, SectionIx, What};
 use crate::network::ClientId;
+use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, NodeName, SessionId};
 use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, Options, SectionId, SectionInfo, Session, Ticket,
 };
 use fermata_protocol::request::{Held, Mode, Refusal, Request};
-use fermata_protocol::{Operation, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a client wants the world to do.
@@ -242,9 +242,6 @@ impl Client {
         for event in events {
             match event {
                 Event::Send { endpoint, request } => {
-                    if let Operation::Put { key, value } = &request.operation {
-                        history.sends(self.id, key, value);
-                    }
                     wishes.push(Wish::Send(NodeName(endpoint.0), request));
                 }
                 Event::Close { endpoint, number } => {

@@ -91,8 +91,6 @@ pub struct Op {
     pub returned: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
-    /// How often its request was sent: beyond once, an eventual put may act again, and late.
-    pub sent: u32,
 }
 
 impl Op {
@@ -164,21 +162,8 @@ impl History {
             invoked: now,
             returned: None,
             outcome: Outcome::Open,
-            sent: 0,
         });
         OpId(self.ops.len() - 1)
-    }
-
-    /// A client sends the request of an eventual put, for the first time or again.
-    pub fn sends(&mut self, client: ClientId, key: &KeyId, value: &Value) {
-        let mut all = self.ops.iter_mut().rev();
-        let same = |op: &&mut Op| {
-            op.client == client
-                && matches!(&op.what, What::EventualPut(k, v) if k == key && v == value)
-        };
-        if let Some(op) = all.find(same) {
-            op.sent += 1;
-        }
     }
 
     /// Ends an operation.

@@ -93,11 +93,17 @@ pub enum Bug {
     ReleaseWaitsForever,
     /// G8: a damaged record is copied from the others at once.
     RepairAtOnce,
+    /// G16: an eventual put is sent again, and stored again.
+    EventualPutRepeated,
+    /// F15: a seal is answered before it is durable.
+    SealNotDurable,
+    /// F15: a sealed store takes writes and moved marks.
+    SealedStoreChanges,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 44] = [
+    pub const ALL: [Bug; 47] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -142,6 +148,9 @@ impl Bug {
         Bug::ClosedEnterLeaves,
         Bug::ReleaseWaitsForever,
         Bug::RepairAtOnce,
+        Bug::EventualPutRepeated,
+        Bug::SealNotDurable,
+        Bug::SealedStoreChanges,
     ];
 }
 

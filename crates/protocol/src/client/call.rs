@@ -139,7 +139,8 @@ pub enum Call {
         /// The key.
         key: KeyId,
     },
-    /// Eventual write (MUSIC `put`).
+    /// Eventual write (MUSIC `put`): takes effect at most once. It is not sent again once it may
+    /// have reached a node.
     Put {
         /// The key.
         key: KeyId,

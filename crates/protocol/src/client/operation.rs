@@ -40,7 +40,8 @@ pub(super) enum Kind {
     Renew { refs: Vec<(SectionId, Held)> },
     /// Anything that can be repeated as it is.
     Plain,
-    /// A linearizable write, which is not repeated once it may have reached a node.
+    /// A linearizable write or an eventual put, which is not repeated once it may have reached a
+    /// node.
     Once,
 }
 

@@ -5,7 +5,7 @@ use super::endpoints::Endpoints;
 use super::operation::{Kind, Open, Phase, fits};
 use super::section::{Section, SectionInfo, Stage, Turn};
 use crate::base::tag::GENERATION_SPAN;
-use crate::base::{Bug, KeyId, Micros, Now, Rng, SessionId, SiteId};
+use crate::base::{Bug, KeyId, Micros, Now, Planted, Rng, SessionId, SiteId};
 use crate::request::{Code, Critical, Held, Mode, Operation, Refusal, Request};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -143,7 +143,7 @@ impl Session {
             } => self.critical_put(now, ticket, section, (key, value), true, out),
             Call::Leave { section, wait } => self.leave(now, ticket, section, wait, out),
             other => {
-                let Some((kind, operation, at)) = plain(other) else {
+                let Some((kind, operation, at)) = plain(other, self.options.planted) else {
                     return Err(bad("This operation belongs to a section."));
                 };
                 let deadline = now.saturating_add(self.options.request);
@@ -647,10 +647,16 @@ impl Session {
 }
 
 /// Operations that stand for themselves, and the endpoint that they are for, if one is named.
-fn plain(call: Call) -> Option<(Kind, Operation, Option<Endpoint>)> {
+fn plain(call: Call, planted: Planted) -> Option<(Kind, Operation, Option<Endpoint>)> {
     let operation = match call {
         Call::Get { key } => Operation::Get { key },
-        Call::Put { key, value } => Operation::Put { key, value },
+        Call::Put { key, value } => {
+            let kind = match planted.has(Bug::EventualPutRepeated) {
+                true => Kind::Plain,
+                false => Kind::Once,
+            };
+            return Some((kind, Operation::Put { key, value }, None));
+        }
         Call::Read { key } => Operation::Read { key },
         Call::Write { key, value } => {
             return Some((Kind::Once, Operation::Write { key, value }, None));

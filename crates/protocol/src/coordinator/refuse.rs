@@ -61,6 +61,13 @@ pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
     }
 }
 
+/// An eventual put has left for a replica, and nothing certain has come back.
+pub(super) fn put_unsure() -> Refusal {
+    let text = "the put has no confirmation; it may have taken effect, or may still, once: get the \
+                key, and put again only if a second put does no harm";
+    Refusal::unknown(Code::Unavailable, text)
+}
+
 /// The wait for a lock is over.
 pub(super) fn wait_over() -> Refusal {
     let text = "the lock was not granted within the time to wait; its queue was left, try again";

@@ -101,6 +101,10 @@ impl One {
         )
     }
 
+    fn puts_once(&self) -> bool {
+        matches!(self.op, register::Op::EventualPut { .. })
+    }
+
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         if desk
             .operate(client, (self.segment, &self.key), self.op.clone(), cx)
@@ -129,10 +133,12 @@ impl Job for One {
                 register::Outcome::Inspection(inspection) => {
                     Step::reply(Reply::Inspect(inspection))
                 }
+                // Reads start over, a write goes on under its writer. An eventual put has no name
+                // that would be known again: it is tried again only if it had no effect (G16).
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over => {
+                } if !over && (!may_have_taken_effect || !self.puts_once()) => {
                     self.unsure |= may_have_taken_effect;
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
@@ -141,6 +147,9 @@ impl Job for One {
                     let mut refusal = refuse::failed(self.what, &other);
                     refusal.may_have_taken_effect |= self.unsure;
                     refusal.may_have_taken_effect &= self.writes();
+                    if self.puts_once() && refusal.may_have_taken_effect {
+                        refusal = refuse::put_unsure();
+                    }
                     Step::refuse(refusal)
                 }
             },

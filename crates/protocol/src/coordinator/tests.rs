@@ -698,6 +698,116 @@ fn a_put_is_tried_again_while_replicas_lag_and_its_doubt_is_kept() {
     bench.quiet();
 }
 
+const ELSEWHERE: register::Outcome = register::Outcome::Moved {
+    next: Some(Epoch(2)),
+    may_have_taken_effect: true,
+};
+
+/// The asks that a register operation sends to the first member.
+fn asked(bench: &Bench) -> Vec<register::Ask> {
+    let to_first = bench.sent.iter().filter(|(to, _)| *to == NodeName(0));
+    let ask = |(_, message): &(NodeName, crate::Message)| match message {
+        crate::Message::Register(register::Message::Ask { ask, .. }) => Some(ask.clone()),
+        _ => None,
+    };
+    to_first.filter_map(ask).collect()
+}
+
+#[test]
+fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, false));
+    let first = asked(&bench);
+    assert!(matches!(first[..], [register::Ask::Store { .. }]));
+    bench.register(ELSEWHERE);
+    assert!(bench.sent.is_empty(), "not in the same instant");
+    bench.wait(bench.timing.retry);
+    assert_eq!(asked(&bench), first, "the same tag");
+    let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
+    bench.register(register::Outcome::Stored { tag });
+    assert_eq!(*bench.reply(), Reply::Done { tag: Some(tag) });
+    let operation = Critical::Get;
+    let leave = Vec::new();
+    let get = Operation::Critical {
+        held,
+        operation,
+        leave,
+    };
+    let mut register = key("r");
+    register.keyspace = Keyspace::REGISTERS;
+    let write = Operation::Write {
+        key: register.clone(),
+        value: None,
+    };
+    // A write begins with its round of tags again: its writer is in the operation, not in the ask.
+    for (number, operation) in [(3, get), (4, Operation::Read { key: register }), (5, write)] {
+        bench.ask(number, operation);
+        let first = asked(&bench);
+        assert!(matches!(first[..], [register::Ask::Read { .. }]));
+        bench.register(ELSEWHERE);
+        bench.wait(bench.timing.retry);
+        assert_eq!(asked(&bench), first, "from the start");
+        let (value, tag) = (None, Tag::ZERO);
+        bench.register(match number {
+            5 => register::Outcome::Stored { tag },
+            _ => register::Outcome::Value { value, tag },
+        });
+        assert_eq!(bench.replies.len(), 1);
+    }
+    bench.quiet();
+}
+
+#[test]
+fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, false));
+    let mut tries = 0;
+    bench.register(ELSEWHERE);
+    while bench.replies.is_empty() {
+        bench.wait(bench.timing.retry);
+        if !bench.it.desk.ops.is_empty() {
+            tries += 1;
+            bench.register(register::Outcome::Moved {
+                next: None,
+                may_have_taken_effect: false,
+            });
+        }
+        assert!(tries < 1_000, "bounded by the deadline");
+    }
+    assert!(tries > 1);
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect, "of the first try");
+    bench.quiet();
+}
+
+#[test]
+fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
+    let put = || Operation::Put {
+        key: key("e"),
+        value: None,
+    };
+    let mut bench = Bench::new();
+    bench.ask(1, put());
+    bench.register(register::Outcome::Moved {
+        next: Some(Epoch(2)),
+        may_have_taken_effect: false,
+    });
+    bench.wait(bench.timing.retry);
+    assert_eq!(asked(&bench).len(), 1, "again");
+    bench.register(ELSEWHERE);
+    assert_eq!(bench.refusal().code, Code::Unavailable);
+    assert!(bench.refusal().may_have_taken_effect);
+    bench.quiet();
+    bench.ask(2, put());
+    bench.register(register::Outcome::Locked);
+    assert_eq!(bench.refusal().code, Code::Locked);
+    assert!(!bench.refusal().may_have_taken_effect);
+    bench.quiet();
+}
+
 #[test]
 fn leaving_waits_for_every_segment() {
     let mut bench = Bench::new();

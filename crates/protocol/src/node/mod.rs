@@ -63,7 +63,7 @@ impl Node {
     ) -> Result<Node, String> {
         let here = Here::recover(config, id, memory, now)?;
         Ok(Node {
-            replica: Replica::new(id.name, seed),
+            replica: Replica::recover(id.name, seed, memory),
             caller: Caller::new(id.name, seed),
             coordinator: Coordinator::new(own_session(seed)),
             here,
@@ -231,7 +231,7 @@ impl Node {
         message: crate::register::Message,
         step: &mut Step<'_>,
     ) {
-        use crate::register::Message::{Answer, Ask};
+        use crate::register::Message::{Answer, Ask, AskStore};
         let mut cx = register_cx(&self.here, step);
         match message {
             Ask {
@@ -246,6 +246,14 @@ impl Node {
                 };
                 self.replica
                     .on_ask(from, call, store, key, ask, &at, &mut cx);
+            }
+            AskStore { call, store, ask } => {
+                let at = topology::AtSegment {
+                    here: &self.here,
+                    store,
+                };
+                self.replica
+                    .on_store_ask(from, call, store, ask, &at, &mut cx);
             }
             Answer {
                 call,

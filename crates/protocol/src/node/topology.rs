@@ -20,6 +20,14 @@ pub(crate) struct Known<'a> {
     pub(crate) now: Now,
 }
 
+impl Known<'_> {
+    /// Whether a node has been heard for the last time not longer ago than a lease lasts.
+    fn is_fresh(&self, name: NodeName) -> bool {
+        let heard = self.here.alive.get(&name).copied().unwrap_or(0);
+        name == self.here.id.name || heard + self.here.config.timing.lease > self.now.monotonic
+    }
+}
+
 impl Topology for Known<'_> {
     fn me(&self) -> NodeName {
         self.here.id.name
@@ -47,10 +55,15 @@ impl Topology for Known<'_> {
 
     fn place(&self, segment: SegmentId, key: &KeyId) -> Option<Place> {
         let storage = self.here.keyspace(key.keyspace)?.storage;
-        Some(Place {
+        let mut place = Place {
             storage,
             ..self.here.place(segment)?
-        })
+        };
+        // An eventual put goes to one member and, if that one is silent, to no other (G16): so the
+        // first one is a member that has been heard lately, the nearest of them.
+        let Place { view, order, .. } = &mut place;
+        order.sort_by_key(|seat| !view.node_at(*seat).is_some_and(|name| self.is_fresh(name)));
+        Some(place)
     }
 
     fn primary(&self, target: Target) -> Option<NodeName> {
@@ -123,10 +136,7 @@ impl Topology for Known<'_> {
     }
 
     fn one_member_per_group(&self) -> Vec<NodeName> {
-        let fresh = |name: &NodeName| {
-            let heard = self.here.alive.get(name).copied().unwrap_or(0);
-            *name == self.here.id.name || heard + self.here.config.timing.lease > self.now.monotonic
-        };
+        let fresh = |name: &NodeName| self.is_fresh(*name);
         let member = |view: &crate::base::View| {
             let order = self.here.nearest_first(view.nodes());
             order.iter().copied().find(fresh).or(order.first().copied())
@@ -229,11 +239,6 @@ impl AtSegment<'_> {
 impl SegmentView for AtSegment<'_> {
     fn members(&self) -> Option<&View> {
         self.room().map(|room| &room.place.view)
-    }
-
-    fn sealed(&self) -> Option<Epoch> {
-        // Registers keep their epoch while the seats stay the same, so none is sealed yet.
-        None
     }
 
     fn applied(&self) -> u64 {

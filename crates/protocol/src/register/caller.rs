@@ -3,6 +3,7 @@
 
 use super::Cx;
 use super::message::{Answer, Message, Store};
+use super::once::Names;
 use super::op::{Op, OpId, Outcome, Place, assert_duties};
 use super::running::{Next, Running};
 use crate::base::{Micros, NodeName, Rng};
@@ -12,6 +13,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug)]
 pub struct Caller {
     name: NodeName,
+    names: Names,
     next_op: u64,
     next_call: u64,
     open: BTreeMap<OpId, Open>,
@@ -34,6 +36,7 @@ impl Caller {
     pub fn new(name: NodeName, seed: u64) -> Caller {
         Caller {
             name,
+            names: Names::new(seed),
             next_op: 0,
             // The top bit marks a replica's own calls; the next one leaves room to count.
             next_call: Rng::new(seed).draw() >> 2,
@@ -81,6 +84,9 @@ impl Caller {
         let Some(seat) = place.view.seat_of(from).filter(|_| place.store == store) else {
             return;
         };
+        if let Answer::Late { life } = answer {
+            self.names.rise_above(life);
+        }
         let next = open.running.on_answer(seat, answer, cx);
         self.go_on(id, next, cx);
     }
@@ -143,7 +149,7 @@ impl Caller {
             self.calls.insert(self.next_call, id);
             self.next_call += 1;
         }
-        for (seat, ask) in open.running.due(cx) {
+        for (seat, ask) in open.running.due(&mut self.names, cx) {
             let node = open.running.place.view.node_at(seat);
             let message = Message::Ask {
                 call: open.running.call,

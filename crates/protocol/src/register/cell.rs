@@ -46,6 +46,8 @@ pub(crate) struct Head {
     pub(crate) eventual: Option<EventualTag>,
     /// Whether the eventual cell holds a value, not a delete.
     pub(crate) eventual_live: bool,
+    /// Up to where the key is known to have moved into this epoch: no write sets it.
+    pub(crate) moved: Option<Tag>,
 }
 
 impl Head {

@@ -1,10 +1,13 @@
 //! Messages of register replicas and those who call them.
 
-use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, Tag};
+use super::once::{Life, PutName};
+use crate::base::{Address, Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, Tag};
+use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Which register store is meant. A replica answers for no other epoch than its open one.
+/// Which register store is meant. A replica answers for its open epoch, and to sealed reads for
+/// those that it has sealed and still keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Store {
     /// The segment.
@@ -87,8 +90,11 @@ pub enum Ask {
     /// An eventual read of this replica: the eventual cell if it is the newer one, else the
     /// critical.
     EventualGet,
-    /// An eventual write at this replica, which gives the tag.
+    /// An eventual write at this replica, which gives the tag. Taken at its first arrival, whatever
+    /// comes of it; any other arrival under the same name is `Late`.
     EventualPut {
+        /// The name of this transmission, and of no other.
+        name: PutName,
         /// The content.
         content: Content,
     },
@@ -101,12 +107,73 @@ pub enum Ask {
     },
     /// Everything that this replica holds of the key: for support.
     Inspect,
+    /// Both cells of a key of an epoch that has ended. The store is sealed first, so that who has
+    /// read q members in this way knows that nothing completes there any more.
+    SealedRead {
+        /// The epoch that follows.
+        next: Epoch,
+        /// Whether values are wanted, or tags alone.
+        values: bool,
+    },
+    /// The key needs no reading through to older epochs up to `tag`: q members of this epoch hold
+    /// it, or a higher one, durably. That is the asker's duty. No other ask sets the mark.
+    MarkMoved {
+        /// The tag moved; zero where the older epochs have nothing.
+        tag: Tag,
+    },
+}
+
+impl Ask {
+    /// The epoch that the store is sealed towards before this is answered, if it seals.
+    pub(super) fn seals(&self) -> Option<Epoch> {
+        match self {
+            Ask::SealedRead { next, .. } => Some(*next),
+            _ => None,
+        }
+    }
+}
+
+/// What is asked of one replica for a whole store. Each seals the store first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreAsk {
+    /// No more than that. Answered `Sealed`, by whom the message says.
+    Seal {
+        /// The epoch that follows.
+        next: Epoch,
+    },
+    /// The keys that have a record here, in order of address and key: what a mover walks. Answered
+    /// `Listed`.
+    List {
+        /// The epoch that follows.
+        next: Epoch,
+        /// The last one listed so far.
+        after: Option<(Address, KeyId)>,
+        /// At most so many; the replica has a bound of its own.
+        limit: u32,
+    },
+    /// All registers of the store are removed: everything has moved, which is the asker's duty to
+    /// know. Answered `Moved`.
+    Delete {
+        /// The epoch that follows.
+        next: Epoch,
+    },
+}
+
+impl StoreAsk {
+    /// The epoch that the store is sealed towards.
+    pub(super) fn next(&self) -> Epoch {
+        match self {
+            StoreAsk::Seal { next } | StoreAsk::List { next, .. } | StoreAsk::Delete { next } => {
+                *next
+            }
+        }
+    }
 }
 
 /// A replica's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To `Read`.
+    /// To `Read` and `SealedRead`.
     Cells {
         /// Tag of the critical or register cell.
         tag: Tag,
@@ -118,6 +185,8 @@ pub enum Answer {
         fence: Tag,
         /// The eventual cell.
         eventual: Option<(EventualTag, Content)>,
+        /// Up to where the key is known to have moved into this epoch.
+        moved: Option<Tag>,
     },
     /// To `Store`: durable.
     Stored,
@@ -145,14 +214,28 @@ pub enum Answer {
         /// The tag given.
         tag: EventualTag,
     },
-    /// To `EventualPut`: somebody holds or waits for the key.
+    /// To `EventualPut`: somebody holds or waits for the key. Nothing was stored, nor will be.
     Locked,
+    /// To `EventualPut`: its name was taken before, or came too late to be told from one that was.
+    Late {
+        /// The highest life of the sender that is known here.
+        life: Life,
+    },
+    /// To `MarkMoved`: durable.
+    Marked,
+    /// To `StoreAsk::List`.
+    Listed {
+        /// In order.
+        keys: Vec<(Address, KeyId)>,
+        /// Whether there are more.
+        more: bool,
+    },
     /// To `Inspect`.
     Inspection(crate::request::Inspection),
     /// The record of this key is corrupt here: the whole answer is void and counts for nothing
     /// (F8c).
     Void,
-    /// This epoch is sealed here for ever.
+    /// This epoch is sealed here for ever, durably.
     Sealed {
         /// The next epoch.
         next: Epoch,
@@ -160,7 +243,10 @@ pub enum Answer {
     /// Not a member of this segment's group, or not in this epoch.
     Elsewhere,
     /// The store was moved and deleted; not the same as empty.
-    Moved,
+    Moved {
+        /// The next epoch.
+        next: Epoch,
+    },
     /// The disk takes no writes.
     DiskFull,
 }
@@ -178,6 +264,15 @@ pub enum Message {
         key: KeyId,
         /// What.
         ask: Ask,
+    },
+    /// To a replica, about all its keys.
+    AskStore {
+        /// As in `Ask`.
+        call: u64,
+        /// Which store.
+        store: Store,
+        /// What.
+        ask: StoreAsk,
     },
     /// To the caller.
     Answer {

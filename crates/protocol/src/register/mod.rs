@@ -15,9 +15,13 @@
 //!
 //! **Two cells.** A key of a section keyspace has a critical cell C and an eventual cell E, so that
 //! an eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual
-//! put is durable at one replica only.
+//! put is durable at one replica only, and acts at most once (`once`).
 //!
-//! **Messages.** [`Message::Ask`] and [`Message::Answer`], nothing else; every answer leaves when
+//! **Epochs.** A store is of one epoch. It is sealed when the segment goes on in another, and deleted
+//! when everything has moved there (`status`); this room has the primitives, the ring their use.
+//!
+//! **Messages.** [`Message::Ask`] and, for whole stores, [`Message::AskStore`]; to both
+//! [`Message::Answer`]. Every answer leaves when
 //! what it is based on is durable. [`Replica`] answers, [`Caller`] asks.
 //!
 //! **Invariants.**
@@ -29,6 +33,8 @@
 //! * I5. No answer is counted after the operation's deadline, which is at most `timing.request`
 //!   ahead. A replica that lost a record waits that long before it learns it again: by then nobody
 //!   relies on what it had promised and forgotten, unless a quorum of the others knows it too.
+//! * I6. A sealed store never changes until it is deleted, and a deleted one is never empty.
+//! * I7. An eventual put is stored by at most one replica, once.
 //!
 //! **Departures.** MUSIC's synch reads without a fence and writes with the coordinator's clock,
 //! which loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one
@@ -37,22 +43,25 @@
 mod caller;
 mod cell;
 pub mod message;
+mod once;
 mod op;
 pub mod policy;
 pub mod quorum;
 mod repair;
 mod replica;
 mod running;
+mod status;
 
 pub use caller::Caller;
-pub use message::{Answer, Ask, Coding, Content, Fragment, Holder, Message, Store};
+pub use message::{Answer, Ask, Coding, Content, Fragment, Holder, Message, Store, StoreAsk};
+pub use once::{Life, PutName};
 pub use op::{Op, OpId, Outcome, Place};
 pub use quorum::{Quorum, quorum};
 pub use replica::{Counts, Replica, keys};
 
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Tag, Timing, View,
+    Address, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Tag, Timing, View,
 };
 use crate::io::{Effects, Memory};
 use bytes::Bytes;
@@ -90,15 +99,8 @@ pub enum HolderState {
 
 /// What a replica must know of one segment: the node answers from its own applied state.
 pub trait SegmentView {
-    /// The members of the open or sealed store that the ask names; none where this node has no such
-    /// store, or is no member.
+    /// The members of the store that the ask names; none where this node has no such store.
     fn members(&self) -> Option<&View>;
-    /// The next epoch, once this one is sealed here for ever.
-    fn sealed(&self) -> Option<Epoch>;
-    /// The store was moved to the next epoch and deleted.
-    fn moved(&self) -> bool {
-        false
-    }
     /// Commands of the segment's history that are applied here.
     fn applied(&self) -> u64;
     /// What the applied queue says of a ref.

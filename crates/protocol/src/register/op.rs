@@ -87,7 +87,10 @@ pub enum Op {
         /// The key.
         key: KeyId,
     },
-    /// An eventual write at one replica. Ends in `EventualStored`, `Locked` or `DiskFull`.
+    /// An eventual write at one replica, at most once: sent to one replica after the other only as
+    /// long as each refuses it for good, and never to the same one twice. Ends in `EventualStored`,
+    /// `Locked`, `DiskFull`, or `Unavailable` with an unknown effect. Started again only where it
+    /// certainly had none.
     EventualPut {
         /// The key.
         key: KeyId,
@@ -145,7 +148,7 @@ pub enum Outcome {
         /// The tag given.
         tag: EventualTag,
     },
-    /// `EventualPut`: somebody holds or waits for the key. Nothing was stored.
+    /// `EventualPut`: somebody holds or waits for the key. Nothing was stored, nor will be.
     Locked,
     /// The ref is past, or a later attempt of its synch is under way.
     Past {

@@ -47,6 +47,7 @@ struct Learnt {
     content: Content,
     fence: Tag,
     eventual: Option<(EventualTag, Content)>,
+    moved: Option<Tag>,
 }
 
 impl Repairs {
@@ -56,6 +57,11 @@ impl Repairs {
             next_call: Rng::new(seed ^ MARK).draw() | MARK,
             open: BTreeMap::new(),
         }
+    }
+
+    /// Nothing is written into this store any more.
+    pub(super) fn forget(&mut self, store: Store) {
+        self.open.retain(|(of, _), _| *of != store);
     }
 
     pub(super) fn owns(call: u64) -> bool {
@@ -138,7 +144,7 @@ impl Replica {
         let found = self.repairs.open.iter_mut().find(|(_, r)| r.call == call);
         let Some((place, repair)) = found else { return };
         let place = place.clone();
-        if view.sealed().is_some() || view.members() != Some(&repair.members) {
+        if view.members() != Some(&repair.members) {
             self.repairs.open.remove(&place);
             return;
         }
@@ -148,6 +154,7 @@ impl Replica {
             content,
             fence,
             eventual,
+            moved,
         } = answer
         else {
             return;
@@ -166,6 +173,7 @@ impl Replica {
             content,
             fence,
             eventual,
+            moved,
         };
         repair.heard.insert(from, learnt);
         let enough = quorum(repair.policy, &repair.members).others_to_repair();
@@ -188,12 +196,14 @@ impl Repair {
         let fence = self.heard.values().map(|l| l.fence).max();
         let mut head = Head {
             fence: fence.unwrap_or_default(),
+            moved: self.heard.values().filter_map(|l| l.moved).max(),
             ..Head::default()
         };
         let (mut known, mut known_eventual) = (None, None);
         if let Ok(cell) = Cell::load(cx.memory, &self.at) {
             // The head is sound: only a content may be damaged, and the fence here still holds.
             head.fence = head.fence.max(cell.head.fence);
+            head.moved = head.moved.max(cell.head.moved);
             match (cell.critical(), cell.eventual()) {
                 (Ok(_), Ok(_)) => return false,
                 (Ok(content), Err(Void)) => {

@@ -1,9 +1,11 @@
-//! The replica: one member's answers. It keeps nothing in memory that its durable records hold;
-//! what it keeps is a clock for eventual tags, counters, and repairs under way.
+//! The replica: one member's answers. What it keeps in memory beside its durable records is a clock
+//! for eventual tags, counters, repairs under way, and which stores are not open.
 
 use super::cell::{At, Cell};
 use super::message::{Answer, Ask, Content, Holder, Message, Store};
+use super::once::{PutName, Taken};
 use super::repair::Repairs;
+use super::status::{Stores, beyond};
 use super::{Cx, HolderState, SegmentView, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
@@ -12,6 +14,7 @@ use crate::base::{
 use crate::io::{Memory, Void};
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
+use crate::wire::{decode, encode};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -40,6 +43,7 @@ pub struct Replica {
     /// between.
     counter: u32,
     pub(super) repairs: Repairs,
+    pub(super) stores: Stores,
     pub(super) counts: Counts,
 }
 
@@ -51,13 +55,14 @@ struct Case<'a, 'b> {
 }
 
 impl Replica {
-    /// The replica of node `name`; `seed` differs with every start.
-    pub fn new(name: NodeName, seed: u64) -> Replica {
+    /// The replica of node `name` over its durable memory; `seed` differs with every start.
+    pub fn recover(name: NodeName, seed: u64, memory: &dyn Memory) -> Replica {
         Replica {
             name,
             clock: 0,
             counter: seed as u32,
             repairs: Repairs::new(seed),
+            stores: Stores::recover(memory),
             counts: Counts::default(),
         }
     }
@@ -92,22 +97,38 @@ impl Replica {
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
-        let seat = view.members().and_then(|m| m.seat_of(self.name));
-        let answer = match seat {
-            _ if view.moved() => Some(Answer::Moved),
-            None => Some(Answer::Elsewhere),
-            Some(_) if view.sealed().is_some() => view.sealed().map(|next| Answer::Sealed { next }),
-            Some(_) => self.answer(store, key, ask, view, cx),
+        let seals = ask.seals().is_some();
+        let late = match &ask {
+            Ask::EventualPut { name, .. } => self.take(from, *name, cx),
+            _ => None,
         };
+        let refusal = late.or_else(|| self.refusal(store, &ask, view, cx));
+        let answer = refusal.or_else(|| self.answer(store, key, ask, view, cx));
         if let Some(answer) = answer {
-            let message = Message::Answer {
-                call,
-                store,
-                seat: seat.unwrap_or_default(),
-                answer,
-            };
-            cx.fx.promise(from, message);
+            self.tell(from, call, store, answer, seals, view, cx);
         }
+    }
+
+    /// Takes the name of an eventual put, durably, before anything comes of it; the answer where it
+    /// was taken before. A full disk takes it, too: without it a refusal would not be final.
+    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Cx<'_>) -> Option<Answer> {
+        if cx.planted.has(Bug::EventualPutRepeated) {
+            return None;
+        }
+        let record = record::taken(from);
+        let known = cx.memory.get(&record).and_then(|bytes| match bytes {
+            None => Ok(Taken::default()),
+            Some(bytes) => decode(&bytes).map_err(|_| Void),
+        });
+        let mut taken = known.unwrap_or_else(|Void| {
+            self.counts.voids += 1;
+            Taken::anything(name.life, cx.now.wall)
+        });
+        let new = taken.take(name);
+        if new || known.is_err() {
+            cx.fx.put(record, encode(&taken));
+        }
+        (!new).then_some(Answer::Late { life: taken.life })
     }
 
     fn answer(
@@ -184,11 +205,13 @@ impl Replica {
                 };
                 Ok(Answer::EventualValue { content })
             }
-            Ask::EventualPut { content } => Ok(self.eventual_put(cell, &content, case)),
+            Ask::EventualPut { content, .. } => Ok(self.eventual_put(cell, &content, case)),
             Ask::EventualSpread { tag, content } => {
                 case.eventual_spread(cell, tag, &content);
                 Ok(Answer::EventualStored { tag })
             }
+            Ask::SealedRead { values, .. } => case.read(cell, None, true, values),
+            Ask::MarkMoved { tag } => Ok(case.mark_moved(cell, tag)),
             Ask::Inspect => Ok(Answer::Inspection(Inspection {
                 node: self.name,
                 segment: case.at.store.segment,
@@ -220,16 +243,7 @@ impl Replica {
         let entered = cell.head.tag.lock_ref.max(cell.head.fence.lock_ref);
         let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
-            // This very put may have come before, and been stored: the network repeats messages.
-            return match cell.eventual() {
-                Ok(Some((tag, here)))
-                    if tag.node == self.name
-                        && policy::digest_of(&here) == policy::digest_of(content) =>
-                {
-                    Answer::EventualStored { tag }
-                }
-                _ => Answer::Locked,
-            };
+            return Answer::Locked;
         }
         self.clock = case
             .cx
@@ -331,7 +345,20 @@ impl Case<'_, '_> {
             content,
             fence: before,
             eventual: second,
+            moved: cell.head.moved,
         })
+    }
+
+    /// The mark only rises. One that is lost with a damaged head costs a reading through.
+    fn mark_moved(&mut self, mut cell: Cell<'_>, tag: Tag) -> Answer {
+        if cell.head.moved.is_none_or(|known| known < tag) {
+            if !self.view.writable() {
+                return Answer::DiskFull;
+            }
+            cell.head.moved = Some(tag);
+            cell.put_head(self.cx.fx);
+        }
+        Answer::Marked
     }
 
     fn store(
@@ -448,9 +475,9 @@ impl Case<'_, '_> {
 fn bytes_of(ask: &Ask) -> usize {
     match ask {
         Ask::Store { content, .. }
-        | Ask::EventualPut { content }
+        | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
-        Ask::Read { .. } | Ask::EventualGet | Ask::Inspect => 0,
+        _ => 0,
     }
 }
 
@@ -467,11 +494,11 @@ fn suits(ask: &Ask, purpose: Purpose) -> bool {
                 && *tag != Tag::ZERO
                 && policy::is_sound(content)
         }
-        Ask::EventualPut { content } | Ask::EventualSpread { content, .. } => {
+        Ask::EventualPut { content, .. } | Ask::EventualSpread { content, .. } => {
             purpose == Purpose::Sections && policy::is_sound(content)
         }
         Ask::EventualGet => purpose == Purpose::Sections,
-        Ask::Read { .. } | Ask::Inspect => true,
+        Ask::Read { .. } | Ask::Inspect | Ask::SealedRead { .. } | Ask::MarkMoved { .. } => true,
     }
 }
 
@@ -510,9 +537,7 @@ pub fn keys(
         let Some((last, _)) = chunk.last().filter(|_| chunk.len() == CHUNK) else {
             break;
         };
-        let mut next = last.to_vec();
-        next.push(0);
-        from = next.into();
+        from = beyond(last);
     }
     found.sort_unstable();
     found.truncate(limit);

@@ -2,6 +2,7 @@
 //! here: [`super::Caller`] sends what this asks for.
 
 use super::message::{Answer, Ask, Content, Holder};
+use super::once::Names;
 use super::op::{Op, Outcome, Place};
 use super::{Cx, policy, quorum};
 use crate::base::{Bug, EventualTag, KeyId, LockRef, Micros, Seat, StoragePolicy, Tag};
@@ -21,7 +22,8 @@ enum Phase {
         value: Option<Bytes>,
         then: Box<Outcome>,
     },
-    /// One member after the other, by place in the order.
+    /// One member after the other, by place in the order. A put goes on only from one that has
+    /// refused it for good (G16).
     One { turn: usize },
 }
 
@@ -138,7 +140,10 @@ impl Running {
         let refused = self.members.iter().any(|m| m.refusal.is_some() || m.past);
         let patience = (refused && patience > cx.now.monotonic).then_some(patience);
         let due = match self.phase {
-            Phase::One { turn } => self.members[self.seat_of_turn(turn)].due,
+            Phase::One { turn } => match self.seat_of_turn(turn) {
+                at if self.is_patient(at, cx) => self.deadline,
+                at => self.members[at].due,
+            },
             _ => {
                 let open = self.members.iter().filter(|m| !m.settled());
                 open.map(|m| m.due).min().unwrap_or(Micros::MAX)
@@ -151,19 +156,27 @@ impl Running {
         usize::from(self.order[turn % self.order.len()].0)
     }
 
+    /// Whether the member at `seat` may be asked, or passed over, once it was asked and is silent.
+    fn is_patient(&self, seat: usize, cx: &Cx<'_>) -> bool {
+        let once = matches!(self.op, Op::EventualPut { .. });
+        let silent = self.members[seat].asks > 0 && self.members[seat].refusal.is_none();
+        once && silent && !cx.planted.has(Bug::EventualPutRepeated)
+    }
+
     /// Seats that are to be asked now, each with what it is asked.
-    pub(super) fn due(&mut self, cx: &Cx<'_>) -> Vec<(Seat, Ask)> {
+    pub(super) fn due(&mut self, names: &mut Names, cx: &Cx<'_>) -> Vec<(Seat, Ask)> {
         let now = cx.now.monotonic;
         let mut seats = Vec::new();
         if let Phase::One { turn } = self.phase {
             let at = self.seat_of_turn(turn);
-            if self.members[at].asks > 0 && self.members[at].due <= now {
-                // Silent: the next one. The last ask may still arrive there.
+            if self.members[at].asks > 0 && self.members[at].due <= now && !self.is_patient(at, cx)
+            {
+                // Silent, or it has refused: the next one. The last ask may still arrive there.
                 self.phase = Phase::One { turn: turn + 1 };
                 let next = self.seat_of_turn(turn + 1);
                 self.members[next].due = now;
                 seats.push(Seat(next as u8));
-            } else if self.members[at].due <= now {
+            } else if self.members[at].asks == 0 && self.members[at].due <= now {
                 seats.push(Seat(at as u8));
             }
         } else {
@@ -181,7 +194,7 @@ impl Running {
         }
         let asks: Vec<(Seat, Ask)> = seats
             .iter()
-            .map(|seat| (*seat, self.ask(*seat, cx)))
+            .map(|seat| (*seat, self.ask(*seat, names, cx)))
             .collect();
         self.effect |= asks
             .iter()
@@ -189,7 +202,7 @@ impl Running {
         asks
     }
 
-    fn ask(&self, seat: Seat, cx: &Cx<'_>) -> Ask {
+    fn ask(&self, seat: Seat, names: &mut Names, cx: &Cx<'_>) -> Ask {
         if let Phase::Store {
             tag, origin, value, ..
         } = &self.phase
@@ -220,6 +233,10 @@ impl Running {
             Op::EventualGet { .. } => Ask::EventualGet,
             // Never coded: an eventual value is durable at one replica.
             Op::EventualPut { value, .. } => Ask::EventualPut {
+                name: names.next(
+                    self.place.view.node_at(seat).expect("a seat of the view"),
+                    cx.now.wall,
+                ),
                 content: policy::encode(StoragePolicy::Replicated, seat, value.as_ref()),
             },
             Op::Inspect { .. } => Ask::Inspect,
@@ -231,10 +248,12 @@ impl Running {
         if cx.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
-        if let Answer::Sealed { next } = answer {
+        if let Answer::Sealed { next } | Answer::Moved { next } = answer {
+            // The epoch is over: nothing more of it is counted.
+            self.members[usize::from(seat.0)].refusal = Some(answer);
             return Next::Done(Outcome::Moved {
                 next: Some(next),
-                may_have_taken_effect: self.may_have(),
+                may_have_taken_effect: self.may_have_despite_refusals(),
             });
         }
         if let Phase::One { .. } = self.phase {
@@ -260,7 +279,7 @@ impl Running {
             Answer::Past { tag } => return self.on_past(seat, tag, soon, cx),
             Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
             // The replica may apply what it lacks any moment; a beat carries it.
-            Answer::NotHolder | Answer::Elsewhere | Answer::Moved | Answer::DiskFull => {
+            Answer::NotHolder | Answer::Elsewhere | Answer::DiskFull => {
                 member.refusal = Some(answer);
                 member.due = soon;
             }
@@ -302,18 +321,15 @@ impl Running {
                 })
             }
             Answer::EventualStored { tag } if put => Next::Done(Outcome::EventualStored { tag }),
-            // Nothing was stored: said only where nobody else was asked before.
-            Answer::Locked if put => Next::Done(if self.asks() == 1 {
-                Outcome::Locked
-            } else {
-                Outcome::Unavailable {
-                    may_have_taken_effect: true,
-                }
+            // Whoever was asked before has refused it for good.
+            Answer::Locked if put => Next::Done(Outcome::Locked),
+            Answer::Late { .. } if put => Next::Done(Outcome::Unavailable {
+                may_have_taken_effect: true,
             }),
             Answer::Inspection(inspection) if matches!(self.op, Op::Inspect { .. }) => {
                 Next::Done(Outcome::Inspection(inspection))
             }
-            Answer::Void | Answer::Elsewhere | Answer::Moved | Answer::DiskFull => {
+            Answer::Void | Answer::Elsewhere | Answer::DiskFull => {
                 self.members[usize::from(seat.0)].refusal = Some(answer);
                 let refused = self.members.iter().filter(|m| m.refusal.is_some()).count();
                 if refused == self.members.len() {
@@ -330,10 +346,6 @@ impl Running {
             }
             _ => Next::Wait,
         }
-    }
-
-    fn asks(&self) -> u32 {
-        self.members.iter().map(|m| m.asks).sum()
     }
 
     fn quorum_size(&self, cx: &Cx<'_>) -> usize {
@@ -510,11 +522,12 @@ impl Running {
         changes && self.effect
     }
 
-    /// As `may_have`, but false once every member has refused the only transmission to it: a
-    /// refusal of a second one says nothing of the first, whose answer may be lost.
+    /// As `may_have`, but false once every member that was asked has refused the only transmission
+    /// to it: a refusal of a second one says nothing of the first, whose answer may be lost.
     fn may_have_despite_refusals(&self) -> bool {
         let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
-        self.may_have() && !self.members.iter().all(refused)
+        let unasked = |m: &Member| m.asks == 0 && m.good.is_none();
+        self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
     }
 
     fn past(&self) -> Outcome {
@@ -529,7 +542,7 @@ impl Running {
             let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
             refusals.filter(|a| wanted(a)).count()
         };
-        let elsewhere = count(|a| matches!(a, Answer::Elsewhere | Answer::Moved));
+        let elsewhere = count(|a| matches!(a, Answer::Elsewhere));
         let full = count(|a| matches!(a, Answer::DiskFull));
         let waiting = count(|a| matches!(a, Answer::NotHolder));
         let may_have_taken_effect = self.may_have_despite_refusals();

@@ -4,6 +4,8 @@
 //! n <name>                                             the node's own: registry, catalogue
 //! l <group 16> <part 1+4> <epoch 8> <kind 1> [slot 8]  a replica of a log
 //! r <segment 4> <epoch 8> <part 1> <address 8> <keyspace 4> <key>  a part of a key's registers
+//! s <segment 4> <epoch 8>                              a register store that is not open any more
+//! p <node 2>                                           the eventual puts taken from a node
 //! ```
 //!
 //! Numbers are big-endian, so that order in bytes is order in numbers. A key's registers are three
@@ -11,7 +13,9 @@
 //! fence or an eventual put never rewrites a large critical value, and a store's keys can be listed
 //! from the heads alone, which lie together.
 
-use crate::base::{Address, Epoch, GroupId, KeyId, KeyspaceId, LogId, Part, Slot};
+use crate::base::{
+    Address, Epoch, GroupId, KeyId, KeyspaceId, LogId, NodeName, Part, SegmentId, Slot,
+};
 use crate::io::Memory;
 use crate::register::Store;
 use alloc::vec::Vec;
@@ -148,6 +152,40 @@ pub fn cells_of(store: Store, part: CellPart) -> (Bytes, Bytes) {
     from.push(part as u8);
     to.push(part as u8 + 1);
     (from.into(), to.into())
+}
+
+/// The address in the key of a register record.
+pub fn address_of(cell: &[u8]) -> Option<Address> {
+    let address: [u8; 8] = cell.get(14..22)?.try_into().ok()?;
+    Some(Address(u64::from_be_bytes(address)))
+}
+
+/// The status of a register store: outside the range that is deleted with it.
+pub fn status(store: Store) -> Bytes {
+    let mut key = store_prefix(store);
+    key[0] = b's';
+    key.into()
+}
+
+/// The range of all statuses of register stores of this node.
+pub fn all_statuses() -> (Bytes, Bytes) {
+    (Bytes::from_static(b"s"), Bytes::from_static(b"t"))
+}
+
+/// The store that a status is of.
+pub fn store_of(status: &[u8]) -> Option<Store> {
+    let segment: [u8; 4] = status.get(1..5)?.try_into().ok()?;
+    let epoch: [u8; 8] = status.get(5..)?.try_into().ok()?;
+    Some(Store {
+        segment: SegmentId(u32::from_be_bytes(segment)),
+        epoch: Epoch(u64::from_be_bytes(epoch)),
+    })
+}
+
+/// Which eventual puts were taken from `node`.
+pub fn taken(node: NodeName) -> Bytes {
+    let [a, b] = node.0.to_be_bytes();
+    Bytes::copy_from_slice(&[b'p', a, b])
 }
 
 /// The key that a register record belongs to.

@@ -53,7 +53,7 @@ fn run(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<(), String
         if damage && world.chance(3) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
             let i = world.rng.below(n as u64) as usize;
             let all = world.chance(50);
-            world.damage(i, |key| all || key[13] == 1);
+            world.damage(i, |key| key[0] == b'r' && (all || key[13] == 1));
         }
         if damage && world.chance(6) {
             world.advance(5_000_000);

@@ -68,10 +68,17 @@ fn read(holder: Option<Holder>, entering: bool) -> Ask {
     }
 }
 
-fn eventual_put(text: &str) -> Ask {
+fn eventual_put(w: &mut World, text: &str) -> Ask {
     Ask::EventualPut {
+        name: w.name(),
         content: content(text),
     }
+}
+
+/// An eventual put of the section key, directly at one replica.
+fn put_at(w: &mut World, i: usize, text: &str) -> Option<Answer> {
+    let ask = eventual_put(w, text);
+    w.ask(i, &section_key(), ask)
 }
 
 /// Refs 1 … `count` are enqueued, and every replica has applied that.
@@ -155,7 +162,7 @@ fn raising_a_fence_or_putting_eventually_does_not_rewrite_the_value() {
     remove(&mut w, 1);
     let before = w.written;
     w.ask(0, &key, fenced(synch(1, 1)));
-    w.ask(0, &key, eventual_put("small"));
+    put_at(&mut w, 0, "small");
     w.ask(0, &key, fenced(synch(9, 1)));
     assert!(w.written - before < 1_000, "{} bytes", w.written - before);
 }
@@ -401,21 +408,18 @@ fn an_eventual_put_is_refused_while_the_key_is_or_may_be_locked() {
     let mut w = world(3);
     let key = section_key();
     enqueue(&mut w, 1);
-    assert_eq!(w.ask(0, &key, eventual_put("x")), Some(Answer::Locked));
+    assert_eq!(put_at(&mut w, 0, "x"), Some(Answer::Locked));
     w.nodes[1].applied = 0;
     assert!(matches!(
-        w.ask(1, &key, eventual_put("y")),
+        put_at(&mut w, 1, "y"),
         Some(Answer::EventualStored { .. })
     ));
     w.nodes[2].applied = 0;
     w.ask(2, &key, store(put(1, 1), "holder's"));
-    assert_eq!(w.ask(2, &key, eventual_put("z")), Some(Answer::Locked));
+    assert_eq!(put_at(&mut w, 2, "z"), Some(Answer::Locked));
     let mut lagging = world(1);
     lagging.ask(0, &key, fenced(synch(4, 1)));
-    assert_eq!(
-        lagging.ask(0, &key, eventual_put("z")),
-        Some(Answer::Locked)
-    );
+    assert_eq!(put_at(&mut lagging, 0, "z"), Some(Answer::Locked));
 }
 
 #[test]
@@ -425,7 +429,7 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
     enqueue(&mut w, 1);
     w.ask(0, &key, store(put(1, 1), "critical"));
     remove(&mut w, 1);
-    w.ask(0, &key, eventual_put("eventual"));
+    put_at(&mut w, 0, "eventual");
     let newer = run(&mut w, Op::EventualGet { key: key.clone() });
     assert_eq!(
         newer,
@@ -477,7 +481,7 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
 fn an_entry_tells_of_an_eventual_value_only_where_it_must_be_adopted() {
     let mut w = world(3);
     let key = section_key();
-    w.ask(0, &key, eventual_put("eventual"));
+    put_at(&mut w, 0, "eventual");
     w.settle();
     enqueue(&mut w, 1);
     let entry = run(
@@ -518,7 +522,7 @@ fn eventual_tags_grow_although_the_wall_clock_goes_back_and_the_node_restarts() 
     let mut last = EventualTag::default();
     for round in 0..6 {
         w.wall = 1_000_000 - round * 100_000;
-        let Some(Answer::EventualStored { tag }) = w.ask(0, &key, eventual_put("x")) else {
+        let Some(Answer::EventualStored { tag }) = put_at(&mut w, 0, "x") else {
             panic!("stored");
         };
         assert!(tag > last);
@@ -539,7 +543,7 @@ fn eventual_tags_grow_although_the_wall_clock_goes_back_and_the_node_restarts() 
 fn an_eventual_get_goes_on_to_the_next_member_when_the_nearest_is_silent() {
     let mut w = world(3);
     let key = section_key();
-    w.ask(1, &key, eventual_put("x"));
+    put_at(&mut w, 1, "x");
     let id = w.start(0, Op::EventualGet { key });
     w.bag.clear();
     w.advance(w.timing.retry);
@@ -632,41 +636,6 @@ fn a_retry_heals_a_damaged_content_under_the_same_tag() {
 }
 
 #[test]
-fn a_sealed_epoch_ends_the_operation_and_names_the_next() {
-    let mut w = world(3);
-    w.nodes[1].sealed = Some(Epoch(2));
-    let outcome = run(
-        &mut w,
-        Op::Read {
-            key: register_key(),
-        },
-    );
-    let next = Some(Epoch(2));
-    assert!(
-        matches!(outcome, Some(Outcome::Value { .. }))
-            || outcome
-                == Some(Outcome::Moved {
-                    next,
-                    may_have_taken_effect: false
-                })
-    );
-    w.nodes.iter_mut().for_each(|n| n.sealed = next);
-    let outcome = run(
-        &mut w,
-        Op::Read {
-            key: register_key(),
-        },
-    );
-    assert_eq!(
-        outcome,
-        Some(Outcome::Moved {
-            next,
-            may_have_taken_effect: false
-        })
-    );
-}
-
-#[test]
 fn a_repeated_answer_counts_once() {
     let mut w = world(3);
     let id = w.start(
@@ -736,10 +705,7 @@ fn a_full_disk_refuses_writes_and_serves_reads() {
     w.settle();
     w.advance(w.timing.retry);
     assert!(matches!(w.outcome(id, 0), Some(Outcome::DiskFull { .. })));
-    assert_eq!(
-        w.ask(0, &section_key(), eventual_put("x")),
-        Some(Answer::DiskFull)
-    );
+    assert_eq!(put_at(&mut w, 0, "x"), Some(Answer::DiskFull));
 }
 
 #[test]
@@ -797,10 +763,11 @@ fn what_is_too_large_or_for_other_keys_is_neither_stored_nor_answered() {
         None
     );
     assert_eq!(w.ask(0, &register_key(), store(put(1, 1), "x")), None);
-    assert_eq!(w.ask(0, &register_key(), eventual_put("x")), None);
+    let put = eventual_put(&mut w, "x");
+    assert_eq!(w.ask(0, &register_key(), put), None);
     let counts = w.nodes[0].replica.counts();
     assert_eq!((counts.ignored_limit, counts.ignored_purpose), (1, 2));
-    assert_eq!(w.nodes[0].disk.records().count(), 0);
+    assert!(w.cells(0).is_empty());
 }
 
 #[test]
@@ -827,15 +794,11 @@ fn keys_lists_live_keys_in_order() {
     for name in ["b", "a", "c", "other"] {
         let mut key = section_key();
         key.key = Bytes::copy_from_slice(name.as_bytes());
-        w.ask(0, &key, eventual_put("x"));
+        let put = eventual_put(&mut w, "x");
+        w.ask(0, &key, put);
         if name == "b" {
-            w.ask(
-                0,
-                &key,
-                Ask::EventualPut {
-                    content: Content::Tombstone,
-                },
-            );
+            let (name, content) = (w.name(), Content::Tombstone);
+            w.ask(0, &key, Ask::EventualPut { name, content });
         }
     }
     let list = |after: Option<&[u8]>, limit| {

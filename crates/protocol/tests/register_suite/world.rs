@@ -8,9 +8,10 @@ use fermata_protocol::base::{
     SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
-    Answer, Ask, Caller, Cx, Holder, HolderState, Message, Op, OpId, Outcome, Place, Replica,
-    SegmentView, Store,
+    Answer, Ask, Caller, Content, Cx, Holder, HolderState, Life, Message, Op, OpId, Outcome, Place,
+    PutName, Replica, SegmentView, Store, StoreAsk,
 };
+use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Memory, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +114,6 @@ pub(crate) struct Applied {
     pub(crate) applied: usize,
     pub(crate) queue: Vec<u64>,
     pub(crate) given: Vec<u64>,
-    pub(crate) sealed: Option<Epoch>,
     pub(crate) writable: bool,
     pub(crate) keyspaces: [Keyspace; 2],
 }
@@ -136,7 +136,6 @@ impl Applied {
             applied: history.len(),
             queue,
             given,
-            sealed: None,
             writable: true,
             keyspaces: Keyspace::built_in(),
         }
@@ -146,10 +145,6 @@ impl Applied {
 impl SegmentView for Applied {
     fn members(&self) -> Option<&View> {
         Some(&self.view)
-    }
-
-    fn sealed(&self) -> Option<Epoch> {
-        self.sealed
     }
 
     fn applied(&self) -> u64 {
@@ -187,7 +182,6 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     held: Vec<(NodeName, Message)>,
     pub(crate) applied: usize,
-    pub(crate) sealed: Option<Epoch>,
     pub(crate) writable: bool,
     /// Tags and fences that must never be seen lower again, by key: now, and after a crash.
     seen: BTreeMap<KeyId, (Tag, Tag)>,
@@ -215,8 +209,16 @@ pub(crate) struct World {
     pub(crate) outcomes: Vec<(usize, OpId, Outcome)>,
     /// Contents of eventual puts with the tags they were given.
     pub(crate) eventual: Vec<(Bytes, fermata_protocol::base::EventualTag)>,
+    /// Contents of eventual puts that are durable somewhere, with each tag that they were given.
+    pub(crate) spread: BTreeSet<(Bytes, fermata_protocol::base::EventualTag)>,
     /// Bytes of values written by all replicas.
     pub(crate) written: usize,
+    /// How often each node has crashed.
+    pub(crate) lives: Vec<u32>,
+    puts: u64,
+    calls: u64,
+    asked: BTreeMap<u64, KeyId>,
+    heard: Vec<Letter>,
     seed: u64,
 }
 
@@ -241,11 +243,10 @@ fn caller_name(i: usize) -> NodeName {
 impl World {
     pub(crate) fn new(n: usize, callers: usize, seed: u64, planted: Planted) -> World {
         let node = |i: usize| Node {
-            replica: Replica::new(NodeName(i as u16), seed ^ i as u64),
+            replica: Replica::recover(NodeName(i as u16), seed ^ i as u64, &Disk::default()),
             disk: Disk::default(),
             held: Vec::new(),
             applied: 0,
-            sealed: None,
             writable: true,
             seen: BTreeMap::new(),
             flushed: BTreeMap::new(),
@@ -265,7 +266,13 @@ impl World {
             planted,
             outcomes: Vec::new(),
             eventual: Vec::new(),
+            spread: BTreeSet::new(),
             written: 0,
+            lives: vec![0; n],
+            puts: 0,
+            calls: 7,
+            asked: BTreeMap::new(),
+            heard: Vec::new(),
             seed,
         }
     }
@@ -292,7 +299,6 @@ impl World {
         let mut applied = Applied::new(view(self.nodes.len()), &self.history[..prefix]);
         let memory = node.map(|i| self.nodes[i].disk.clone()).unwrap_or_default();
         if let Some(i) = node {
-            applied.sealed = self.nodes[i].sealed;
             applied.writable = self.nodes[i].writable;
         }
         let (timing, limits) = (self.timing.clone(), self.limits.clone());
@@ -368,6 +374,10 @@ impl World {
     }
 
     pub(crate) fn deliver(&mut self, letter: Letter) {
+        if letter.to == NodeName(99) {
+            self.heard.push(letter);
+            return;
+        }
         let Letter { from, to, message } = letter;
         if to.0 >= 100 {
             self.deliver_to_caller(from, to, message);
@@ -376,13 +386,14 @@ impl World {
         let i = usize::from(to.0);
         let key = match &message {
             Message::Ask { key, .. } => Some(key.clone()),
-            Message::Answer { .. } => None,
+            Message::AskStore { .. } | Message::Answer { .. } => None,
         };
         let put = match &message {
             Message::Ask {
                 ask:
                     Ask::EventualPut {
-                        content: fermata_protocol::register::Content::Value(f),
+                        content: Content::Value(f),
+                        ..
                     },
                 ..
             } => Some(f.bytes.clone()),
@@ -397,6 +408,9 @@ impl World {
             } => w.nodes[i]
                 .replica
                 .on_ask(from, call, store, key, ask, applied, cx),
+            Message::AskStore { call, store, ask } => w.nodes[i]
+                .replica
+                .on_store_ask(from, call, store, ask, applied, cx),
             Message::Answer {
                 call,
                 store,
@@ -442,20 +456,90 @@ impl World {
 
     /// Asks one replica directly; its answer once it is durable, if it gives one.
     pub(crate) fn ask(&mut self, i: usize, key: &KeyId, ask: Ask) -> Option<Answer> {
-        let (from, to) = (NodeName(99), NodeName(i as u16));
         let message = Message::Ask {
             call: 7,
             store: STORE,
             key: key.clone(),
             ask,
         };
+        self.question(i, message)
+    }
+
+    /// Asks one replica about its whole store.
+    pub(crate) fn ask_store(&mut self, i: usize, ask: StoreAsk) -> Option<Answer> {
+        let (call, store) = (7, STORE);
+        self.question(i, Message::AskStore { call, store, ask })
+    }
+
+    fn question(&mut self, i: usize, message: Message) -> Option<Answer> {
+        let (from, to) = (NodeName(99), NodeName(i as u16));
         self.deliver(Letter { from, to, message });
         self.flush(i);
         let at = self.bag.iter().position(|l| l.to == from && l.from == to)?;
         match self.bag.remove(at).message {
             Message::Answer { answer, .. } => Some(answer),
-            Message::Ask { .. } => None,
+            Message::Ask { .. } | Message::AskStore { .. } => None,
         }
+    }
+
+    /// Asks one replica directly, and does not wait.
+    pub(crate) fn tell(&mut self, i: usize, key: &KeyId, ask: Ask) {
+        self.calls += 1;
+        self.asked.insert(self.calls, key.clone());
+        let message = Message::Ask {
+            call: self.calls,
+            store: STORE,
+            key: key.clone(),
+            ask,
+        };
+        let (from, to) = (NodeName(99), NodeName(i as u16));
+        self.deliver(Letter { from, to, message });
+    }
+
+    /// As [`World::tell`], about the whole store.
+    pub(crate) fn tell_store(&mut self, i: usize, ask: StoreAsk) {
+        let (from, to) = (NodeName(99), NodeName(i as u16));
+        let (call, store) = (7, STORE);
+        let message = Message::AskStore { call, store, ask };
+        self.deliver(Letter { from, to, message });
+    }
+
+    /// Answers to [`World::tell`] that have left their replicas.
+    pub(crate) fn overheard(&mut self) -> Vec<(usize, KeyId, Answer)> {
+        while self.deliver_one(|l| l.to == NodeName(99)) {}
+        let heard = std::mem::take(&mut self.heard);
+        let answer = |letter: Letter| match letter.message {
+            Message::Answer { call, answer, .. } => Some((
+                usize::from(letter.from.0),
+                self.asked.get(&call)?.clone(),
+                answer,
+            )),
+            _ => None,
+        };
+        heard.into_iter().filter_map(answer).collect()
+    }
+
+    /// Whether a replica has sealed the store, as far as it remembers.
+    pub(crate) fn is_sealed(&self, i: usize) -> bool {
+        let disk = &self.nodes[i].disk;
+        disk.live.contains_key(&record::status(STORE))
+    }
+
+    /// A name for an eventual put to a replica that is asked directly.
+    pub(crate) fn name(&mut self) -> PutName {
+        self.puts += 1;
+        PutName {
+            life: Life { since: 1, draw: 1 },
+            number: self.puts,
+        }
+    }
+
+    /// What one replica keeps of the store.
+    pub(crate) fn cells(&self, i: usize) -> Vec<(Bytes, Bytes)> {
+        let (from, to) = record::cells(STORE);
+        let all = self.nodes[i].disk.records();
+        let inside = all.filter(|(key, _)| **key >= from && **key < to);
+        inside.map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 
     /// What a replica says of a key, without a trace; none while its record is damaged.
@@ -464,8 +548,8 @@ impl World {
         i: usize,
         key: &KeyId,
     ) -> Option<fermata_protocol::request::Inspection> {
-        let counts_only = Replica::new(NodeName(i as u16), 0);
-        let mut replica = counts_only;
+        let name = NodeName(i as u16);
+        let mut replica = Replica::recover(name, 0, &self.nodes[i].disk);
         let ((), fx) = self.step(Some(i), |_, applied, cx| {
             let ask = Ask::Inspect;
             replica.on_ask(caller_name(0), 1, STORE, key.clone(), ask, applied, cx);
@@ -496,9 +580,6 @@ impl World {
 
     /// I1: tags and fences never decrease. A damaged record forgets, and starts anew.
     fn check_monotone(&mut self, i: usize, key: KeyId) {
-        if self.nodes[i].sealed.is_some() {
-            return;
-        }
         match self.inspect(i, &key) {
             None => self.forget(i),
             Some(_) if self.nodes[i].disk.is_damaged() => self.forget(i),
@@ -518,6 +599,14 @@ impl World {
         node.flushed = node.seen.clone();
         let held = std::mem::take(&mut node.held);
         for (to, message) in held {
+            if let Message::Ask {
+                ask: Ask::EventualSpread { tag, content },
+                ..
+            } = &message
+                && let Content::Value(fragment) = content
+            {
+                self.spread.insert((fragment.bytes.clone(), *tag));
+            }
             self.bag.push(Letter {
                 from: NodeName(i as u16),
                 to,
@@ -529,6 +618,7 @@ impl World {
     /// The node loses what is not durable, and its memory.
     pub(crate) fn crash(&mut self, i: usize) {
         self.seed += 1_000_003;
+        self.lives[i] += 1;
         let node = &mut self.nodes[i];
         node.disk.live = node.disk.durable.clone();
         node.disk
@@ -536,11 +626,17 @@ impl World {
             .retain(|key| node.disk.live.contains_key(key));
         node.held.clear();
         node.seen = node.flushed.clone();
-        node.replica = Replica::new(NodeName(i as u16), self.seed);
+        node.replica = Replica::recover(NodeName(i as u16), self.seed, &node.disk);
         let keys: Vec<KeyId> = node.seen.keys().cloned().collect();
         for key in keys {
             self.check_monotone(i, key);
         }
+    }
+
+    /// The caller's process ends, and another one begins.
+    pub(crate) fn restart_caller(&mut self, caller: usize) {
+        self.seed += 1_000_003;
+        self.callers[caller] = Caller::new(caller_name(caller), self.seed);
     }
 
     pub(crate) fn advance(&mut self, by: u64) {
@@ -591,7 +687,7 @@ impl World {
             for i in 0..self.nodes.len() {
                 self.flush(i);
             }
-            if !self.deliver_one(|_| true) {
+            if !self.deliver_one(|l| l.to != NodeName(99)) {
                 return;
             }
         }

@@ -126,7 +126,7 @@ fn weight(message: &Message) -> usize {
     };
     let asked = |ask: &Ask| match ask {
         Ask::Store { content, .. }
-        | Ask::EventualPut { content }
+        | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => bytes(content),
         _ => 0,
     };
@@ -135,6 +135,7 @@ fn weight(message: &Message) -> usize {
             content, eventual, ..
         } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
         Answer::EventualValue { content } => bytes(content),
+        Answer::Listed { keys, .. } => keys.iter().map(|(_, k)| 16 + k.key.len()).sum(),
         _ => 0,
     };
     let payload = match message {

@@ -60,6 +60,7 @@ type Layout = (
     Tag,
     Option<EventualTag>,
     bool,
+    Option<Tag>,
 );
 
 /// A head, if the record is one.
@@ -68,7 +69,7 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         return None;
     }
     let key = record::key_of(record)?;
-    let (tag, _, digest, _, fence, _, _) = decode::<Layout>(value).expect("the layout of a head");
+    let (tag, _, digest, _, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
     let record = record.clone();
     let seen = Seen { tag, digest, fence };
     Some(Head { record, key, seen })

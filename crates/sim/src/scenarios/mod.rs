@@ -248,6 +248,11 @@ pub const ALL: &[Scenario] = &[
         play: found::resume_beside_lease,
     },
     Scenario {
+        name: "g16-put-twice",
+        about: "an eventual put comes late, and once more after a section has written over it",
+        play: found::put_twice,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,

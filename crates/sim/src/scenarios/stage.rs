@@ -493,6 +493,12 @@ pub(super) fn answers(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool 
     }
 }
 
+/// An eventual put on its way to a replica.
+pub(super) fn is_eventual_put(parcel: &Parcel) -> bool {
+    matches!(parcel, Parcel::Peer { message: Message::Register(Register::Ask { ask, .. }), .. }
+        if matches!(ask, Ask::EventualPut { .. }))
+}
+
 /// Eventual values on their way from one replica to any of `to`.
 pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
