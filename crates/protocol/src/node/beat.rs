@@ -48,7 +48,8 @@ impl Node {
             match verdict.flatten() {
                 Some(Follow::Follows(ballot)) => follows.push((id, ballot)),
                 Some(Follow::Deposed(promised)) => deposed.push((id, promised)),
-                Some(Follow::Ignored) | None => self.ignore("beat of an unknown log"),
+                Some(Follow::Ignored) => self.ignore("beat that makes no sense"),
+                None => self.here.on_foreign_beat(from, id, step),
             }
         }
         let catalogue = self.here.catalogue_version;
@@ -123,7 +124,7 @@ impl Here {
         }
     }
 
-    /// Runs something of one log, the retired ones included, and notes that it may have moved on.
+    /// Runs something of one log, and notes that it may have moved on; none without a replica.
     pub(super) fn with_log<T>(
         &mut self,
         id: LogId,
@@ -137,24 +138,20 @@ impl Here {
             limits: &self.config.limits,
             planted: self.config.planted,
         };
-        let (current, retired) = match id.part {
+        let (log, room) = match id.part {
             Part::Group => {
-                self.agenda.run(Room::Group(id.group));
-                let room = self.groups.get_mut(&id.group)?;
-                (&mut room.log, &mut room.retired)
+                let room = Room::Group(id.group);
+                (&mut self.groups.get_mut(&id.group)?.log, room)
             }
             Part::Segment(segment) => {
-                self.agenda.run(Room::Segment(segment));
-                let room = self.segments.get_mut(&segment)?;
-                (&mut room.log, &mut room.retired)
+                let room = Room::Segment(segment);
+                (&mut self.segments.get_mut(&segment)?.log, room)
             }
         };
-        if current.id() == id {
-            return Some(act(current, &mut cx));
+        if log.id() != id {
+            return None;
         }
-        retired
-            .as_mut()
-            .filter(|log| log.id() == id)
-            .map(|log| act(log, &mut cx))
+        self.agenda.run(room);
+        Some(act(log, &mut cx))
     }
 }

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod beat;
+mod late;
 mod logs;
 mod membership;
 mod placement;

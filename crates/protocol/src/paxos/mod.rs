@@ -66,12 +66,14 @@
 
 mod acceptor;
 mod election;
+mod late;
 mod learner;
 pub mod message;
 mod proposer;
 mod store;
 
-pub use message::{Accepted, Entry, Message};
+pub use late::Joining;
+pub use message::{Accepted, Chunk, Entry, Message};
 pub use store::Unrecoverable;
 
 use crate::base::{
@@ -85,7 +87,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use election::Candidate;
-use learner::{Fetching, Part, Partial, Snapshot};
+use learner::{Fetching, Partial, Snapshot};
 use store::{CHOSEN, CreatedRecord, Held};
 
 /// What a step of a log needs from its node.
@@ -166,6 +168,8 @@ pub struct Log {
     id: LogId,
     view: View,
     seat: Seat,
+    /// Who owns ballot 0.
+    first: Seat,
     planted: Planted,
 
     // Acceptor. `promised`, `used`, `held`, `upper` are durable.
@@ -191,7 +195,8 @@ pub struct Log {
     over: Option<(Slot, Epoch)>,
     /// What the leader of the highest ballot heard of last said to be chosen.
     heard: Option<(Ballot, Slot)>,
-    snapshot: Option<Snapshot>,
+    /// The state after a slot, for those who lag: the initial state is that after slot 0.
+    snapshot: Snapshot,
     installed: Option<(Slot, Bytes)>,
     partial: Option<Partial>,
     fetching: Option<Fetching>,
@@ -275,7 +280,7 @@ impl Log {
     ) -> Log {
         let created = CreatedRecord { view, first, start };
         store::put_created(id, &created, cx.fx);
-        let mut log = Log::blank(id, created.view, seat, first, cx.now.monotonic);
+        let mut log = Log::blank(id, &created, seat, cx.now.monotonic);
         log.planted = cx.planted;
         log.hint = Some(first);
         if seat == first {
@@ -288,13 +293,15 @@ impl Log {
         log
     }
 
-    fn blank(id: LogId, view: View, seat: Seat, first: Seat, boot: Micros) -> Log {
+    fn blank(id: LogId, created: &CreatedRecord, seat: Seat, boot: Micros) -> Log {
+        let (view, first) = (created.view.clone(), created.first);
         assert!((1..=13).contains(&view.len()), "a view has 1 to 13 seats");
         assert!(usize::from(seat.0) < view.len() && usize::from(first.0) < view.len());
         Log {
             id,
             view,
             seat,
+            first,
             planted: Planted::NONE,
             promised: Ballot {
                 round: 0,
@@ -312,7 +319,7 @@ impl Log {
             begin: Ballot::default(),
             over: None,
             heard: None,
-            snapshot: None,
+            snapshot: Snapshot::initial(created.start.clone()),
             installed: None,
             partial: None,
             fetching: None,
@@ -342,8 +349,7 @@ impl Log {
     ) -> Result<Recovered, Unrecoverable> {
         let disk = store::load(id, memory)?;
         let seat = disk.seat_of(me)?;
-        let first = disk.created.first;
-        let mut log = Log::blank(id, disk.created.view, seat, first, now.monotonic);
+        let mut log = Log::blank(id, &disk.created, seat, now.monotonic);
         log.promised = disk.promised;
         log.used = disk.used;
         log.held = disk.held;
@@ -354,7 +360,7 @@ impl Log {
         log.hint = (log.promised.seat != seat).then_some(log.promised.seat);
         let (mut slot, mut state) = (Slot(0), disk.created.start);
         if let Some((record, raw)) = disk.snapshot {
-            log.snapshot = Some(Snapshot::new(&record, raw));
+            log.snapshot = Snapshot::new(&record, raw);
             log.begin = record.begin;
             log.delivered = record.slot;
             log.over = record.stopped.map(|next| (record.slot, next));
@@ -447,21 +453,10 @@ impl Log {
                 entries,
                 chosen,
             } => self.on_entries(from, first, entries, chosen, cx),
-            Message::Chunk {
-                slot,
-                offset,
-                total,
-                digest,
-                data,
-            } => {
-                let part = Part {
-                    slot,
-                    offset,
-                    total,
-                    digest,
-                    data,
-                };
-                self.on_chunk(from, part, cx);
+            Message::Chunk(chunk) => self.on_chunk(from, chunk, cx),
+            Message::Join { resume } => self.on_join(from, resume, cx),
+            Message::Birth { .. } | Message::Succeeded { .. } => {
+                self.ignore("news for one without a replica");
             }
         }
         self.cut(cx);

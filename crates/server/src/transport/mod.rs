@@ -144,9 +144,9 @@ fn weight(message: &Message) -> usize {
             .map(|l| l.value.as_ref().map_or(0, Bytes::len))
             .sum(),
         Message::Paxos {
-            message: paxos::Message::Chunk { data, .. },
+            message: paxos::Message::Chunk(chunk) | paxos::Message::Birth { chunk, .. },
             ..
-        } => data.len(),
+        } => chunk.data.len(),
         _ => 0,
     };
     256 + payload
