@@ -79,6 +79,8 @@ pub enum Body {
     Lock(LockCommand),
     /// To the group's own state.
     Group(GroupCommand),
+    /// Reserved for a segment's holds and votes; refused without effect by this version.
+    Transaction(Vec<u8>),
 }
 
 /// Who waits, for people and for pushes.

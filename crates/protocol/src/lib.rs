@@ -27,8 +27,8 @@
 //! Names such as F1, M3 or G5 are faults and the rules that cure them: `docs/faults.md`.
 //!
 //! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what
-//! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`lock`] (queues,
-//! grants, leases), [`coordinator`] (one client request), [`node`] (where the rooms meet),
+//! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`segment`] (what one
+//! log's state is), [`lock`] (queues, grants, leases), [`coordinator`] (one client request), [`node`] (where the rooms meet),
 //! [`client`] (the session of a client), [`wire`] (bytes).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -49,6 +49,7 @@ pub mod node;
 pub mod paxos;
 pub mod register;
 pub mod request;
+pub mod segment;
 pub mod sessions;
 pub mod wire;
 

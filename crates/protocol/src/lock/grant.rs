@@ -32,13 +32,14 @@
 
 use super::message::Latest;
 use super::primary::Cx;
-use super::state::{Applied, Queues};
+use super::state::Queues;
 use crate::base::{
     Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Now, Planted, SessionId, Tag,
 };
 use crate::command::LockCommand;
 use crate::register::{Holder, Op, OpId, Outcome, local_critical};
 use crate::request::Mode;
+use crate::segment::Applied;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;

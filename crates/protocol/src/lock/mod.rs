@@ -33,4 +33,4 @@ pub mod state;
 
 pub use message::{Latest, Message, Outcome, Rejection};
 pub use primary::Primary;
-pub use state::{Applied, Queue, Queues, Ref};
+pub use state::{Queue, Queues, Ref};

@@ -5,7 +5,7 @@
 
 use super::grant::{Grants, Occasion, Target};
 use super::message::{Latest, Message, Outcome, Rejection};
-use super::state::{Applied, Queues, Ref};
+use super::state::{Queues, Ref};
 use crate::base::{
     Ballot, Bug, Config, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
     SegmentId, SessionId, Timing,
@@ -14,6 +14,7 @@ use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory};
 use crate::register::{self, Caller, OpId, Place};
 use crate::request::{QueueEntry, RefState};
+use crate::segment::{Applied, SegmentState};
 use crate::sessions::Sessions;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -105,15 +106,16 @@ pub struct Primary {
 }
 
 impl Primary {
-    /// A node has begun to lead: `queues` is the state with everything recovered applied.
+    /// A node has begun to lead: `state` is the segment's with everything recovered applied.
     pub fn new(
         segment: SegmentId,
         epoch: Epoch,
         ballot: Ballot,
-        queues: &Queues,
+        state: &SegmentState,
         now: Now,
         config: &Config,
     ) -> Primary {
+        let queues = state.queues();
         let since = now.monotonic;
         let heard = if config.planted.has(Bug::NewPrimaryReleasesAtOnce) {
             0
@@ -140,7 +142,7 @@ impl Primary {
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(holding).collect(),
-            grants: Grants::new(epoch, ballot, LockRef(queues.commands())),
+            grants: Grants::new(epoch, ballot, LockRef(state.commands())),
             proposals: Vec::new(),
             planted: config.planted,
         }
@@ -182,13 +184,14 @@ impl Primary {
         from: NodeName,
         call: u64,
         command: Command,
-        queues: &Queues,
+        state: &SegmentState,
         cx: &mut Cx<'_>,
     ) {
+        let queues = state.queues();
         let id = (command.session, command.number);
         let known = match cx.planted.has(Bug::NoDeduplication) {
             true => None,
-            false => queues.outcome(command.session, command.number),
+            false => state.outcome(command.session, command.number),
         };
         if let Some(outcome) = known {
             return self.answer_again(from, call, id, outcome, queues, cx);

@@ -11,9 +11,10 @@ use crate::command::Command;
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::Memory;
-use crate::lock::{Primary, Queues, Rejection};
+use crate::lock::{Primary, Rejection};
 use crate::paxos::{self, Declined, Entry, Log, Recovered};
 use crate::register::{Place, Store};
+use crate::segment::SegmentState;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -28,8 +29,8 @@ pub struct Segment {
     pub log: Log,
     /// Its predecessor, which answers those who have not stopped yet.
     pub retired: Option<Log>,
-    /// The lock queues, with everything delivered applied.
-    pub queues: Queues,
+    /// The segment's state, with everything delivered applied.
+    pub state: SegmentState,
     /// What it does beyond, while it leads.
     pub primary: Option<Primary>,
     /// Where the segment's registers are.
@@ -187,13 +188,13 @@ impl Here {
                     part,
                     epoch: group.view.epoch,
                 };
-                let queues = Queues::default();
-                let log = self.create(id, &group.view, number, wire::encode(&queues), step);
+                let state = SegmentState::default();
+                let log = self.create(id, &group.view, number, wire::encode(&state), step);
                 let place = self.new_place(segment, &group.view);
                 let room = Segment {
                     log,
                     retired: None,
-                    queues,
+                    state,
                     primary: None,
                     place,
                     wish: None,
@@ -250,13 +251,17 @@ impl Here {
             self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
-                let (log, retired, queues) =
-                    self.recover_part::<Queues>(group.id, Part::Segment(segment), memory, now)?;
+                let (log, retired, state) = self.recover_part::<SegmentState>(
+                    group.id,
+                    Part::Segment(segment),
+                    memory,
+                    now,
+                )?;
                 let place = self.new_place(segment, &group.view);
                 let room = Segment {
                     log,
                     retired,
-                    queues,
+                    state,
                     primary: None,
                     place,
                     wish: None,
@@ -330,7 +335,7 @@ impl Here {
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
                     self.agenda.wish(room, &mut segment.wish, wish);
                     debug_assert!({
-                        segment.queues.assert_invariants();
+                        segment.state.assert_invariants();
                         true
                     });
                 }
@@ -543,9 +548,9 @@ impl Node {
                     .segments
                     .get_mut(&segment)
                     .expect("it delivered an entry");
-                let applied = room.queues.apply(&command, planted);
-                self.with_primary(segment, step, |primary, queues, cx| {
-                    primary.applied(&command, &applied, queues, cx);
+                let applied = room.state.apply(&command, planted);
+                self.with_primary(segment, step, |primary, state, cx| {
+                    primary.applied(&command, &applied, state.queues(), cx);
                 });
             }
         }
@@ -556,7 +561,7 @@ impl Node {
             return;
         };
         if room.log.needs_snapshot(limits) {
-            let state = wire::encode(&room.queues);
+            let state = wire::encode(&room.state);
             let slot = room.log.delivered();
             room.log
                 .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
@@ -576,7 +581,7 @@ impl Node {
             return;
         };
         match wire::decode(&state) {
-            Ok(queues) => room.queues = queues,
+            Ok(state) => room.state = state,
             Err(_) => {
                 step.fx.halt = Some(format!(
                     "the snapshot of segment {} that a peer sent cannot be read: \
@@ -630,7 +635,7 @@ impl Node {
         if let Some(leads) = leads {
             let epoch = room.log.id().epoch;
             let config = &self.here.config;
-            let begins = Primary::new(segment, epoch, leads.ballot, &room.queues, step.now, config);
+            let begins = Primary::new(segment, epoch, leads.ballot, &room.state, step.now, config);
             room.primary = Some(begins);
         }
     }
@@ -659,7 +664,7 @@ impl Node {
         }
         let next = room.log.stopped().unwrap_or(id.epoch.next());
         let planted = self.here.config.planted;
-        let queues = core::mem::take(&mut room.queues).succeed(planted);
+        let state = core::mem::take(&mut room.state).succeed(planted);
         let view = View {
             epoch: next,
             ..room.log.view().clone()
@@ -668,7 +673,7 @@ impl Node {
             LogId { epoch: next, ..id },
             &view,
             segment.0,
-            wire::encode(&queues),
+            wire::encode(&state),
             step,
         );
         let room = self
@@ -676,7 +681,7 @@ impl Node {
             .segments
             .get_mut(&segment)
             .expect("looked up above");
-        room.queues = queues;
+        room.state = state;
         if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
             Log::delete(gone.id(), step.fx);
         }

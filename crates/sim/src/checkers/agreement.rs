@@ -13,7 +13,7 @@ const NAME: &str = "agreement";
 /// The watcher.
 #[derive(Debug, Default)]
 pub struct Agreement {
-    /// The digest of a segment's lock state after so many commands, and who was there first.
+    /// The digest of a segment's state after so many commands, and who was there first.
     states: BTreeMap<(SegmentId, u64), (u64, NodeName)>,
     /// Commands applied by a node.
     applied: BTreeMap<(NodeName, SegmentId), u64>,
@@ -30,7 +30,7 @@ impl Agreement {
         };
         let name = machine.name();
         for (id, segment) in &node.here().segments {
-            let commands = segment.queues.commands();
+            let commands = segment.state.commands();
             let before = self.applied.insert((name, *id), commands);
             if before == Some(commands) {
                 continue;
@@ -40,8 +40,8 @@ impl Agreement {
                 let detail = format!("node {}: segment {} went back", name.0, id.0);
                 found.push(Violation::new(NAME, detail));
             }
-            self.once(*id, &segment.queues, found);
-            let digest = digest(&encode(&segment.queues));
+            self.once(*id, segment.state.queues(), found);
+            let digest = digest(&encode(&segment.state));
             let (known, first) = *self.states.entry((*id, commands)).or_insert((digest, name));
             if known != digest {
                 found.push(Violation::new(

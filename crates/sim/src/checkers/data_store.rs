@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
 use fermata_protocol::base::{Cluster, KeyId, LockRef, NodeName, SegmentId, Tag};
-use fermata_protocol::lock::Queues;
+use fermata_protocol::segment::SegmentState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Digests up to this one name no value: absent, and deleted.
@@ -87,8 +87,8 @@ impl DataStore {
             let Some(segment) = node.here().segments.get(&key.segment) else {
                 continue;
             };
-            if segment.queues.commands() > key.lock.commands {
-                key.lock = lock_of(&segment.queues, id);
+            if segment.state.commands() > key.lock.commands {
+                key.lock = lock_of(&segment.state, id);
                 check(id, key, &self.lost, found);
             }
         }
@@ -188,10 +188,10 @@ fn check(id: &KeyId, key: &Key, lost: &BTreeSet<NodeName>, found: &mut Vec<Viola
     }
 }
 
-fn lock_of(queues: &Queues, id: &KeyId) -> Lock {
-    let queue = queues.queue(id);
+fn lock_of(state: &SegmentState, id: &KeyId) -> Lock {
+    let queue = state.queues().queue(id);
     Lock {
-        commands: queues.commands(),
+        commands: state.commands(),
         flag: queue.and_then(|q| q.flag),
         refs: queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect()),
     }

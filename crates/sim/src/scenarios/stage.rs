@@ -115,7 +115,7 @@ impl Stage {
     pub fn queue_at(&self, name: NodeName) -> Vec<LockRef> {
         let node = self.world.machines[&name].node();
         let segment = node.and_then(|n| n.here().segments.get(&self.segment()));
-        let queue = segment.and_then(|s| s.queues.queue(&self.key));
+        let queue = segment.and_then(|s| s.state.queues().queue(&self.key));
         queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect())
     }
 
@@ -296,7 +296,8 @@ impl Stage {
         node.here()
             .segments
             .get(&self.segment())?
-            .queues
+            .state
+            .queues()
             .queue(&self.key)?
             .flag
     }
@@ -310,8 +311,10 @@ impl Stage {
         let (lock_ref, segment) = (held.lock_ref, self.segment());
         self.until(move |w| {
             w.machines.values().filter_map(|m| m.node()).any(|node| {
-                let queues = node.here().segments.get(&segment).map(|s| &s.queues);
-                queues.is_some_and(|q| lock_ref.0 <= q.commands() && q.get(lock_ref).is_none())
+                let state = node.here().segments.get(&segment).map(|s| &s.state);
+                state.is_some_and(|s| {
+                    lock_ref.0 <= s.commands() && s.queues().get(lock_ref).is_none()
+                })
             })
         })
     }
