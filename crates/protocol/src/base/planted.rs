@@ -75,11 +75,13 @@ pub enum Bug {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// G17: a replica that is created late goes on from an empty state.
+    LateReplicaEmpty,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 36] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -115,6 +117,7 @@ impl Bug {
         Bug::StartWhenSelfKnows,
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
+        Bug::LateReplicaEmpty,
     ];
 }
 
