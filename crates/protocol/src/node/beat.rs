@@ -5,6 +5,7 @@ use super::agenda::Room;
 use super::{Here, Node, Step};
 use crate::base::{LogId, NodeName, Part};
 use crate::io::Effects;
+use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
 use crate::paxos::{Follow, Log};
 use crate::wire::{self, record};
@@ -129,9 +130,9 @@ impl Here {
         &mut self,
         id: LogId,
         step: &mut Step<'_>,
-        act: impl FnOnce(&mut Log, &mut crate::paxos::Cx<'_>) -> T,
+        act: impl FnOnce(&mut Log, &mut crate::log::Cx<'_>) -> T,
     ) -> Option<T> {
-        let mut cx = crate::paxos::Cx {
+        let mut cx = crate::log::Cx {
             now: step.now,
             fx: &mut *step.fx,
             timing: &self.config.timing,

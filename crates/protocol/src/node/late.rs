@@ -9,10 +9,11 @@
 //! before it drops it, and each member creates the successor from its own state.
 
 use super::agenda::Room;
-use super::logs::paxos_cx;
+use super::logs::log_cx;
 use super::{Here, Step};
 use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Part, Seat, SegmentId, View};
 use crate::group::GroupState;
+use crate::log::ReplicatedLog;
 use crate::message::Message;
 use crate::paxos::{self, Joining, Log, Recovered};
 use crate::segment::SegmentState;
@@ -80,7 +81,7 @@ impl Here {
     /// Asks a peer for a later log, unless one is being asked. What a silent peer spoke of may have
     /// been lost with it, so after a while any later log will do.
     fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         let key = (id.group, id.part);
         let joining = self.joining.entry(key).or_insert_with(|| Joining::new(id));
         let overdue = joining.overdue(&cx);
@@ -105,7 +106,7 @@ impl Here {
             return;
         };
         let ends = (from, self.id.name);
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         // What is of no use is as if it had not come: somebody is asked again.
         if let Ok(Some(recovered)) = joining.on_birth(ends, born, chunk, &mut cx) {
             self.replace(recovered, step);
@@ -121,7 +122,11 @@ impl Here {
             Part::Group => wire::decode(&state)
                 .map(|state: GroupState| self.replace_group(id.group, log, state, step)),
             Part::Segment(segment) => wire::decode(&state).map(|state: SegmentState| {
-                let state = if empty { SegmentState::default() } else { state };
+                let state = if empty {
+                    SegmentState::default()
+                } else {
+                    state
+                };
                 self.replace_segment(segment, log, state, step);
             }),
         };

@@ -12,7 +12,8 @@ use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::Memory;
 use crate::lock::{Primary, Rejection};
-use crate::paxos::{self, Declined, Entry, Joining, Log, Recovered};
+use crate::log::{self, Declined, ReplicatedLog};
+use crate::paxos::{self, Joining, Log, Recovered};
 use crate::register::{Place, Store};
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
@@ -214,7 +215,7 @@ impl Here {
             .seat_of(self.id.name)
             .expect("a member creates its logs");
         let first = Here::first_primary(number, view.len());
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         Log::create(id, view.clone(), seat, first, start, &mut cx)
     }
 
@@ -301,7 +302,7 @@ impl Here {
     }
 
     pub(super) fn tick_log(&mut self, room: Room, step: &mut Step<'_>) {
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         let log = match room {
             Room::Segment(id) => self.segments.get_mut(&id).map(|s| &mut s.log),
             Room::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.log),
@@ -315,7 +316,7 @@ impl Here {
     /// Sends what the step has proposed, and notes when each log that it touched wants to be
     /// ticked.
     pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         while let Some(room) = self.agenda.next_touched() {
             match room {
                 Room::Segment(id) => {
@@ -381,7 +382,7 @@ impl Here {
             return;
         };
         let epoch = room.log.id().epoch;
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         for command in commands {
             let id = (command.session, command.number);
             let Err(why) = room.log.propose(Command { epoch, ..command }, &mut cx) else {
@@ -480,7 +481,7 @@ impl Here {
         }
         room.waiting
             .insert((command.session, command.number), (from, call));
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         if room.log.propose(command, &mut cx).is_err() {
             return reject(Rejection::Busy, step);
         }
@@ -521,8 +522,8 @@ impl Here {
     }
 }
 
-pub(super) fn paxos_cx<'a>(config: &'a Config, step: &'a mut Step<'_>) -> paxos::Cx<'a> {
-    paxos::Cx {
+pub(super) fn log_cx<'a>(config: &'a Config, step: &'a mut Step<'_>) -> log::Cx<'a> {
+    log::Cx {
         now: step.now,
         fx: &mut *step.fx,
         timing: &config.timing,
@@ -535,10 +536,7 @@ impl Node {
     /// Applies what a segment's log has delivered, and starts or ends its primary.
     pub(super) fn run_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         self.install_segment(segment, step);
-        while let Some(entry) = self.next_entry(segment) {
-            let Entry::Commands { commands, .. } = entry else {
-                continue;
-            };
+        while let Some(commands) = self.next_commands(segment) {
             for command in commands {
                 let planted = self.here.config.planted;
                 let room = self
@@ -562,12 +560,13 @@ impl Node {
             let state = wire::encode(&room.state);
             let slot = room.log.delivered();
             room.log
-                .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+                .truncate(slot, state, &mut log_cx(&self.here.config, step));
         }
     }
 
-    fn next_entry(&mut self, segment: SegmentId) -> Option<Entry> {
-        Some(self.here.segments.get_mut(&segment)?.log.next_chosen()?.1)
+    fn next_commands(&mut self, segment: SegmentId) -> Option<Vec<Command>> {
+        let room = self.here.segments.get_mut(&segment)?;
+        Some(room.log.next_commands()?.1)
     }
 
     /// A snapshot has come from a peer: it is the state now.
@@ -659,13 +658,13 @@ impl Node {
         if room.log.stopped().is_none() {
             if epoch > id.epoch {
                 room.log
-                    .propose_stop(id.epoch.next(), &mut paxos_cx(&self.here.config, step));
+                    .propose_stop(id.epoch.next(), &mut log_cx(&self.here.config, step));
             }
             return;
         }
         let next = room.log.stopped().unwrap_or(id.epoch.next());
         // The others hear of the end while there is somebody to say it.
-        room.log.flush(&mut paxos_cx(&self.here.config, step));
+        room.log.flush(&mut log_cx(&self.here.config, step));
         let planted = self.here.config.planted;
         let state = core::mem::take(&mut room.state).succeed(planted);
         let view = View {
@@ -687,11 +686,8 @@ impl Node {
         self.install_group(group, step);
         let first = self.here.config.cluster.groups.first().map(|g| g.id);
         while let Some(room) = self.here.groups.get_mut(&group) {
-            let Some((_, entry)) = room.log.next_chosen() else {
+            let Some((_, commands)) = room.log.next_commands() else {
                 break;
-            };
-            let Entry::Commands { commands, .. } = entry else {
-                continue;
             };
             for command in commands {
                 let outcome = room.state.apply(&command);
@@ -719,7 +715,7 @@ impl Node {
         if room.log.needs_snapshot(&self.here.config.limits) {
             let (slot, state) = (room.log.delivered(), wire::encode(&room.state));
             room.log
-                .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+                .truncate(slot, state, &mut log_cx(&self.here.config, step));
         }
         if Some(group) == first {
             let (version, catalogue) = room.state.catalogue();
@@ -761,11 +757,11 @@ impl Node {
         }
         if room.log.stopped().is_none() {
             room.log
-                .propose_stop(next.epoch, &mut paxos_cx(&self.here.config, step));
+                .propose_stop(next.epoch, &mut log_cx(&self.here.config, step));
             return;
         }
         // The others hear of the end while there is somebody to say it.
-        room.log.flush(&mut paxos_cx(&self.here.config, step));
+        room.log.flush(&mut log_cx(&self.here.config, step));
         let state = room.state.clone().succeed();
         let log = self.here.create(
             LogId {

@@ -2,7 +2,7 @@
 
 use super::store::{CHOSEN, SnapshotRecord};
 use super::{Chunk, Cx, Entry, Log, Message, Role};
-use crate::base::{Ballot, Epoch, Limits, Micros, Seat, Slot, Timestamp};
+use crate::base::{Ballot, Limits, Micros, Seat, Slot, Timestamp};
 use crate::wire::{decode, encode};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -341,12 +341,6 @@ impl Log {
         self.over = record.stopped.map(|next| (slot, next));
     }
 
-    /// A snapshot that came from a peer: the caller replaces its state by it. Entries from
-    /// [`Log::next_chosen`] continue after its slot; ask for this first.
-    pub fn take_installed(&mut self) -> Option<(Slot, Bytes)> {
-        self.installed.take()
-    }
-
     /// The next chosen entry, in order and once per process. Entries that a later ballot made void
     /// come out as no-ops, and nothing comes after a `Stop`.
     pub fn next_chosen(&mut self) -> Option<(Slot, Entry)> {
@@ -364,11 +358,6 @@ impl Log {
         Some((slot, effective(entry, &mut self.begin)))
     }
 
-    /// The slot up to which [`Log::next_chosen`] has handed out.
-    pub fn delivered(&self) -> Slot {
-        self.delivered
-    }
-
     /// The slot up to which everything is chosen, as far as this replica knows.
     pub fn chosen(&self) -> Slot {
         self.chosen
@@ -377,44 +366,6 @@ impl Log {
     /// The slots up to and including this one exist as a snapshot only.
     pub fn truncated(&self) -> Slot {
         self.snapshot.slot
-    }
-
-    /// Whether enough was handed out since the last snapshot for a new one.
-    pub fn needs_snapshot(&self, limits: &Limits) -> bool {
-        self.delivered.0 - self.truncated().0 >= limits.snapshot_every
-    }
-
-    /// Replaces everything up to `slot` by `state`, the caller's state after it, durably and in one
-    /// batch. A few entries stay in memory for peers that lag a little.
-    ///
-    /// # Panics
-    /// If `slot` was not handed out yet: the state would not be its.
-    pub fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Cx<'_>) {
-        assert!(slot <= self.delivered, "only applied slots are truncated");
-        if slot <= self.truncated() {
-            return;
-        }
-        let from = self.truncated();
-        let mut begin = self.snapshot.begin;
-        for (_, held) in self.held.range(from.next()..=slot) {
-            if let Entry::Begin { ballot } = held.entry {
-                begin = begin.max(ballot);
-            }
-        }
-        let record = SnapshotRecord {
-            slot,
-            begin,
-            stopped: self
-                .over
-                .and_then(|(s, next): (Slot, Epoch)| (s <= slot).then_some(next)),
-            upper: self.upper,
-            state,
-        };
-        let raw = encode(&record);
-        self.put_snapshot(raw.clone(), slot, cx.fx);
-        let keep = Slot(slot.0.saturating_sub(cx.limits.window as u64) + 1);
-        self.held = self.held.split_off(&keep);
-        self.snapshot = Snapshot::new(&record, raw);
     }
 
     /// Whether this replica leads, phase 1 done.

@@ -11,8 +11,9 @@
 //! promises of a quorum (phase 1, once for all slots), proposes again whatever these report, and
 //! then needs one round trip per slot (phase 2). [`Log`] is one replica in all three roles:
 //! `acceptor` (promises, votes, leases given), `proposer` (batches, phase 2, the lease held),
-//! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads and `store`
-//! for what is on disk. It is a plain struct: time and messages come in, writes and messages go
+//! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads, `store`
+//! for what is on disk, `late` for members that missed the log's beginning, and `replica` for what
+//! the state machine above sees. It is a plain struct: time and messages come in, writes and messages go
 //! out, nothing is drawn at random.
 //!
 //! # What always holds
@@ -70,18 +71,19 @@ mod late;
 mod learner;
 pub mod message;
 mod proposer;
+mod replica;
 mod store;
 
+pub use crate::log::{Cx, Declined, Leadership};
 pub use late::Joining;
 pub use message::{Accepted, Chunk, Entry, Message};
 pub use store::Unrecoverable;
 
 use crate::base::{
-    Ballot, Bug, Epoch, Limits, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp,
-    Timing, View,
+    Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, View,
 };
 use crate::command::Command;
-use crate::io::{Effects, Memory, Void};
+use crate::io::{Memory, Void};
 use acceptor::Offer;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -89,56 +91,6 @@ use bytes::Bytes;
 use election::Candidate;
 use learner::{Fetching, Partial, Snapshot};
 use store::{CHOSEN, CreatedRecord, Held};
-
-/// What a step of a log needs from its node.
-pub struct Cx<'a> {
-    /// The time.
-    pub now: Now,
-    /// Where writes and messages go.
-    pub fx: &'a mut Effects,
-    /// Durations.
-    pub timing: &'a Timing,
-    /// Bounds.
-    pub limits: &'a Limits,
-    /// What is wrong on purpose.
-    pub planted: Planted,
-}
-
-/// A ballot that is led here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leadership {
-    /// The ballot.
-    pub ballot: Ballot,
-    /// When it began to lead, on this node's boot-time clock: phase 1 was done then.
-    pub since: Micros,
-}
-
-/// Why a command was not taken. It did not and will not take effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Declined {
-    /// This replica does not lead; perhaps that seat does.
-    NotPrimary(Option<Seat>),
-    /// Too many commands wait or are in flight here: try again later.
-    Busy,
-    /// The log ends or has ended: go to its successor.
-    Stopping,
-}
-
-impl core::fmt::Display for Declined {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Declined::NotPrimary(_) => {
-                "this replica is not the log's primary, the command had no effect: ask the primary"
-            }
-            Declined::Busy => {
-                "the primary's queue is full, the command had no effect: try again later"
-            }
-            Declined::Stopping => {
-                "the log ends here, the command had no effect: propose it to the successor log"
-            }
-        })
-    }
-}
 
 /// The answer to a leader's beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -373,34 +325,9 @@ impl Log {
         Ok(Recovered { log, slot, state })
     }
 
-    /// Which log.
-    pub fn id(&self) -> LogId {
-        self.id
-    }
-
-    /// Its members.
-    pub fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// The seat of this replica.
-    pub fn seat(&self) -> Seat {
-        self.seat
-    }
-
-    /// The seat that probably leads.
-    pub fn primary_hint(&self) -> Option<Seat> {
-        self.hint
-    }
-
     /// The ballot promised.
     pub fn ballot(&self) -> Ballot {
         self.promised
-    }
-
-    /// The epoch with which the log ended, once its first `Stop` is chosen.
-    pub fn stopped(&self) -> Option<Epoch> {
-        self.over.map(|(_, next)| next)
     }
 
     /// How often messages were ignored, by reason.
@@ -460,30 +387,6 @@ impl Log {
             }
         }
         self.cut(cx);
-    }
-
-    /// The time of [`Log::wake`] has come, or any other time.
-    pub fn tick(&mut self, cx: &mut Cx<'_>) {
-        self.planted = cx.planted;
-        self.fetch_again(cx);
-        self.tick_leader(cx);
-        self.tick_election(cx);
-        self.flush(cx);
-    }
-
-    /// When this replica wants to be ticked; a time that has passed means now.
-    pub fn wake(&self) -> Option<Micros> {
-        let role = match &self.role {
-            Role::Leading(lead) => lead.due,
-            Role::Candidate(candidate) => Some(candidate.due),
-            Role::Follower if self.over.is_some() => None,
-            Role::Follower => Some(self.election_at.unwrap_or(self.boot)),
-        };
-        let fetch = self.fetching.map(|f| f.due);
-        match (role, fetch) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
     }
 
     fn seats(&self, seat: Seat) -> bool {

@@ -6,6 +6,7 @@ use crate::network::{End, Parcel};
 use crate::world::World;
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
+use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::{Message, paxos};
 
 /// F2: the group goes on under the next epoch with the same members; sections before and after.
@@ -38,7 +39,10 @@ pub(super) fn late_member(stage: &mut Stage) {
         stage.section(h1, text);
         stage.next_epoch();
         let there = stage.until(|w| epoch_at(w, B) == epoch);
-        stage.expect(there, "the group goes on without the member that is cut off");
+        stage.expect(
+            there,
+            "the group goes on without the member that is cut off",
+        );
         stage.pass(6_000);
     }
     stage.section(h1, "v4");
