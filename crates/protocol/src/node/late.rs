@@ -43,11 +43,10 @@ impl Here {
         match message {
             M::Succeeded { by } if by > own => self.join(from, LogId { epoch: by, ..id }, step),
             M::Succeeded { .. } => {}
-            M::Birth { view, first, chunk } => {
-                if id.epoch > own {
-                    self.on_birth(from, id, (view, first), chunk, step);
-                }
+            M::Birth { view, first, chunk } if id.epoch > own => {
+                self.on_birth(from, id, (view, first), chunk, step);
             }
+            M::Birth { .. } => {}
             message if id.epoch == own => return Some(message),
             // Whoever asks for a later log does not have it, either.
             M::Join { .. } if id.epoch > own => {}
