@@ -101,7 +101,8 @@ impl GroupState {
                 | GroupCommand::Take(_),
             )
             | Body::Lock(_)
-            | Body::Transaction(_) => {
+            | Body::Transaction(_)
+            | Body::Segment(_) => {
                 let why = "this group does not know such a command; nothing was changed";
                 Outcome::Refused(Refusal::definite(Code::BadRequest, why))
             }

@@ -7,7 +7,8 @@
 //! a command has taken effect.
 //!
 //! **Idea.** [`SegmentState`] has what is the segment's own: the number of commands in the whole
-//! history, the session table and the floor. It counts every command, answers repeated ones from
+//! history, the session table, the floor, and the client leases that cross from one primary to the
+//! next. It counts every command, answers repeated ones from
 //! the session table, and gives the others to their *key kind* by [`Body`]. A key kind is a state
 //! machine over keys (keyspace id and key) that knows nothing of sessions and positions but what it
 //! is told with each command. There is one, [`Queues`]; versions and log keys will stand beside it.
@@ -27,7 +28,7 @@
 //! **Departures.** None: the papers have one kind of state per log.
 
 use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
-use crate::command::{Body, Command};
+use crate::command::{Body, ClientLease, Command, SegmentCommand};
 use crate::lock::{Outcome, Queues, Ref};
 use crate::register::HolderState;
 use crate::request::{Code, Refusal};
@@ -76,6 +77,9 @@ pub struct SegmentState {
     sessions: Sessions,
     /// All refs up to here are past, and data replicas may say so (F8f).
     floor: LockRef,
+    /// The client leases that a primary stated before it ended. As long as they are here nobody has
+    /// granted or renewed since (`lock/leases.rs`).
+    leases: Option<Vec<ClientLease>>,
     /// The key kind of critical sections.
     queues: Queues,
 }
@@ -97,6 +101,11 @@ impl SegmentState {
     /// All refs up to here are past.
     pub fn floor(&self) -> LockRef {
         self.floor
+    }
+
+    /// The lease table of a primary that has ended, if no later one has taken it.
+    pub fn leases(&self) -> Option<&[ClientLease]> {
+        self.leases.as_deref()
     }
 
     /// The lock queues.
@@ -139,6 +148,7 @@ impl SegmentState {
                 applied.outcome =
                     refused("this segment does not know such a command; nothing was changed");
             }
+            Body::Segment(body) => applied.outcome = self.apply_own(body, planted),
         }
         self.sessions.remember(
             command.session,
@@ -148,6 +158,22 @@ impl SegmentState {
             applied.outcome.clone(),
         );
         applied
+    }
+
+    fn apply_own(&mut self, body: &SegmentCommand, planted: Planted) -> Outcome {
+        match body {
+            SegmentCommand::Leases(table) => {
+                self.leases = Some(table.clone());
+                Outcome::Done
+            }
+            SegmentCommand::LeasesTaken if self.leases.is_none() => Outcome::Gone,
+            SegmentCommand::LeasesTaken => {
+                if !planted.has(Bug::LeaseTableKept) {
+                    self.leases = None;
+                }
+                Outcome::Done
+            }
+        }
     }
 
     /// Checks what must hold after every command.

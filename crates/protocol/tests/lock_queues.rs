@@ -5,7 +5,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
 };
-use fermata_protocol::command::{Body, Command, LockCommand, Origin};
+use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::register::HolderState;
 use fermata_protocol::request::Mode;
@@ -319,4 +319,40 @@ fn reserved_commands_have_no_effect() {
     // It was a command all the same, and is remembered as one.
     assert_eq!(s.state.commands(), 2);
     assert!(s.state.apply(&command, Planted::NONE).repeated);
+}
+
+fn segment_command(s: &mut Script, body: SegmentCommand) -> Outcome {
+    let own = SessionId(0);
+    let command = Command::new(own, 0, 0, Epoch::FIRST, Body::Segment(body));
+    s.state.apply(&command, Planted::NONE).outcome
+}
+
+#[test]
+fn a_lease_table_crosses_to_the_next_log_and_is_taken_once() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let lease = ClientLease {
+        lock_ref: a,
+        generation: 0,
+        left: 7,
+    };
+    assert_eq!(
+        segment_command(&mut s, SegmentCommand::LeasesTaken),
+        Outcome::Gone
+    );
+    let stated = SegmentCommand::Leases(vec![lease]);
+    assert_eq!(segment_command(&mut s, stated), Outcome::Done);
+    let snapshot = wire::encode(&s.state);
+    let state: SegmentState = wire::decode(&snapshot).expect("a snapshot");
+    s.state = state.succeed(Planted::NONE);
+    assert_eq!(s.state.leases(), Some(&[lease][..]));
+    assert_eq!(
+        segment_command(&mut s, SegmentCommand::LeasesTaken),
+        Outcome::Done
+    );
+    assert_eq!(s.state.leases(), None);
+    assert_eq!(
+        segment_command(&mut s, SegmentCommand::LeasesTaken),
+        Outcome::Gone
+    );
 }

@@ -71,6 +71,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::StartWhenSelfKnows => Trap::Scenario("g12-first-start"),
         Bug::WaitOverEndsHolder => Trap::Scenario("g13-stale-wait"),
         Bug::ResumeBesideLease => Trap::Scenario("g14-resume-beside-lease"),
+        Bug::LeaseTableKept => Trap::Scenario("f10-lease-table-twice"),
         Bug::LateReplicaEmpty => Trap::Scenario("late-member"),
     }
 }

@@ -75,13 +75,15 @@ pub enum Bug {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// F10: a lease table that a primary has taken is used by later ones, too.
+    LeaseTableKept,
     /// G17: a replica that is created late goes on from an empty state.
     LateReplicaEmpty,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 36] = [
+    pub const ALL: [Bug; 37] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -117,6 +119,7 @@ impl Bug {
         Bug::StartWhenSelfKnows,
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
+        Bug::LeaseTableKept,
         Bug::LateReplicaEmpty,
     ];
 }

@@ -1,16 +1,18 @@
 //! What the primary of a segment does beyond applying its log: it submits commands, reads or synchs
 //! the values of the next holder, pushes grants and losses, and keeps the leases of clients. All of
 //! it is volatile: a new primary starts empty, waits one client lease before it releases anybody,
-//! and learns whom to push to from renewals.
+//! unless the one before has stated its leases (`leases.rs`), and learns whom to push to from
+//! renewals.
 
 use super::grant::{Grants, Occasion, Target};
+use super::leases::{Leasing, Told, leased_until, patient_until};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
     Ballot, Bug, Config, Epoch, KeyId, Keyspace, Limits, LockRef, Micros, NodeName, Now, Planted,
     SegmentId, SessionId, Timing,
 };
-use crate::command::{Body, Command, LockCommand};
+use crate::command::{Body, Command, LockCommand, SegmentCommand};
 use crate::io::{Effects, Memory};
 use crate::register::{self, Caller, OpId, Place};
 use crate::request::{QueueEntry, RefState};
@@ -82,8 +84,10 @@ pub(super) struct Holding {
     pub(super) entered: Option<Micros>,
     /// This primary, or one before it, has granted it, as far as is known.
     pub(super) granted: bool,
+    /// What an earlier primary's table says of its lease, until it is heard.
+    pub(super) told: Told,
     /// Not granted before this: until then an older generation's client may hold a lease.
-    free_at: Micros,
+    pub(super) free_at: Micros,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
     /// A forced release was asked for: the lease is not renewed any more (F10).
@@ -101,7 +105,11 @@ pub struct Primary {
     wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
-    proposals: Vec<Command>,
+    pub(super) proposals: Vec<Command>,
+    /// Whether it grants and renews.
+    pub(super) leasing: Leasing,
+    /// When it began.
+    pub(super) since: Micros,
     planted: Planted,
 }
 
@@ -127,6 +135,7 @@ impl Primary {
             let holding = Holding {
                 waiter: None,
                 heard,
+                told: Told::Nothing,
                 entered: None,
                 granted: false,
                 free_at: u64::from(resumed)
@@ -137,15 +146,19 @@ impl Primary {
             };
             (lock_ref, holding)
         };
-        Primary {
+        let mut primary = Primary {
             segment,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(holding).collect(),
             grants: Grants::new(epoch, ballot, LockRef(state.commands())),
             proposals: Vec::new(),
+            leasing: Leasing::new(state, now),
+            since,
             planted: config.planted,
-        }
+        };
+        primary.propose_taking();
+        primary
     }
 
     /// The ballot that it leads.
@@ -286,7 +299,8 @@ impl Primary {
         else {
             return 0;
         };
-        let until = holding.heard + cx.timing.lengthened(known.origin.lease);
+        let lease = known.origin.lease;
+        let until = leased_until(holding.told, holding.heard, lease, cx.timing);
         until.saturating_sub(cx.now.monotonic)
     }
 
@@ -349,6 +363,7 @@ impl Primary {
             }
             if !holding.ending {
                 holding.heard = now.monotonic;
+                holding.told = Told::Nothing;
             }
         }
     }
@@ -404,6 +419,11 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
+        let taken = matches!(command.body, Body::Segment(SegmentCommand::LeasesTaken));
+        if taken && applied.outcome == Outcome::Done {
+            self.take_table(queues, cx);
+            self.push_all_ready(queues, cx);
+        }
         let pending = if own { None } else { self.take_pending(id) };
         let mut told = false;
         match applied.outcome {
@@ -459,6 +479,7 @@ impl Primary {
         let holding = Holding {
             waiter: pending.and_then(|p| p.askers.last()).map(|(node, _)| *node),
             heard: now.monotonic,
+            told: Told::Nothing,
             entered: None,
             granted: false,
             free_at: 0,
@@ -487,10 +508,11 @@ impl Primary {
             let told_before = holding.granted || holding.inherited;
             let waits = !cx.planted.has(Bug::ResumeBesideLease);
             if told_before && waits && queues.holds(lock_ref) {
-                let told = holding.heard + cx.timing.lengthened(lease);
+                let told = leased_until(holding.told, holding.heard, lease, cx.timing);
                 holding.free_at = holding.free_at.max(told);
             }
             holding.heard = cx.now.monotonic;
+            holding.told = Told::Nothing;
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
                 holding.waiter = Some(*node);
@@ -540,7 +562,8 @@ impl Primary {
         // Without the lease another primary may have ended this section; with it none can have.
         let stale_may_grant =
             cx.planted.has(Bug::FenceOnRefOnly) || cx.planted.has(Bug::SynchTagWithoutAttempt);
-        if !(cx.leased || stale_may_grant) || !self.grants.is_ready(lock_ref) {
+        let may_grant = cx.leased && self.leasing.is_open();
+        if !(may_grant || stale_may_grant) || !self.grants.is_ready(lock_ref) {
             return false;
         }
         let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))
@@ -554,6 +577,7 @@ impl Primary {
             return false;
         }
         holding.granted = true;
+        holding.told = Told::Nothing;
         holding.entered.get_or_insert(cx.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
         let granted = Message::Granted {
@@ -584,7 +608,8 @@ impl Primary {
             Target::Speculation(id, key) => self.grants.speculation_read(id, key, outcome),
             Target::Grant(lock_ref, key) => {
                 let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
-                self.proposals.extend(done.map(|body| self.own(body)));
+                self.proposals
+                    .extend(done.map(|body| self.own(Body::Lock(body))));
                 self.push_ready(lock_ref, queues, cx);
                 self.grants.wake_shared(queues, cx);
             }
@@ -592,7 +617,8 @@ impl Primary {
                 let done = self
                     .grants
                     .settled(front, key, flag, &outcome, queues, cx.now);
-                self.proposals.extend(done.map(|body| self.own(body)));
+                self.proposals
+                    .extend(done.map(|body| self.own(Body::Lock(body))));
                 self.grants.wake_shared(queues, cx);
                 self.push_all_ready(queues, cx);
             }
@@ -600,8 +626,8 @@ impl Primary {
         true
     }
 
-    fn own(&self, body: LockCommand) -> Command {
-        Command::new(Sessions::OWN, 0, 0, Epoch::FIRST, Body::Lock(body))
+    pub(super) fn own(&self, body: Body) -> Command {
+        Command::new(Sessions::OWN, 0, 0, Epoch::FIRST, body)
     }
 
     /// Keeps refs alive and says how they stand.
@@ -657,8 +683,10 @@ impl Primary {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };
         }
+        // It holds, but by whose leave is not settled while the primary begins or ends.
+        let open = self.leasing.is_open();
         RefState::Holding {
-            lease: known.origin.lease,
+            lease: Micros::from(open) * known.origin.lease,
         }
     }
 
@@ -693,7 +721,8 @@ impl Primary {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
-            let until = holding.heard + cx.timing.lengthened(known.origin.lease);
+            let lease = known.origin.lease;
+            let until = patient_until(holding.told, holding.heard, lease, cx.timing);
             let proposed = |at: Micros| now < at + 4 * cx.timing.retry;
             if now >= until && !holding.released.is_some_and(proposed) {
                 holding.released = Some(now);
@@ -701,9 +730,10 @@ impl Primary {
             }
         }
         for lock_ref in expired {
-            let release = self.own(LockCommand::Release { lock_ref });
+            let release = self.own(Body::Lock(LockCommand::Release { lock_ref }));
             self.proposals.push(release);
         }
+        self.take_again(cx);
         self.grants.tick(queues, cx);
         self.push_all_ready(queues, cx);
     }

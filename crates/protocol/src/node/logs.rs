@@ -399,6 +399,21 @@ impl Here {
         self.agenda.touch(Room::Segment(segment));
     }
 
+    /// The primary of a segment is about to end: its leases are the last that it proposes. Without
+    /// room for them in the log the next primary waits a full lease.
+    pub(super) fn close_leases(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.segments.get_mut(&segment) else {
+            return;
+        };
+        let closing = room
+            .primary
+            .as_mut()
+            .and_then(|primary| primary.close(room.state.queues(), step.now, &self.config.timing));
+        if let Some(command) = closing {
+            self.propose(segment, Vec::from([command]), step);
+        }
+    }
+
     /// Why this node cannot take a command for a segment.
     pub(super) fn why_not_primary(
         &self,
@@ -634,6 +649,8 @@ impl Node {
             let config = &self.here.config;
             let begins = Primary::new(segment, epoch, leads.ballot, &room.state, step.now, config);
             room.primary = Some(begins);
+            // What it proposes first.
+            self.with_primary(segment, step, |_, _, _| ());
         }
     }
 
@@ -657,8 +674,12 @@ impl Node {
         let Some(epoch) = epoch else { return };
         if room.log.stopped().is_none() {
             if epoch > id.epoch {
-                room.log
-                    .propose_stop(id.epoch.next(), &mut log_cx(&self.here.config, step));
+                self.here.close_leases(segment, step);
+                // Not through the agenda, which would come back here until the window has room.
+                if let Some(room) = self.here.segments.get_mut(&segment) {
+                    let mut cx = log_cx(&self.here.config, step);
+                    room.log.propose_stop(id.epoch.next(), &mut cx);
+                }
             }
             return;
         }

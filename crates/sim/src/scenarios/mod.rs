@@ -97,6 +97,16 @@ pub const ALL: &[Scenario] = &[
         play: locks::lease_at_a_cut_site,
     },
     Scenario {
+        name: "f10-lease-table",
+        about: "a dead holder is released when its lease is over, whoever leads by then",
+        play: locks::lease_table,
+    },
+    Scenario {
+        name: "f10-lease-table-twice",
+        about: "a primary that was not told of the last leases waits a full one",
+        play: locks::lease_table_twice,
+    },
+    Scenario {
         name: "f10-restarted-acceptor",
         about: "an acceptor that restarts is still bound by the read lease that it granted",
         play: machines::restarted_acceptor,
