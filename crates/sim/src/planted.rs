@@ -46,7 +46,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::HoleFilledWithCommand => Trap::Scenario("f3-hole"),
         Bug::NoopOverAccepted => Trap::Seeds(500),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),
-        Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(500),
+        Bug::NewPrimaryReleasesAtOnce => Trap::Scenario("f10-lease-table-twice"),
         Bug::ResumeReusesNumbers => Trap::Scenario("f16-restarted-client"),
         Bug::SynchDoneUnconditional => Trap::Scenario("f18-late-synch-done"),
         Bug::RegisterQuorumTooSmall => Trap::Scenario("quorum"),
