@@ -88,6 +88,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
+        Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
     }
 }
 

@@ -99,11 +99,13 @@ pub enum Bug {
     SealNotDurable,
     /// F15: a sealed store takes writes and moved marks.
     SealedStoreChanges,
+    /// G17: a replica that is created late goes on from an empty state.
+    LateReplicaEmpty,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 47] = [
+    pub const ALL: [Bug; 48] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -151,6 +153,7 @@ impl Bug {
         Bug::EventualPutRepeated,
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
+        Bug::LateReplicaEmpty,
     ];
 }
 

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod beat;
+mod late;
 mod logs;
 mod membership;
 mod placement;
@@ -17,6 +18,7 @@ use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock;
+use crate::log::ReplicatedLog;
 use crate::message::Message;
 use crate::register::{Caller, OpId, Replica};
 use crate::request::{Code, Refusal, Reply};

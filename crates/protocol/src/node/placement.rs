@@ -5,6 +5,7 @@
 
 use super::{Here, Node, Step};
 use crate::base::{LogId, Micros, NodeName, Now, Part, Seat};
+use crate::log::ReplicatedLog;
 use crate::paxos::Log;
 use alloc::vec::Vec;
 

@@ -6,6 +6,7 @@ use crate::base::{
 };
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
+use crate::log::ReplicatedLog;
 use crate::register::{self, Place, SegmentView, Store};
 use crate::request::{LogStatus, NodeStatus};
 use alloc::collections::BTreeSet;

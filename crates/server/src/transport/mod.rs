@@ -146,9 +146,9 @@ fn weight(message: &Message) -> usize {
             .filter_map(|l| l.value.known()?.map(Bytes::len))
             .sum(),
         Message::Paxos {
-            message: paxos::Message::Chunk { data, .. },
+            message: paxos::Message::Chunk(chunk) | paxos::Message::Birth { chunk, .. },
             ..
-        } => data.len(),
+        } => chunk.data.len(),
         _ => 0,
     };
     256 + payload

@@ -253,6 +253,11 @@ pub const ALL: &[Scenario] = &[
         play: found::put_twice,
     },
     Scenario {
+        name: "g17-late-member",
+        about: "a member is away during two changes of view, and is needed then",
+        play: machines::late_member,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,

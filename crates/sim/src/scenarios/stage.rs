@@ -14,7 +14,6 @@ use fermata_protocol::base::{
     Address, Bug, KeyId, Limits, LockRef, NodeName, Planted, SegmentId, TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
-use fermata_protocol::command::GroupCommand;
 use fermata_protocol::register::{Ask, Content, Message as Register};
 use fermata_protocol::request::{Held, Mode};
 use fermata_protocol::{Message, Operation, lock, paxos};
@@ -125,9 +124,7 @@ impl Stage {
 
     /// Proposes the next epoch of the group to all its members.
     pub fn next_epoch(&mut self) {
-        let mut view = self.world.setup.cluster.groups[0].view.clone();
-        view.epoch = view.epoch.next();
-        nemesis::propose(&mut self.world, 0xbeef, GroupCommand::Next(view));
+        nemesis::next_view(&mut self.world, 0, 0xbeef);
     }
 
     /// The second key of sections.
