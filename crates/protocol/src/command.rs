@@ -131,6 +131,8 @@ pub enum LockCommand {
     Release {
         /// The ref.
         lock_ref: LockRef,
+        /// Only if it is a ref on this key; none where the primary itself ends it.
+        key: Option<KeyId>,
     },
     /// The synch of the flag set at `flag` has completed (F18).
     SynchDone {
@@ -200,6 +202,7 @@ mod tests {
     fn a_command_of_another_format_is_not_decoded() {
         let body = Body::Lock(LockCommand::Release {
             lock_ref: LockRef(7),
+            key: None,
         });
         let command = Command::new(SessionId(1), 2, 0, Epoch::FIRST, body);
         let bytes = wire::encode(&command);

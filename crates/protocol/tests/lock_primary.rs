@@ -143,7 +143,13 @@ impl Bench {
     /// Asks for a forced release; what was refused, or the command that is proposed.
     fn release(&mut self, lock_ref: LockRef) -> Result<Command, Rejection> {
         self.number += 1;
-        let command = command(self.number, LockCommand::Release { lock_ref });
+        let command = command(
+            self.number,
+            LockCommand::Release {
+                lock_ref,
+                key: None,
+            },
+        );
         self.sent.clear();
         self.step(|it, state, cx| it.on_submit(NODE, 1, command, state, cx));
         if let Some(proposed) = self.primary.take_proposals().pop() {

@@ -146,19 +146,41 @@ fn a_waiter_that_goes_sets_no_flag() {
     s.leave(b, &[]);
     assert_eq!(s.flag("k"), None);
     let c = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply(LockCommand::Release { lock_ref: c });
+    s.apply(release(c));
     assert_eq!(s.flag("k"), None);
     assert!(s.state.queues().holds(a));
+}
+
+fn release(lock_ref: LockRef) -> LockCommand {
+    LockCommand::Release {
+        lock_ref,
+        key: None,
+    }
+}
+
+/// Refs of all keys of a segment come from one history: a number alone may be somebody else's.
+#[test]
+fn a_forced_release_ends_only_a_ref_on_the_key_that_it_names() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k", "l"], Mode::Exclusive);
+    let named = |name: &str| LockCommand::Release {
+        lock_ref: a,
+        key: Some(key(name)),
+    };
+    assert_eq!(s.apply(named("other")).outcome, Outcome::Gone);
+    assert!(s.state.queues().holds(a));
+    assert_eq!(s.apply(named("l")).outcome, Outcome::Done);
+    assert!(!s.state.queues().holds(a));
 }
 
 #[test]
 fn a_forced_release_sets_the_flag_in_the_same_command() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
-    let applied = s.apply(LockCommand::Release { lock_ref: a });
+    let applied = s.apply(release(a));
     assert_eq!(s.flag("k"), Some(applied.position));
     assert_eq!(applied.removed.map(|(r, _)| r), Some(a));
-    let again = s.apply(LockCommand::Release { lock_ref: a });
+    let again = s.apply(release(a));
     assert_eq!(again.outcome, Outcome::Gone);
 }
 
@@ -166,10 +188,10 @@ fn a_forced_release_sets_the_flag_in_the_same_command() {
 fn synch_done_clears_only_the_flag_that_it_names() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply(LockCommand::Release { lock_ref: a });
+    s.apply(release(a));
     let old = s.flag("k").expect("set");
     let b = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply(LockCommand::Release { lock_ref: b });
+    s.apply(release(b));
     let new = s.flag("k").expect("set");
     s.apply(LockCommand::SynchDone {
         key: key("k"),
@@ -192,7 +214,7 @@ fn readers_hold_together_and_a_writer_waits_for_all_of_them() {
     let c = s.enqueue(&["k"], Mode::Shared);
     assert!(s.state.queues().holds(a) && s.state.queues().holds(b));
     assert!(!s.state.queues().holds(w) && !s.state.queues().holds(c));
-    s.apply(LockCommand::Release { lock_ref: b });
+    s.apply(release(b));
     assert_eq!(
         s.flag("k"),
         None,
@@ -208,7 +230,7 @@ fn the_first_reader_may_have_a_synch_in_flight_and_leaves_the_flag() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Shared);
     let b = s.enqueue(&["k"], Mode::Shared);
-    let applied = s.apply(LockCommand::Release { lock_ref: a });
+    let applied = s.apply(release(a));
     assert_eq!(s.flag("k"), Some(applied.position));
     assert!(s.state.queues().holds(b));
     s.leave(b, &["k"]);

@@ -244,7 +244,10 @@ pub(super) fn release(
 ) -> Result<Box<dyn Job>, Refusal> {
     let segment = super::leave::segment_of(&key, cx)?;
     let epoch = Desk::epoch(cx.topology, segment);
-    let body = LockCommand::Release { lock_ref };
+    let body = LockCommand::Release {
+        lock_ref,
+        key: Some(key.clone()),
+    };
     Ok(Box::new(Asked {
         ends: Some((key, lock_ref)),
         what: "the forced release",

@@ -237,7 +237,11 @@ impl Primary {
         let mut releases = None;
         let keys = match body {
             LockCommand::Enqueue { keys, .. } => keys.clone(),
-            LockCommand::Release { lock_ref } => {
+            // No ref on that key: the command is agreed all the same, and changes nothing.
+            LockCommand::Release { lock_ref, key } if !queues.is_on(*lock_ref, key.as_ref()) => {
+                Vec::new()
+            }
+            LockCommand::Release { lock_ref, .. } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
                 if let Some(holding) = self.holdings.get_mut(lock_ref)
                     && !cx.planted.has(Bug::ReleasedRefLeased)
@@ -266,11 +270,7 @@ impl Primary {
             }
             _ => Vec::new(),
         };
-        // With a planted rule about speculation this, too, is left out: either test would hide it.
-        let lax = cx.planted.has(Bug::SpeculationNeverCancelled)
-            || cx.planted.has(Bug::SpeculationHeadOnly);
-        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
-        if !keys.is_empty() && keys.iter().all(free) {
+        if self.are_free(&keys, queues) {
             self.grants.speculate(id, &keys, cx);
         }
         for key in &keys {
@@ -285,6 +285,16 @@ impl Primary {
             },
         );
         self.proposals.push(self.stamped(command, cx.now));
+    }
+
+    /// Whether these are keys for which nobody waits, here or in flight: their values may be read
+    /// ahead.
+    fn are_free(&self, keys: &[KeyId], queues: &Queues) -> bool {
+        // With a planted rule about speculation the second test is left out: it would hide it.
+        let lax = self.planted.has(Bug::SpeculationNeverCancelled)
+            || self.planted.has(Bug::SpeculationHeadOnly);
+        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
+        !keys.is_empty() && keys.iter().all(free)
     }
 
     /// The command as it is proposed: with the primary's wall clock, for people.
@@ -755,7 +765,10 @@ impl Primary {
             }
         }
         for lock_ref in expired {
-            let release = self.own(Body::Lock(LockCommand::Release { lock_ref }));
+            let release = self.own(Body::Lock(LockCommand::Release {
+                lock_ref,
+                key: None,
+            }));
             self.proposals.push(release);
         }
         self.take_again(cx);

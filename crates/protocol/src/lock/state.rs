@@ -171,7 +171,11 @@ impl Queues {
                 }
                 self.leave(*lock_ref, *generation, &clean, planted, applied);
             }
-            LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
+            LockCommand::Release { lock_ref, key } => {
+                if self.is_on(*lock_ref, key.as_ref()) {
+                    self.release(*lock_ref, planted, applied);
+                }
+            }
             LockCommand::SynchDone { key, flag } => {
                 applied.touched.push(key.clone());
                 applied.outcome = Outcome::Done;
@@ -293,6 +297,12 @@ impl Queues {
     fn flag(&mut self, key: &KeyId, position: u64) {
         let queue = self.keys.get_mut(key);
         queue.expect("a ref's keys have queues").flag = Some(position);
+    }
+
+    /// Whether a ref is in the queue of `key`, or in any where none is named.
+    pub(super) fn is_on(&self, lock_ref: LockRef, key: Option<&KeyId>) -> bool {
+        let known = self.refs.get(&lock_ref);
+        known.is_some_and(|known| key.is_none_or(|key| known.keys.contains(key)))
     }
 
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {

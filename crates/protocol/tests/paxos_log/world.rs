@@ -144,6 +144,7 @@ fn parse(state: &[u8]) -> ((Slot, u64), Ballot) {
 pub(crate) fn command(number: u64) -> Command {
     let body = Body::Lock(LockCommand::Release {
         lock_ref: LockRef(number),
+        key: None,
     });
     let (session, epoch) = (SessionId(1), Epoch(1));
     Command::new(session, number, 0, epoch, body)

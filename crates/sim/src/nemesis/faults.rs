@@ -74,11 +74,9 @@ impl Plan {
         use Fault::*;
         let common = [
             Crash, Stop, Pause, Isolate, OneWay, SiteCut, Suspect, KillClient, Force, Force, Storm,
-            Suspect, Clock, SlowDisk, Retire,
+            Suspect, Clock, SlowDisk, Retire, NextView,
         ];
-        let rare = [
-            FullDisk, Rot, Wipe, Blackout, NextView, NextView, NextView, FullDisk,
-        ];
+        let rare = [FullDisk, Rot, Wipe, Blackout, NextView, NextView, FullDisk];
         let count = dice.between(2, 6) as usize;
         let mut kinds = dice.subset(&common, count);
         if dice.chance(40) {
