@@ -441,8 +441,8 @@ impl Client {
     /// one lease, which the holder may still be using.
     ///
     /// # Errors
-    /// `NoLongerHolder` where the ref was past already, `NotHolder` where it was never given; and as
-    /// [`Client::get`].
+    /// `NoLongerHolder` where the ref was past already, `NotHolder` where it was never given; and
+    /// as [`Client::get`].
     pub async fn release(
         &self,
         keyspace: &str,

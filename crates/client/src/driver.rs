@@ -294,9 +294,9 @@ impl Driver {
         }
     }
 
-    /// The node has stopped at a message that it does not read. Since it is open, and no open one is
-    /// longer than the longest, that one will never be read either: it is refused, so that it is not
-    /// repeated. The others are.
+    /// The node has stopped at a message that it does not read. Since it is open, and no open one
+    /// is longer than the longest, that one will never be read either: it is refused, so that it is
+    /// not repeated. The others are.
     fn refuse_longest(&mut self, now: Now, link: LinkId) {
         let on_it = self.open.iter().filter(|(_, t)| t.link == link);
         let longest = on_it.max_by_key(|(id, t)| (t.size, **id));

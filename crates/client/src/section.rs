@@ -39,7 +39,8 @@ impl std::fmt::Debug for SectionHandle {
 
 impl SectionHandle {
     /// The latest value of a key (MUSIC `criticalGet`, §III-A): from memory while the lease is
-    /// valid and the value is there, else from a quorum. Sees every put of this section issued before it.
+    /// valid and the value is there, else from a quorum. Sees every put of this section issued
+    /// before it.
     ///
     /// # Errors
     /// `NoLongerHolder` when the section is over; `Unavailable` without a quorum, or while the

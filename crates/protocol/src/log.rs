@@ -4,15 +4,16 @@
 //! (majorities of nodes that stop, or larger quorums of nodes that may lie) is none of their
 //! business: commands carry nothing of it, and results are computed where commands are applied.
 //!
-//! **Idea.** [`ReplicatedLog`] is what remains when agreement is taken out: propose, apply in order,
-//! end, snapshot, who leads. The node, its segments and its groups use a log through it alone. What
-//! members say to each other stays outside: messages and beats are routed to the concrete log, for
-//! their content is the protocol's. There is one implementation, [`crate::paxos::Log`].
+//! **Idea.** [`ReplicatedLog`] is what remains when agreement is taken out: propose, apply in
+//! order, end, snapshot, who leads. The node, its segments and its groups use a log through it
+//! alone. What members say to each other stays outside: messages and beats are routed to the
+//! concrete log, for their content is the protocol's. There is one implementation,
+//! [`crate::paxos::Log`].
 //!
 //! **What every implementation keeps.**
 //! * L1. All replicas hand out the same commands for the same slots, in order, once per process.
-//! * L2. A command that was declined or dropped never takes effect. One that was taken may, once per
-//!   time it was proposed; the session table above makes repetitions harmless (F2).
+//! * L2. A command that was declined or dropped never takes effect. One that was taken may, once
+//!   per time it was proposed; the session table above makes repetitions harmless (F2).
 //! * L3. The log ends at its first decided end: nothing is handed out after it, and all replicas
 //!   agree on the epoch of the successor.
 //! * L4. Leases of two replicas never overlap, and while one has a lease nothing is decided that it

@@ -108,8 +108,8 @@ impl Node {
     }
 }
 
-/// The line of a log that tells why its process ended: an error, a panic, or the one line with which
-/// this program fails. Any other last line was only the latest and explains nothing.
+/// The line of a log that tells why its process ended: an error, a panic, or the one line with
+/// which this program fails. Any other last line was only the latest and explains nothing.
 fn last_words(log: &str) -> Option<String> {
     let tells = |line: &&str| {
         let mut words = line.split_whitespace();

@@ -7,8 +7,8 @@
 //!
 //! **Idea.** A primary that is about to end, since its log stops or since it hands the log over,
 //! states its leases as the last command that it proposes: the *lease table*, in the segment's
-//! state from there on. From that very step it grants and renews nothing. A primary that begins
-//! and finds a table proposes `LeasesTaken`, which removes it, and only when that is applied does it
+//! state from there on. From that very step it grants and renews nothing. A primary that begins and
+//! finds a table proposes `LeasesTaken`, which removes it, and only when that is applied does it
 //! grant, renew, and use what the table says: a ref in it keeps its lease for the time that was
 //! left, lengthened by the drift bound and counted from when this primary began; a ref that is not
 //! in it has none. Without a table it waits the full lease.
@@ -17,12 +17,13 @@
 //! * *A table in the state is true.* Let primary P with ballot b have proposed it. P has granted
 //!   nothing since. Primaries of lower ballots have lost their read lease before P began. Whoever
 //!   has a higher ballot, or leads the successor log, has recovered every entry that was or can
-//!   still be chosen below its own `Begin`: so it either finds the table applied when it begins, and
-//!   grants nothing before its own `LeasesTaken` is applied, or the table is never chosen. So as
-//!   long as the table is there, nobody has granted or renewed since it was proposed.
+//!   still be chosen below its own `Begin`: so it either finds the table applied when it begins,
+//!   and grants nothing before its own `LeasesTaken` is applied, or the table is never chosen. So
+//!   as long as the table is there, nobody has granted or renewed since it was proposed.
 //! * *A table is used once.* `LeasesTaken` removes it from the state, in the log, before its
 //!   proposer grants anything. A later primary finds none and waits the full lease. If the one that
-//!   took it dies before `LeasesTaken` is chosen, it has granted nothing, and the next one takes it.
+//!   took it dies before `LeasesTaken` is chosen, it has granted nothing, and the next one takes
+//!   it.
 //! * *The table names every leased ref.* A primary leases only refs that hold in its applied state,
 //!   a ref holds until it is removed, and the table names all that hold, granted or not. Refs that
 //!   were enqueued behind them, or after, have no lease.

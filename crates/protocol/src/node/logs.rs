@@ -656,8 +656,8 @@ impl Node {
 
     /// Stops a segment's log when its group has decided the next view, and starts the successor.
     ///
-    /// Every member wants the log ended, not the primary alone: where there is none, the next leader
-    /// ends the log with its first own entry.
+    /// Every member wants the log ended, not the primary alone: where there is none, the next
+    /// leader ends the log with its first own entry.
     fn stop_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;

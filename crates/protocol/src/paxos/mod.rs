@@ -13,8 +13,8 @@
 //! `acceptor` (promises, votes, leases given), `proposer` (batches, phase 2, the lease held),
 //! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads, `store`
 //! for what is on disk, `late` for members that missed the log's beginning, and `replica` for what
-//! the state machine above sees. It is a plain struct: time and messages come in, writes and messages go
-//! out, nothing is drawn at random.
+//! the state machine above sees. It is a plain struct: time and messages come in, writes and
+//! messages go out, nothing is drawn at random.
 //!
 //! # What always holds
 //! * **P1** A promise is never taken back, and leaves only when it is durable. So does a vote, also

@@ -8,8 +8,8 @@
 //! **Idea.** A member *seals* a store: durably, for ever, before it says so. A sealed store answers
 //! `Sealed` to everything but sealed reads and lists, and never changes. Where q members are sealed
 //! nothing completes any more, and q sealed answers show everything that ever did. Whoever reads
-//! seals, so that q sealed answers are always answers of q sealed members. When everything has moved
-//! the store is deleted as a whole and answers `Moved`.
+//! seals, so that q sealed answers are always answers of q sealed members. When everything has
+//! moved the store is deleted as a whole and answers `Moved`.
 //!
 //! **Two seals.** A segment has one next epoch, but an attempt at a change may have been given up,
 //! and an adoption by an operator may replace one. Epochs strictly increase along the history of an

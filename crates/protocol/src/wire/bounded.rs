@@ -4,9 +4,9 @@
 //! of a hundred bytes or more once it is decoded. A frame of the greatest length, made of nothing
 //! but such elements, would take gigabytes.
 //!
-//! **Idea.** A layer between the encoding and the types, which sees every list, map, string and byte
-//! string as it is decoded and takes its size out of a room: an element as large as its type, a
-//! string as long as it is. Where the room is used up, decoding ends. The layer knows neither the
+//! **Idea.** A layer between the encoding and the types, which sees every list, map, string and
+//! byte string as it is decoded and takes its size out of a room: an element as large as its type,
+//! a string as long as it is. Where the room is used up, decoding ends. The layer knows neither the
 //! encoding nor the types, so that no new message can be forgotten.
 //!
 //! **Invariant.** What a decoder has made is at most twice as large as what was taken out of the

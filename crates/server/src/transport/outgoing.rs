@@ -158,7 +158,8 @@ pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Er
     wire::decode(&bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "not a greeting"))
 }
 
-/// The frames that carry the messages in order: one, unless they weigh more than they were taken to.
+/// The frames that carry the messages in order: one, unless they weigh more than they were taken
+/// to.
 fn frames(from: NodeId, messages: Vec<Message>, longest: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(1);
     let mut parts = VecDeque::from([messages]);

@@ -91,8 +91,8 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     )
 }
 
-/// A section that was not entered: COMMAND did not run, so its outcome is known. What may have taken
-/// effect is a place in the queue, which ends by itself.
+/// A section that was not entered: COMMAND did not run, so its outcome is known. What may have
+/// taken effect is a place in the queue, which ends by itself.
 fn not_entered(error: fermata_client::Error) -> Failure {
     let failure = Failure::from(error);
     if failure.exit != Exit::OutcomeUnknown {
