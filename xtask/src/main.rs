@@ -6,11 +6,13 @@
 //! **Idea.** `cargo xtask test` is that command ([`gate`]). The rules about the tree itself, which
 //! no compiler checks, are ordinary tests of this crate ([`tidy`]), so `cargo test` runs them too.
 //!
-//! **Invariant.** Only `fix` writes to the tree ([`wrap`]); the gate never does.
+//! **Invariant.** Only `fix` ([`wrap`]) and `porcupine --record` ([`porcupine`]) write to the tree;
+//! the gate never does.
 
 use std::process::ExitCode;
 
 mod gate;
+mod porcupine;
 mod tidy;
 mod wrap;
 
@@ -21,6 +23,9 @@ usage: cargo xtask TASK
           a bounded run of the simulator, end-to-end tests on real processes
   tidy    the rules about the tree alone
   fix     formats, and rewraps comments that are too wide
+  porcupine [--record]
+          asks another checker of linearizability about random histories, and compares its
+          verdicts with the recorded ones, or records them; needs Go
 ";
 
 fn main() -> ExitCode {
@@ -29,6 +34,8 @@ fn main() -> ExitCode {
         ["test"] => gate::run(),
         ["tidy"] => tidy_alone(),
         ["fix"] => wrap::run(),
+        ["porcupine"] => porcupine::run(false),
+        ["porcupine", "--record"] => porcupine::run(true),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

@@ -129,7 +129,8 @@ pub fn to_status(refusal: &Refusal) -> Status {
 
 /// The refusal in a gRPC status. A status without one comes from the transport (connection lost,
 /// deadline): nobody knows whether the request took effect, and it reads as `Unavailable` unless
-/// the status says that the request itself was at fault.
+/// the status says that the request itself was at fault. Whose message was too long, the request or
+/// its answer, a status does not say.
 pub fn from_status(status: &Status) -> Refusal {
     let decoded = RpcStatus::decode(status.details()).ok();
     let any = decoded.and_then(|s| s.details.into_iter().find(|a| a.type_url == REFUSAL_TYPE));
@@ -141,8 +142,24 @@ pub fn from_status(status: &Status) -> Refusal {
         tonic::Code::InvalidArgument | tonic::Code::Unimplemented => {
             Refusal::definite(Code::BadRequest, detail)
         }
-        tonic::Code::OutOfRange => Refusal::unknown(Code::TooLarge, detail),
+        _ if says_too_long(status) => Refusal::unknown(Code::TooLarge, detail),
         _ => Refusal::unknown(Code::Unavailable, detail),
+    }
+}
+
+/// Whether a status of the transport says that a message was longer than its receiver reads.
+/// Implementations of gRPC have either of two codes for it, and the other meaning of the second one
+/// is told apart by the words alone.
+pub fn says_too_long(status: &Status) -> bool {
+    match status.code() {
+        tonic::Code::OutOfRange => true,
+        tonic::Code::ResourceExhausted if status.details().is_empty() => {
+            let words = status.message().to_ascii_lowercase();
+            ["larger than max", "too large", "exceeds maximum"]
+                .iter()
+                .any(|w| words.contains(w))
+        }
+        _ => false,
     }
 }
 
@@ -169,6 +186,21 @@ mod tests {
         let refusal = from_status(&Status::unavailable("reset"));
         assert_eq!(refusal.code, Code::Unavailable);
         assert!(refusal.may_have_taken_effect);
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_no_reason_to_try_again() {
+        let statuses = [
+            Status::out_of_range("Error, decoded message length too large: found 9, limit 8"),
+            Status::resource_exhausted("grpc: received message larger than max (9 vs. 8)"),
+        ];
+        for status in statuses {
+            assert_eq!(from_status(&status).code, Code::TooLarge, "{status}");
+        }
+        let status = Status::resource_exhausted("too many pings");
+        assert_eq!(from_status(&status).code, Code::Unavailable);
+        let status = to_status(&Refusal::definite(Code::Busy, "the queue is too large"));
+        assert_eq!(from_status(&status).code, Code::Busy);
     }
 
     #[test]

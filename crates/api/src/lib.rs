@@ -22,6 +22,11 @@ mod names;
 
 pub use names::Names;
 
+/// Bytes that a frame of a `Session` stream takes, encoded.
+pub fn encoded_len(frame: &v1::SessionRequest) -> usize {
+    prost::Message::encoded_len(frame)
+}
+
 /// The generated messages, client and server of `fermata.v1`.
 #[expect(
     missing_docs,

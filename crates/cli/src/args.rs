@@ -19,25 +19,90 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every command.
-#[derive(Clone, Debug, Args)]
+/// Options of every command, before it or after it.
+///
+/// Their environment variables are read by [`Global::with_environment`], not by the parser: what
+/// the parser takes from the environment it shows in every message about wrong usage as if the
+/// command needed it.
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Global {
     /// A node's gRPC address; give it several times or separate by commas. Default: the ports of
-    /// `fermata dev` on loopback.
+    /// `fermata dev` on loopback. [env: FERMATA_ENDPOINTS]
     #[arg(
         long = "endpoint",
         global = true,
-        env = "FERMATA_ENDPOINTS",
         value_name = "HOST:PORT",
         value_delimiter = ','
     )]
     pub(crate) endpoints: Vec<String>,
-    /// The client's own site: its nodes are asked first.
-    #[arg(long, global = true, env = "FERMATA_SITE")]
+    /// The client's own site: its nodes are asked first. [env: FERMATA_SITE]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) site: Option<String>,
+    /// The keyspace of the keys. Default: `default`. [env: FERMATA_KEYSPACE]
+    #[arg(long, global = true, value_name = "NAME")]
+    keyspace: Option<String>,
+    /// How long to wait for an answer; `lock` waits for its keys in addition. Default: 10s. [env:
+    /// FERMATA_TIMEOUT]
+    #[arg(long, global = true, value_parser = duration::patience, value_name = "DURATION")]
+    timeout: Option<Duration>,
     /// Print JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+/// How long a client command waits for an answer unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Global {
+    /// These options, and the environment's where they are not given.
+    ///
+    /// # Errors
+    /// One sentence, where a variable makes no sense.
+    pub(crate) fn with_environment(self) -> Result<Global, String> {
+        self.with(|name| std::env::var_os(name))
+    }
+
+    fn with(mut self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Global, String> {
+        // A variable that is set to nothing counts as one that is not set.
+        let text = |name: &str| match variable(name).filter(|value| !value.is_empty()) {
+            None => Ok(None),
+            Some(value) => match value.into_string() {
+                Ok(text) => Ok(Some(text)),
+                Err(_) => Err(format!("{name} is not text")),
+            },
+        };
+        if self.endpoints.is_empty()
+            && let Some(all) = text("FERMATA_ENDPOINTS")?
+        {
+            self.endpoints = all.split(',').map(|one| one.trim().to_owned()).collect();
+        }
+        self.site = match self.site {
+            None => text("FERMATA_SITE")?,
+            given => given,
+        };
+        self.keyspace = match self.keyspace {
+            None => text("FERMATA_KEYSPACE")?,
+            given => given,
+        };
+        if self.timeout.is_none()
+            && let Some(given) = text("FERMATA_TIMEOUT")?
+        {
+            let parsed = duration::patience(&given);
+            let parsed = parsed.map_err(|why| format!("FERMATA_TIMEOUT is `{given}`: {why}"))?;
+            self.timeout = Some(parsed);
+        }
+        Ok(self)
+    }
+
+    /// The keyspace of the keys.
+    pub(crate) fn keyspace(&self) -> &str {
+        self.keyspace.as_deref().unwrap_or("default")
+    }
+
+    /// How long to wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(TIMEOUT)
+    }
 }
 
 /// What to do.
@@ -72,6 +137,9 @@ pub(crate) enum Command {
     },
     /// Run the deterministic simulator: every scenario, or random schedules with --seeds or --seed.
     Sim(SimArgs),
+    /// Decide whether a recorded history of registers is linearizable, and show the part that is
+    /// not.
+    Check(CheckArgs),
     /// Measure.
     Bench {
         #[command(subcommand)]
@@ -79,26 +147,11 @@ pub(crate) enum Command {
     },
 }
 
-/// A keyspace option.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct InKeyspace {
-    /// The keyspace of the keys.
-    #[arg(
-        long,
-        env = "FERMATA_KEYSPACE",
-        default_value = "default",
-        value_name = "NAME"
-    )]
-    pub(crate) keyspace: String,
-}
-
 /// A key.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The key.
     pub(crate) key: OsString,
-    #[command(flatten)]
-    pub(crate) space: InKeyspace,
 }
 
 /// See `fermata locks --help`.
@@ -119,8 +172,6 @@ pub(crate) struct ValueArgs {
     /// The value; `-` reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: OsString,
-    #[command(flatten)]
-    pub(crate) space: InKeyspace,
 }
 
 /// See `fermata lock --help`.
@@ -133,14 +184,17 @@ pub(crate) struct LockArgs {
     /// Hold the keys together with other readers; no puts.
     #[arg(long)]
     pub(crate) shared: bool,
-    /// How long the keys stay held if this process dies or is cut off. Default: the keyspace's.
+    /// How long the keys stay held if this process dies or is cut off: 100ms to the keyspace's
+    /// longest section. Default: the keyspace's lease.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) ttl: Option<Duration>,
-    /// Give up waiting for the keys after this long (exit status 73).
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION", default_value = "60s")]
+    /// Give up waiting for the keys after this long, at most 24h (exit status 73).
+    #[arg(long, value_parser = duration::wait, value_name = "DURATION", default_value = "60s")]
     pub(crate) wait: Duration,
-    #[command(flatten)]
-    pub(crate) space: InKeyspace,
+    /// Exit with 77 where COMMAND ended with 0 but the leave was not confirmed; without, that is a
+    /// warning.
+    #[arg(long)]
+    pub(crate) confirm_leave: bool,
     /// The command and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -224,6 +278,18 @@ pub(crate) struct KeyspaceArgs {
     /// What its keys are for.
     #[arg(long, value_enum, default_value_t = PurposeArg::Sections)]
     pub(crate) purpose: PurposeArg,
+    /// How values are stored: whole at every member, or coded.
+    #[arg(long, value_enum, default_value_t = StorageArg::Replicated)]
+    pub(crate) storage: StorageArg,
+    /// f of a coded storage: members of a key's group that may fail.
+    #[arg(long = "f", value_name = "F")]
+    pub(crate) faults: Option<u8>,
+    /// Of a coded storage: writes of one key that may be under way at once. Default: 3.
+    #[arg(long, value_name = "DELTA")]
+    pub(crate) delta: Option<u8>,
+    /// Of a coded storage: values shorter than so many bytes are kept whole. Default: 1024.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) whole_below: Option<u32>,
     /// Only the part of a key before this byte decides where the key lives, so that related keys
     /// share a segment.
     #[arg(long, value_name = "CHARACTER")]
@@ -234,6 +300,21 @@ pub(crate) struct KeyspaceArgs {
     /// The longest section.
     #[arg(long, value_parser = duration::parse, default_value = "1h", value_name = "DURATION")]
     pub(crate) section_max: Duration,
+}
+
+/// How a keyspace stores values; docs/protocols/register.md has the rules of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StorageArg {
+    /// A whole copy at every member.
+    Replicated,
+    /// One part of a code per member; any number of concurrent writes.
+    Coded,
+    /// As published: TREAS-OPT. Reads get stuck beyond delta concurrent or dead writes.
+    TreasOpt,
+    /// As published: OREAS, one round trip per write with an interval clock.
+    Oreas,
+    /// As published: ARES, delta + 1 parts per member.
+    Ares,
 }
 
 /// What the keys of a keyspace are for.
@@ -264,6 +345,26 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) planted_bug: Option<String>,
 }
+
+/// See `fermata check --help`.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_HELP)]
+pub(crate) struct CheckArgs {
+    /// The history: JSON lines as in docs/formats/history.md; `-` reads standard input.
+    #[arg(value_name = "HISTORY")]
+    pub(crate) history: PathBuf,
+    /// States that the search for an order keeps in memory per key, about 100 bytes each.
+    #[arg(long, default_value_t = fermata_check::Bound::default().states, value_name = "N")]
+    pub(crate) states: u64,
+}
+
+const CHECK_HELP: &str = r#"The first line names the format; each other line is one operation:
+
+  {"format":"fermata-history","version":1}
+  {"key":"k","client":1,"op":"write","value":"a","call":0,"return":10,"outcome":"ok"}
+
+Exit status: 0 linearizable; 1 not; 2 wrong usage, or a history that cannot be read; 3 no key is
+known not to be, but some were not decided within --states."#;
 
 /// See `fermata bench --help`.
 #[derive(Debug, Subcommand)]
@@ -307,4 +408,79 @@ pub(crate) enum LoadMode {
     Put,
     /// Critical gets inside one long section.
     Get,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Cli {
+        let all = std::iter::once("fermata").chain(args.iter().copied());
+        Cli::try_parse_from(all).expect("it is well-formed")
+    }
+
+    #[test]
+    fn client_options_stand_before_or_after_the_command() {
+        let options = [
+            "--keyspace",
+            "jobs",
+            "--endpoint",
+            "a:1,b:2",
+            "--site",
+            "ohio",
+            "--timeout",
+            "2s",
+            "--json",
+        ];
+        let before: Vec<&str> = options.into_iter().chain(["get", "k"]).collect();
+        let after: Vec<&str> = ["get", "k"].into_iter().chain(options).collect();
+        for args in [before, after] {
+            let global = parsed(&args).global;
+            assert_eq!(global.keyspace(), "jobs", "{args:?}");
+            assert_eq!(global.endpoints, ["a:1", "b:2"], "{args:?}");
+            assert_eq!(global.site.as_deref(), Some("ohio"), "{args:?}");
+            assert_eq!(global.timeout(), Duration::from_secs(2), "{args:?}");
+            assert!(global.json, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_wins_over_the_environment() {
+        let variable = |name: &str| match name {
+            "FERMATA_ENDPOINTS" => Some("x:1, y:2".into()),
+            "FERMATA_KEYSPACE" => Some("env".into()),
+            "FERMATA_TIMEOUT" => Some("3s".into()),
+            "FERMATA_SITE" => Some("".into()),
+            _ => None,
+        };
+        let global = parsed(&["get", "k"]).global.with(variable).unwrap();
+        assert_eq!(global.endpoints, ["x:1", "y:2"]);
+        assert_eq!(global.keyspace(), "env");
+        assert_eq!(global.site, None);
+        assert_eq!(global.timeout(), Duration::from_secs(3));
+        let given = [
+            "get",
+            "k",
+            "--keyspace",
+            "arg",
+            "--timeout",
+            "4s",
+            "--endpoint",
+            "z:3",
+        ];
+        let global = parsed(&given).global.with(variable).unwrap();
+        assert_eq!(global.endpoints, ["z:3"]);
+        assert_eq!(global.keyspace(), "arg");
+        assert_eq!(global.timeout(), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn a_variable_that_makes_no_sense_is_named() {
+        let wrong = |name: &str| (name == "FERMATA_TIMEOUT").then(|| "soon".into());
+        let error = parsed(&["status"]).global.with(wrong).unwrap_err();
+        assert!(
+            error.contains("FERMATA_TIMEOUT") && error.contains("soon"),
+            "{error}"
+        );
+    }
 }

@@ -1,29 +1,43 @@
 //! Where a client command finds its cluster.
 
+use std::time::Duration;
+
 use fermata_client::{Client, Options};
 
 use crate::args::Global;
 use crate::dev;
 use crate::exit::{Exit, Failure};
 
+/// Where no node can be connected to for this long, a command fails. A person who waits learns in
+/// time that a name is wrong or a cluster is down; a node that restarts takes longer anyway.
+const UNREACHABLE: Duration = Duration::from_millis(1_500);
+
 /// Connects as the global options say; without any, to the ports of `fermata dev`.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     let endpoints = endpoints(global);
+    for endpoint in &endpoints {
+        check(endpoint)?;
+    }
+    let timeout = global.timeout();
+    let defaults = Options::new(endpoints.iter().map(|endpoint| uri(endpoint)));
     let options = Options {
         site: global.site.clone(),
-        ..Options::new(endpoints.iter().map(|endpoint| uri(endpoint)))
+        request_timeout: timeout,
+        // Within the time of one operation there is time for several nodes.
+        attempt_timeout: defaults.attempt_timeout.min(timeout / 3),
+        discovery_timeout: defaults.discovery_timeout.min(timeout),
+        unreachable_timeout: Some(UNREACHABLE.min(timeout)),
+        ..defaults
     };
     let client = Client::connect(options).await?;
     // A command is for somebody who waits: where nobody answers now, it does not try for long.
     if client.nodes().iter().all(|node| node.name.is_none()) {
-        return Err(Failure::new(
-            Exit::Unavailable,
-            format!(
-                "no node answers at {}: start one (`fermata dev`), or say where with --endpoint or \
-                 FERMATA_ENDPOINTS",
-                endpoints.join(", ")
-            ),
-        ));
+        let sentence = format!(
+            "no node answers ({}): start one (`fermata dev`), or say where with --endpoint or \
+             FERMATA_ENDPOINTS; nothing was changed",
+            client.heard()
+        );
+        return Err(Failure::new(Exit::Unavailable, sentence));
     }
     Ok(client)
 }
@@ -37,6 +51,24 @@ pub(crate) fn uri(endpoint: &str) -> String {
     }
 }
 
+/// Refuses what is no address, before it is looked for in the network.
+fn check(endpoint: &str) -> Result<(), Failure> {
+    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+    let address = address.strip_suffix('/').unwrap_or(address);
+    let parts = address.rsplit_once(':');
+    let good = parts.is_some_and(|(host, port)| {
+        let bracketed = host.starts_with('[') == host.ends_with(']');
+        !host.is_empty() && bracketed && !host.contains('/') && port.parse::<u16>().is_ok()
+    });
+    if good {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "`{endpoint}` is no endpoint: give HOST:PORT, as in 127.0.0.1:{}",
+        dev::BASE_PORT
+    )))
+}
+
 /// The addresses to try. Any node leads to all others; of a `dev` cluster with one site only the
 /// first one exists.
 fn endpoints(global: &Global) -> Vec<String> {
@@ -46,4 +78,36 @@ fn endpoints(global: &Global) -> Vec<String> {
     (0..3)
         .map(|node| format!("127.0.0.1:{}", dev::BASE_PORT + 10 * node))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_a_host_and_a_port() {
+        for good in [
+            "h:1",
+            "127.0.0.1:7100",
+            "[::1]:7100",
+            "http://h:1",
+            "http://h:1/",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "",
+            "h",
+            "h:",
+            ":1",
+            "h:port",
+            "h:70000",
+            "https://h:1",
+            "[::1:1",
+            "h:1/x",
+        ] {
+            let failure = check(wrong).expect_err(wrong);
+            assert_eq!(failure.exit, Exit::Usage, "{wrong}");
+        }
+    }
 }

@@ -26,6 +26,30 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "this duration is too long".to_owned())
 }
 
+/// Reads how long to wait for an answer: 1ms to 1h, since 0 would be no time to ask.
+///
+/// # Errors
+/// As [`parse`], and the bound.
+pub(crate) fn patience(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(3_600);
+    match parse(text)? {
+        given if given < Duration::from_millis(1) => Err("at least 1ms".to_owned()),
+        given if given > LONGEST => Err("at most 1h".to_owned()),
+        given => Ok(given),
+    }
+}
+
+/// Reads how long to wait for a lock: at most a day, as long as the client library waits.
+///
+/// # Errors
+/// As [`parse`], and the bound.
+pub(crate) fn wait(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        given if given > Duration::from_secs(86_400) => Err("at most 24h".to_owned()),
+        given => Ok(given),
+    }
+}
+
 /// A duration in a table: one unit, at most two digits behind the point.
 pub(crate) fn show(duration: Duration) -> String {
     let micros = duration.as_micros();
@@ -67,6 +91,16 @@ mod tests {
         for text in wrong {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn bounds_are_told() {
+        assert_eq!(patience("1h"), Ok(Duration::from_secs(3_600)));
+        assert_eq!(patience("0s"), Err("at least 1ms".to_owned()));
+        assert_eq!(patience("61m"), Err("at most 1h".to_owned()));
+        assert_eq!(wait("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(wait("0s"), Ok(Duration::ZERO));
+        assert_eq!(wait("25h"), Err("at most 24h".to_owned()));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) enum Exit {
     SectionLost = 75,
     /// Nobody knows whether the operation took effect.
     OutcomeUnknown = 76,
+    /// `fermata lock --confirm-leave`: the command did well, but the leave was not confirmed.
+    NotLeft = 77,
     /// `fermata lock` could not run its command.
     CannotRun = 126,
     /// `fermata lock` did not find its command.
@@ -52,13 +54,14 @@ Exit status:
     4  server: an address cannot be listened on
     5  server: the node had to stop (its disk failed)
    65  refused: the request itself is at fault (locked, too large, no such keyspace, ...)
-   69  unavailable: no node or no quorum answered in time; nothing was changed
+   69  unavailable: no node or no quorum answered in time, or disks are full; nothing was changed
    70  an internal error; sim: a panic
    71  sim: no progress after all faults were healed
    73  lock: the wait was over before the lock was granted
-   74  a file, socket or process of this machine failed
+   74  a file, socket or process of this machine failed; dev, demo: a port is in use, a node died
    75  the section was lost
    76  outcome unknown: the operation may have taken effect
+   77  lock --confirm-leave: COMMAND ended with 0, but the leave was not confirmed
   126  lock: COMMAND could not be run
   127  lock: COMMAND was not found
 128+N  lock: COMMAND was ended by signal N
@@ -70,7 +73,7 @@ pub(crate) struct Failure {
     /// The exit status.
     pub(crate) exit: Exit,
     /// A stable code for programs: the server's where it comes from there.
-    pub(crate) code: &'static str,
+    pub(crate) code: String,
     /// One sentence; empty says nothing (the exit status says all).
     pub(crate) sentence: String,
 }
@@ -92,12 +95,13 @@ impl Failure {
             Exit::Local => "local",
             Exit::SectionLost => "no_longer_holder",
             Exit::OutcomeUnknown => "outcome_unknown",
+            Exit::NotLeft => "not_left",
             Exit::CannotRun => "cannot_run",
             Exit::NotFound => "not_found",
         };
         Failure {
             exit,
-            code,
+            code: code.to_owned(),
             sentence: sentence.into(),
         }
     }
@@ -118,6 +122,31 @@ impl Failure {
     }
 }
 
+/// Tells a failure on standard error, unless its exit status says all.
+pub(crate) fn report(failure: &Failure, json: bool) {
+    if !failure.sentence.is_empty() {
+        say("error", "fermata: ", failure, json);
+    }
+}
+
+/// Tells of something that went wrong without changing the exit status.
+pub(crate) fn warn(warning: &Failure, json: bool) {
+    say("warning", "fermata: warning: ", warning, json);
+}
+
+fn say(kind: &str, before: &str, failure: &Failure, json: bool) {
+    use std::io::Write;
+    let line = if json {
+        let said = serde_json::json!({ "code": failure.code, "sentence": failure.sentence });
+        serde_json::json!({ kind: said }).to_string()
+    } else {
+        // A sentence of somebody else may have line ends; a failure is one line.
+        format!("{before}{}", failure.sentence.replace(['\n', '\r'], " "))
+    };
+    // Where nobody listens any more there is nobody to tell.
+    let _gone = writeln!(std::io::stderr(), "{line}");
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)
@@ -127,12 +156,16 @@ impl fmt::Display for Failure {
 impl From<fermata_client::Error> for Failure {
     fn from(error: fermata_client::Error) -> Failure {
         use fermata_protocol::Code;
+        if let fermata_client::Error::Options(sentence) = error {
+            return Failure::usage(sentence);
+        }
         let exit = match error.code() {
             Code::NoLongerHolder | Code::NotHolder => Exit::SectionLost,
             Code::WaitOver => Exit::WaitOver,
             _ if error.may_have_taken_effect() => Exit::OutcomeUnknown,
             Code::Unavailable | Code::Busy | Code::DiskFull | Code::Forgotten => Exit::Unavailable,
             Code::Locked
+            | Code::Undecodable
             | Code::StaleSequence
             | Code::ReadOnlySection
             | Code::TooLarge
@@ -143,7 +176,7 @@ impl From<fermata_client::Error> for Failure {
         };
         Failure {
             exit,
-            code: error.code().name(),
+            code: error.code().name().to_owned(),
             sentence: error.to_string(),
         }
     }

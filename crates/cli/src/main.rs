@@ -27,27 +27,14 @@ mod output;
 
 fn main() -> ExitCode {
     // Prints help and version itself, and exits with status 2 on wrong usage.
-    let cli = args::Cli::parse();
-    let json = cli.global.json;
-    match commands::run(cli) {
+    let args::Cli { global, command } = args::Cli::parse();
+    let json = global.json;
+    let global = global.with_environment().map_err(exit::Failure::usage);
+    match global.and_then(|global| commands::run(&global, command)) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            report(&failure, json);
+            exit::report(&failure, json);
             ExitCode::from(failure.exit as u8)
         }
-    }
-}
-
-fn report(failure: &exit::Failure, json: bool) {
-    if failure.sentence.is_empty() {
-        return;
-    }
-    if json {
-        let error = serde_json::json!({
-            "error": { "code": failure.code, "sentence": failure.sentence }
-        });
-        eprintln!("{error}");
-    } else {
-        eprintln!("fermata: {failure}");
     }
 }

@@ -1,5 +1,6 @@
 //! The client: where every operation begins.
 
+use crate::account::{self, Account, SharedAccount};
 use crate::discovery::{self, Node};
 use crate::driver::{self, Command, Driver, Ended, SharedNames};
 use crate::error::Error;
@@ -10,6 +11,7 @@ use fermata_api::Names;
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId};
 use fermata_protocol::client::{self as machine, Answer, Call, Endpoint, Session, Ticket};
 use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
+use fermata_protocol::{Code, Refusal};
 use std::future::Future;
 use std::io::Read;
 use std::pin::Pin;
@@ -27,10 +29,15 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// The client's site by name: its nodes are preferred. None: the order of `endpoints`.
     pub site: Option<String>,
-    /// An operation that has no final answer after this fails as `Unavailable`; 30 s.
+    /// An operation that has no final answer after this fails as `Unavailable`; 30 s. An enter that
+    /// has a place in the queue may take its `wait` in addition.
     pub request_timeout: Duration,
     /// A node that does not answer for this long is replaced by another; 3 s.
     pub attempt_timeout: Duration,
+    /// Where every node has refused or failed to connect for this long, operations fail at once as
+    /// `Unavailable`, before their time is over. None: they go on trying, as a service wants it
+    /// whose cluster restarts. None is the default.
+    pub unreachable_timeout: Option<Duration>,
     /// How long [`Client::connect`] waits for a node that knows the cluster; 2 s.
     pub discovery_timeout: Duration,
     /// Whether [`SectionHandle::get`](crate::SectionHandle::get) under a valid lease is answered
@@ -49,6 +56,7 @@ impl Options {
             site: None,
             request_timeout: Duration::from_secs(30),
             attempt_timeout: Duration::from_secs(3),
+            unreachable_timeout: None,
             discovery_timeout: Duration::from_secs(2),
             cached_gets: true,
             leave_grace: Duration::from_secs(1),
@@ -68,7 +76,8 @@ impl Options {
 pub struct Enter {
     /// Exclusive, or shared: any number of readers, no writes.
     pub mode: Mode,
-    /// Give up with `WaitOver` after this long; none waits for a day.
+    /// Give up with `WaitOver` after this long, at most a day; none waits for a day, zero enters
+    /// only where nobody else holds or waits.
     pub wait: Option<Duration>,
     /// How long the section survives this client's silence; none takes the keyspace's lease.
     pub lease: Option<Duration>,
@@ -97,6 +106,8 @@ pub(crate) struct Shared {
     pub(crate) names: SharedNames,
     next_ticket: AtomicU64,
     nodes: Vec<Node>,
+    account: SharedAccount,
+    patience: Duration,
 }
 
 impl Shared {
@@ -193,7 +204,8 @@ impl Client {
         }
         let site = options.site.clone().unwrap_or_default();
         let wait = options.discovery_timeout;
-        let mut nodes = discovery::nodes(&options.endpoints, options.site.as_deref(), wait).await;
+        let (mut nodes, failed) =
+            discovery::nodes(&options.endpoints, options.site.as_deref(), wait).await;
         // Nodes that others name badly are of no use.
         nodes.retain(|node| uri_of(&node.endpoint).is_ok());
         nodes.truncate(usize::from(u16::MAX));
@@ -211,7 +223,18 @@ impl Client {
         };
         let session = Session::new(new_session()?, SiteId(0), &preferred, patience);
         let names = Arc::new(Mutex::new(Names::default()));
-        let (driver, news) = Driver::new(session, names.clone(), site, uris);
+        let account = account_of(&nodes, &failed);
+        let give_up = driver::GiveUp {
+            request: options.request_timeout,
+            unreachable: options.unreachable_timeout,
+        };
+        let (driver, news) = Driver::new(
+            session,
+            names.clone(),
+            site,
+            uris,
+            (account.clone(), give_up),
+        );
         let (commands, taken) = unbounded_channel();
         tokio::spawn(driver.run(taken, news));
         let shared = Shared {
@@ -219,6 +242,8 @@ impl Client {
             names,
             next_ticket: AtomicU64::new(1),
             nodes,
+            account,
+            patience: options.request_timeout,
         };
         Ok(Client {
             shared: Arc::new(shared),
@@ -228,6 +253,12 @@ impl Client {
     /// The nodes that this client knows, in its order of preference.
     pub fn nodes(&self) -> &[Node] {
         &self.shared.nodes
+    }
+
+    /// What the nodes that were asked lately said last, as errors tell it: `ohio-1 at
+    /// 10.0.0.1:7100: connection refused; …`. Empty if none was asked.
+    pub fn heard(&self) -> String {
+        account::locked(&self.shared.account).sentence(self.shared.patience)
     }
 
     /// The name of a site in a [`NodeStatus`] or a [`QueueEntry`] of this client.
@@ -410,7 +441,8 @@ impl Client {
     /// one lease, which the holder may still be using.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// `NoLongerHolder` where the ref was past already, `NotHolder` where it was never given; and
+    /// as [`Client::get`].
     pub async fn release(
         &self,
         keyspace: &str,
@@ -447,8 +479,7 @@ impl Client {
         let call = Call::Enter {
             keys,
             mode: enter.mode,
-            // Not to wait at all is the machine's word for polling; a microsecond is as good.
-            wait: micros(enter.wait.unwrap_or(DAY).min(DAY)).max(1),
+            wait: micros(enter.wait.unwrap_or(DAY).min(DAY)),
             lease: enter.lease.map(micros),
         };
         self.entered(call).await
@@ -468,6 +499,14 @@ impl Client {
             (Answer::Entered { section, keys }, Some(fate)) => {
                 Ok(Section::new(self.clone(), section, keys, fate))
             }
+            // Not to wait at all is the machine's word for polling: it would keep the place.
+            (Answer::Waiting { section, .. }, _) => {
+                let wait = true;
+                // Not confirmed, it goes on in the background, and the lease ends it at worst.
+                let _left = self.shared.call(Call::Leave { section, wait }).await;
+                let detail = "The lock is held or waited for by somebody else.";
+                Err(Refusal::definite(Code::WaitOver, detail).into())
+            }
             (other, _) => Err(surprised(&other)),
         }
     }
@@ -483,6 +522,25 @@ impl Client {
     }
 }
 
+/// The account of a new client: so far only its discovery has asked.
+fn account_of(nodes: &[Node], failed: &[(String, String)]) -> SharedAccount {
+    let who = |node: &Node| {
+        let address = node.endpoint.trim_start_matches("http://");
+        match node.name {
+            Some(_) => format!("{} at {address}", node.label),
+            None => address.to_owned(),
+        }
+    };
+    let mut account = Account::new(nodes.iter().map(who));
+    for (uri, why) in failed {
+        let of = |node: &Node| node.endpoint == uri.trim_end_matches('/');
+        if let Some(at) = nodes.iter().position(of) {
+            account.note(at, why.clone());
+        }
+    }
+    Arc::new(Mutex::new(account))
+}
+
 /// The value of an answer that is one.
 pub(crate) fn value(answer: Answer) -> Result<Option<Bytes>, Error> {
     match answer {
@@ -494,8 +552,7 @@ pub(crate) fn value(answer: Answer) -> Result<Option<Bytes>, Error> {
 /// A node answered a question that was not asked.
 pub(crate) fn surprised(answer: &Answer) -> Error {
     let detail = format!("A node gave an answer that does not fit the question: {answer:?}.");
-    let code = fermata_protocol::Code::Unavailable;
-    Error::Refused(fermata_protocol::Refusal::unknown(code, detail))
+    Error::Refused(Refusal::unknown(Code::Unavailable, detail))
 }
 
 fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {

@@ -1,5 +1,6 @@
 //! Which nodes there are, and which to prefer.
 
+use crate::account;
 use crate::link;
 use fermata_api::v1;
 use fermata_protocol::base::NodeName;
@@ -20,31 +21,67 @@ pub struct Node {
 }
 
 /// The nodes given, and those that the first of them to answer within `patience` knows of; the
-/// client's own site first, else in the order given.
-pub(crate) async fn nodes(given: &[String], site: Option<&str>, patience: Duration) -> Vec<Node> {
-    let info = ask_all(given, patience).await;
-    arrange(given, info, site)
+/// client's own site first, else in the order given. And, by address, why those given that were
+/// heard of did not answer.
+pub(crate) async fn nodes(
+    given: &[String],
+    site: Option<&str>,
+    patience: Duration,
+) -> (Vec<Node>, Vec<(String, String)>) {
+    let (info, failed) = ask_all(given, patience).await;
+    (arrange(given, info, site), failed)
 }
 
-async fn ask_all(given: &[String], patience: Duration) -> Option<v1::ClusterInfo> {
+async fn ask_all(
+    given: &[String],
+    patience: Duration,
+) -> (Option<v1::ClusterInfo>, Vec<(String, String)>) {
     let mut asked = JoinSet::new();
     for uri in given {
         let uri = uri.clone();
         asked.spawn(async move {
-            let channel = link::channel(&uri).ok()?.connect().await.ok()?;
-            let info = link::stub(channel).cluster(v1::ClusterRequest {}).await;
-            info.ok().map(tonic::Response::into_inner)
+            let answer = ask(&uri).await;
+            (uri, answer)
         });
     }
+    let mut silent: Vec<String> = given.to_vec();
+    let mut failed = Vec::new();
     let first = async {
         while let Some(answer) = asked.join_next().await {
-            if let Ok(Some(info)) = answer {
-                return Some(info);
+            match answer {
+                Ok((_, Ok(info))) => return Some(info),
+                Ok((uri, Err(why))) => {
+                    silent.retain(|asked| *asked != uri);
+                    failed.push((uri, why));
+                }
+                Err(_) => {}
             }
         }
         None
     };
-    tokio::time::timeout(patience, first).await.ok().flatten()
+    match tokio::time::timeout(patience, first).await {
+        Ok(info) => (info, failed),
+        Err(_) => {
+            let why = format!("no answer within {:.1} s", patience.as_secs_f64());
+            failed.extend(silent.into_iter().map(|uri| (uri, why.clone())));
+            (None, failed)
+        }
+    }
+}
+
+async fn ask(uri: &str) -> Result<v1::ClusterInfo, String> {
+    let endpoint = link::channel(uri).map_err(|error| account::why(&error))?;
+    let channel = endpoint.connect().await;
+    let channel = channel.map_err(|error| account::why(&error))?;
+    let info = link::stub(channel).cluster(v1::ClusterRequest {}).await;
+    match info {
+        Ok(info) => Ok(info.into_inner()),
+        // A node that has just started or is about to stop says so itself.
+        Err(status) if status.code() == tonic::Code::Unavailable => {
+            Err(status.message().to_owned())
+        }
+        Err(_) => Err("answers, but not as a node does at its gRPC address".to_owned()),
+    }
 }
 
 fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) -> Vec<Node> {

@@ -1,8 +1,9 @@
 //! The background task of a client: it owns the session machine, feeds it with calls, replies and
 //! time, and carries out what it asks for.
 
+use crate::account::{self, SharedAccount};
 use crate::clock;
-use crate::link::{self, LinkId, News};
+use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
 use fermata_api::{Names, convert};
 use fermata_protocol::base::Now;
@@ -10,13 +11,15 @@ use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Ticket,
 };
 use fermata_protocol::request::{Operation, Request};
-use fermata_protocol::{Refusal, Reply};
+use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
+/// Every node reads messages of this many bytes: what ends a connection is longer.
+const ALWAYS_READ: usize = 1 << 20;
 /// Commands taken at once, so that replies and timers have their turn.
 const BATCH: usize = 128;
 
@@ -65,6 +68,20 @@ struct Transmission {
     number: u64,
     /// It goes on after `Entered`.
     follows: bool,
+    /// Bytes.
+    size: usize,
+    since: Instant,
+    /// Some reply has come.
+    heard: bool,
+}
+
+/// When an operation that nobody answers ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GiveUp {
+    /// After this in any case: what was said longer ago is not about it.
+    pub(crate) request: Duration,
+    /// After this where no node can be connected to.
+    pub(crate) unreachable: Option<Duration>,
 }
 
 pub(crate) struct Driver {
@@ -82,6 +99,12 @@ pub(crate) struct Driver {
     news_in: UnboundedSender<News>,
     next_ticket: u64,
     events: Vec<Event>,
+    account: SharedAccount,
+    give_up: GiveUp,
+    /// By endpoint: the last attempt to connect failed, and nothing was heard since.
+    unreachable: Vec<bool>,
+    /// Since when that is so of all.
+    all_unreachable: Option<Instant>,
 }
 
 impl Driver {
@@ -90,12 +113,17 @@ impl Driver {
         names: SharedNames,
         site: String,
         uris: Vec<tonic::transport::Endpoint>,
+        (account, give_up): (SharedAccount, GiveUp),
     ) -> (Driver, UnboundedReceiver<News>) {
         let (news_in, news) = unbounded_channel();
         let driver = Driver {
             session,
             names,
             site,
+            unreachable: vec![false; uris.len()],
+            all_unreachable: None,
+            account,
+            give_up,
             uris,
             links: HashMap::new(),
             open: HashMap::new(),
@@ -136,6 +164,7 @@ impl Driver {
             if self.session.wake().is_some_and(|at| at <= now.monotonic) {
                 self.session.tick(now, &mut self.events);
             }
+            self.give_up(now);
             self.carry_out();
         }
     }
@@ -143,7 +172,39 @@ impl Driver {
     fn until_wake(&self) -> Duration {
         let now = clock::now().monotonic;
         let wake = self.session.wake().map(|at| at.saturating_sub(now));
-        Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000))
+        let wake = Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000));
+        match (self.all_unreachable, self.give_up.unreachable) {
+            (Some(since), Some(patience)) if !self.waiting.is_empty() => {
+                wake.min(patience.saturating_sub(since.elapsed()))
+            }
+            _ => wake,
+        }
+    }
+
+    /// Where no node can be connected to, the answer is certain enough for somebody who waits.
+    fn give_up(&mut self, now: Now) {
+        let (Some(since), Some(patience)) = (self.all_unreachable, self.give_up.unreachable) else {
+            return;
+        };
+        if since.elapsed() >= patience && !self.waiting.is_empty() {
+            let detail = "No node can be reached.";
+            let refusal = Refusal::definite(Code::Unavailable, detail);
+            self.session.give_up(now, &refusal, &mut self.events);
+        }
+    }
+
+    fn is_reachable(&mut self, endpoint: Endpoint, reachable: bool) {
+        if let Some(known) = self.unreachable.get_mut(usize::from(endpoint.0)) {
+            *known = !reachable;
+        }
+        self.all_unreachable = match self.unreachable.iter().all(|unreachable| *unreachable) {
+            true => self.all_unreachable.or_else(|| Some(Instant::now())),
+            false => None,
+        };
+    }
+
+    fn note(&self, endpoint: Endpoint, said: impl Into<String>) {
+        account::locked(&self.account).note(usize::from(endpoint.0), said);
     }
 
     fn obey(&mut self, now: Now, command: Command) {
@@ -173,17 +234,23 @@ impl Driver {
     fn hear(&mut self, now: Now, news: News) {
         match news {
             News::Reply(link, message) => self.reply(now, link, message),
-            News::Down { link, reached } => self.down(now, link, reached),
+            News::Down { link, why } => {
+                self.is_reachable(link.0, !matches!(why, Why::NotReached(_)));
+                self.note(link.0, why.sentence());
+                self.down(now, link, why);
+            }
         }
     }
 
     fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
-        let Some(transmission) = self.open.get(&message.id) else {
+        self.is_reachable(link.0, true);
+        let Some(transmission) = self.open.get_mut(&message.id) else {
             return;
         };
         if transmission.link != link {
             return;
         }
+        transmission.heard = true;
         let (number, follows) = (transmission.number, transmission.follows);
         let reply = match message.reply {
             Some(wire) => convert::reply_from_proto(wire, &mut names(&self.names)),
@@ -191,6 +258,7 @@ impl Driver {
             None => return,
         };
         let reply = reply.unwrap_or_else(Reply::Refused);
+        self.note(link.0, in_words(&reply));
         let goes_on = match &reply {
             Reply::Queued { .. } => true,
             Reply::Entered { .. } => follows,
@@ -203,7 +271,7 @@ impl Driver {
             .on_reply(now, link.0, number, reply, &mut self.events);
     }
 
-    fn down(&mut self, now: Now, link: LinkId, reached: bool) {
+    fn down(&mut self, now: Now, link: LinkId, why: Why) {
         let current = self.links.get(&link.0).is_some_and(|l| l.id == link);
         if current {
             self.links.remove(&link.0);
@@ -211,16 +279,37 @@ impl Driver {
         let on_it = self.open.iter().filter(|(_, t)| t.link == link);
         let mut lost: Vec<(u64, u64)> = on_it.map(|(id, t)| (*id, t.number)).collect();
         lost.sort_unstable();
-        let failure = if reached {
-            Failure::Broken
-        } else {
-            Failure::NotSent
+        if why == Why::TooLong {
+            self.refuse_longest(now, link);
+            lost.retain(|(id, _)| self.open.contains_key(id));
+        }
+        let failure = match why {
+            Why::NotReached(_) => Failure::NotSent,
+            Why::Broken(_) | Why::TooLong => Failure::Broken,
         };
         for (id, number) in lost {
             self.forget(id);
             self.session
                 .on_failure(now, link.0, number, failure, &mut self.events);
         }
+    }
+
+    /// The node has stopped at a message that it does not read. Since it is open, and no open one
+    /// is longer than the longest, that one will never be read either: it is refused, so that it is
+    /// not repeated. The others are.
+    fn refuse_longest(&mut self, now: Now, link: LinkId) {
+        let on_it = self.open.iter().filter(|(_, t)| t.link == link);
+        let longest = on_it.max_by_key(|(id, t)| (t.size, **id));
+        let Some((id, transmission)) = longest.filter(|(_, t)| t.size > ALWAYS_READ) else {
+            return;
+        };
+        let (id, number, size) = (*id, transmission.number, transmission.size);
+        self.forget(id);
+        let detail =
+            format!("The node does not read a message of {size} bytes; write a smaller value.");
+        let refusal = Reply::Refused(Refusal::definite(Code::TooLarge, detail));
+        self.session
+            .on_reply(now, link.0, number, refusal, &mut self.events);
     }
 
     fn forget(&mut self, id: u64) {
@@ -262,16 +351,20 @@ impl Driver {
         );
         let wire = convert::operation_to_proto(request, &names(&self.names), &self.site);
         let number = request.number;
+        let operation = Some(wire);
+        let frame = v1::SessionRequest { id, operation };
         let transmission = Transmission {
             link: link.0,
             number,
             follows,
+            size: fermata_api::encoded_len(&frame),
+            since: Instant::now(),
+            heard: false,
         };
         self.open.insert(id, transmission);
         self.ids.insert((endpoint, number), id);
-        let operation = Some(wire);
         // A connection that has just ended reports it, and takes this transmission with it.
-        let _ = link.1.send(v1::SessionRequest { id, operation });
+        let _ = link.1.send(frame);
     }
 
     /// The connection to an endpoint, begun if there is none.
@@ -291,6 +384,10 @@ impl Driver {
         let Some(id) = self.ids.get(&(endpoint, number)).copied() else {
             return;
         };
+        if let Some(unanswered) = self.open.get(&id).filter(|t| !t.heard) {
+            let waited = unanswered.since.elapsed().as_secs_f64();
+            self.note(endpoint, format!("no answer within {waited:.1} s"));
+        }
         self.forget(id);
         if let Some(link) = self.links.get(&endpoint) {
             // As above: a dead connection has nothing to cancel.
@@ -299,6 +396,7 @@ impl Driver {
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+        let result = result.map_err(|refusal| self.with_account(refusal));
         let (section, fate) = match &result {
             Ok(Answer::Entered { section, .. }) => {
                 let (tell, fate) = watch::channel(Fate::Held);
@@ -315,5 +413,89 @@ impl Driver {
         if let (true, Some(section)) = (unheard, section) {
             self.leave(clock::now(), section);
         }
+    }
+
+    /// A refusal for want of an answer tells who was asked and what each said.
+    fn with_account(&self, refusal: Refusal) -> Refusal {
+        // A little longer than the operation lasted.
+        let within = self.give_up.request + Duration::from_secs(1);
+        let said = account::locked(&self.account).sentence(within);
+        if refusal.code != Code::Unavailable || said.is_empty() {
+            return refusal;
+        }
+        let sentence = refusal.detail.trim_end_matches('.');
+        Refusal {
+            detail: format!("{sentence} (asked {said})."),
+            ..refusal
+        }
+    }
+}
+
+/// What a reply says of its node: that it is there, or why it could not do what was asked.
+fn in_words(reply: &Reply) -> String {
+    match reply {
+        Reply::Refused(refusal)
+            if matches!(
+                refusal.code,
+                Code::Unavailable | Code::Busy | Code::DiskFull
+            ) =>
+        {
+            refusal.detail.trim_end_matches('.').to_owned()
+        }
+        _ => "answered".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{KeyId, KeyspaceId, SessionId, SiteId};
+    use fermata_protocol::client::Options;
+
+    const AT: Endpoint = Endpoint(0);
+
+    #[tokio::test]
+    async fn a_message_that_a_node_does_not_read_is_refused_and_the_others_are_repeated() {
+        let mut dictionary = Names::default();
+        let keyspace = dictionary.add_keyspace("default");
+        // Nobody is there: the connection stays in its first attempt.
+        let uri = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
+        let session = Session::new(SessionId(7), SiteId(0), &[AT], Options::default());
+        let names = Arc::new(Mutex::new(dictionary));
+        let account = Arc::new(Mutex::new(account::Account::new([String::from("a")])));
+        let give_up = GiveUp {
+            request: Duration::from_secs(10),
+            unreachable: None,
+        };
+        let told = (account, give_up);
+        let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri], told);
+        let mut ends = Vec::new();
+        for (ticket, size) in [(1, 10), (2, 3 << 20), (3, 2 << 20), (4, 10)] {
+            let call = put(keyspace, size);
+            let (tell, ended) = oneshot::channel();
+            driver.obey(clock::now(), Command::Call(Ticket(ticket), call, tell));
+            driver.carry_out();
+            ends.push(ended);
+        }
+        let link = driver.links[&AT].id;
+        driver.down(clock::now(), link, Why::TooLong);
+        driver.carry_out();
+        let (refused, _) = ends[1].try_recv().expect("it has ended");
+        let refusal = refused.expect_err("it is too long");
+        assert_eq!(refusal.code, Code::TooLarge);
+        assert!(!refusal.may_have_taken_effect);
+        for open in [0, 2, 3] {
+            assert!(ends[open].try_recv().is_err(), "{open} goes on");
+        }
+        assert_eq!(driver.session.open(), 3);
+    }
+
+    fn put(keyspace: KeyspaceId, size: usize) -> Call {
+        let key = KeyId {
+            keyspace,
+            key: "k".into(),
+        };
+        let value = Some(vec![0; size].into());
+        Call::Put { key, value }
     }
 }

@@ -37,6 +37,7 @@
 //! Durations are [`std::time::Duration`]s, precise to the microsecond. Keys are 1 byte to 1 KiB,
 //! values at most 16 MiB, unless the servers are configured otherwise.
 
+mod account;
 mod client;
 mod clock;
 mod discovery;
@@ -54,5 +55,5 @@ pub use bytes::Bytes;
 pub use fermata_protocol::base::{Keyspace, LockRef, Purpose, SiteId, Tag};
 pub use fermata_protocol::client::LostReason;
 pub use fermata_protocol::request::{
-    Code, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal,
+    Code, EntryValue, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal,
 };

@@ -1,5 +1,6 @@
 //! One connection: a `Session` stream to one node, from the first request until it breaks.
 
+use crate::account;
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
 use fermata_api::v1::session_request::Operation;
@@ -20,8 +21,29 @@ pub(crate) type LinkId = (Endpoint, u64);
 pub(crate) enum News {
     /// A reply has come.
     Reply(LinkId, v1::SessionReply),
-    /// It is over. `reached` tells whether the node ever had anything of it.
-    Down { link: LinkId, reached: bool },
+    /// It is over.
+    Down { link: LinkId, why: Why },
+}
+
+/// Why a connection is over, with what to say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// There never was one: the node has had nothing of it.
+    NotReached(String),
+    /// It broke, or the node ended it.
+    Broken(String),
+    /// The node does not read messages as long as one that was sent.
+    TooLong,
+}
+
+impl Why {
+    /// What to say of it.
+    pub(crate) fn sentence(&self) -> &str {
+        match self {
+            Why::NotReached(why) | Why::Broken(why) => why,
+            Why::TooLong => "a message was too long for it",
+        }
+    }
 }
 
 /// The requests on their way into the stream.
@@ -68,20 +90,35 @@ pub(crate) async fn run(
     requests: UnboundedReceiver<v1::SessionRequest>,
     news: UnboundedSender<News>,
 ) {
-    let mut reached = false;
-    if let Ok(channel) = endpoint.connect().await {
-        reached = true;
-        if let Ok(response) = stub(channel).session(Outgoing(requests)).await {
-            let mut replies = response.into_inner();
-            while let Ok(Some(reply)) = replies.message().await {
-                if news.send(News::Reply(link, reply)).is_err() {
-                    return;
+    let why = match endpoint.connect().await {
+        Err(error) => Why::NotReached(account::why(&error)),
+        Ok(channel) => {
+            let ended = match stub(channel).session(Outgoing(requests)).await {
+                Err(status) => Some(status),
+                Ok(response) => {
+                    let mut replies = response.into_inner();
+                    loop {
+                        match replies.message().await {
+                            Ok(Some(reply)) => {
+                                if news.send(News::Reply(link, reply)).is_err() {
+                                    return;
+                                }
+                            }
+                            Ok(None) => break None,
+                            Err(status) => break Some(status),
+                        }
+                    }
                 }
+            };
+            match ended {
+                Some(status) if fermata_api::errors::says_too_long(&status) => Why::TooLong,
+                Some(status) => Why::Broken(format!("the connection broke: {}", status.message())),
+                None => Why::Broken("the connection broke".to_owned()),
             }
         }
-    }
+    };
     // Nobody listens when the client is gone; then nothing is lost.
-    let _ = news.send(News::Down { link, reached });
+    let _ = news.send(News::Down { link, why });
 }
 
 /// Tells the node that nobody waits for a request any more.

@@ -6,7 +6,7 @@ use crate::error::Error;
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, LockRef};
 use fermata_protocol::client::{Answer, Call, LostReason, SectionId};
-use fermata_protocol::request::{Entered, Held};
+use fermata_protocol::request::{Entered, EntryValue, Held};
 use fermata_protocol::{Code, Refusal};
 use std::future::Future;
 use std::ops::Deref;
@@ -39,7 +39,8 @@ impl std::fmt::Debug for SectionHandle {
 
 impl SectionHandle {
     /// The latest value of a key (MUSIC `criticalGet`, §III-A): from memory while the lease is
-    /// valid, else from a quorum. Sees every put of this section issued before it.
+    /// valid and the value is there, else from a quorum. Sees every put of this section issued
+    /// before it.
     ///
     /// # Errors
     /// `NoLongerHolder` when the section is over; `Unavailable` without a quorum, or while the
@@ -80,11 +81,13 @@ impl SectionHandle {
         Acknowledgement(begun.map_err(Some))
     }
 
-    /// The value of a key when the section was entered; none if it was absent or is not ours.
-    pub fn entry_value(&self, key: impl AsRef<[u8]>) -> Option<Bytes> {
+    /// The value that came with the entry; none if the key is not ours. Where the section's values
+    /// together are larger than an answer may be, some are [`EntryValue::Omitted`]:
+    /// [`SectionHandle::get`] has every value, and costs nothing for those that came.
+    pub fn entry_value(&self, key: impl AsRef<[u8]>) -> Option<EntryValue> {
         let key = key.as_ref();
         let entered = self.inner.keys.iter().find(|e| e.held.key.key == key);
-        entered.and_then(|e| e.value.clone())
+        entered.map(|e| e.value.clone())
     }
 
     /// The lock ref of a key: unique and increasing per key, also a fencing token for other

@@ -3,7 +3,8 @@
 mod common;
 
 use common::Cluster;
-use fermata_client::{Client, Code, Enter, Error, LostReason, Mode, Options};
+use fermata_client::{Client, Code, Enter, EntryValue, Error, LostReason, Mode, Options};
+use fermata_server::config::LimitsConfig;
 use std::time::Duration;
 
 fn number(value: Option<fermata_client::Bytes>) -> u64 {
@@ -22,7 +23,7 @@ async fn a_section_sees_what_the_one_before_it_wrote() {
 
     let section = one.enter("default", &["k", "l"], Enter::default()).await;
     let section = section.expect("entered");
-    assert_eq!(section.entry_value("k"), None);
+    assert_eq!(section.entry_value("k"), Some(EntryValue::Absent));
     let puts = [
         section.put("k", "1"),
         section.put("l", "2"),
@@ -38,7 +39,10 @@ async fn a_section_sees_what_the_one_before_it_wrote() {
 
     let section = two.enter("default", &["k", "l"], Enter::default()).await;
     let section = section.expect("entered");
-    assert_eq!(section.entry_value("k"), Some("3".into()));
+    assert_eq!(
+        section.entry_value("k"),
+        Some(EntryValue::Value("3".into()))
+    );
     assert_eq!(section.get("l").await.expect("held"), None);
     assert!(section.lock_ref("k").expect("a ref") > first);
     section.put_and_leave("k", "4").await.expect("left");
@@ -48,7 +52,10 @@ async fn a_section_sees_what_the_one_before_it_wrote() {
         ..Enter::default()
     };
     let section = one.enter("default", &["k"], enter).await.expect("entered");
-    assert_eq!(section.entry_value("k"), Some("4".into()));
+    assert_eq!(
+        section.entry_value("k"),
+        Some(EntryValue::Value("4".into()))
+    );
     let refused = section.put("k", "5").await.expect_err("shared");
     assert_eq!(refused.code(), Code::ReadOnlySection);
     section.leave_and_wait().await.expect("left");
@@ -74,7 +81,8 @@ async fn no_increment_is_lost_although_a_node_stops() {
     let section = client
         .enter("default", &["counter"], Enter::default())
         .await;
-    let counted = number(section.expect("entered").entry_value("counter"));
+    let section = section.expect("entered");
+    let counted = number(section.get("counter").await.expect("held"));
     assert_eq!(counted, 15);
 }
 
@@ -138,7 +146,10 @@ async fn a_section_is_resumed_by_another_client() {
     let mut held = section.held();
     held[0].key = two.key("default", "k");
     let resumed = two.resume(held).await.expect("resumed");
-    assert_eq!(resumed.entry_value("k"), Some("before".into()));
+    assert_eq!(
+        resumed.entry_value("k"),
+        Some(EntryValue::Value("before".into()))
+    );
     let refused = section.put("k", "stale").await.expect_err("taken over");
     assert_eq!(refused.code(), Code::NoLongerHolder);
     // By the refusal or by a heartbeat, whichever came first.
@@ -201,4 +212,97 @@ async fn a_client_without_a_cluster_says_so() {
     assert_eq!(error.code(), Code::Unavailable);
     let written = client.write("registers", "r", None).await;
     assert!(!written.expect_err("nobody there").may_have_taken_effect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_did_not_come_with_the_entry_are_read_when_they_are_wanted() {
+    let cluster = Cluster::with(LimitsConfig {
+        grant_bytes: Some(10_000),
+        ..LimitsConfig::default()
+    })
+    .await;
+    let keys = ["a", "b", "c", "d", "e", "f"];
+    let value = |key: &str, round: u8| vec![key.as_bytes()[0] ^ round; 4_000];
+    for round in 0..3 {
+        let client = cluster.client(usize::from(round)).await;
+        let section = client.enter("default", &keys, Enter::default()).await;
+        let section = section.expect("entered");
+        let omitted = |key: &&&str| section.entry_value(key) == Some(EntryValue::Omitted);
+        let beyond = keys.iter().filter(omitted).count();
+        assert_eq!(beyond, if round == 0 { 0 } else { 4 });
+        for key in keys {
+            let before = (round > 0).then(|| value(key, round - 1).into());
+            assert_eq!(section.get(key).await.expect("held"), before, "{key}");
+            section.put(key, value(key, round)).await.expect("a quorum");
+            let after = section.get(key).await.expect("held");
+            assert_eq!(after, Some(value(key, round).into()));
+        }
+        section.leave_and_wait().await.expect("left");
+        // A linearizable read is a section of the node's own.
+        let read = client.read("default", "f").await.expect("a quorum");
+        assert_eq!(read, Some(value("f", round).into()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_is_refused_by_name_and_disturbs_nobody() {
+    let cluster = Cluster::with(LimitsConfig {
+        value_bytes: Some(1_000),
+        ..LimitsConfig::default()
+    })
+    .await;
+    let client = cluster.client(0).await;
+    let section = client.enter("default", &["k"], Enter::default()).await;
+    let section = section.expect("entered");
+    // More than these nodes take, than any node takes, and than they read in one message.
+    for size in [1_001, 3 << 20, 32 << 20, (32 << 20) + 1, 40 << 20] {
+        for refused in [
+            client.put("default", "other", vec![0; size]).await,
+            section.put("k", vec![0; size]).await,
+        ] {
+            let error = refused.expect_err("too large");
+            assert_eq!(error.code(), Code::TooLarge, "{size}: {error}");
+            assert!(!error.may_have_taken_effect(), "{size}: {error}");
+        }
+    }
+    let long = client.read("registers", vec![b'k'; 40_000]).await;
+    assert_eq!(long.expect_err("too long").code(), Code::TooLarge);
+    section.put("k", vec![1; 1_000]).await.expect("a quorum");
+    assert!(!section.is_lost());
+    section.leave_and_wait().await.expect("left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resume_outlasts_the_request_time_where_the_old_lease_does() {
+    let cluster = Cluster::start().await;
+    let one = cluster.client(0).await;
+    let enter = Enter {
+        lease: Some(Duration::from_secs(8)),
+        ..Enter::default()
+    };
+    let section = one.enter("default", &["k"], enter).await.expect("entered");
+    section.put("k", "before").await.expect("a quorum");
+    let held = section.held();
+    let impatient = Options {
+        request_timeout: Duration::from_secs(3),
+        attempt_timeout: Duration::from_secs(1),
+        ..Options::new([cluster.endpoint(1)])
+    };
+    let two = Client::connect(impatient).await.expect("a client");
+    let named = |client: &Client| {
+        let mut held = held.clone();
+        held[0].key = client.key("default", "k");
+        held
+    };
+    let resumed = two.resume(named(&two)).await.expect("resumed");
+    assert_eq!(resumed.get("k").await.expect("held"), Some("before".into()));
+    // The generation before is gone, whoever asks for it.
+    let three = cluster.client(2).await;
+    let error = three
+        .resume(named(&three))
+        .await
+        .expect_err("resumed already");
+    assert_eq!(error.code(), Code::NoLongerHolder);
+    assert!(error.to_string().contains("gone"), "{error}");
+    resumed.leave_and_wait().await.expect("left");
 }

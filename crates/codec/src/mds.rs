@@ -14,7 +14,8 @@ pub trait Mds: fmt::Debug + Send + Sync {
     /// Bytes of fragment `index` of a value of `length` bytes: ⌈length / l⌉, and what is left for
     /// the last fragments below l.
     fn fragment_length(&self, length: u64, index: usize) -> u64 {
-        fragment_length(self.l(), length, index)
+        let width = length.div_ceil(self.l() as u64);
+        fragment_length(self.l(), width, length, index)
     }
 
     /// The fragment `index` of `value`. Below l it shares the value's memory.
@@ -35,9 +36,8 @@ pub trait Mds: fmt::Debug + Send + Sync {
     fn decode(&self, length: u64, parts: &[(usize, Bytes)]) -> Result<Bytes, Undecodable>;
 }
 
-/// [`Mds::fragment_length`].
-fn fragment_length(l: usize, length: u64, index: usize) -> u64 {
-    let width = length.div_ceil(l as u64);
+/// [`Mds::fragment_length`], where `width` is ⌈length / l⌉. (Divisions are what costs here.)
+fn fragment_length(l: usize, width: u64, length: u64, index: usize) -> u64 {
     if index >= l {
         return width;
     }
@@ -54,6 +54,7 @@ pub fn check(n: usize, l: usize, length: u64, parts: &[(usize, Bytes)]) -> Resul
     if usize::try_from(length).is_err() {
         return Err(Undecodable::TooLong { length });
     }
+    let width = length.div_ceil(l as u64);
     let mut seen = 0u64;
     for (index, bytes) in parts {
         let index = *index;
@@ -64,7 +65,7 @@ pub fn check(n: usize, l: usize, length: u64, parts: &[(usize, Bytes)]) -> Resul
             return Err(Undecodable::Twice { index });
         }
         seen |= 1 << index;
-        let needed = fragment_length(l, length, index);
+        let needed = fragment_length(l, width, length, index);
         if bytes.len() as u64 != needed {
             let found = bytes.len();
             return Err(Undecodable::WrongLength {

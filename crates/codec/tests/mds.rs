@@ -218,9 +218,8 @@ fn a_changed_byte_shows_in_the_checksum() {
     }
 }
 
-/// Each byte of a fragment depends on the bytes above it alone, so that one column stands for all:
-/// a code is MDS if and only if any l rows of its columns are independent, as it is for the other
-/// library's code.
+/// The other library's matrix is another one, so parities differ; but what any l fragments give is
+/// the same.
 #[test]
 fn another_library_agrees_on_what_any_l_fragments_give() {
     use reed_solomon_erasure::galois_8::ReedSolomon;

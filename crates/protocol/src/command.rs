@@ -79,6 +79,10 @@ pub enum Body {
     Lock(LockCommand),
     /// To the group's own state.
     Group(GroupCommand),
+    /// Reserved for a segment's holds and votes; refused without effect by this version.
+    Transaction(Vec<u8>),
+    /// To a segment as a whole.
+    Segment(SegmentCommand),
 }
 
 /// Who waits, for people and for pushes.
@@ -127,6 +131,8 @@ pub enum LockCommand {
     Release {
         /// The ref.
         lock_ref: LockRef,
+        /// Only if it is a ref on this key; none where the primary itself ends it.
+        key: Option<KeyId>,
     },
     /// The synch of the flag set at `flag` has completed (F18).
     SynchDone {
@@ -145,6 +151,27 @@ pub enum LockCommand {
         /// Who waits now.
         origin: Origin,
     },
+}
+
+/// A command to a segment as a whole: what no key kind of it owns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SegmentCommand {
+    /// The client leases of a primary that is about to end, as the last that it proposes (F10): all
+    /// refs that hold, in increasing order. Replaces the table in the state, if there is one.
+    Leases(Vec<ClientLease>),
+    /// The next primary has taken the table over: it is in the state no more.
+    LeasesTaken,
+}
+
+/// How long a ref may still have a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientLease {
+    /// The ref.
+    pub lock_ref: LockRef,
+    /// Its generation.
+    pub generation: u32,
+    /// Microseconds from the proposal on, by the proposer's clock, lengthened by the drift bound.
+    pub left: Micros,
 }
 
 /// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` have
@@ -175,6 +202,7 @@ mod tests {
     fn a_command_of_another_format_is_not_decoded() {
         let body = Body::Lock(LockCommand::Release {
             lock_ref: LockRef(7),
+            key: None,
         });
         let command = Command::new(SessionId(1), 2, 0, Epoch::FIRST, body);
         let bytes = wire::encode(&command);

@@ -100,7 +100,9 @@ impl GroupState {
                 | GroupCommand::Vote(_)
                 | GroupCommand::Take(_),
             )
-            | Body::Lock(_) => {
+            | Body::Lock(_)
+            | Body::Transaction(_)
+            | Body::Segment(_) => {
                 let why = "this group does not know such a command; nothing was changed";
                 Outcome::Refused(Refusal::definite(Code::BadRequest, why))
             }

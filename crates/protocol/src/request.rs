@@ -190,7 +190,7 @@ pub enum Reply {
     },
     /// In the section.
     Entered {
-        /// Every key, with its latest value.
+        /// Every key, with its latest value as far as it fits the answer (see [`EntryValue`]).
         keys: Vec<Entered>,
         /// Lease, microseconds, counted from when the client sent this request's last transmission.
         lease: Micros,
@@ -243,8 +243,58 @@ pub enum Reply {
 pub struct Entered {
     /// The key and its ref.
     pub held: Held,
-    /// The latest value, none where absent.
-    pub value: Option<Bytes>,
+    /// The latest value.
+    pub value: EntryValue,
+}
+
+/// The latest value of a key as a grant, or an entry's answer, carries it.
+///
+/// A section may have many keys with large values, and a message has a bound
+/// ([`Limits::grant`](crate::base::Limits::grant)): what does not fit is left out, and the holder
+/// reads it by a critical get, which finds the same value, since only the holder changes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryValue {
+    /// There is none: never written, or deleted.
+    Absent,
+    /// The value.
+    Value(Bytes),
+    /// There may be one: it did not fit the message. To be read by a critical get.
+    Omitted,
+}
+
+impl EntryValue {
+    /// The value, where it is known; `Some(None)` where it is known that there is none.
+    pub fn known(&self) -> Option<Option<&Bytes>> {
+        match self {
+            EntryValue::Absent => Some(None),
+            EntryValue::Value(value) => Some(Some(value)),
+            EntryValue::Omitted => None,
+        }
+    }
+
+    /// Whether it did not fit.
+    pub fn is_omitted(&self) -> bool {
+        matches!(self, EntryValue::Omitted)
+    }
+
+    /// Takes the value's bytes out of `room`, or leaves the value out where they do not fit.
+    #[must_use]
+    pub(crate) fn within(self, room: &mut usize) -> EntryValue {
+        match &self {
+            EntryValue::Value(value) if value.len() > *room => EntryValue::Omitted,
+            EntryValue::Value(value) => {
+                *room -= value.len();
+                self
+            }
+            EntryValue::Absent | EntryValue::Omitted => self,
+        }
+    }
+}
+
+impl From<Option<Bytes>> for EntryValue {
+    fn from(value: Option<Bytes>) -> EntryValue {
+        value.map_or(EntryValue::Absent, EntryValue::Value)
+    }
 }
 
 /// What the primary says of one ref.
@@ -341,6 +391,8 @@ pub struct NodeStatus {
     pub logs: Vec<LogStatus>,
     /// Requests open here.
     pub requests: u64,
+    /// Members of each group of the cluster: what a storage policy must fit.
+    pub group_sizes: Vec<u8>,
 }
 
 /// Why a request was refused or failed: the stable codes of every face.

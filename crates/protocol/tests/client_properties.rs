@@ -259,7 +259,7 @@ impl World {
                 lock_ref: LockRef(number),
                 generation,
             },
-            value: None,
+            value: None.into(),
         });
         Reply::Entered {
             keys: entered.collect(),

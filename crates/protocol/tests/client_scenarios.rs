@@ -5,8 +5,8 @@ mod client_support;
 use client_support::*;
 use fermata_protocol::base::Tag;
 use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
-use fermata_protocol::request::{Entered, Held, Leaving, Mode, Operation, RefState};
-use fermata_protocol::{Code, Reply};
+use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
+use fermata_protocol::{Code, Refusal, Reply};
 
 fn got(text: &'static str) -> Answer {
     Answer::Value {
@@ -275,7 +275,7 @@ fn a_pushed_loss_ends_the_section() {
     let entered = Reply::Entered {
         keys: vec![Entered {
             held: held("k", 10),
-            value: None,
+            value: None.into(),
         }],
         lease: LEASE,
     };
@@ -414,7 +414,7 @@ fn a_waiting_enter_is_kept_alive_and_a_missed_grant_is_fetched() {
     let entered = Reply::Entered {
         keys: vec![Entered {
             held: held("k", 12),
-            value: None,
+            value: None.into(),
         }],
         lease: LEASE,
     };
@@ -489,7 +489,7 @@ fn a_resumed_section_counts_anew_in_its_new_generation() {
     let entered = Reply::Entered {
         keys: vec![Entered {
             held: next.clone(),
-            value: value("old"),
+            value: value("old").into(),
         }],
         lease: LEASE,
     };
@@ -523,6 +523,89 @@ fn an_operation_without_any_answer_ends_at_its_deadline() {
             .expect_err("silence")
             .may_have_taken_effect
     );
+}
+
+#[test]
+fn an_enter_without_a_place_in_the_queue_waits_for_an_answer_only() {
+    let enter = || Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 600_000_000,
+        lease: None,
+    };
+    let mut client = Client::new();
+    let silent = client.call(enter());
+    client.pass(31_000_000);
+    let refusal = client.must_end(silent).expect_err("silence");
+    assert_eq!(refusal.code, Code::Unavailable);
+
+    let mut client = Client::new();
+    let waiting = client.call(enter());
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 1,
+    };
+    client.reply(at, request.number, queued);
+    client.pass(100_000_000);
+    assert_eq!(client.end(waiting), None, "its wait is not over");
+    client.pass(600_000_000);
+    let refusal = client.must_end(waiting).expect_err("the wait is over");
+    assert_eq!(refusal.code, Code::WaitOver);
+}
+
+#[test]
+fn operations_given_up_end_at_once_and_a_leave_goes_on() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let left = client.call(Call::Leave {
+        section,
+        wait: true,
+    });
+    let put = client.call(Call::Put {
+        key: key("e"),
+        value: None,
+    });
+    let read = client.call(Call::Read { key: key("r") });
+    client.give_up(&Refusal::definite(Code::Unavailable, "nobody"));
+    let doubt = |client: &mut Client, ticket| {
+        let refusal = client.must_end(ticket).expect_err("given up");
+        assert_eq!(refusal.code, Code::Unavailable);
+        refusal.may_have_taken_effect
+    };
+    assert!(doubt(&mut client, left));
+    assert!(doubt(&mut client, put), "it may have been received");
+    assert!(!doubt(&mut client, read));
+    let (at, number, _) = client.must_leave();
+    client.reply(at, number, done());
+    assert_eq!(client.session.open(), 0);
+}
+
+#[test]
+fn an_eventual_put_is_not_sent_again_unless_it_certainly_had_no_effect() {
+    let mut client = Client::new();
+    let call = || Call::Put {
+        key: key("e"),
+        value: None,
+    };
+    // A definite refusal: elsewhere.
+    let put = client.call(call());
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::DiskFull));
+    client.pass(2_000_000);
+    let (at, _) = client.must_send();
+    // A broken connection: the end.
+    client.disconnect(at);
+    let refusal = client.must_end(put).expect_err("broken");
+    assert!(refusal.may_have_taken_effect);
+    assert_eq!(client.sent(), None);
+    // Silence: nothing is sent until the deadline.
+    let put = client.call(call());
+    client.must_send();
+    client.pass(31_000_000);
+    let refusal = client.must_end(put).expect_err("silence");
+    assert!(refusal.may_have_taken_effect);
+    assert_eq!(client.sent(), None);
 }
 
 /// The wrong rules do what they are named after.
@@ -578,4 +661,132 @@ mod planted {
         };
         assert_eq!((used, write_number(&put)), (&held("k", 10), 1));
     }
+}
+
+#[test]
+fn a_value_that_the_entry_left_out_is_read_when_it_is_wanted_and_once() {
+    let mut client = Client::new();
+    let ticket = client.call(Call::Enter {
+        keys: vec![key("k"), key("l")],
+        mode: Mode::Exclusive,
+        wait: 60_000_000,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let one = |name, lock_ref, value| Entered {
+        held: held(name, lock_ref),
+        value,
+    };
+    let keys = vec![
+        one("k", 10, EntryValue::Omitted),
+        one("l", 11, EntryValue::Absent),
+    ];
+    let lease = LEASE;
+    client.reply(at, request.number, Reply::Entered { keys, lease });
+    let Ok(Answer::Entered { section, keys }) = client.must_end(ticket) else {
+        panic!("not entered");
+    };
+    assert!(keys[0].value.is_omitted());
+    // What is known to be absent is answered from memory; what was left out is asked for.
+    let absent = client.get(section, "l");
+    assert!(client.sent().is_none());
+    let answer = Answer::Value {
+        value: None,
+        tag: None,
+    };
+    assert_eq!(client.must_end(absent), Ok(answer));
+    let large = client.get(section, "k");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, quorum("large"));
+    assert!(matches!(client.must_end(large),
+        Ok(Answer::Value { value: got, .. }) if got == value("large")));
+    let again = client.get(section, "k");
+    assert!(client.sent().is_none());
+    assert_eq!(client.must_end(again), Ok(got("large")));
+}
+
+#[test]
+fn what_no_cluster_takes_is_refused_before_it_is_sent() {
+    use bytes::Bytes;
+    use fermata_protocol::base::{KeyId, Limits};
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    let most = Some(Bytes::from(vec![0; Limits::VALUE_MAX]));
+    let large = Some(Bytes::from(vec![0; Limits::VALUE_MAX + 1]));
+    let long = KeyId {
+        key: Bytes::from(vec![b'k'; Limits::KEY_MAX + 1]),
+        ..key("k")
+    };
+    let put = |value: &Option<Bytes>| Call::Put {
+        key: key("k"),
+        value: value.clone(),
+    };
+    let critical = Call::CriticalPut {
+        section,
+        key: key("k"),
+        value: large.clone(),
+    };
+    for call in [put(&large), critical, Call::Read { key: long }] {
+        let ticket = client.call(call);
+        let refusal = client.must_end(ticket).expect_err("refused");
+        assert_eq!(refusal.code, Code::TooLarge);
+        assert!(!refusal.may_have_taken_effect);
+        assert!(client.sent().is_none());
+    }
+    client.call(put(&most));
+    client.must_send();
+    // The put that was never sent has no number: the section is left cleanly.
+    client.leave(section);
+    assert_eq!(
+        client.must_leave().2,
+        [(held("k", 10), Leaving::Clean(None))]
+    );
+}
+
+#[test]
+fn a_resume_waits_as_long_as_nodes_say_that_it_is_queued() {
+    let mut client = Client::new();
+    let resume = client.call(Call::Resume {
+        held: vec![held("k", 10)],
+    });
+    let next = Held {
+        generation: 1,
+        ..held("k", 10)
+    };
+    let (_, first) = client.must_send();
+    // The lease of the former generation lasts for two minutes; nodes wait for ten seconds each.
+    let mut at = A;
+    for _ in 0..12 {
+        let queued = Reply::Queued {
+            held: vec![next.clone()],
+            ahead: 0,
+        };
+        client.reply(at, first.number, queued);
+        client.pass(10_000_000);
+        client.reply(at, first.number, unknown(Code::Unavailable));
+        client.pass(2_000_000);
+        assert_eq!(client.end(resume), None, "it goes on");
+        let (to, again) = client.must_send();
+        assert_eq!(again.number, first.number);
+        at = to;
+    }
+    let keys = vec![Entered {
+        held: next,
+        value: EntryValue::Absent,
+    }];
+    let lease = LEASE;
+    client.reply(at, first.number, Reply::Entered { keys, lease });
+    assert!(client.must_end(resume).is_ok());
+}
+
+#[test]
+fn a_resume_that_nobody_answers_ends_with_its_request_time() {
+    let mut client = Client::new();
+    let resume = client.call(Call::Resume {
+        held: vec![held("k", 10)],
+    });
+    client.pass(31_000_000);
+    let refusal = client.must_end(resume).expect_err("nobody answered");
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
 }

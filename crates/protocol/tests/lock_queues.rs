@@ -5,10 +5,11 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
 };
-use fermata_protocol::command::{Body, Command, LockCommand, Origin};
-use fermata_protocol::lock::{Applied, Outcome, Queues};
+use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
+use fermata_protocol::lock::Outcome;
 use fermata_protocol::register::HolderState;
 use fermata_protocol::request::Mode;
+use fermata_protocol::segment::{Applied, SegmentState};
 use fermata_protocol::wire;
 
 fn key(name: &str) -> KeyId {
@@ -29,14 +30,14 @@ fn origin() -> Origin {
 }
 
 struct Script {
-    queues: Queues,
+    state: SegmentState,
     number: u64,
 }
 
 impl Script {
     fn new() -> Script {
         Script {
-            queues: Queues::default(),
+            state: SegmentState::default(),
             number: 0,
         }
     }
@@ -49,8 +50,8 @@ impl Script {
             Epoch::FIRST,
             Body::Lock(body),
         );
-        let applied = self.queues.apply(&command, Planted::NONE);
-        self.queues.assert_invariants();
+        let applied = self.state.apply(&command, Planted::NONE);
+        self.state.assert_invariants();
         applied
     }
 
@@ -75,7 +76,7 @@ impl Script {
     }
 
     fn flag(&self, name: &str) -> Option<u64> {
-        self.queues.queue(&key(name)).and_then(|q| q.flag)
+        self.state.queues().queue(&key(name)).and_then(|q| q.flag)
     }
 
     fn leave(&mut self, lock_ref: LockRef, clean: &[&str]) -> Outcome {
@@ -105,8 +106,8 @@ fn refs_go_on_in_the_next_log_and_after_a_snapshot() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
     s.leave(a, &["k"]);
-    let snapshot = wire::encode(&s.queues);
-    s.queues = wire::decode::<Queues>(&snapshot)
+    let snapshot = wire::encode(&s.state);
+    s.state = wire::decode::<SegmentState>(&snapshot)
         .expect("a snapshot")
         .succeed(Planted::NONE);
     assert_eq!(s.enqueue(&["k"], Mode::Exclusive), LockRef(3));
@@ -121,11 +122,11 @@ fn a_command_takes_effect_once_also_after_a_snapshot() {
         origin: origin(),
     };
     let first = s.apply_as(7, 40, body.clone());
-    s.queues = wire::decode(&wire::encode(&s.queues)).expect("a snapshot");
+    s.state = wire::decode(&wire::encode(&s.state)).expect("a snapshot");
     let second = s.apply_as(7, 40, body);
     assert!(second.repeated && !first.repeated);
     assert_eq!(first.outcome, second.outcome);
-    assert_eq!(s.queues.refs().count(), 1);
+    assert_eq!(s.state.queues().refs().count(), 1);
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn a_clean_leave_of_all_keys_sets_no_flag_and_a_dirty_one_sets_its_own_key() {
     let a = s.enqueue(&["k", "l"], Mode::Exclusive);
     assert_eq!(s.leave(a, &["k"]), Outcome::Left { clean: false });
     assert_eq!((s.flag("k"), s.flag("l")), (None, Some(2)));
-    assert!(s.queues.is_idle(&key("k")) && !s.queues.is_idle(&key("l")));
+    assert!(s.state.queues().is_idle(&key("k")) && !s.state.queues().is_idle(&key("l")));
 }
 
 #[test]
@@ -145,19 +146,41 @@ fn a_waiter_that_goes_sets_no_flag() {
     s.leave(b, &[]);
     assert_eq!(s.flag("k"), None);
     let c = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply(LockCommand::Release { lock_ref: c });
+    s.apply(release(c));
     assert_eq!(s.flag("k"), None);
-    assert!(s.queues.holds(a));
+    assert!(s.state.queues().holds(a));
+}
+
+fn release(lock_ref: LockRef) -> LockCommand {
+    LockCommand::Release {
+        lock_ref,
+        key: None,
+    }
+}
+
+/// Refs of all keys of a segment come from one history: a number alone may be somebody else's.
+#[test]
+fn a_forced_release_ends_only_a_ref_on_the_key_that_it_names() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k", "l"], Mode::Exclusive);
+    let named = |name: &str| LockCommand::Release {
+        lock_ref: a,
+        key: Some(key(name)),
+    };
+    assert_eq!(s.apply(named("other")).outcome, Outcome::Gone);
+    assert!(s.state.queues().holds(a));
+    assert_eq!(s.apply(named("l")).outcome, Outcome::Done);
+    assert!(!s.state.queues().holds(a));
 }
 
 #[test]
 fn a_forced_release_sets_the_flag_in_the_same_command() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
-    let applied = s.apply(LockCommand::Release { lock_ref: a });
+    let applied = s.apply(release(a));
     assert_eq!(s.flag("k"), Some(applied.position));
     assert_eq!(applied.removed.map(|(r, _)| r), Some(a));
-    let again = s.apply(LockCommand::Release { lock_ref: a });
+    let again = s.apply(release(a));
     assert_eq!(again.outcome, Outcome::Gone);
 }
 
@@ -165,10 +188,10 @@ fn a_forced_release_sets_the_flag_in_the_same_command() {
 fn synch_done_clears_only_the_flag_that_it_names() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply(LockCommand::Release { lock_ref: a });
+    s.apply(release(a));
     let old = s.flag("k").expect("set");
     let b = s.enqueue(&["k"], Mode::Exclusive);
-    s.apply(LockCommand::Release { lock_ref: b });
+    s.apply(release(b));
     let new = s.flag("k").expect("set");
     s.apply(LockCommand::SynchDone {
         key: key("k"),
@@ -179,7 +202,7 @@ fn synch_done_clears_only_the_flag_that_it_names() {
         key: key("k"),
         flag: new,
     });
-    assert!(s.queues.is_idle(&key("k")));
+    assert!(s.state.queues().is_idle(&key("k")));
 }
 
 #[test]
@@ -189,17 +212,17 @@ fn readers_hold_together_and_a_writer_waits_for_all_of_them() {
     let b = s.enqueue(&["k"], Mode::Shared);
     let w = s.enqueue(&["k"], Mode::Exclusive);
     let c = s.enqueue(&["k"], Mode::Shared);
-    assert!(s.queues.holds(a) && s.queues.holds(b));
-    assert!(!s.queues.holds(w) && !s.queues.holds(c));
-    s.apply(LockCommand::Release { lock_ref: b });
+    assert!(s.state.queues().holds(a) && s.state.queues().holds(b));
+    assert!(!s.state.queues().holds(w) && !s.state.queues().holds(c));
+    s.apply(release(b));
     assert_eq!(
         s.flag("k"),
         None,
         "a reader behind the first leaves no write behind"
     );
-    assert!(!s.queues.holds(w));
+    assert!(!s.state.queues().holds(w));
     s.leave(a, &["k"]);
-    assert!(s.queues.holds(w) && !s.queues.holds(c));
+    assert!(s.state.queues().holds(w) && !s.state.queues().holds(c));
 }
 
 #[test]
@@ -207,9 +230,9 @@ fn the_first_reader_may_have_a_synch_in_flight_and_leaves_the_flag() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Shared);
     let b = s.enqueue(&["k"], Mode::Shared);
-    let applied = s.apply(LockCommand::Release { lock_ref: a });
+    let applied = s.apply(release(a));
     assert_eq!(s.flag("k"), Some(applied.position));
-    assert!(s.queues.holds(b));
+    assert!(s.state.queues().holds(b));
     s.leave(b, &["k"]);
     assert_eq!(
         s.flag("k"),
@@ -223,9 +246,9 @@ fn a_ref_holds_when_it_holds_all_its_keys() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
     let both = s.enqueue(&["k", "l"], Mode::Exclusive);
-    assert!(!s.queues.holds(both) && s.queues.holds_key(&key("l"), both));
+    assert!(!s.state.queues().holds(both) && s.state.queues().holds_key(&key("l"), both));
     s.leave(a, &["k"]);
-    assert!(s.queues.holds(both));
+    assert!(s.state.queues().holds(both));
 }
 
 #[test]
@@ -241,8 +264,8 @@ fn a_resumed_section_keeps_its_ref_and_gets_a_new_generation() {
     let applied = s.apply_as(2, 1, resume.clone());
     assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
     assert_eq!(s.flag("k"), Some(applied.position));
-    assert_eq!(s.queues.holder_state(&key("k"), a, 0), HolderState::Past);
-    assert_eq!(s.queues.holder_state(&key("k"), a, 1), HolderState::Head);
+    assert_eq!(s.state.holder_state(&key("k"), a, 0), HolderState::Past);
+    assert_eq!(s.state.holder_state(&key("k"), a, 1), HolderState::Head);
     assert_eq!(
         s.apply_as(3, 1, resume).outcome,
         Outcome::Gone,
@@ -283,7 +306,7 @@ fn a_leave_of_an_older_generation_changes_nothing() {
         },
     );
     assert_eq!(s.leave(a, &["k"]), Outcome::Gone);
-    assert!(s.queues.holds(a));
+    assert!(s.state.queues().holds(a));
 }
 
 #[test]
@@ -291,10 +314,67 @@ fn what_is_not_applied_yet_is_unknown_and_what_is_over_is_past() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
     assert_eq!(
-        s.queues.holder_state(&key("k"), LockRef(9), 0),
+        s.state.holder_state(&key("k"), LockRef(9), 0),
         HolderState::Unknown
     );
-    assert_eq!(s.queues.holder_state(&key("l"), a, 0), HolderState::Past);
+    assert_eq!(s.state.holder_state(&key("l"), a, 0), HolderState::Past);
     s.leave(a, &["k"]);
-    assert_eq!(s.queues.holder_state(&key("k"), a, 0), HolderState::Past);
+    assert_eq!(s.state.holder_state(&key("k"), a, 0), HolderState::Past);
+}
+
+#[test]
+fn reserved_commands_have_no_effect() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let before = s.state.queues().clone();
+    let command = Command::new(
+        SessionId(2),
+        1,
+        0,
+        Epoch::FIRST,
+        Body::Transaction(vec![1, 2, 3]),
+    );
+    let applied = s.state.apply(&command, Planted::NONE);
+    assert!(matches!(applied.outcome, Outcome::Refused(_)));
+    assert_eq!(s.state.queues(), &before);
+    assert!(s.state.queues().holds(a));
+    // It was a command all the same, and is remembered as one.
+    assert_eq!(s.state.commands(), 2);
+    assert!(s.state.apply(&command, Planted::NONE).repeated);
+}
+
+fn segment_command(s: &mut Script, body: SegmentCommand) -> Outcome {
+    let own = SessionId(0);
+    let command = Command::new(own, 0, 0, Epoch::FIRST, Body::Segment(body));
+    s.state.apply(&command, Planted::NONE).outcome
+}
+
+#[test]
+fn a_lease_table_crosses_to_the_next_log_and_is_taken_once() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let lease = ClientLease {
+        lock_ref: a,
+        generation: 0,
+        left: 7,
+    };
+    assert_eq!(
+        segment_command(&mut s, SegmentCommand::LeasesTaken),
+        Outcome::Gone
+    );
+    let stated = SegmentCommand::Leases(vec![lease]);
+    assert_eq!(segment_command(&mut s, stated), Outcome::Done);
+    let snapshot = wire::encode(&s.state);
+    let state: SegmentState = wire::decode(&snapshot).expect("a snapshot");
+    s.state = state.succeed(Planted::NONE);
+    assert_eq!(s.state.leases(), Some(&[lease][..]));
+    assert_eq!(
+        segment_command(&mut s, SegmentCommand::LeasesTaken),
+        Outcome::Done
+    );
+    assert_eq!(s.state.leases(), None);
+    assert_eq!(
+        segment_command(&mut s, SegmentCommand::LeasesTaken),
+        Outcome::Gone
+    );
 }

@@ -6,7 +6,7 @@ use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits,
     Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
 };
-use fermata_protocol::request::{Critical, Held, Leaving, Mode};
+use fermata_protocol::request::{Critical, EntryValue, Held, Leaving, Mode};
 use fermata_protocol::{
     CallId, Effects, Input, Memory, Node, Operation, Output, Reply, Request, Void, Write,
 };
@@ -81,12 +81,16 @@ fn cluster(n: u16) -> Cluster {
 
 impl Small {
     fn new(n: u16) -> Small {
+        Small::with(n, Limits::default())
+    }
+
+    fn with(n: u16, limits: Limits) -> Small {
         let node = |i| {
             let config = Config {
                 name: NodeName(i),
                 cluster: cluster(n),
                 timing: Timing::default(),
-                limits: Limits::default(),
+                limits: limits.clone(),
                 planted: Planted::NONE,
             };
             let id = NodeId {
@@ -193,7 +197,8 @@ fn entered(reply: Reply) -> (Held, Option<Bytes>) {
     match reply {
         Reply::Entered { mut keys, .. } => {
             let one = keys.pop().expect("one key");
-            (one.held, one.value)
+            let value = one.value.known().expect("not omitted").cloned();
+            (one.held, value)
         }
         other => panic!("not entered: {other:?}"),
     }
@@ -284,5 +289,82 @@ fn registers_and_eventual_operations_answer() {
     match small.ask(0, 8, keys) {
         Reply::Keys(keys) => assert_eq!(keys, [&b"cp"[..], b"e"]),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_grant_carries_values_up_to_its_bound_and_a_get_finds_the_others() {
+    // Keys of several segments: the bound is that of all of them together.
+    for names in [["a", "b", "c", "d"], ["a", "e", "i", "m"]] {
+        for grant in [0, 1, 10, 25, 1_000] {
+            let limits = Limits {
+                grant,
+                ..Limits::default()
+            };
+            let mut small = Small::with(3, limits);
+            let values: Vec<Bytes> = (1..=4u8).map(|i| vec![i; 10].into()).collect();
+            for (number, (name, value)) in (1..).zip(names.iter().zip(&values)) {
+                let write = Operation::Write {
+                    key: key(name),
+                    value: Some(value.clone()),
+                };
+                assert!(matches!(small.ask(0, number, write), Reply::Done { .. }));
+            }
+            let enter = Operation::Enter {
+                keys: names.iter().map(|name| key(name)).collect(),
+                mode: Mode::Exclusive,
+                wait: 5_000_000,
+                follow: false,
+                lease: None,
+            };
+            let Reply::Entered { keys, .. } = small.ask(1, 5, enter) else {
+                panic!("not entered")
+            };
+            let carried = keys.iter().filter(|k| !k.value.is_omitted()).count();
+            assert_eq!(carried, (grant / 10).min(4), "bound {grant}");
+            for ((number, entered), value) in (6..).zip(keys).zip(&values) {
+                match entered.value {
+                    EntryValue::Omitted => {}
+                    present => assert_eq!(present, EntryValue::Value(value.clone())),
+                }
+                let get = Operation::Critical {
+                    held: entered.held,
+                    operation: Critical::Get,
+                    leave: vec![],
+                };
+                match small.ask(2, number, get) {
+                    Reply::Value { value: got, .. } => assert_eq!(got.as_ref(), Some(value)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            // A linearizable read is a section of the coordinator's own.
+            let read = Operation::Read { key: key("free") };
+            assert!(matches!(
+                small.ask(0, 10, read),
+                Reply::Value { value: None, .. }
+            ));
+        }
+    }
+}
+
+#[test]
+fn a_read_finds_a_value_that_no_grant_carries() {
+    let limits = Limits {
+        grant: 3,
+        ..Limits::default()
+    };
+    let mut small = Small::with(3, limits);
+    let value = Some(Bytes::from_static(b"four"));
+    let write = Operation::Write {
+        key: key("k"),
+        value: value.clone(),
+    };
+    assert!(matches!(small.ask(0, 1, write), Reply::Done { .. }));
+    for coordinator in 0..3 {
+        let number = 2 + coordinator as u64;
+        match small.ask(coordinator, number, Operation::Read { key: key("k") }) {
+            Reply::Value { value: read, .. } => assert_eq!(read, value),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -179,6 +179,9 @@ pub struct LimitsConfig {
     /// See [`Limits::section_keys`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section_keys: Option<usize>,
+    /// See [`Limits::grant`], bytes; at most 32 MiB, so that a grant fits a frame between nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant_bytes: Option<usize>,
     /// See [`Limits::requests`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<usize>,
@@ -469,12 +472,18 @@ impl LimitsConfig {
             Some(n) => Err(format!("limits.{name} is {n}, not 1 to {max}")),
         };
         Ok(Limits {
-            key: within(self.key_bytes, default.key, 32 << 10, "key_bytes")?,
-            value: within(self.value_bytes, default.value, 32 << 20, "value_bytes")?,
+            key: within(self.key_bytes, default.key, Limits::KEY_MAX, "key_bytes")?,
+            value: within(
+                self.value_bytes,
+                default.value,
+                Limits::VALUE_MAX,
+                "value_bytes",
+            )?,
+            grant: within(self.grant_bytes, default.grant, 32 << 20, "grant_bytes")?,
             section_keys: within(
                 self.section_keys,
                 default.section_keys,
-                1_024,
+                Limits::SECTION_KEYS_MAX,
                 "section_keys",
             )?,
             requests: within(self.requests, default.requests, 1 << 20, "requests")?,

@@ -173,16 +173,25 @@ impl Gate {
             Operation::Enter { .. } | Operation::Resume { .. }
         );
         let kib = (payload(&request.operation) / 1_024 + 1) as u32;
-        let busy = |_: TryAcquireError| {
-            self.metrics.refused(operation, Code::Busy);
-            Refusal::definite(
-                Code::Busy,
-                "this node has too many requests open: try again later, or at another node",
-            )
+        let busy = |what: &'static str| {
+            move |_: TryAcquireError| {
+                self.metrics.refused(operation, Code::Busy);
+                let detail =
+                    format!("this node has {what} open: try again later, or at another node");
+                Refusal::definite(Code::Busy, detail)
+            }
         };
+        let requests = busy("too many requests (limits.requests)");
+        let bytes = busy("512 MiB of values in requests");
         let permits = [
-            self.requests.clone().try_acquire_owned().map_err(busy)?,
-            self.kib.clone().try_acquire_many_owned(kib).map_err(busy)?,
+            self.requests
+                .clone()
+                .try_acquire_owned()
+                .map_err(requests)?,
+            self.kib
+                .clone()
+                .try_acquire_many_owned(kib)
+                .map_err(bytes)?,
         ];
         let call = CallId(self.next_call.fetch_add(1, Ordering::Relaxed));
         let since = clock::monotonic();
@@ -226,6 +235,11 @@ impl Gate {
     pub(crate) fn close(&self) {
         self.healthy.store(false, Ordering::Relaxed);
         self.closing.send_replace(true);
+    }
+
+    /// Whether the node has begun to stop.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
     }
 
     /// Ready once the node begins to stop.

@@ -10,6 +10,7 @@ use fermata_api::v1::fermata_server::{Fermata, FermataServer};
 use fermata_api::v1::session_reply::Reply as WireReply;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{errors, v1};
+use fermata_protocol::base::Limits;
 use fermata_protocol::{Code, Refusal, Reply};
 use futures_core::Stream;
 use std::collections::HashMap;
@@ -28,8 +29,9 @@ pub(crate) struct Service(Arc<Gate>);
 /// The service, its limits set.
 pub(crate) fn service(gate: Arc<Gate>) -> FermataServer<Service> {
     // A request is one value and a little more, and twice that much may come, so that a value which
-    // is a little too large is refused by name; an answer may be a whole section's values.
-    let largest = 2 * gate.value_max + (1 << 20);
+    // is a little too large is refused by name, not by the end of the connection. Whatever a client
+    // may take for a value that some cluster takes is refused by name, too.
+    let largest = (2 * gate.value_max).max(Limits::VALUE_MAX) + (1 << 20);
     FermataServer::new(Service(gate))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)
@@ -169,6 +171,11 @@ async fn read_session(
             Ok(Some(request)) => request,
             Ok(None) => return,
             Err(status) => {
+                // What is open and brief is answered before the client is told. Nothing more comes
+                // of those that follow: they would keep the stream, of which nobody reads.
+                open.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .retain(|_, entry| !entry.kind.0);
                 *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
                 return;
             }

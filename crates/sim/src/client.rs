@@ -7,13 +7,13 @@
 use crate::clock::Clock;
 use crate::history::{History, OpId, Outcome, Section, SectionIx, What};
 use crate::network::ClientId;
+use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, NodeName, SessionId};
 use fermata_protocol::client::{
-    Answer, Call, Endpoint, Event, Failure, Options, SectionId, Session, Ticket,
+    Answer, Call, Endpoint, Event, Failure, Options, SectionId, SectionInfo, Session, Ticket,
 };
 use fermata_protocol::request::{Held, Mode, Refusal, Request};
-use fermata_protocol::{Operation, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a client wants the world to do.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub struct Client {
     known: BTreeMap<SectionId, SectionIx>,
     /// What it wrote down: refs of sections entered and not left.
     notes: BTreeMap<SectionIx, Vec<Held>>,
+    /// Sections of this process that only read. Of one that was resumed the session cannot tell.
+    shared: BTreeSet<SectionId>,
 }
 
 impl Client {
@@ -79,6 +81,7 @@ impl Client {
             next_ticket: 1,
             known: BTreeMap::new(),
             notes: BTreeMap::new(),
+            shared: BTreeSet::new(),
         }
     }
 
@@ -103,6 +106,11 @@ impl Client {
         known.find(|(_, ix)| **ix == section).map(|(id, _)| *id)
     }
 
+    /// Whether a section of the session only reads.
+    pub fn is_shared(&self, section: &SectionInfo) -> bool {
+        section.mode == Mode::Shared || self.shared.contains(&section.id)
+    }
+
     /// The process dies; open operations never end.
     pub fn kill(&mut self) {
         self.alive = false;
@@ -117,6 +125,7 @@ impl Client {
         self.alive = true;
         self.life += 1;
         self.known.clear();
+        self.shared.clear();
         self.session = fresh(name, self.site, &self.nodes, &self.options);
     }
 
@@ -129,7 +138,7 @@ impl Client {
         wishes: &mut Vec<Wish>,
     ) -> OpId {
         assert!(self.alive, "a dead client calls nothing");
-        let (section, what) = self.describe(&call);
+        let (section, what) = self.describe(&call, history);
         if let (Some(section), What::Leave | What::Put { leave: true, .. }) = (section, &what) {
             history.over(now, section);
             self.notes.remove(&section);
@@ -150,7 +159,7 @@ impl Client {
         op
     }
 
-    fn describe(&self, call: &Call) -> (Option<SectionIx>, What) {
+    fn describe(&self, call: &Call, history: &History) -> (Option<SectionIx>, What) {
         let of = |id: &SectionId| self.known.get(id).copied();
         match call {
             Call::Enter { keys, mode, .. } => (
@@ -162,13 +171,8 @@ impl Client {
             ),
             Call::Resume { held } => {
                 let keys = held.iter().map(|h| h.key.clone()).collect();
-                (
-                    None,
-                    What::Enter {
-                        keys,
-                        mode: Mode::Exclusive,
-                    },
-                )
+                let mode = history.mode_of(held);
+                (None, What::Enter { keys, mode })
             }
             Call::CriticalGet { section, key } => (of(section), What::Get(key.clone())),
             Call::CriticalPut {
@@ -238,9 +242,6 @@ impl Client {
         for event in events {
             match event {
                 Event::Send { endpoint, request } => {
-                    if let Operation::Put { key, value } = &request.operation {
-                        history.sends(self.id, key, value);
-                    }
                     wishes.push(Wish::Send(NodeName(endpoint.0), request));
                 }
                 Event::Close { endpoint, number } => {
@@ -295,7 +296,12 @@ impl Client {
         history: &mut History,
     ) {
         let held: Vec<Held> = keys.iter().map(|k| k.held.clone()).collect();
-        let values = keys.into_iter().map(|k| (k.held.key, k.value)).collect();
+        // What the entry left out the checkers learn from the section's gets.
+        let seen = |k: fermata_protocol::request::Entered| {
+            let value = k.value.known()?.cloned();
+            Some((k.held.key, value))
+        };
+        let values = keys.into_iter().filter_map(seen).collect();
         let ix = history.enter(Section {
             client: self.id,
             session: self.session.id(),
@@ -309,6 +315,9 @@ impl Client {
         // The enter itself counts as the section's first operation.
         history.ops[op.0].section = Some(ix);
         self.known.insert(section, ix);
+        if mode == Some(Mode::Shared) {
+            self.shared.insert(section);
+        }
         self.notes.insert(ix, held);
     }
 }

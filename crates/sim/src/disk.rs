@@ -22,6 +22,9 @@ pub struct Disk {
     pub latency: (u64, u64),
     /// The last flush met a full disk.
     pub full: bool,
+    /// A planted bug: the last flush has not reached the medium when the power fails.
+    pub skips_flush: bool,
+    before_flush: Option<MemDisk>,
 }
 
 /// What became of a flush.
@@ -51,6 +54,8 @@ impl Disk {
             incarnation,
             latency: (0, 0),
             full: false,
+            skips_flush: false,
+            before_flush: None,
         }
     }
 
@@ -102,6 +107,9 @@ impl Disk {
         let store = self.store.as_mut().expect("only a running process flushes");
         let flush = self.flush.take().expect("a flush that ends has begun");
         let flush_last = flush.last();
+        if self.skips_flush {
+            self.before_flush = Some(MemDisk::clone(&self.medium));
+        }
         let done = flush.run();
         let result = match done.outcome() {
             Outcome::Done => Flushed::Through(flush_last),
@@ -126,7 +134,9 @@ impl Disk {
             drop(flush.run());
         }
         self.store = None;
-        self.medium = Arc::new(self.medium.crash(dice.draw()));
+        let medium = self.before_flush.take();
+        let medium = medium.as_ref().unwrap_or(&*self.medium);
+        self.medium = Arc::new(medium.crash(dice.draw()));
     }
 
     /// The process stops in an orderly way and everything is flushed first.
@@ -154,16 +164,49 @@ impl Disk {
         self.medium.set_full(full);
     }
 
-    /// One bit of the directory rots, somewhere in what is used of a log segment.
+    /// One bit of the directory rots: somewhere in what is used of a log segment, or in the table.
     pub fn rot(&mut self, dice: &mut Dice) {
         use fermata_storage::Disk as _;
         let names = self.medium.list().unwrap_or_default();
-        let logs: Vec<&String> = names.iter().filter(|n| n.starts_with("wal")).collect();
+        let holds = |n: &&String| n.starts_with("wal-") || n.starts_with("table.");
+        let files: Vec<&String> = names.iter().filter(holds).collect();
         let used = self.store.as_ref().map_or(4_096, |s| s.stats().wal_bytes);
-        if let Some(name) = dice.pick(&logs) {
-            self.medium
-                .corrupt(name, dice.below(used.clamp(1, 64 << 10)));
+        let used = used.clamp(1, 64 << 10);
+        if let Some(name) = dice.pick(&files) {
+            let file = self.medium.open(name);
+            let length = file.and_then(|f| f.len()).unwrap_or(0);
+            let used = if name.starts_with("wal-") {
+                used
+            } else {
+                length
+            };
+            if length > 0 {
+                self.medium.corrupt(name, dice.below(used.min(length)));
+            }
         }
+    }
+
+    /// One bit of the newest copy of a value in the log rots: whether there is one.
+    pub fn rot_value(&mut self, value: &[u8]) -> bool {
+        use fermata_storage::Disk as _;
+        let mut newest = None;
+        let mut names = self.medium.list().unwrap_or_default();
+        names.retain(|n| n.starts_with("wal-"));
+        for name in names {
+            let Ok(file) = self.medium.open(&name) else {
+                continue;
+            };
+            let mut bytes = vec![0; file.len().unwrap_or(0) as usize];
+            if file.read_at(0, &mut bytes).is_ok() {
+                let at = bytes.windows(value.len()).rposition(|w| w == value);
+                newest = at.map(|at| (name, at as u64)).or(newest);
+            }
+        }
+        let Some((name, at)) = newest else {
+            return false;
+        };
+        self.medium.corrupt(&name, at);
+        true
     }
 }
 

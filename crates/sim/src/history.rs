@@ -91,8 +91,6 @@ pub struct Op {
     pub returned: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
-    /// How often its request was sent: beyond once, an eventual put may act again, and late.
-    pub sent: u32,
 }
 
 impl Op {
@@ -143,6 +141,8 @@ pub struct History {
     pub ops: Vec<Op>,
     /// All sections, by the time of their grant.
     pub sections: Vec<Section>,
+    /// The operations that have ended, in the order of their ends.
+    pub ended: Vec<OpId>,
 }
 
 impl History {
@@ -162,21 +162,8 @@ impl History {
             invoked: now,
             returned: None,
             outcome: Outcome::Open,
-            sent: 0,
         });
         OpId(self.ops.len() - 1)
-    }
-
-    /// A client sends the request of an eventual put, for the first time or again.
-    pub fn sends(&mut self, client: ClientId, key: &KeyId, value: &Value) {
-        let mut all = self.ops.iter_mut().rev();
-        let same = |op: &&mut Op| {
-            op.client == client
-                && matches!(&op.what, What::EventualPut(k, v) if k == key && v == value)
-        };
-        if let Some(op) = all.find(same) {
-            op.sent += 1;
-        }
     }
 
     /// Ends an operation.
@@ -185,12 +172,24 @@ impl History {
         assert!(op.returned.is_none(), "an operation ends once");
         op.returned = Some(now);
         op.outcome = outcome;
+        self.ended.push(id);
     }
 
     /// A section was granted.
     pub fn enter(&mut self, section: Section) -> SectionIx {
         self.sections.push(section);
         SectionIx(self.sections.len() - 1)
+    }
+
+    /// The mode of the section that was granted under these refs; exclusive if none was.
+    pub fn mode_of(&self, held: &[Held]) -> Mode {
+        let same = |a: &Held| {
+            held.iter()
+                .any(|b| (&a.key, a.lock_ref) == (&b.key, b.lock_ref))
+        };
+        let mut granted = self.sections.iter().rev();
+        let found = granted.find(|section| section.held.iter().any(same));
+        found.map_or(Mode::Exclusive, |section| section.mode)
     }
 
     /// The client left the section, or learnt that it is lost.

@@ -12,7 +12,7 @@ use crate::history::History;
 use crate::machine::{Machine, Stepped};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::Message;
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::{Cluster, NodeName};
 use std::collections::BTreeMap;
 
 /// All watchers of one world.
@@ -28,6 +28,8 @@ pub struct Monitor {
     leases: leases::Leases,
     /// Sections of the history seen so far.
     sections: usize,
+    /// Ends of operations seen so far.
+    ended: usize,
 }
 
 impl Monitor {
@@ -43,6 +45,7 @@ impl Monitor {
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
             sections: 0,
+            ended: 0,
         }
     }
 
@@ -54,9 +57,10 @@ impl Monitor {
     /// A node was stepped.
     pub fn after_step(
         &mut self,
-        name: NodeName,
+        (now, name): (u64, NodeName),
         done: &Stepped,
         machines: &BTreeMap<NodeName, Machine>,
+        clients: &[Client],
         found: &mut Vec<Violation>,
     ) {
         if !self.on {
@@ -69,6 +73,9 @@ impl Monitor {
         let moved = self.agreement.after_step(machine, found);
         self.data_store
             .after_step(name, &heads, &moved, machines, found);
+        if self.clocks_trusted {
+            self.leases.after_step(now, machine, &moved, clients, found);
+        }
     }
 
     /// Something was sent.
@@ -112,6 +119,7 @@ impl Monitor {
     /// A disk rots: what it held may be void from now on.
     pub fn rotten(&mut self, name: NodeName) {
         self.durability.forget(name);
+        self.data_store.rotten(name);
     }
 
     /// A disk is gone.
@@ -124,10 +132,10 @@ impl Monitor {
     /// A client did something.
     pub fn after_client(
         &mut self,
-        now: u64,
-        client: ClientId,
+        (now, client): (u64, ClientId),
         clients: &[Client],
         history: &History,
+        cluster: &Cluster,
         found: &mut Vec<Violation>,
     ) {
         if !self.on {
@@ -137,6 +145,11 @@ impl Monitor {
             self.data_store.entered(section, found);
         }
         self.sections = history.sections.len();
+        for id in &history.ended[self.ended..] {
+            self.durability
+                .acknowledged(&history.ops[id.0], cluster, found);
+        }
+        self.ended = history.ended.len();
         if self.clocks_trusted {
             self.leases.after_client(now, client, clients, found);
         }

@@ -103,6 +103,8 @@ struct Rule {
     filter: Filter,
     /// What was held; none: whatever matches is dropped.
     held: Option<Vec<Parcel>>,
+    /// What matches goes on its way, too: copies are held.
+    copies: bool,
 }
 
 /// What becomes of a parcel that was sent.
@@ -184,18 +186,28 @@ impl Network {
 
     /// From now on whatever matches is kept, until [`Network::release`].
     pub fn hold(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
-        self.add(Box::new(filter), Some(Vec::new()))
+        self.add(Box::new(filter), Some(Vec::new()), false)
+    }
+
+    /// From now on a copy of whatever matches is kept, until [`Network::release`].
+    pub fn copy(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
+        self.add(Box::new(filter), Some(Vec::new()), true)
     }
 
     /// From now on whatever matches is lost, until [`Network::release`].
     pub fn lose(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
-        self.add(Box::new(filter), None)
+        self.add(Box::new(filter), None, false)
     }
 
-    fn add(&mut self, filter: Filter, held: Option<Vec<Parcel>>) -> RuleId {
+    fn add(&mut self, filter: Filter, held: Option<Vec<Parcel>>, copies: bool) -> RuleId {
         let id = RuleId(self.next_rule);
         self.next_rule += 1;
-        self.rules.push(Rule { id, filter, held });
+        self.rules.push(Rule {
+            id,
+            filter,
+            held,
+            copies,
+        });
         id
     }
 
@@ -239,13 +251,13 @@ impl Network {
         }
         for rule in &mut self.rules {
             if (rule.filter)(parcel) {
-                return match &mut rule.held {
-                    Some(held) => {
-                        held.push(parcel.clone());
-                        Way::Held
-                    }
-                    None => Way::Lost,
-                };
+                match &mut rule.held {
+                    Some(held) => held.push(parcel.clone()),
+                    None => return Way::Lost,
+                }
+                if !rule.copies {
+                    return Way::Held;
+                }
             }
         }
         if self.cuts.contains(&(from, to)) {

@@ -8,8 +8,8 @@ use fermata_protocol::base::Bug;
 pub enum Trap {
     /// By the scenario of this name.
     Scenario(&'static str),
-    /// By random seeds: at most so many are needed.
-    Seeds(u64),
+    /// By this module of the protocol's own suite of the registers: nothing here ends a store yet.
+    Registers(&'static str),
 }
 
 /// The name of a wrong rule on the command line: `SynchWithoutFence` is `synch-without-fence`.
@@ -24,12 +24,18 @@ pub fn name(bug: Bug) -> String {
     out
 }
 
+/// The wrong rules that a world can meet, each with its trap here.
+pub fn all() -> impl Iterator<Item = Bug> {
+    let met = |bug: &Bug| matches!(trap(*bug), Trap::Scenario(_));
+    Bug::ALL.into_iter().filter(met)
+}
+
 /// The wrong rule of a name.
 ///
 /// # Errors
 /// One sentence, when there is none of that name.
 pub fn named(wanted: &str) -> Result<Bug, String> {
-    let found = Bug::ALL.into_iter().find(|bug| name(*bug) == wanted);
+    let found = all().find(|bug| name(*bug) == wanted);
     found.ok_or_else(|| format!("There is no planted bug {wanted}: `--list` names them."))
 }
 
@@ -44,13 +50,13 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::SpeculationHeadOnly => Trap::Scenario("f3-declined-enqueue"),
         Bug::RefsRestartWithLog => Trap::Scenario("f2-refs-after-change-of-view"),
         Bug::HoleFilledWithCommand => Trap::Scenario("f3-hole"),
-        Bug::NoopOverAccepted => Trap::Seeds(500),
+        Bug::NoopOverAccepted => Trap::Scenario("f13-accepted-entry"),
         Bug::LeaseWithoutPrimary => Trap::Scenario("f10-lease-at-a-cut-site"),
-        Bug::NewPrimaryReleasesAtOnce => Trap::Seeds(500),
+        Bug::NewPrimaryReleasesAtOnce => Trap::Scenario("f10-lease-table-twice"),
         Bug::ResumeReusesNumbers => Trap::Scenario("f16-restarted-client"),
         Bug::SynchDoneUnconditional => Trap::Scenario("f18-late-synch-done"),
         Bug::RegisterQuorumTooSmall => Trap::Scenario("quorum"),
-        Bug::LogQuorumTooSmall => Trap::Seeds(500),
+        Bug::LogQuorumTooSmall => Trap::Scenario("log-quorum"),
         Bug::AckBeforeFlush => Trap::Scenario("flush"),
         Bug::LostDiskRejoins => Trap::Scenario("lost-disk"),
         Bug::EventualPutInCriticalCell => Trap::Scenario("f6-eventual-put-under-lock"),
@@ -71,23 +77,57 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::StartWhenSelfKnows => Trap::Scenario("g12-first-start"),
         Bug::WaitOverEndsHolder => Trap::Scenario("g13-stale-wait"),
         Bug::ResumeBesideLease => Trap::Scenario("g14-resume-beside-lease"),
+        Bug::LeaseTableKept => Trap::Scenario("f10-lease-table-twice"),
+        Bug::FlushSkipped => Trap::Scenario("flush"),
+        Bug::PastReadAnswered => Trap::Scenario("f1-past-get"),
+        Bug::UnknownTakenAsFailed => Trap::Scenario("unknown-outcome"),
+        Bug::AdoptionFallsBack => Trap::Scenario("g1-adoption-repeated"),
+        Bug::NeverEnteredLeavesClean => Trap::Scenario("g3-gives-up"),
+        Bug::ClosedEnterLeaves => Trap::Scenario("g6-late-close"),
+        Bug::ReleaseWaitsForever => Trap::Scenario("g7-living-holder"),
+        Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
+        Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
+        Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
+        Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
     }
 }
 
-/// Springs the trap: what was violated, by which seed or scenario; none if nothing was.
-pub fn spring(bug: Bug) -> Option<String> {
+/// What came of springing a trap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catch {
+    /// The scenario.
+    pub by: String,
+    /// The checkers that fired, each once, in the order in which they did.
+    pub checkers: Vec<&'static str>,
+    /// The first one's evidence.
+    pub evidence: String,
+}
+
+impl Catch {
+    fn of(by: String, run: &random::Run) -> Option<Catch> {
+        let evidence = run.violations.first()?.detail.clone();
+        let mut checkers = Vec::new();
+        for violation in &run.violations {
+            if !checkers.contains(&violation.property) {
+                checkers.push(violation.property);
+            }
+        }
+        Some(Catch {
+            by,
+            checkers,
+            evidence,
+        })
+    }
+}
+
+/// Springs the trap: what fired, and where; none if nothing did, or the trap is not here.
+pub fn spring(bug: Bug) -> Option<Catch> {
     match trap(bug) {
         Trap::Scenario(name) => {
             let scenario = scenarios::ALL.iter().find(|s| s.name == name)?;
-            let run = scenarios::run(scenario, Some(bug), false);
-            let first = run.violations.first()?;
-            Some(format!("{name}: {}: {}", first.property, first.detail))
+            Catch::of(name.to_owned(), &scenarios::run(scenario, Some(bug), false))
         }
-        Trap::Seeds(most) => (0..most).find_map(|seed| {
-            let run = random::run(seed, Some(bug), false);
-            let first = run.violations.first()?;
-            Some(format!("seed {seed}: {}: {}", first.property, first.detail))
-        }),
+        Trap::Registers(_) => None,
     }
 }
 
@@ -97,7 +137,7 @@ mod tests {
 
     #[test]
     fn names_go_both_ways() {
-        for bug in Bug::ALL {
+        for bug in all() {
             assert_eq!(named(&name(bug)), Ok(bug));
         }
         assert_eq!(name(Bug::SynchWithoutFence), "synch-without-fence");

@@ -12,7 +12,7 @@ use crate::network::ClientId;
 use crate::profile;
 use crate::workload::{Audit, Ground, Worker};
 use crate::world::{Setup, World};
-use fermata_protocol::base::{Bug, Keyspace, Limits, Planted, Timing};
+use fermata_protocol::base::{Bug, Keyspace, Limits, NodeName, Planted, Timing};
 use fermata_protocol::client::Options;
 use fermata_protocol::command::GroupCommand;
 
@@ -64,6 +64,7 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     let keys = dice.between(1, 4) as usize;
     let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
     vary(&mut world, &mut ground, &mut dice);
+    equip(&mut world, &mut dice);
     let length = dice.between(8_000_000, 40_000_000);
     let plan = Plan::draw(&mut dice, length);
     let mut options = patience(world.setup.planted);
@@ -79,7 +80,32 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     drive(&mut world, &mut workers, &plan);
     let auditor = world.add_client(dice.below(3) as u16, options);
     audit(&mut world, auditor, &ground, plan.until + PROGRESS_MAX);
-    finish(world)
+    finish(world, Vec::new())
+}
+
+/// Everything is healed, and somebody cannot go on.
+pub fn no_progress(detail: String) -> Violation {
+    Violation {
+        kind: Kind::Liveness,
+        property: checkers::PROGRESS,
+        detail,
+    }
+}
+
+/// Kinds of machines: a disk that is slow until all is healed; interval clocks, whose width bounds
+/// the error of the wall clocks that [`World`] draws, or does not. No rule rests on them yet.
+fn equip(world: &mut World, dice: &mut Dice) {
+    let names: Vec<NodeName> = world.machines.keys().copied().collect();
+    let slow = dice.pick(&names).copied().filter(|_| dice.chance(10));
+    if let Some(machine) = slow.and_then(|name| world.machines.get_mut(&name)) {
+        machine.disk.latency = (30_000, 300_000);
+    }
+    let widths = [(1_000_001, 2_000_000), (1_000, 500_000)];
+    if let Some((from, to)) = dice.pick(&widths).copied().filter(|_| dice.chance(40)) {
+        for machine in world.machines.values_mut() {
+            machine.clock.interval_width = Some(dice.between(from, to));
+        }
+    }
 }
 
 /// Kinds of ground: keys that share a segment, many readers, sections that may not last.
@@ -115,7 +141,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         limits: limits(&mut dice),
         planted: planted.map_or(Planted::NONE, Planted::only),
         flush: [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize],
-        checkpoint_bytes: if dice.chance(5) { 20_000 } else { 64 << 20 },
+        checkpoint_bytes: if dice.chance(10) { 20_000 } else { 64 << 20 },
         drift_ppm: 900,
         trace,
         watch: true,
@@ -177,11 +203,8 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
         .map(Worker::state)
         .collect();
     if !stuck.is_empty() {
-        world.violations.push(Violation {
-            kind: Kind::Liveness,
-            property: "progress",
-            detail: format!("{PROGRESS_MAX} us after healing: {}", stuck.join("; ")),
-        });
+        let detail = format!("{PROGRESS_MAX} us after healing: {}", stuck.join("; "));
+        world.violations.push(no_progress(detail));
     }
 }
 
@@ -197,11 +220,8 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
             w.clients[client.0 as usize].ended.len() > before || !w.violations.is_empty()
         };
         if !world.run_until(deadline, ended) {
-            world.violations.push(Violation {
-                kind: Kind::Liveness,
-                property: "progress",
-                detail: format!("after healing nobody can read {}", audit.missing()),
-            });
+            let detail = format!("after healing nobody can read {}", audit.missing());
+            world.violations.push(no_progress(detail));
             return;
         }
         if !world.violations.is_empty() {
@@ -210,9 +230,10 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
     }
 }
 
-/// Checks the history and ends the world.
-pub fn finish(mut world: World) -> Run {
+/// Checks the history and ends the world; `also` is reported behind what the checkers found.
+pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
     world.violations.extend(checkers::check(&world.history));
+    world.violations.extend(also);
     for violation in world.violations.clone() {
         world.note(|| format!("VIOLATION {}: {}", violation.property, violation.detail));
     }

@@ -3,7 +3,7 @@
 use crate::network::Parcel;
 use fermata_protocol::base::{KeyId, Tag};
 use fermata_protocol::client::Call;
-use fermata_protocol::register::{Answer, Ask, Content};
+use fermata_protocol::register::{Answer, Ask, Content, Version};
 use fermata_protocol::request::Critical;
 use fermata_protocol::{Message, Operation, Reply, lock, paxos, register};
 
@@ -155,14 +155,18 @@ fn ask(ask: &Ask) -> String {
 fn answer(answer: &Answer) -> String {
     match answer {
         Answer::Cells {
-            tag: t,
-            content: c,
+            versions,
             fence,
             eventual,
             ..
         } => {
             let eventual = if eventual.is_some() { ", eventual" } else { "" };
-            format!("{} {} (fence {}{eventual})", tag(t), content(c), tag(fence))
+            let one = |v: &Version| format!("{} {}", tag(&v.tag), content(&v.content));
+            let cell = match &versions[..] {
+                [] => "nothing".to_owned(),
+                versions => versions.iter().map(one).collect::<Vec<_>>().join(", "),
+            };
+            format!("{cell} (fence {}{eventual})", tag(fence))
         }
         Answer::Past { tag: t } => format!("past, {} is here", tag(t)),
         other => cut(format!("{other:?}")),
@@ -231,7 +235,9 @@ fn reply(reply: &Reply) -> String {
                 format!(
                     "{}={} ref {}",
                     key(&k.held.key),
-                    value(&k.value),
+                    k.value
+                        .known()
+                        .map_or("(omitted)".into(), |v| value(&v.cloned())),
                     k.held.lock_ref.0
                 )
             };

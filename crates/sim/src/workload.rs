@@ -214,9 +214,8 @@ impl Worker {
         let client = &world.clients[self.client.0 as usize];
         self.life = client.life;
         self.waits.clear();
-        let writes = |s: &SectionIx| world.history.sections[s.0].mode == Mode::Exclusive;
         let resumes = match &self.stage {
-            Stage::In { section, .. } if self.dice.chance(50) => Some(*section).filter(writes),
+            Stage::In { section, .. } if self.dice.chance(50) => Some(*section),
             Stage::Dead { resumes } => *resumes,
             _ => None,
         };
@@ -281,8 +280,7 @@ impl Worker {
     fn take_over(&mut self, world: &mut World) -> bool {
         let mine = self.client;
         let open = world.history.sections.iter().rev().take(8);
-        let others =
-            open.filter(|s| s.client != mine && s.over.is_none() && s.mode == Mode::Exclusive);
+        let others = open.filter(|s| s.client != mine && s.over.is_none());
         let all: Vec<_> = others.map(|s| s.held.clone()).collect();
         let Some(held) = self.dice.pick(&all).cloned() else {
             return false;
@@ -358,7 +356,7 @@ impl Worker {
             12..=15 if !shared => Ending::PutAndLeave,
             16 => Ending::Die,
             17 => Ending::Forget,
-            18 if !shared => Ending::Resume,
+            18 => Ending::Resume,
             _ => Ending::Leave,
         };
         self.stage = Stage::In {
@@ -479,7 +477,8 @@ impl Worker {
                 )
             }
             Ending::Die | Ending::Resume => {
-                if self.dice.chance(60) {
+                let writes = world.history.sections[section.0].mode == Mode::Exclusive;
+                if writes && self.dice.chance(60) {
                     let value = self.value();
                     world.call(
                         self.client,

@@ -18,7 +18,7 @@ use crate::profile::Profile;
 use crate::show;
 use crate::trace::Trace;
 use fermata_protocol::base::{
-    Cluster, Config, Incarnation, Limits, NodeName, Planted, SessionId, Timing,
+    Bug, Cluster, Config, Incarnation, Limits, NodeName, Planted, SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::{Input, Output};
@@ -138,6 +138,7 @@ impl World {
         let clock = clock(&mut self.dice, setup.drift_ppm);
         let mut disk = Disk::new(Incarnation(self.dice.wide()), setup.checkpoint_bytes);
         disk.latency = setup.flush;
+        disk.skips_flush = setup.planted.has(Bug::FlushSkipped);
         Machine::new(config, site, clock, disk, self.dice.fork())
     }
 
@@ -359,8 +360,13 @@ impl World {
         if let Some(latency) = done.flush {
             self.schedule(self.now + latency, Happening::Flushed(name, boot));
         }
-        self.monitor
-            .after_step(name, &done, &self.machines, &mut self.violations);
+        self.monitor.after_step(
+            (self.now, name),
+            &done,
+            &self.machines,
+            &self.clients,
+            &mut self.violations,
+        );
         for output in done.outputs {
             match output {
                 Output::Send { to, message, .. } => {
@@ -648,10 +654,10 @@ impl World {
             }
         }
         self.monitor.after_client(
-            self.now,
-            client,
+            (self.now, client),
             &self.clients,
             &self.history,
+            &self.setup.cluster,
             &mut self.violations,
         );
         let now = self.now;

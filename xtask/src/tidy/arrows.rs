@@ -4,8 +4,10 @@
 use super::{Tree, Violation};
 
 /// What each crate may name in `[dependencies]`; a crate that is not listed needs a decision.
-const ALLOWED: [(&str, &[&str]); 9] = [
-    ("fermata-protocol", &[]),
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("fermata-codec", &[]),
+    ("fermata-check", &[]),
+    ("fermata-protocol", &["fermata-codec"]),
     ("fermata-storage", &[]),
     ("fermata-api", &["fermata-protocol"]),
     ("fermata-client", &["fermata-protocol", "fermata-api"]),
@@ -13,7 +15,10 @@ const ALLOWED: [(&str, &[&str]); 9] = [
         "fermata-server",
         &["fermata-protocol", "fermata-storage", "fermata-api"],
     ),
-    ("fermata-sim", &["fermata-protocol", "fermata-storage"]),
+    (
+        "fermata-sim",
+        &["fermata-protocol", "fermata-storage", "fermata-check"],
+    ),
     (
         "fermata",
         &[
@@ -21,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
             "fermata-client",
             "fermata-server",
             "fermata-sim",
+            "fermata-check",
         ],
     ),
     (

@@ -8,7 +8,7 @@ use crate::v1::ref_state::State;
 use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, SegmentId};
 use fermata_protocol::request::{
-    Entered, Inspection, LogStatus, NodeStatus, QueueEntry, RefState, Reply,
+    Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry, RefState, Reply,
 };
 
 /// The message of a reply.
@@ -21,7 +21,8 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
         Reply::Entered { keys, lease } => {
             let one = |e: Entered| v1::EnteredKey {
                 held: Some(held_to(names, &e.held)),
-                value: e.value,
+                omitted: e.value.is_omitted(),
+                value: e.value.known().flatten().cloned(),
             };
             let keys = keys.into_iter().map(one).collect();
             event(Event::Entered(v1::Entered {
@@ -124,6 +125,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         alive: s.alive.into_iter().map(|n| n.0.into()).collect(),
         logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
+        group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
     }
 }
 
@@ -189,10 +191,12 @@ fn event_from(e: v1::EnterEvent, names: &mut Names) -> Result<Reply, Refusal> {
             bounded(e.keys.len())?;
             let keys = e.keys.into_iter().map(|k| {
                 let held = held_from(lookup, k.held)?;
-                Ok(Entered {
-                    held,
-                    value: k.value,
-                })
+                let value = match (k.value, k.omitted) {
+                    (value, false) => value.into(),
+                    (None, true) => EntryValue::Omitted,
+                    (Some(_), true) => return Err(bad("a value that is there and omitted")),
+                };
+                Ok(Entered { held, value })
             });
             Ok(Reply::Entered {
                 keys: keys.collect::<Result<_, Refusal>>()?,
@@ -283,5 +287,10 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .map(log)
             .collect::<Result<_, Refusal>>()?,
         requests: s.requests,
+        group_sizes: s
+            .group_sizes
+            .into_iter()
+            .map(|n| u8::try_from(n).map_err(|_| bad("a group has at most 13 members")))
+            .collect::<Result<_, _>>()?,
     })
 }

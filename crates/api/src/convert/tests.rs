@@ -3,7 +3,9 @@
 use super::*;
 use crate::v1::session_request::Operation as Wire;
 use fermata_protocol::base::{Keyspace, SiteId};
-use fermata_protocol::request::{Critical, Entered, Operation, RefState, Reply, Request};
+use fermata_protocol::request::{
+    Critical, Entered, EntryValue, Operation, RefState, Reply, Request,
+};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -173,7 +175,13 @@ proptest! {
     fn a_section_reply_survives_the_wire(held in held(), value in value(), lease: u64) {
         let replies = [
             Reply::Queued { held: vec![held.clone()], ahead: 3 },
-            Reply::Entered { keys: vec![Entered { held: held.clone(), value }], lease },
+            Reply::Entered {
+                keys: vec![
+                    Entered { held: held.clone(), value: value.into() },
+                    Entered { held: held.clone(), value: EntryValue::Omitted },
+                ],
+                lease,
+            },
             Reply::Lost { held },
             Reply::Left,
             Reply::Done { tag: None },
@@ -268,4 +276,32 @@ fn an_unknown_keyspace_is_not_found() {
     });
     let refusal = request_from_proto(wire, &names(), SiteId(0)).unwrap_err();
     assert_eq!(refusal.code, Code::NoSuchKeyspace);
+}
+
+#[test]
+fn a_value_is_there_or_omitted() {
+    let entered = |value: Option<&'static str>, omitted| {
+        let key = v1::EnteredKey {
+            held: put().held,
+            value: value.map(Into::into),
+            omitted,
+        };
+        let entered = v1::Entered {
+            keys: vec![key],
+            lease_us: 1,
+        };
+        let event = Some(v1::enter_event::Event::Entered(entered));
+        let wire = v1::session_reply::Reply::Event(v1::EnterEvent { event });
+        match reply_from_proto(wire, &mut names()) {
+            Ok(Reply::Entered { mut keys, .. }) => Some(keys.remove(0).value),
+            _ => None,
+        }
+    };
+    assert_eq!(entered(None, false), Some(EntryValue::Absent));
+    assert_eq!(
+        entered(Some("v"), false),
+        Some(EntryValue::Value("v".into()))
+    );
+    assert_eq!(entered(None, true), Some(EntryValue::Omitted));
+    assert_eq!(entered(Some("v"), true), None);
 }

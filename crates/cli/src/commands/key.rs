@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,9 +21,9 @@ use crate::output;
 
 /// `fermata get`.
 pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     let value = match surrounding_section() {
-        Some(path) => socket::ask(&path, Action::Get, space, key, &[]).await?,
+        Some(path) => in_section(global, &path, Action::Get, key, &[]).await?,
         None => connect(global).await?.get(space, key).await?,
     };
     show(global, key, value)
@@ -30,8 +31,8 @@ pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
 
 /// `fermata read`.
 pub(crate) async fn read(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
-    refuse_if_held_around(space, key, "get").await?;
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
+    refuse_if_held_around(global, key, "get").await?;
     let value = connect(global).await?.read(space, key).await?;
     show(global, key, value)
 }
@@ -41,7 +42,8 @@ fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure
     if global.json {
         let found = value.is_some();
         let value = value.map(|value| output::bytes_as_json(&value));
-        output::json(&json!({ "key": output::bytes_as_json(key), "value": value }))?;
+        let key = output::bytes_as_json(key);
+        output::json(&json!({ "keyspace": global.keyspace(), "key": key, "value": value }))?;
         return if found {
             Ok(0)
         } else {
@@ -54,47 +56,74 @@ fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure
     }
 }
 
+/// Says that a change is done: nothing to people, an object to programs.
+fn done(global: &Global, key: &[u8]) -> Result<u8, Failure> {
+    if global.json {
+        let key = output::bytes_as_json(key);
+        output::json(&json!({ "keyspace": global.keyspace(), "key": key, "done": true }))?;
+    }
+    Ok(0)
+}
+
+/// An operation of the section around this process.
+async fn in_section(
+    global: &Global,
+    path: &Path,
+    action: Action,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<Bytes>, Failure> {
+    socket::ask(
+        path,
+        action,
+        (global.keyspace(), key),
+        value,
+        global.timeout(),
+    )
+    .await
+}
+
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     let value = value_of(&args.value)?;
     match surrounding_section() {
         Some(path) => {
-            socket::ask(&path, Action::Put, space, key, &value).await?;
+            in_section(global, &path, Action::Put, key, &value).await?;
         }
         None => {
             let client = connect(global).await?;
             while_locked(|| client.put(space, key, value.clone())).await?;
         }
     }
-    Ok(0)
+    done(global, key)
 }
 
 /// `fermata del`.
 pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     match surrounding_section() {
         Some(path) => {
-            socket::ask(&path, Action::Delete, space, key, &[]).await?;
+            in_section(global, &path, Action::Delete, key, &[]).await?;
         }
         None => {
             let client = connect(global).await?;
             while_locked(|| client.delete(space, key)).await?;
         }
     }
-    Ok(0)
+    done(global, key)
 }
 
 /// `fermata write`.
 pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let (space, key) = (&args.space.keyspace, args.key.as_bytes());
-    refuse_if_held_around(space, key, "put").await?;
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
+    refuse_if_held_around(global, key, "put").await?;
     let value = value_of(&args.value)?;
     connect(global)
         .await?
         .write(space, key, Some(value))
         .await?;
-    Ok(0)
+    done(global, key)
 }
 
 /// Repeats an eventual put that is refused because the key is locked, for about a second: the

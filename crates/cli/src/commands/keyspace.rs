@@ -1,12 +1,13 @@
 //! `fermata keyspace`: create, list, describe.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fermata_client::{Keyspace, Purpose};
-use fermata_protocol::base::{StoragePolicy, TagRule};
+use fermata_protocol::base::{Price, StoragePolicy, TagRule, Terms};
 use serde_json::{Value, json};
 
-use crate::args::{Global, KeyspaceArgs, KeyspaceCommand, PurposeArg};
+use crate::args::{Global, KeyspaceArgs, KeyspaceCommand, PurposeArg, StorageArg};
 use crate::connect::connect;
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -24,12 +25,11 @@ pub(crate) async fn run(global: &Global, action: KeyspaceCommand) -> Result<u8, 
 async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
     let tag_rule = match args.tag_before {
         None => TagRule::Whole,
-        Some(separator) => TagRule::Before(
-            u8::try_from(separator)
-                .map_err(|_| Failure::usage("--tag-before is one ASCII character"))?,
-        ),
+        Some(separator) if separator.is_ascii() => TagRule::Before(separator as u8),
+        Some(_) => return Err(Failure::usage("--tag-before is one ASCII character")),
     };
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let storage = storage_of(&args)?;
     let [template, _] = Keyspace::built_in();
     let keyspace = Keyspace {
         name: args.name,
@@ -37,14 +37,100 @@ async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
             PurposeArg::Sections => Purpose::Sections,
             PurposeArg::Registers => Purpose::Registers,
         },
-        storage: StoragePolicy::Replicated,
+        storage,
         tag_rule,
         lease: micros(args.lease),
         section_max: micros(args.section_max),
         ..template
     };
-    connect(global).await?.create_keyspace(keyspace).await?;
+    let name = keyspace.name.clone();
+    let client = connect(global).await?;
+    let sizes = client.status(None).await?.group_sizes;
+    client.create_keyspace(keyspace).await?;
+    let prices = prices(storage, &sizes);
+    if global.json {
+        let prices: Vec<Value> = prices.iter().map(|(n, p)| price_as_json(*n, p)).collect();
+        output::json(&json!({ "keyspace": name, "done": true, "prices": prices }))?;
+    } else if storage != StoragePolicy::Replicated {
+        for (members, price) in &prices {
+            output::text(price_in_words(&storage, *members, price))?;
+        }
+    }
     Ok(0)
+}
+
+/// The storage policy that the options name. What is impossible for the cluster's groups the server
+/// refuses, with the bound that is broken.
+fn storage_of(args: &KeyspaceArgs) -> Result<StoragePolicy, Failure> {
+    let policy = match args.storage {
+        StorageArg::Replicated => {
+            let told = args.faults.is_some() || args.delta.is_some() || args.whole_below.is_some();
+            if told {
+                let why =
+                    "--f, --delta and --whole-below are for coded storage; add `--storage coded`";
+                return Err(Failure::usage(why));
+            }
+            return Ok(StoragePolicy::Replicated);
+        }
+        StorageArg::Coded => StoragePolicy::Coded,
+        StorageArg::TreasOpt => StoragePolicy::TreasOpt,
+        StorageArg::Oreas => StoragePolicy::Oreas,
+        StorageArg::Ares => StoragePolicy::Ares,
+    };
+    let faults = args.faults.ok_or_else(|| {
+        Failure::usage("coded storage needs --f: how many members of a key's group may fail")
+    })?;
+    let terms = Terms::new(faults);
+    Ok(policy(Terms {
+        delta: args.delta.unwrap_or(terms.delta),
+        whole_below: args.whole_below.unwrap_or(terms.whole_below),
+        ..terms
+    }))
+}
+
+/// What a policy costs in groups of each size that the cluster has.
+fn prices(storage: StoragePolicy, sizes: &[u8]) -> Vec<(usize, Price)> {
+    let distinct: BTreeSet<usize> = sizes.iter().map(|n| usize::from(*n)).collect();
+    let price = |n| storage.price(n).ok().map(|price| (n, price));
+    distinct.into_iter().filter_map(price).collect()
+}
+
+fn price_in_words(storage: &StoragePolicy, members: usize, price: &Price) -> String {
+    let concurrent = match price.concurrent {
+        None => "any number of".to_owned(),
+        Some(delta) => delta.to_string(),
+    };
+    let writes = match price.write_rounds_with_clock {
+        1 => "2 round trips per write, 1 with an interval clock",
+        _ => "2 round trips per write",
+    };
+    format!(
+        "{} over {members} members:\n  storage per member: {} of a value, {:.2} of it over all\n  \
+         failures tolerated: {}\n  writes tolerated beside a read: {concurrent}\n  1 round trip per \
+         read (2 while a write is under way), {writes}; a section's put takes 1",
+        storage.name(),
+        fraction(price),
+        price.stored() * members as f64,
+        price.faults,
+    )
+}
+
+fn fraction(price: &Price) -> String {
+    match (price.fragments, price.parts) {
+        (1, 1) => "all".to_owned(),
+        (fragments, parts) => format!("{fragments}/{parts}"),
+    }
+}
+
+fn price_as_json(members: usize, price: &Price) -> Value {
+    json!({
+        "members": members,
+        "stored_per_member": price.stored(),
+        "failures": price.faults,
+        "concurrent_writes": price.concurrent,
+        "write_round_trips": price.write_rounds,
+        "write_round_trips_with_clock": price.write_rounds_with_clock,
+    })
 }
 
 async fn list(global: &Global) -> Result<u8, Failure> {
@@ -59,7 +145,7 @@ async fn list(global: &Global) -> Result<u8, Failure> {
         table.row(vec![
             keyspace.name.clone(),
             purpose(keyspace).to_owned(),
-            storage(keyspace).to_owned(),
+            storage(keyspace),
             duration::show(Duration::from_micros(keyspace.lease)),
             duration::show(Duration::from_micros(keyspace.section_max)),
         ]);
@@ -105,9 +191,14 @@ fn purpose(keyspace: &Keyspace) -> &'static str {
     }
 }
 
-fn storage(keyspace: &Keyspace) -> &'static str {
-    match keyspace.storage {
-        StoragePolicy::Replicated => "replicated",
+fn storage(keyspace: &Keyspace) -> String {
+    let name = keyspace.storage.name();
+    match keyspace.storage.terms() {
+        None => name.to_owned(),
+        Some(terms) => format!(
+            "{name}, f = {}, delta = {}, whole below {} bytes",
+            terms.faults, terms.delta, terms.whole_below
+        ),
     }
 }
 
@@ -116,7 +207,10 @@ fn as_json(keyspace: &Keyspace) -> Value {
         "id": keyspace.id.0,
         "name": keyspace.name,
         "purpose": purpose(keyspace),
-        "storage": storage(keyspace),
+        "storage": keyspace.storage.name(),
+        "faults": keyspace.storage.terms().map(|terms| terms.faults),
+        "delta": keyspace.storage.terms().map(|terms| terms.delta),
+        "whole_below": keyspace.storage.terms().map(|terms| terms.whole_below),
         "tag_before": match keyspace.tag_rule {
             TagRule::Whole => None,
             TagRule::Before(byte) => Some(byte),

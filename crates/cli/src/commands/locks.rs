@@ -17,14 +17,14 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     let key = args.key.as_bytes();
     let client = connect(global).await?;
     if replicas {
-        let told = inspect(&client, &args.space.keyspace, key).await;
+        let told = inspect(&client, global.keyspace(), key).await;
         if !global.json {
             output::text(format!("{}\n", replicas_table(&told)))?;
         } else {
             return output::json(&replicas_as_json(&told)).map(|()| 0);
         }
     }
-    let (entries, flag) = client.queue(&args.space.keyspace, key).await?;
+    let (entries, flag) = client.queue(global.keyspace(), key).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     if global.json {
@@ -46,6 +46,12 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     }
     if entries.is_empty() {
         output::text("nobody holds this key or waits for it")?;
+        if flag {
+            output::text(
+                "its last section ended without a clean leave: until a `read` or a section has \
+                 synchronized it, `put` and `del` are refused",
+            )?;
+        }
         return Ok(0);
     }
     let mut table = Table::new(&["lock ref", "state", "mode", "site", "age", "session"]);
@@ -63,7 +69,9 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     }
     output::text(table)?;
     if flag {
-        output::text("the next holder will synchronize: a section on this key ended by force")?;
+        output::text(
+            "the next holder will synchronize: a section on this key ended without a clean leave",
+        )?;
     }
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! One file per command. Each has a `run` that returns the exit status or a [`Failure`].
 
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod lock;
@@ -11,31 +12,31 @@ pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
 
-use crate::args::{BenchCommand, Cli, Command};
+use crate::args::{BenchCommand, Command, Global};
 use crate::exit::{Exit, Failure};
 use lock::socket::{self, Action};
 
 /// Runs the command. The result is the exit status.
-pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
-    let global = cli.global;
+pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
     let done = |()| 0;
-    match cli.command {
+    match command {
         Command::Server(args) => server::run(*args).map(done),
-        Command::Dev(args) => on_threads(crate::dev::run(&global, args)),
-        Command::Demo(args) => on_threads(crate::demo::run(&global, args)),
-        Command::Get(args) => on_this_thread(key::get(&global, args)),
-        Command::Put(args) => on_this_thread(key::put(&global, args)),
-        Command::Del(args) => on_this_thread(key::del(&global, args)),
-        Command::Read(args) => on_this_thread(key::read(&global, args)),
-        Command::Write(args) => on_this_thread(key::write(&global, args)),
-        Command::Lock(args) => on_this_thread(lock::run(&global, args)),
-        Command::Locks(args) => on_this_thread(locks::run(&global, args)),
-        Command::Status => on_this_thread(status::run(&global)),
-        Command::Keyspace { action } => on_this_thread(keyspace::run(&global, action)),
-        Command::Sim(args) => sim::run(&global, args),
+        Command::Dev(args) => on_threads(crate::dev::run(global, args)),
+        Command::Demo(args) => on_threads(crate::demo::run(global, args)),
+        Command::Get(args) => on_this_thread(key::get(global, args)),
+        Command::Put(args) => on_this_thread(key::put(global, args)),
+        Command::Del(args) => on_this_thread(key::del(global, args)),
+        Command::Read(args) => on_this_thread(key::read(global, args)),
+        Command::Write(args) => on_this_thread(key::write(global, args)),
+        Command::Lock(args) => on_this_thread(lock::run(global, args)),
+        Command::Locks(args) => on_this_thread(locks::run(global, args)),
+        Command::Status => on_this_thread(status::run(global)),
+        Command::Keyspace { action } => on_this_thread(keyspace::run(global, action)),
+        Command::Sim(args) => sim::run(global, args),
+        Command::Check(args) => check::run(global, args),
         Command::Bench { what } => match what {
-            BenchCommand::Rtt { profile } => bench::rtt::run(&global, profile).map(done),
-            BenchCommand::Load(args) => on_threads(bench::load::run(&global, args)),
+            BenchCommand::Rtt { profile } => bench::rtt::run(global, profile).map(done),
+            BenchCommand::Load(args) => on_threads(bench::load::run(global, args)),
         },
     }
 }
@@ -67,21 +68,25 @@ fn surrounding_section() -> Option<PathBuf> {
 }
 
 /// Whether the surrounding section holds a key.
-async fn is_held_around(path: &Path, keyspace: &str, key: &[u8]) -> bool {
-    let held = socket::ask(path, Action::Holds, keyspace, key, &[]).await;
+async fn is_held_around(path: &Path, global: &Global, key: &[u8]) -> bool {
+    let named = (global.keyspace(), key);
+    let held = socket::ask(path, Action::Holds, named, &[], global.timeout()).await;
     held.is_ok()
 }
 
 /// Refuses a linearizable operation on a key that the surrounding section holds: it would be a
-/// section of its own, and wait for the one around it.
-async fn refuse_if_held_around(keyspace: &str, key: &[u8], instead: &str) -> Result<(), Failure> {
+/// section of its own, and wait for the one around it for ever. `instead` sees the same in it.
+async fn refuse_if_held_around(global: &Global, key: &[u8], instead: &str) -> Result<(), Failure> {
     let Some(path) = surrounding_section() else {
         return Ok(());
     };
-    if !is_held_around(&path, keyspace, key).await {
+    if !is_held_around(&path, global, key).await {
         return Ok(());
     }
     let key = String::from_utf8_lossy(key);
-    let sentence = format!("the surrounding section holds `{key}`; use `fermata {instead}` on it");
+    let sentence = format!(
+        "the section around this command holds `{key}`: use `fermata {instead}`, which is as \
+         strong inside of it"
+    );
     Err(Failure::new(Exit::Refused, sentence))
 }

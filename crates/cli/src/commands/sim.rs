@@ -105,6 +105,9 @@ fn in_words(report: &Report, args: &SimArgs, alone: bool) -> String {
     if let (true, Some(trace)) = (alone, &report.trace) {
         text = format!("{trace}\n{text}");
     }
+    if let (Some(bug), true) = (&args.planted_bug, report.failures.is_empty()) {
+        text += &format!("the planted bug {bug} was not caught\n");
+    }
     let simulated = Duration::from_micros(report.virtual_time);
     text += &format!(
         "{} runs, {} failed; {:.1} simulated hours in {:.1} s ({:.0} per minute)",

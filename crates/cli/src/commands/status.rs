@@ -1,5 +1,7 @@
 //! `fermata status`: sites, nodes, segments and primaries, health.
 
+use std::time::Duration;
+
 use fermata_client::{Client, Node, NodeStatus};
 use fermata_protocol::base::NodeName;
 use serde_json::{Value, json};
@@ -12,18 +14,22 @@ use crate::output::{self, Table};
 /// A node, and what it said of itself.
 type Asked = (Node, Result<NodeStatus, fermata_client::Error>);
 
+/// How long a node may take to tell its state.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Asks every node. Exit status 69 if one of them does not answer.
 pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     let client = connect(global).await?;
     // A dead node must not make a living one's state wait.
+    let patience = global.timeout().min(PATIENCE);
     let ask = |index| {
         let client = client.clone();
         async move {
-            const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
-            let status = tokio::time::timeout(PATIENCE, client.status(Some(index))).await;
+            let status = tokio::time::timeout(patience, client.status(Some(index))).await;
             status.unwrap_or_else(|_| {
                 let code = fermata_client::Code::Unavailable;
-                Err(fermata_protocol::Refusal::definite(code, "no answer within 3 s").into())
+                let detail = format!("no answer within {:.1} s", patience.as_secs_f64());
+                Err(fermata_protocol::Refusal::definite(code, detail).into())
             })
         }
     };
@@ -63,8 +69,8 @@ fn nodes_table(asked: &[Asked]) -> Table {
                     .filter(|log| log.primary == Some(status.node));
                 let busy: u64 = status.logs.iter().map(|log| log.busy_keys).sum();
                 vec![
-                    health(status).to_owned(),
-                    labels(asked, &status.alive),
+                    health(status, asked.len()).to_owned(),
+                    labels(asked, &heard(status)),
                     leads.count().to_string(),
                     status.logs.len().to_string(),
                     busy.to_string(),
@@ -83,14 +89,22 @@ fn nodes_table(asked: &[Asked]) -> Table {
     table
 }
 
-fn health(status: &NodeStatus) -> &'static str {
+fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     if !status.writable {
         "read-only (disk full)"
+    } else if nodes > 1 && heard(status).is_empty() {
+        "hears nobody"
     } else if status.logs.iter().any(|log| log.primary.is_none()) {
         "a segment without primary"
     } else {
         "well"
     }
+}
+
+/// The peers that a node hears. A node's word for who is alive may include itself.
+fn heard(status: &NodeStatus) -> Vec<NodeName> {
+    let others = status.alive.iter().filter(|name| **name != status.node);
+    others.copied().collect()
 }
 
 /// Names of nodes.
@@ -139,10 +153,10 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
         });
         let said = match status {
             Ok(status) => json!({
-                "health": health(status),
+                "health": health(status, asked.len()),
                 "writable": status.writable,
                 "site": client.site_name(status.site),
-                "alive": status.alive.iter().map(|name| name.0).collect::<Vec<_>>(),
+                "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),
                 "requests": status.requests,
                 "logs": status.logs.iter().map(|log| json!({
                     "segment": log.segment.map(|segment| segment.0),

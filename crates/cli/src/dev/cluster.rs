@@ -40,6 +40,8 @@ pub(crate) struct Node {
     /// Where its output goes.
     pub(crate) log: PathBuf,
     running: Option<(Child, ChildStdin)>,
+    /// How long its log was when it was started last.
+    log_before: u64,
 }
 
 impl Node {
@@ -54,11 +56,12 @@ impl Node {
     }
 
     fn start(&mut self) -> Result<(), Failure> {
-        let start = || -> io::Result<(Child, ChildStdin)> {
+        let mut start = || -> io::Result<(Child, ChildStdin)> {
             let log = std::fs::File::options()
                 .create(true)
                 .append(true)
                 .open(&self.log)?;
+            self.log_before = log.metadata()?.len();
             let mut child = Command::new(std::env::current_exe()?)
                 .arg("server")
                 .arg("--config")
@@ -87,12 +90,34 @@ impl Node {
         }
     }
 
-    /// The end of its log, for a message about its death.
-    fn last_words(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let last = log.lines().rfind(|line| !line.trim().is_empty());
-        last.unwrap_or("it said nothing").to_owned()
+    /// A sentence for its end.
+    fn death(&self, status: ExitStatus) -> String {
+        let how = how(status);
+        match self.last_words() {
+            Some(words) => format!("node {} {how}: {words}", self.planned.label),
+            None => format!("node {} {how}", self.planned.label),
+        }
     }
+
+    /// Why it ended, by its own word since it was started.
+    fn last_words(&self) -> Option<String> {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let since = usize::try_from(self.log_before).unwrap_or(usize::MAX);
+        let since = log.get(since..).unwrap_or_default();
+        last_words(&String::from_utf8_lossy(since))
+    }
+}
+
+/// The line of a log that tells why its process ended: an error, a panic, or the one line with
+/// which this program fails. Any other last line was only the latest and explains nothing.
+fn last_words(log: &str) -> Option<String> {
+    let tells = |line: &&str| {
+        let mut words = line.split_whitespace();
+        // `TIME LEVEL …` of a text log, `"level":"ERROR"` of a JSON log.
+        let error = words.nth(1) == Some("ERROR") || line.contains("\"level\":\"ERROR\"");
+        error || line.starts_with("fermata: ") || line.contains("panicked at")
+    };
+    log.lines().rfind(tells).map(|line| line.trim().to_owned())
 }
 
 /// The first base port from `from` on, in steps of a hundred, on which all nodes of a plan find
@@ -122,6 +147,7 @@ impl Cluster {
             log: files.log,
             planned,
             running: None,
+            log_before: 0,
         };
         let mut nodes: Vec<Node> = planned.into_iter().zip(configs).map(node).collect();
         for node in &mut nodes {
@@ -183,12 +209,7 @@ impl Cluster {
             };
             if let Some(status) = ended {
                 node.running = None;
-                deaths.push(format!(
-                    "node {} {}: {}",
-                    node.planned.label,
-                    how(status),
-                    node.last_words()
-                ));
+                deaths.push(node.death(status));
             }
         }
         deaths
@@ -226,12 +247,7 @@ impl Cluster {
             };
             match tokio::time::timeout_at(deadline, child.wait()).await {
                 Ok(Ok(status)) if status.success() => {}
-                Ok(Ok(status)) => troubles.push(format!(
-                    "node {} {}: {}",
-                    node.planned.label,
-                    how(status),
-                    node.last_words()
-                )),
+                Ok(Ok(status)) => troubles.push(node.death(status)),
                 Ok(Err(error)) => troubles.push(format!("node {}: {error}", node.planned.label)),
                 Err(_) => {
                     let _killed = child.kill().await;
@@ -292,4 +308,23 @@ fn check_ports(nodes: &[PlannedNode]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_explains_a_death_is_quoted() {
+        let info = "2026-01-01T00:00:00Z  INFO fermata_server: ready\n";
+        let error = "2026-01-01T00:00:01Z ERROR fermata_server: the disk failed\n";
+        assert_eq!(last_words(info), None);
+        assert_eq!(last_words(""), None);
+        let words = last_words(&format!("{error}{info}")).expect("an error");
+        assert!(words.ends_with("the disk failed"), "{words}");
+        let own = "fermata: the node had to stop: its disk failed";
+        assert_eq!(last_words(&format!("{info}{own}\n")).as_deref(), Some(own));
+        let json = r#"{"timestamp":"t","level":"ERROR","fields":{}}"#;
+        assert_eq!(last_words(json).as_deref(), Some(json));
+    }
 }

@@ -80,7 +80,7 @@ fn a_key_outside_of_the_section_is_a_clear_error() {
         ("--site x get a --keyspace other", "does not hold"),
         ("read a", "fermata get"),
         ("write a 1", "fermata put"),
-        ("lock a -- true", "already"),
+        ("lock a -- true", "for ever"),
     ] {
         let (code, _, err) = locked(&dev, &["a"], &format!("{FERMATA} {script}"));
         assert_eq!(code, 65, "{script}: {err}");
@@ -180,4 +180,89 @@ fn a_lost_section_ends_its_command() {
         text(&ended.stderr)
     );
     assert_eq!(text(&dev.run(&["read", "a"]).stdout), "next");
+}
+
+#[test]
+fn sections_nest_over_different_keys() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let inner = format!(
+        "{FERMATA} put a outer; {FERMATA} put b inner; {FERMATA} get a; {FERMATA} get b; \
+         {FERMATA} lock a -- true"
+    );
+    let (code, out, err) = locked(
+        &dev,
+        &["a"],
+        &format!("{FERMATA} lock b -- sh -c '{inner}'"),
+    );
+    assert_eq!((code, out.as_str()), (65, "outerinner"), "{err}");
+    assert!(err.contains("`a`") && err.contains("for ever"), "{err}");
+    assert_eq!(text(&dev.run(&["read", "a"]).stdout), "outer");
+    assert_eq!(text(&dev.run(&["read", "b"]).stdout), "inner");
+}
+
+#[test]
+fn bounds_are_told_and_nothing_is_clamped() {
+    let dev = Dev::start(&["--sites", "1"]);
+    for (option, value, code, bound) in [
+        ("--ttl", "99ms", 65, "at least 100 ms"),
+        ("--ttl", "61m", 65, "at most 3600000 ms"),
+        ("--wait", "25h", 2, "at most 24h"),
+        ("--timeout", "2h", 2, "at most 1h"),
+    ] {
+        let output = dev.run(&["lock", "a", option, value, "--", "echo", "in"]);
+        let said = text(&output.stderr);
+        assert_eq!((status(&output), output.stdout.len()), (code, 0), "{said}");
+        assert!(said.contains(bound), "{option} {value}: {said}");
+    }
+}
+
+#[test]
+fn no_wait_enters_what_is_free_and_leaves_no_trace_elsewhere() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let no_wait = || status(&dev.run(&["lock", "a", "--wait", "0s", "--", "true"]));
+    assert_eq!(no_wait(), 0);
+    let holder = holding(&dev, "a", &[]);
+    assert_eq!(no_wait(), 73);
+    let queue = text(&dev.run(&["locks", "a"]).stdout);
+    assert!(!queue.contains("waits"), "{queue}");
+    assert!(holder.wait_with_output().expect("it ends").status.success());
+}
+
+#[test]
+fn a_leave_without_a_quorum_is_a_warning_or_a_status_of_its_own() {
+    let dev = Dev::start(&[]);
+    let pids: Vec<String> = (1..3)
+        .map(|n| dev.pid(n).as_raw_nonzero().to_string())
+        .collect();
+    let paused = |options: &[&str], then: &str| {
+        let script = format!("kill -STOP {}; {then}", pids.join(" "));
+        let output = dev
+            .client()
+            .args(["lock", "a", "--timeout", "1s"])
+            .args(options)
+            .args(["--", "sh", "-c", &script])
+            .output()
+            .expect("it runs");
+        for node in 1..3 {
+            dev.signal(node, Signal::CONT);
+        }
+        eventually("the cluster is back", || {
+            status(&dev.run(&["lock", "a", "--timeout", "2s", "--", "true"])) == 0
+        });
+        (status(&output), text(&output.stderr))
+    };
+    let (code, said) = paused(&[], "exit 7");
+    assert_eq!((code, said.lines().count()), (7, 1), "{said}");
+    assert!(
+        said.contains("warning") && said.contains("not confirmed"),
+        "{said}"
+    );
+    let (code, said) = paused(&["--json"], "exit 0");
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (code, said["warning"]["code"].as_str()),
+        (0, Some("not_left"))
+    );
+    assert_eq!(paused(&["--confirm-leave"], "exit 0").0, 77);
+    assert_eq!(paused(&["--confirm-leave"], "exit 7").0, 7);
 }

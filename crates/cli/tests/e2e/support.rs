@@ -110,6 +110,11 @@ impl Dev {
         Pid::from_raw(pid as i32).expect("a process id is not 0")
     }
 
+    /// Sends a signal to a node.
+    pub(crate) fn signal(&self, node: usize, signal: Signal) {
+        kill_process(self.pid(node), signal).expect("the node runs");
+    }
+
     /// The configuration file of a node.
     pub(crate) fn config(&self, node: usize) -> PathBuf {
         PathBuf::from(self.nodes[node]["config"].as_str().expect("announced"))

@@ -1,6 +1,7 @@
 //! Wrong usage, missing keys, missing servers: what a person runs into first.
 
-use crate::support::{Dev, fermata, free_base_port, status, text};
+use crate::support::{Dev, eventually, fermata, free_base_port, status, text};
+use rustix::process::Signal;
 
 #[test]
 fn wrong_usage_has_status_2() {
@@ -21,10 +22,129 @@ fn wrong_usage_has_status_2() {
         &["sim", "--planted-bug", "no-such-bug"],
         &["bench", "rtt", "--profile", "mars"],
         &["bench", "load", "--clients", "0"],
+        &["get", "k", "--endpoint", "no-port"],
+        &["get", "k", "--endpoint", "https://h:1"],
+        &["get", "k", "--timeout", "0s"],
+        &["keyspace", "create", "x", "--tag-before", "é"],
     ] {
         let output = fermata().args(args).output().expect("it runs");
         assert_eq!(status(&output), 2, "{args:?}: {}", text(&output.stderr));
         assert!(!output.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn the_environment_is_not_shown_as_needed() {
+    for args in [&["get"][..], &["put", "k"], &["lock", "k"]] {
+        let output = fermata()
+            .env("FERMATA_ENDPOINTS", "127.0.0.1:1")
+            .env("FERMATA_KEYSPACE", "other")
+            .args(args)
+            .output()
+            .expect("it runs");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("Usage") && !said.contains("--endpoint"),
+            "{said}"
+        );
+    }
+    let output = fermata()
+        .env("FERMATA_TIMEOUT", "soon")
+        .args(["get", "k"])
+        .output()
+        .expect("it runs");
+    assert_eq!(status(&output), 2);
+    assert!(text(&output.stderr).contains("FERMATA_TIMEOUT"));
+}
+
+#[test]
+fn without_a_quorum_the_nodes_asked_are_named() {
+    let dev = Dev::start(&[]);
+    assert_eq!(status(&dev.run(&["write", "k", "v"])), 0);
+    for node in 1..3 {
+        dev.signal(node, Signal::KILL);
+    }
+    eventually("the nodes are down", || {
+        let state = dev.run(&["status", "--json"]);
+        let state: serde_json::Value = serde_json::from_slice(&state.stdout).expect("JSON");
+        state["nodes"][0]["health"] == "hears nobody"
+    });
+    for (args, code) in [
+        (&["read", "k"][..], 69),
+        (&["lock", "k", "--", "echo", "in"], 69),
+        (&["write", "k", "w"], 76),
+    ] {
+        let output = dev.run(&[&["--timeout", "1s"], args].concat());
+        let said = text(&output.stderr);
+        assert_eq!((status(&output), output.stdout.len()), (code, 0), "{said}");
+        assert!(
+            said.contains("site1-1") && said.contains("no answer"),
+            "{said}"
+        );
+        assert!(
+            said.contains("site2-1") && said.contains("connection refused"),
+            "{said}"
+        );
+    }
+    // What one replica can do it does.
+    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v");
+}
+
+#[test]
+fn where_nobody_can_be_reached_a_command_does_not_wait_its_time_out() {
+    let dev = Dev::start(&[]);
+    let pids: Vec<String> = (0..3)
+        .map(|n| dev.pid(n).as_raw_nonzero().to_string())
+        .collect();
+    let fermata = env!("CARGO_BIN_EXE_fermata");
+    let script = format!("kill -9 {}; {fermata} put k v", pids.join(" "));
+    let options = ["lock", "k", "--timeout", "1h", "--ttl", "10m"];
+    let output = dev
+        .client()
+        .args(options)
+        .args(["--", "sh", "-c", &script])
+        .output()
+        .expect("it runs");
+    let said = text(&output.stderr);
+    assert!(matches!(status(&output), 69 | 76), "{said}");
+    assert!(said.contains("No node can be reached"), "{said}");
+    assert!(said.contains("not confirmed"), "{said}");
+}
+
+#[test]
+fn changes_are_told_as_json() {
+    let dev = Dev::start(&["--sites", "1"]);
+    for args in [&["put", "k", "v"][..], &["del", "k"], &["write", "k", "v"]] {
+        let output = dev.run(&[args, &["--json"]].concat());
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let expected = serde_json::json!({"keyspace": "default", "key": "k", "done": true});
+        assert_eq!(told, expected, "{args:?}");
+    }
+    let output = dev.run(&["--json", "keyspace", "create", "new"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told, serde_json::json!({"keyspace": "new", "done": true}));
+    let output = dev.run(&[
+        "--json",
+        "--keyspace",
+        "new",
+        "put",
+        &"k".repeat(2_000),
+        "v",
+    ]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    assert_eq!(told["error"]["code"], "too_large");
+    let sentence = told["error"]["sentence"].as_str().expect("a sentence");
+    assert!(sentence.contains("limits.key_bytes"), "{sentence}");
+}
+
+#[test]
+fn no_node_hears_itself() {
+    let dev = Dev::start(&[]);
+    let state = dev.run(&["status", "--json"]);
+    let state: serde_json::Value = serde_json::from_slice(&state.stdout).expect("JSON");
+    for node in state["nodes"].as_array().expect("nodes") {
+        let alive = node["alive"].as_array().expect("peers");
+        assert!(!alive.contains(&node["node"]), "{node}");
     }
 }
 

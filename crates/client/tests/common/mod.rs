@@ -30,6 +30,11 @@ async fn free() -> (TcpListener, String) {
 impl Cluster {
     /// Three nodes `n1` … `n3`, on the sites `s1` … `s3`.
     pub(crate) async fn start() -> Cluster {
+        Cluster::with(LimitsConfig::default()).await
+    }
+
+    /// The same, with other bounds.
+    pub(crate) async fn with(limits: LimitsConfig) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
         for name in 1..=3 {
@@ -64,7 +69,7 @@ impl Cluster {
             log_format: LogFormat::Text,
             cluster_file: None,
             timing: TimingConfig::default(),
-            limits: LimitsConfig::default(),
+            limits: limits.clone(),
             cluster: Some(cluster.clone()),
         };
         let configs: Vec<ServerConfig> = (1..=3).map(config).collect();

@@ -6,9 +6,9 @@
 //!
 //! **Idea.** Each block of each source is read once and multiplied for up to eight sums that are
 //! held in registers. A multiplication by a constant is linear over bits, so that one instruction
-//! does it for 64 bytes where there is GFNI, and two table look-ups in a register do where there is
-//! AVX2. The portable kernel doubles words of eight bytes in plain integers, which compilers turn
-//! into whatever vectors the target always has.
+//! does it for up to 64 bytes where there is GFNI, and two table look-ups in a register do where
+//! there is AVX2. The portable kernel doubles words of eight bytes in plain integers, which
+//! compilers turn into whatever vectors the target always has.
 //!
 //! | kernel | bytes a step | needs |
 //! | --- | --- | --- |

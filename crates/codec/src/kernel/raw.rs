@@ -56,13 +56,15 @@ pub(super) unsafe fn assemble<I: Instructions>(total: usize, job: &Job<'_>) -> V
     }; N_MAX];
     let (mut sums, mut end, mut width) = (0, 0, 0);
     for row in job.rows {
-        // SAFETY: the job is well formed: `end <= row.start`, and rows end within the capacity.
-        unsafe { base.add(end).write_bytes(0, row.start - end) };
+        if end < row.start {
+            // SAFETY: the job is well formed, so that rows end within the capacity.
+            unsafe { base.add(end).write_bytes(0, row.start - end) };
+        }
         end = row.end();
         width = width.max(row.length);
         if row.given.is_none() {
             targets[sums] = Target {
-                // SAFETY: as above.
+                // SAFETY: within the capacity, as above.
                 at: unsafe { base.add(row.start) },
                 length: row.length,
             };
@@ -79,9 +81,10 @@ pub(super) unsafe fn assemble<I: Instructions>(total: usize, job: &Job<'_>) -> V
     let targets = &targets[..sums];
     for from in (0..width).step_by(CHUNK) {
         let to = width.min(from + CHUNK);
-        // SAFETY: the instructions are there; the rows are within the capacity and disjoint, and the sources are borrowed, so
-        // that they cannot overlap memory just allocated; the weights were counted by the checks;
-        // only the last `to` is not a multiple, and no row is longer than that.
+        // SAFETY: the caller promises the instructions; the rows are within the capacity and
+        // disjoint, and the sources are borrowed, so that they cannot overlap memory just
+        // allocated; the weights were counted by the checks; only the last `to` is not a multiple,
+        // and no row is longer than that.
         unsafe {
             for row in job.rows {
                 copy(base, row, from, to);

@@ -210,7 +210,7 @@ impl Load {
             mode: Mode::Exclusive,
             wait: 5_000_000,
             follow: false,
-            lease: Some(1 << 50),
+            lease: Some(3_600_000_000),
         }
     }
 

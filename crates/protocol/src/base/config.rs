@@ -114,6 +114,12 @@ pub struct Limits {
     pub value: usize,
     /// Keys of one section.
     pub section_keys: usize,
+    /// Bytes of values in one grant, and in one answer to an entry however many segments it spans.
+    /// Values beyond it are left out and read by critical gets. The values of a section's keys
+    /// together may be a thousand times what a frame between nodes or a message to a client holds;
+    /// this bound keeps the entry of a large section as quick as that of a small one, and what a
+    /// primary and a coordinator keep for it small.
+    pub grant: usize,
     /// Requests open at one node.
     pub requests: usize,
     /// Commands waiting or in flight at one log's primary.
@@ -128,12 +134,23 @@ pub struct Limits {
     pub chunk: usize,
 }
 
+impl Limits {
+    /// Bytes of a key at most, whatever a cluster is configured to take.
+    pub const KEY_MAX: usize = 32 << 10;
+    /// Bytes of a value at most, whatever a cluster is configured to take: a frame between nodes
+    /// holds a few of them.
+    pub const VALUE_MAX: usize = 32 << 20;
+    /// Keys of one section at most, whatever a cluster is configured to take.
+    pub const SECTION_KEYS_MAX: usize = 1_024;
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
             key: 1 << 10,
             value: 16 << 20,
             section_keys: 64,
+            grant: 8 << 20,
             requests: 8_192,
             proposals: 4_096,
             batch: 256,

@@ -75,17 +75,37 @@ pub enum Bug {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// F10: a lease table that a primary has taken is used by later ones, too.
+    LeaseTableKept,
+    /// A flush is said to be done before it is.
+    FlushSkipped,
+    /// F1: a replica answers the reads of a past holder.
+    PastReadAnswered,
+    /// An outcome that nobody knows is reported as a failure.
+    UnknownTakenAsFailed,
+    /// G1: an adoption that did not complete is followed by a plain read.
+    AdoptionFallsBack,
+    /// G3: a ref that was never told of its grant leaves clean.
+    NeverEnteredLeavesClean,
+    /// G6: an `enter` that is closed leaves.
+    ClosedEnterLeaves,
+    /// G7: a lease is renewed after a release was asked for.
+    ReleaseWaitsForever,
+    /// G8: a damaged record is copied from the others at once.
+    RepairAtOnce,
     /// G16: an eventual put is sent again, and stored again.
     EventualPutRepeated,
     /// F15: a seal is answered before it is durable.
     SealNotDurable,
     /// F15: a sealed store takes writes and moved marks.
     SealedStoreChanges,
+    /// G17: a replica that is created late goes on from an empty state.
+    LateReplicaEmpty,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 38] = [
+    pub const ALL: [Bug; 48] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -121,9 +141,19 @@ impl Bug {
         Bug::StartWhenSelfKnows,
         Bug::WaitOverEndsHolder,
         Bug::ResumeBesideLease,
+        Bug::LeaseTableKept,
+        Bug::FlushSkipped,
+        Bug::PastReadAnswered,
+        Bug::UnknownTakenAsFailed,
+        Bug::AdoptionFallsBack,
+        Bug::NeverEnteredLeavesClean,
+        Bug::ClosedEnterLeaves,
+        Bug::ReleaseWaitsForever,
+        Bug::RepairAtOnce,
         Bug::EventualPutRepeated,
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
+        Bug::LateReplicaEmpty,
     ];
 }
 

@@ -29,8 +29,8 @@ pub enum Failure {
 /// How patient a session is. All durations in microseconds.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// An operation that has no final answer after this fails as `Unavailable`. An enter may take
-    /// its `wait` in addition.
+    /// An operation that has no final answer after this fails as `Unavailable`. An enter that
+    /// has a place in the queue may take its `wait` in addition.
     pub request: Micros,
     /// A transmission without any answer for this long is repeated at another endpoint.
     pub attempt: Micros,

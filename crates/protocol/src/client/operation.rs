@@ -1,8 +1,9 @@
 //! One open operation: its transmissions so far, and what is known of their effect.
 
-use super::call::{Endpoint, SectionId, Ticket};
-use crate::base::{KeyId, Micros};
-use crate::request::{Held, Operation, Refusal, Reply};
+use super::call::{Call, Endpoint, SectionId, Ticket};
+use crate::base::{KeyId, Limits, Micros};
+use crate::request::{Code, Held, Operation, Refusal, Reply};
+use alloc::format;
 use alloc::vec::Vec;
 
 /// What an operation means to the session.
@@ -209,5 +210,65 @@ impl Open {
             _ => Micros::MAX,
         };
         phase.min(kind).min(self.deadline)
+    }
+}
+
+/// Refuses what no cluster takes, however it is configured, before anything is sent: a message that
+/// is longer than a node reads breaks the connection, with everything else that is open on it, and
+/// looks like a failure that is worth a repetition.
+pub(super) fn fits(call: &Call) -> Result<(), Refusal> {
+    let (keys, value): (usize, _) = match call {
+        Call::Enter { keys, .. } => (keys.len(), None),
+        Call::Resume { held } => (held.len(), None),
+        Call::CriticalPut { value, .. }
+        | Call::PutAndLeave { value, .. }
+        | Call::Put { value, .. }
+        | Call::Write { value, .. } => (1, value.as_ref()),
+        _ => (1, None),
+    };
+    let bounds = [
+        (keys, Limits::SECTION_KEYS_MAX, "A section has", "keys"),
+        (longest_key(call), Limits::KEY_MAX, "A key has", "bytes"),
+        (
+            value.map_or(0, |value| value.len()),
+            Limits::VALUE_MAX,
+            "A value has",
+            "bytes",
+        ),
+    ];
+    for (given, most, what, unit) in bounds {
+        if given > most {
+            let text =
+                format!("{what} at most {most} {unit} in any cluster, this one {given}; split it.");
+            return Err(Refusal::definite(Code::TooLarge, text));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the longest key, or prefix of keys, that a call names.
+fn longest_key(call: &Call) -> usize {
+    match call {
+        Call::Enter { keys, .. } => keys.iter().map(|k| k.key.len()).max().unwrap_or(0),
+        Call::Resume { held } => held.iter().map(|h| h.key.key.len()).max().unwrap_or(0),
+        Call::CriticalGet { key, .. }
+        | Call::CriticalPut { key, .. }
+        | Call::PutAndLeave { key, .. }
+        | Call::Get { key }
+        | Call::Put { key, .. }
+        | Call::Read { key }
+        | Call::Write { key, .. }
+        | Call::Release { key, .. }
+        | Call::Queue { key }
+        | Call::Inspect { key, .. } => key.key.len(),
+        Call::Keys { prefix, after, .. } => {
+            let after = after.as_ref().map_or(0, |after| after.len());
+            prefix.len().max(after)
+        }
+        Call::Poll { .. }
+        | Call::Leave { .. }
+        | Call::CreateKeyspace(_)
+        | Call::Keyspaces
+        | Call::Status { .. } => 0,
     }
 }

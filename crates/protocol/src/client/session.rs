@@ -2,7 +2,7 @@
 
 use super::call::{Answer, Call, Endpoint, Event, Options, SectionId, Ticket};
 use super::endpoints::Endpoints;
-use super::operation::{Kind, Open, Phase};
+use super::operation::{Kind, Open, Phase, fits};
 use super::section::{Section, SectionInfo, Stage, Turn};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{Bug, KeyId, Micros, Now, Planted, Rng, SessionId, SiteId};
@@ -120,6 +120,7 @@ impl Session {
         call: Call,
         out: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
+        fits(&call)?;
         match call {
             Call::Enter {
                 keys,
@@ -436,11 +437,11 @@ impl Session {
     ) -> u64 {
         let number = self.next_number();
         // A wait is a bound also where nobody can say who is ahead; but a short one leaves time for
-        // one repetition at another node.
+        // one repetition at another node. Until there is a place in the queue there is nothing to
+        // wait for but an answer.
         let patience = match &operation {
             Operation::Enter { wait, .. } if *wait > 0 => {
-                let grace = self.options.attempt.saturating_mul(3);
-                wait.saturating_add(grace.min(self.options.request))
+                self.wait_and_grace(*wait).min(self.options.request)
             }
             _ => self.options.request,
         };
@@ -452,6 +453,12 @@ impl Session {
             out,
         );
         number
+    }
+
+    /// How long an enter in the queue may take that waits for so long.
+    pub(super) fn wait_and_grace(&self, wait: Micros) -> Micros {
+        let grace = self.options.attempt.saturating_mul(3);
+        wait.saturating_add(grace.min(self.options.request))
     }
 
     fn next_number(&mut self) -> u64 {

@@ -142,15 +142,34 @@ impl Session {
         ahead: u32,
         out: &mut Vec<Event>,
     ) {
+        let Some(open) = self.open.get(&number) else {
+            return;
+        };
+        let Kind::Enter {
+            section,
+            poll,
+            wait_until,
+        } = open.kind
+        else {
+            return;
+        };
+        // In the queue: from here on its wait is the bound, not the time for an answer.
+        let patience = self.wait_and_grace(wait_until.saturating_sub(now));
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
-        let Kind::Enter { section, poll, .. } = open.kind else {
-            return;
-        };
+        if matches!(open.operation, Operation::Enter { wait, .. } if wait > 0) {
+            open.deadline = open.deadline.max(now.saturating_add(patience));
+        }
         // The node keeps the request now. It is asked again only in case that it died silently.
         open.phase = Phase::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
         open.queued = true;
+        if matches!(open.operation, Operation::Resume { .. }) {
+            // It is agreed, and the former generation is over: only the lease that this one was
+            // given stands in the way. To give up now would lose the section.
+            let patience = now.saturating_add(self.options.request);
+            open.deadline = open.deadline.max(patience);
+        }
         let (ticket, first_sent) = (open.ticket, open.first_sent.unwrap_or(now));
         self.arm(number);
         if let Some(s) = self.sections.get_mut(&section) {
@@ -307,7 +326,7 @@ impl Session {
                 all.then_some((keys, lease))
             }
             (Reply::Value { value, .. }, Operation::Critical { held, .. }) => {
-                let held = held.clone();
+                let (held, value) = (held.clone(), value.into());
                 Some((Vec::from([Entered { held, value }]), section.lease))
             }
             _ => None,
@@ -330,7 +349,8 @@ impl Session {
         for entered in keys {
             if let Some(key) = section.keys.get_mut(&entered.held.key) {
                 key.held = Some(entered.held.clone());
-                key.known = Some(entered.value.clone());
+                // What the answer left out is asked for when it is wanted.
+                key.known = entered.value.known().map(|value| value.cloned());
                 key.lease_until = key.lease_until.max(until);
             }
         }
@@ -365,7 +385,12 @@ impl Session {
         if let Some(at) = open.timer {
             self.timers.remove(&(at, Due::Operation(number)));
         }
-        let result = result.map_err(|refusal| open.merged(refusal));
+        let naive = self.options.planted.has(Bug::UnknownTakenAsFailed);
+        let result = result.map_err(|refusal| {
+            let mut refusal = open.merged(refusal);
+            refusal.may_have_taken_effect &= !naive;
+            refusal
+        });
         for endpoint in core::mem::take(&mut open.listening) {
             out.push(Event::Close { endpoint, number });
         }

@@ -29,6 +29,29 @@ impl Session {
         }
     }
 
+    /// Ends every user operation with `refusal` before its time: the driver knows that nobody can
+    /// be reached. What may have been received stays in doubt, a leave goes on in the background.
+    pub fn give_up(&mut self, now: Now, refusal: &Refusal, out: &mut Vec<Event>) {
+        let mut ended = Vec::new();
+        for (number, open) in &mut self.open {
+            match open.ticket {
+                Some(ticket) if matches!(open.kind, Kind::Leave { .. }) => {
+                    open.ticket = None;
+                    let result = Err(Refusal {
+                        may_have_taken_effect: true,
+                        ..refusal.clone()
+                    });
+                    out.push(Event::Done { ticket, result });
+                }
+                Some(_) => ended.push(*number),
+                None => {}
+            }
+        }
+        for number in ended {
+            self.finish(now.monotonic, number, Err(refusal.clone()), out);
+        }
+    }
+
     fn operation_due(&mut self, now: Micros, number: u64, out: &mut Vec<Event>) {
         let Some(open) = self.open.get_mut(&number) else {
             return;

@@ -10,11 +10,10 @@ use super::refuse;
 use super::submit::{Answer, Question};
 use super::{Client, Cx, Event, Grant, Target};
 use crate::base::{KeyId, LockRef, Micros, SegmentId};
-use crate::command::{Command, LockCommand};
+use crate::command::{Body, Command, LockCommand};
 use crate::lock::Outcome;
-use crate::request::{Held, Mode, RefState, Refusal};
+use crate::request::{EntryValue, Held, Mode, RefState, Refusal};
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 /// The keys of one segment.
 #[derive(Debug)]
@@ -51,6 +50,8 @@ pub(super) struct Acquire {
     /// None where a resume does not know it; the gate of later operations then asks.
     mode: Option<Mode>,
     renew_at: Micros,
+    /// Bytes of values kept of the grants so far ([`crate::base::Limits::grant`]).
+    kept: usize,
 }
 
 impl Acquire {
@@ -76,6 +77,7 @@ impl Acquire {
             current: 0,
             mode,
             renew_at: Micros::MAX,
+            kept: 0,
         }
     }
 
@@ -163,9 +165,7 @@ impl Acquire {
                 ahead,
             } => {
                 part.ask = None;
-                if let crate::command::Body::Lock(LockCommand::Resume { lock_ref, .. }) =
-                    part.command.body
-                {
+                if let Body::Lock(LockCommand::Resume { lock_ref, .. }) = part.command.body {
                     part.lock_ref = Some(lock_ref);
                     desk.watch(part.segment, lock_ref, client.task);
                 }
@@ -179,7 +179,11 @@ impl Acquire {
                 ..
             } => {
                 part.ask = None;
-                Progress::Failed(refuse::past("the wait for the lock"))
+                let resumes = matches!(part.command.body, Body::Lock(LockCommand::Resume { .. }));
+                Progress::Failed(match resumes {
+                    true => refuse::generation_past(),
+                    false => refuse::past("the wait for the lock"),
+                })
             }
             Answer::Outcome {
                 outcome: Outcome::Refused(refusal),
@@ -194,7 +198,7 @@ impl Acquire {
 
     fn granted(
         &mut self,
-        grant: Grant,
+        mut grant: Grant,
         client: &Client,
         desk: &mut Desk,
         cx: &mut Cx<'_>,
@@ -223,6 +227,14 @@ impl Acquire {
         desk.watch(part.segment, grant.lock_ref, client.task);
         part.lock_ref = Some(grant.lock_ref);
         part.generation = grant.generation;
+        // Each grant is within the bound; all of them together are the client's one answer.
+        let mut room = cx.limits.grant.saturating_sub(self.kept);
+        let before = room;
+        for latest in &mut grant.latest {
+            let value = core::mem::replace(&mut latest.value, EntryValue::Omitted);
+            latest.value = value.within(&mut room);
+        }
+        self.kept += before - room;
         part.grant = Some(grant);
         while self
             .parts
@@ -302,7 +314,7 @@ impl Acquire {
     }
 
     /// The ref and latest value of a key that is held.
-    pub(super) fn latest(&self, key: &KeyId) -> Option<(Held, Option<Bytes>, crate::base::Tag)> {
+    pub(super) fn latest(&self, key: &KeyId) -> Option<(Held, EntryValue, crate::base::Tag)> {
         for part in &self.parts {
             let Some(grant) = &part.grant else { continue };
             if let Some(latest) = grant.latest.iter().find(|l| l.key == *key) {

@@ -9,6 +9,7 @@ use crate::base::{Address, KeyId, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, Refusal, Reply};
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec::Vec;
 
 /// The shortest lease that a client may ask for, microseconds: shorter ones end in transit.
@@ -73,18 +74,15 @@ pub(super) fn resume(
             Desk::command(client, STEP_FIRST, epoch, body),
         ));
     }
-    // The grant waits for the lease of the generation before, as long as the keyspace gives it.
+    // The grant waits for the lease of the generation before, as long as the keyspace gives it. A
+    // client that asked for a longer one repeats the request.
     let lease = |key: &KeyId| cx.topology.keyspace(key.keyspace).map(|k| k.lease);
     let lease = keys.iter().filter_map(lease).max().unwrap_or(0);
     let wait = cx.timing.request + cx.timing.lengthened(lease);
+    let wait_until = cx.after(wait);
     let acquire = Acquire::new(commands, None);
     Ok(Box::new(Enter::new(
-        acquire,
-        keys,
-        wait,
-        client.deadline,
-        true,
-        false,
+        acquire, keys, wait, wait_until, true, false,
     )))
 }
 
@@ -115,11 +113,7 @@ pub(super) fn enqueues(
 
 /// The keys by segment, each once, in (address, keyspace, key) order (F19).
 fn in_order(keys: &[KeyId], cx: &Cx<'_>) -> Result<Vec<(SegmentId, Vec<KeyId>)>, Refusal> {
-    if keys.is_empty() || keys.len() > cx.limits.section_keys {
-        return Err(refuse::bad(
-            "a section has at least one key, and as many as the limit",
-        ));
-    }
+    refuse::section_fits(keys.len(), cx)?;
     let mut placed: Vec<(Address, &KeyId)> = Vec::new();
     for key in keys {
         refuse::checked(key, Some(Purpose::Sections), cx)?;
@@ -153,9 +147,20 @@ fn origin(
         silent = silent.min(keyspace.lease);
         longest = longest.min(keyspace.section_max);
     }
-    let lease = lease
-        .map_or(silent, |asked| asked.max(LEASE_MIN))
-        .min(longest);
+    let lease = match lease {
+        None => silent.min(longest),
+        Some(asked) if (LEASE_MIN..=longest).contains(&asked) => asked,
+        Some(asked) => {
+            let ms = |micros: Micros| micros / 1_000;
+            return Err(refuse::bad(&format!(
+                "a lease of {} ms was asked for: one is at least {} ms and at most {} ms, the \
+                 longest section of the keyspace",
+                ms(asked),
+                ms(LEASE_MIN),
+                ms(longest)
+            )));
+        }
+    };
     Ok(Origin {
         node: cx.topology.me(),
         site: client.site,
@@ -253,7 +258,7 @@ impl Enter {
     /// The time to wait is over, with a ref that waits.
     fn over(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         if !self.leaves {
-            return Step::refuse(refuse::unavailable("resuming the section", true));
+            return Step::refuse(refuse::resume_waits());
         }
         if self.wait == 0 {
             return Step::reply(Reply::Queued {
@@ -316,7 +321,12 @@ impl Job for Enter {
             }
             // The client may have gone on at another node, and be in the section by now: only its
             // own word ends it. A client that is dead is released when its lease has run out.
-            Event::Cancelled => return Step::Close(None),
+            Event::Cancelled => {
+                if cx.planted.has(crate::base::Bug::ClosedEnterLeaves) {
+                    self.acquire.give_up(client, desk, cx);
+                }
+                return Step::Close(None);
+            }
             Event::Timer if self.acquire.waits() && cx.now.monotonic >= self.ends(client) => {
                 return self.over(client, desk, cx);
             }

@@ -152,11 +152,7 @@ pub(super) fn commands(
     keys: &[(Held, Leaving)],
     cx: &Cx<'_>,
 ) -> Result<Vec<(SegmentId, LockCommand)>, Refusal> {
-    if keys.is_empty() || keys.len() > cx.limits.section_keys {
-        return Err(refuse::bad(
-            "a section has at least one key, and as many as the limit",
-        ));
-    }
+    refuse::section_fits(keys.len(), cx)?;
     type Clean = Vec<(KeyId, Option<Tag>)>;
     let mut by: BTreeMap<SegmentId, (LockRef, u32, Clean)> = BTreeMap::new();
     for (held, leaving) in keys {

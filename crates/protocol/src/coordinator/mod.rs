@@ -62,6 +62,7 @@ use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use core::fmt::Debug;
 use desk::Desk;
 use submit::{Answer, Answered};
@@ -246,7 +247,11 @@ impl Coordinator {
     /// request may have taken effect.
     pub fn on_request(&mut self, call: CallId, request: Request, cx: &mut Cx<'_>) {
         if self.calls.len() >= cx.limits.requests {
-            let text = "too many requests are open at this node; try again, or at another node";
+            let text = format!(
+                "too many requests are open at this node ({}, limits.requests); try again, or at \
+                 another node",
+                cx.limits.requests
+            );
             let refusal = Refusal::definite(Code::Busy, text);
             return cx.fx.reply(call, Reply::Refused(refusal));
         }

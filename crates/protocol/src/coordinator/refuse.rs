@@ -31,6 +31,20 @@ pub(super) fn not_holder(what: &str) -> Refusal {
     Refusal::definite(Code::NotHolder, text)
 }
 
+/// The generation that was to be resumed is past.
+pub(super) fn generation_past() -> Refusal {
+    let text = "the section cannot be resumed: this generation of it is gone, since the section \
+                was left, ended, or resumed by somebody else; enter a new section";
+    Refusal::definite(Code::NoLongerHolder, text)
+}
+
+/// A resume is agreed, and waits for the lease that the former generation was given.
+pub(super) fn resume_waits() -> Refusal {
+    let text = "the section is resumed, but the lease of its former generation has not run out \
+                yet; repeat the request under the same number, here or at another node";
+    Refusal::unknown(Code::Unavailable, text)
+}
+
 /// Nobody with a say was reached.
 pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
     if unsure {
@@ -79,12 +93,16 @@ pub(super) fn nonsense(what: &str) -> Refusal {
 pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
     match answer {
         Answer::Rejected { rejection, unsure } => match rejection {
+            Rejection::Busy if *unsure => {
+                let text = format!(
+                    "{what} has no confirmation: the queue is full, and it may have taken effect; \
+                     repeat it later"
+                );
+                Refusal::unknown(Code::Busy, text)
+            }
             Rejection::Busy => {
                 let text = format!("{what} was refused: the queue is full; try again later");
-                Refusal {
-                    may_have_taken_effect: *unsure,
-                    ..Refusal::definite(Code::Busy, text)
-                }
+                Refusal::definite(Code::Busy, text)
             }
             Rejection::DiskFull => disk_full(what, *unsure),
             _ => unavailable(what, *unsure),
@@ -159,7 +177,11 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
             Refusal::definite(Code::Undecodable, text)
         }
         register::Outcome::Locked => {
-            let text = format!("{what} was refused: the key is locked; enter a section to write");
+            // A key without a holder is refused, too, while its value is not settled.
+            let text = format!(
+                "{what} was refused: the key is locked, or its last section was not left cleanly; \
+                 write in a section, or put again after a read"
+            );
             Refusal::definite(Code::Locked, text)
         }
         register::Outcome::Unavailable {
@@ -181,7 +203,7 @@ pub(super) fn checked<'a>(
 ) -> Result<&'a Keyspace, Refusal> {
     if key.key.is_empty() || key.key.len() > cx.limits.key {
         let text = format!(
-            "a key has 1 to {} bytes (limit `key`), this one {}",
+            "a key has 1 to {} bytes (limits.key_bytes), this one {}",
             cx.limits.key,
             key.key.len()
         );
@@ -206,7 +228,7 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
     match value {
         Some(value) if value.len() > cx.limits.value => {
             let text = format!(
-                "a value has at most {} bytes (limit `value`), this one {}",
+                "a value has at most {} bytes (limits.value_bytes), this one {}",
                 cx.limits.value,
                 value.len()
             );
@@ -214,6 +236,23 @@ pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refus
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a request that names no keys of a section, or more than one may have.
+pub(super) fn section_fits(keys: usize, cx: &Cx<'_>) -> Result<(), Refusal> {
+    if keys == 0 {
+        return Err(bad(
+            "a section has at least one key, this request names none",
+        ));
+    }
+    if keys > cx.limits.section_keys {
+        let text = format!(
+            "a section has at most {} keys (limits.section_keys), this one {keys}",
+            cx.limits.section_keys
+        );
+        return Err(Refusal::definite(Code::TooLarge, text));
+    }
+    Ok(())
 }
 
 /// A request that makes no sense.

@@ -3,11 +3,12 @@
 use super::desk::Desk;
 use super::refuse;
 use super::submit::{Answer, Question};
+use super::topology::HolderState;
 use super::{Client, Cx, Event, Job, Message, STEP_FIRST, STEPS, Step, Target, command_number};
 use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId};
 use crate::command::{Body, Command, GroupCommand, LockCommand};
 use crate::lock::Outcome;
-use crate::request::{Held, RefState, Refusal, Reply};
+use crate::request::{Code, Held, RefState, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,8 +16,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+/// Refs in one renewal at most: of all the sections of a client, not of one.
+const RENEWED: usize = 4_096;
 /// Keys in one listing at most.
-const LISTED: u32 = 4_096;
+const LISTED: u32 = 10_000;
 /// Retry times after which a renewal is answered without the segments that are silent: long before
 /// a lease is over, so that the others are not kept waiting.
 const RENEWAL: u64 = 3;
@@ -42,10 +45,8 @@ impl Job for Known {
 
 /// The job of `Renew`.
 pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
-    if held.is_empty() || held.len() > cx.limits.section_keys {
-        return Err(refuse::bad(
-            "a renewal names at least one ref, and as many as a section has",
-        ));
+    if held.is_empty() || held.len() > RENEWED {
+        return Err(refuse::bad("a renewal names 1 to 4,096 refs; make several"));
     }
     let mut parts: Vec<RenewPart> = Vec::new();
     for (index, held) in held.iter().enumerate() {
@@ -171,13 +172,19 @@ struct Asked {
     what: &'static str,
     target: Target,
     question: Question,
+    /// What a forced release is to end.
+    ends: Option<(KeyId, LockRef)>,
 }
 
 impl Asked {
-    fn reply(&self, answer: Answer) -> Step {
+    fn reply(&self, answer: Answer, cx: &Cx<'_>) -> Step {
         match answer {
             Answer::Queue(entries, flag) => Step::reply(Reply::Queue { entries, flag }),
-            // A ref that is gone needs no release.
+            // A repeated release has the outcome of its first time, so this one ended nothing.
+            Answer::Outcome {
+                outcome: Outcome::Gone,
+                ..
+            } if self.ends.is_some() => Step::refuse(self.gone(cx)),
             Answer::Outcome {
                 outcome: Outcome::Done | Outcome::Gone,
                 ..
@@ -187,6 +194,22 @@ impl Asked {
                 ..
             } => Step::refuse(refusal),
             other => Step::refuse(refuse::unanswered(self.what, &other)),
+        }
+    }
+
+    /// What to say of a ref that no queue has. Refs are positions in the segment's history: one
+    /// beyond what this node has applied was not given yet, as far as anybody here knows.
+    fn gone(&self, cx: &Cx<'_>) -> Refusal {
+        let state = self.ends.as_ref();
+        let state = state.map(|(key, lock_ref)| cx.topology.holder_state(key, *lock_ref, 0));
+        if matches!(state, Some(HolderState::Past)) {
+            let text = "nothing was released: the lock ref is past, it was left, released or \
+                        expired before, or it was never given";
+            Refusal::definite(Code::NoLongerHolder, text)
+        } else {
+            let text = "nothing was released: no queue has this lock ref, and none has given it \
+                        yet; the key's queue shows those that live";
+            Refusal::definite(Code::NotHolder, text)
         }
     }
 }
@@ -201,7 +224,7 @@ impl Job for Asked {
                     .ask(client.task, self.target, question, deadline, true, cx);
                 Step::Open
             }
-            Event::Asked { answer, .. } => self.reply(answer),
+            Event::Asked { answer, .. } => self.reply(answer, cx),
             Event::Cancelled if matches!(self.question, Question::Queue(_)) => Step::Close(None),
             _ => Step::Open,
         }
@@ -221,8 +244,12 @@ pub(super) fn release(
 ) -> Result<Box<dyn Job>, Refusal> {
     let segment = super::leave::segment_of(&key, cx)?;
     let epoch = Desk::epoch(cx.topology, segment);
-    let body = LockCommand::Release { lock_ref };
+    let body = LockCommand::Release {
+        lock_ref,
+        key: Some(key.clone()),
+    };
     Ok(Box::new(Asked {
+        ends: Some((key, lock_ref)),
         what: "the forced release",
         target: Target::Segment(segment),
         question: Question::Command(Desk::command(client, STEP_FIRST, epoch, body)),
@@ -233,6 +260,7 @@ pub(super) fn release(
 pub(super) fn queue(key: KeyId, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
     let segment = super::leave::segment_of(&key, cx)?;
     Ok(Box::new(Asked {
+        ends: None,
         what: "reading the queue",
         target: Target::Segment(segment),
         question: Question::Queue(key),
@@ -253,9 +281,11 @@ pub(super) fn create(
         ));
     }
     if keyspace.lease == 0 || keyspace.section_max < keyspace.lease {
-        return Err(refuse::bad(
-            "a lease is longer than 0 and at most the longest section",
-        ));
+        return Err(refuse::bad(&format!(
+            "a keyspace's lease ({} ms) is more than 0 and at most its longest section ({} ms)",
+            keyspace.lease / 1_000,
+            keyspace.section_max / 1_000
+        )));
     }
     for members in cx.topology.group_sizes() {
         if let Err(why) = keyspace.storage.shape(members) {
@@ -274,6 +304,7 @@ pub(super) fn create(
         Body::Group(GroupCommand::CreateKeyspace(keyspace)),
     );
     Ok(Box::new(Asked {
+        ends: None,
         what: "creating the keyspace",
         target: Target::Catalogue,
         question: Question::Command(command),
@@ -290,16 +321,12 @@ pub(super) fn keys(
 ) -> Result<Box<dyn Job>, Refusal> {
     let bound = cx.limits.key;
     if prefix.len() > bound || after.as_ref().is_some_and(|a| a.len() > bound) {
-        return Err(refuse::bad(
-            "a prefix or a start is no longer than a key may be",
-        ));
+        let text = format!("prefix and after are at most {bound} bytes long (limits.key_bytes)");
+        return Err(Refusal::definite(Code::TooLarge, text));
     }
     if cx.topology.keyspace(keyspace).is_none() {
         let text = "there is no such keyspace; create it first";
-        return Err(Refusal::definite(
-            crate::request::Code::NoSuchKeyspace,
-            text,
-        ));
+        return Err(Refusal::definite(Code::NoSuchKeyspace, text));
     }
     Ok(Box::new(Listing {
         keyspace,

@@ -17,7 +17,7 @@ use super::{Client, Cx, Event, Job, Step};
 use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::register;
-use crate::request::{Code, Mode, Operation, Refusal, Reply};
+use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
 use alloc::boxed::Box;
 use bytes::Bytes;
 
@@ -168,7 +168,7 @@ impl Job for One {
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over && !(may_have_taken_effect && self.puts_once()) => {
+                } if !over && (!may_have_taken_effect || !self.puts_once()) => {
                     self.unsure |= may_have_taken_effect;
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
@@ -235,8 +235,9 @@ fn section(
 #[derive(Debug)]
 enum Phase {
     Acquiring,
-    /// Since when nothing is under way; none: the put is.
-    Putting(Option<Micros>),
+    /// When the put, or the get of a value that the grant left out, is tried again; none: it is
+    /// under way.
+    Operating(Option<Micros>),
     /// The ref was past at once: has an earlier transmission done it?
     Probing(Leaves),
 }
@@ -296,33 +297,33 @@ impl Section {
         let Some((held, value, tag)) = self.acquire.latest(&self.key) else {
             return Step::refuse(refuse::nonsense(self.what()));
         };
-        match &self.purpose {
-            Use::Read => {
+        let op = match (&self.purpose, value) {
+            (Use::Read, EntryValue::Omitted) => register::Op::Get {
+                key: self.key.clone(),
+                holder: register::Holder {
+                    lock_ref: held.lock_ref,
+                    generation: held.generation,
+                },
+            },
+            (Use::Read, value) => {
                 self.leave(None, client, desk, cx);
-                Step::reply(Reply::Value { value, tag })
+                let value = value.known().flatten().cloned();
+                return Step::reply(Reply::Value { value, tag });
             }
-            Use::Write(value) => {
-                let tag = Tag::critical(held.lock_ref, held.generation, 1, self.owner.session);
-                let op = register::Op::Put {
-                    key: self.key.clone(),
-                    tag,
-                    value: value.clone(),
-                    counter_above: false,
-                };
-                if desk
-                    .operate(client, (self.segment, &self.key), op, cx)
-                    .is_some()
-                {
-                    self.phase = Phase::Putting(None);
-                } else {
-                    self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
-                }
-                Step::Open
-            }
-        }
+            (Use::Write(value), _) => register::Op::Put {
+                key: self.key.clone(),
+                tag: Tag::critical(held.lock_ref, held.generation, 1, self.owner.session),
+                value: value.clone(),
+                counter_above: false,
+            },
+        };
+        let begun = desk.operate(client, (self.segment, &self.key), op, cx);
+        let again = cx.after(cx.timing.retry / 8 + 1);
+        self.phase = Phase::Operating(begun.is_none().then_some(again));
+        Step::Open
     }
 
-    fn put(
+    fn operated(
         &mut self,
         outcome: register::Outcome,
         client: &Client,
@@ -330,6 +331,10 @@ impl Section {
         cx: &mut Cx<'_>,
     ) -> Step {
         match outcome {
+            register::Outcome::Value { value, tag } if matches!(self.purpose, Use::Read) => {
+                self.leave(None, client, desk, cx);
+                Step::reply(Reply::Value { value, tag })
+            }
             register::Outcome::Stored { tag } => {
                 self.leave(Some(tag), client, desk, cx);
                 Step::reply(Reply::Done { tag: Some(tag) })
@@ -342,12 +347,16 @@ impl Section {
                 ..
             } if cx.now.monotonic < client.deadline => {
                 self.unsure |= may_have_taken_effect;
-                self.phase = Phase::Putting(Some(cx.after(cx.timing.retry / 8 + 1)));
+                self.phase = Phase::Operating(Some(cx.after(cx.timing.retry / 8 + 1)));
                 Step::Open
             }
             // Perhaps an earlier transmission, at another node, has written and left.
             register::Outcome::Past { .. } => {
-                self.failed(refuse::past_unsure(self.what()), client, desk, cx)
+                let refusal = match self.purpose {
+                    Use::Read => refuse::past(self.what()),
+                    Use::Write(_) => refuse::past_unsure(self.what()),
+                };
+                self.failed(refusal, client, desk, cx)
             }
             other => {
                 self.acquire.give_up(&self.owner, desk, cx);
@@ -387,7 +396,7 @@ impl Section {
 
     fn over(&mut self, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         self.acquire.give_up(&self.owner, desk, cx);
-        if matches!(self.phase, Phase::Putting(_)) {
+        if matches!(self.phase, Phase::Operating(_)) {
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
         Step::refuse(refuse::wait_over())
@@ -413,9 +422,11 @@ impl Job for Section {
                 Progress::Entered => self.entered(client, desk, cx),
                 Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
             },
-            (Phase::Putting(_), Event::Register(outcome)) => self.put(outcome, client, desk, cx),
-            (Phase::Putting(Some(_)), Event::Timer) if over => self.over(desk, cx),
-            (Phase::Putting(Some(_)), Event::Timer) => self.entered(client, desk, cx),
+            (Phase::Operating(_), Event::Register(outcome)) => {
+                self.operated(outcome, client, desk, cx)
+            }
+            (Phase::Operating(Some(_)), Event::Timer) if over => self.over(desk, cx),
+            (Phase::Operating(Some(_)), Event::Timer) => self.entered(client, desk, cx),
             (Phase::Probing(leaves), Event::Asked { ask, answer }) => {
                 let left = leaves.on(ask, answer);
                 match left {
@@ -436,7 +447,7 @@ impl Job for Section {
                 Some(self.acquire.wake().min(client.deadline))
             }
             Phase::Acquiring => Some(self.acquire.wake()),
-            Phase::Putting(again) => again.map(|at| at.min(client.deadline)),
+            Phase::Operating(again) => again.map(|at| at.min(client.deadline)),
             Phase::Probing(_) => None,
         }
     }

@@ -15,7 +15,7 @@ use super::timers::Timers;
 use super::topology::{Target, Topology};
 use super::{Cx, TaskId, message};
 use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId};
-use crate::command::Command;
+use crate::command::{Body, Command, LockCommand};
 use crate::lock::{self, Outcome, Rejection};
 use crate::request::{QueueEntry, RefState};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -278,6 +278,9 @@ impl Submitter {
                 self.pause(id, ask, cx.timing.retry, cx);
             }
             Rejection::Leased(left) if ask.patient => {
+                // The primary renews that lease no more: whatever refuses the release later, the
+                // section ends.
+                ask.unsure |= ends_by_force(&ask.question);
                 ask.next = Some(from);
                 self.pause(id, ask, (*left).max(pause), cx);
             }
@@ -357,6 +360,14 @@ impl Submitter {
     pub(super) fn wake(&self) -> Option<Micros> {
         self.timers.next()
     }
+}
+
+/// Whether the question is a forced release.
+fn ends_by_force(question: &Question) -> bool {
+    let Question::Command(command) = question else {
+        return false;
+    };
+    matches!(command.body, Body::Lock(LockCommand::Release { .. }))
 }
 
 /// Whether a peer answered what was asked.

@@ -8,7 +8,9 @@ use crate::base::{
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Output, Void};
 use crate::lock::{Outcome, Rejection};
-use crate::request::{Critical, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request};
+use crate::request::{
+    Critical, EntryValue, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap as Map;
 use std::vec;
@@ -100,6 +102,7 @@ impl Topology for Cluster {
             alive: Vec::new(),
             logs: Vec::new(),
             requests: 0,
+            group_sizes: vec![3],
         }
     }
 }
@@ -233,7 +236,7 @@ impl Bench {
         };
         let latest = |key: &KeyId| Latest {
             key: key.clone(),
-            value: Some(key.key.clone()),
+            value: EntryValue::Value(key.key.clone()),
             tag: Tag::ZERO,
         };
         lock::Message::Granted {
@@ -353,7 +356,10 @@ fn keys_are_locked_in_order_one_segment_after_the_other_and_told_in_the_clients_
     };
     let told: Vec<Bytes> = keys.iter().map(|k| k.held.key.key.clone()).collect();
     assert_eq!(told, ["a", "b", "c", "d"].map(Bytes::from_static_str));
-    assert!(keys.iter().all(|k| k.value == Some(k.held.key.key.clone())));
+    assert!(
+        keys.iter()
+            .all(|k| k.value == EntryValue::Value(k.held.key.key.clone()))
+    );
     assert_eq!(*lease, 9_000_000);
     bench.quiet();
 }
@@ -508,7 +514,7 @@ fn a_resumed_section_has_a_new_generation_and_is_followed() {
         generation: 2,
         latest: vec![Latest {
             key: key("a"),
-            value: None,
+            value: EntryValue::Absent,
             tag: Tag::ZERO,
         }],
         lease: 1,
@@ -694,6 +700,116 @@ fn a_put_is_tried_again_while_replicas_lag_and_its_doubt_is_kept() {
     let refusal = bench.refusal();
     assert_eq!(refusal.code, Code::NoLongerHolder);
     assert!(refusal.may_have_taken_effect);
+    bench.quiet();
+}
+
+const ELSEWHERE: register::Outcome = register::Outcome::Moved {
+    next: Some(Epoch(2)),
+    may_have_taken_effect: true,
+};
+
+/// The asks that a register operation sends to the first member.
+fn asked(bench: &Bench) -> Vec<register::Ask> {
+    let to_first = bench.sent.iter().filter(|(to, _)| *to == NodeName(0));
+    let ask = |(_, message): &(NodeName, crate::Message)| match message {
+        crate::Message::Register(register::Message::Ask { ask, .. }) => Some(ask.clone()),
+        _ => None,
+    };
+    to_first.filter_map(ask).collect()
+}
+
+#[test]
+fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, false));
+    let first = asked(&bench);
+    assert!(matches!(first[..], [register::Ask::Store { .. }]));
+    bench.register(ELSEWHERE);
+    assert!(bench.sent.is_empty(), "not in the same instant");
+    bench.wait(bench.timing.retry);
+    assert_eq!(asked(&bench), first, "the same tag");
+    let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
+    bench.register(register::Outcome::Stored { tag });
+    assert_eq!(*bench.reply(), Reply::Done { tag: Some(tag) });
+    let operation = Critical::Get;
+    let leave = Vec::new();
+    let get = Operation::Critical {
+        held,
+        operation,
+        leave,
+    };
+    let mut register = key("r");
+    register.keyspace = Keyspace::REGISTERS;
+    let write = Operation::Write {
+        key: register.clone(),
+        value: None,
+    };
+    // A write begins with its round of tags again: its writer is in the operation, not in the ask.
+    for (number, operation) in [(3, get), (4, Operation::Read { key: register }), (5, write)] {
+        bench.ask(number, operation);
+        let first = asked(&bench);
+        assert!(matches!(first[..], [register::Ask::Read { .. }]));
+        bench.register(ELSEWHERE);
+        bench.wait(bench.timing.retry);
+        assert_eq!(asked(&bench), first, "from the start");
+        let (value, tag) = (None, Tag::ZERO);
+        bench.register(match number {
+            5 => register::Outcome::Stored { tag },
+            _ => register::Outcome::Value { value, tag },
+        });
+        assert_eq!(bench.replies.len(), 1);
+    }
+    bench.quiet();
+}
+
+#[test]
+fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, false));
+    let mut tries = 0;
+    bench.register(ELSEWHERE);
+    while bench.replies.is_empty() {
+        bench.wait(bench.timing.retry);
+        if !bench.it.desk.ops.is_empty() {
+            tries += 1;
+            bench.register(register::Outcome::Moved {
+                next: None,
+                may_have_taken_effect: false,
+            });
+        }
+        assert!(tries < 1_000, "bounded by the deadline");
+    }
+    assert!(tries > 1);
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect, "of the first try");
+    bench.quiet();
+}
+
+#[test]
+fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
+    let put = || Operation::Put {
+        key: key("e"),
+        value: None,
+    };
+    let mut bench = Bench::new();
+    bench.ask(1, put());
+    bench.register(register::Outcome::Moved {
+        next: Some(Epoch(2)),
+        may_have_taken_effect: false,
+    });
+    bench.wait(bench.timing.retry);
+    assert_eq!(asked(&bench).len(), 1, "again");
+    bench.register(ELSEWHERE);
+    assert_eq!(bench.refusal().code, Code::Unavailable);
+    assert!(bench.refusal().may_have_taken_effect);
+    bench.quiet();
+    bench.ask(2, put());
+    bench.register(register::Outcome::Locked);
+    assert_eq!(bench.refusal().code, Code::Locked);
+    assert!(!bench.refusal().may_have_taken_effect);
     bench.quiet();
 }
 
@@ -897,4 +1013,152 @@ fn bad_requests_change_nothing() {
     bench.ask(1, enter(&["a"], WAIT));
     bench.ask(2, enter(&["a"], WAIT));
     assert_eq!(bench.refusal().code, Code::Busy);
+}
+
+#[test]
+fn the_values_of_all_segments_together_are_bounded() {
+    let mut bench = Bench::new();
+    bench.limits.grant = 2;
+    bench.ask(1, enter(&["a", "b", "c", "d"], WAIT));
+    let mut values = 0;
+    while bench.replies.is_empty() {
+        let (_, _, segment, command) = bench.submitted();
+        // Every grant keeps the bound by itself.
+        let mut grant = bench.grant(segment, &command, 10 + u64::from(segment.0));
+        if let lock::Message::Granted { latest, .. } = &mut grant {
+            for beyond in latest.iter_mut().skip(2) {
+                beyond.value = EntryValue::Omitted;
+            }
+            values += latest.len().min(2);
+        }
+        bench.lock(1, grant);
+    }
+    assert!(values > 2, "the keys are in several segments");
+    let Reply::Entered { keys, .. } = bench.reply() else {
+        panic!("{:?}", bench.replies);
+    };
+    assert_eq!(keys.len(), 4, "every key is named");
+    assert_eq!(keys.iter().filter(|k| k.value.is_omitted()).count(), 2);
+    bench.quiet();
+}
+
+#[test]
+fn a_read_whose_value_the_grant_left_out_gets_it() {
+    let mut bench = Bench::new();
+    bench.ask(9, Operation::Read { key: key("a") });
+    let (_, _, segment, command) = bench.submitted();
+    let mut grant = bench.grant(segment, &command, 6);
+    if let lock::Message::Granted { latest, .. } = &mut grant {
+        latest[0].value = EntryValue::Omitted;
+    }
+    bench.lock(1, grant);
+    assert!(bench.replies.is_empty(), "{:?}", bench.replies);
+    bench.register(register::Outcome::Value {
+        value: Some(Bytes::from_static(b"large")),
+        tag: Tag::ZERO,
+    });
+    let value = Some(Bytes::from_static(b"large"));
+    let tag = Tag::ZERO;
+    assert_eq!(*bench.reply(), Reply::Value { value, tag });
+    let (_, call, _, leave) = bench.submitted();
+    assert_eq!(leave_of(&leave), (LockRef(6), vec![(key("a"), None)]));
+    bench.answer(1, call, Ok(Outcome::Left { clean: true }), 0);
+    bench.quiet();
+}
+
+#[test]
+fn a_release_that_has_ended_a_lease_is_never_refused_as_without_effect() {
+    for rejection in [
+        Rejection::Busy,
+        Rejection::DiskFull,
+        Rejection::NotPrimary(None),
+    ] {
+        let mut bench = Bench::new();
+        let lock_ref = LockRef(6);
+        bench.ask(
+            1,
+            Operation::Release {
+                key: key("a"),
+                lock_ref,
+            },
+        );
+        let (to, call, ..) = bench.submitted();
+        // The holder's lease is renewed no more, and runs out.
+        bench.answer(to.0, call, Err(Rejection::Leased(1_000_000)), 0);
+        while bench.replies.is_empty() {
+            bench.wait(bench.timing.retry);
+            if let Some((to, call, ..)) = bench.all_submitted().first() {
+                bench.answer(to.0, *call, Err(rejection.clone()), 0);
+            }
+        }
+        let refusal = bench.refusal();
+        assert!(refusal.may_have_taken_effect, "{refusal:?}");
+        bench.quiet();
+    }
+}
+
+#[test]
+fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
+    let held = Held {
+        key: key("a"),
+        lock_ref: LockRef(6),
+        generation: 1,
+    };
+    let mut bench = Bench::new();
+    bench.ask(
+        1,
+        Operation::Resume {
+            held: vec![held.clone()],
+        },
+    );
+    let (_, call, ..) = bench.submitted();
+    let resumed = Outcome::Resumed { generation: 2 };
+    bench.answer(1, call, Ok(resumed), 0);
+    assert!(matches!(bench.reply(), Reply::Queued { .. }));
+    bench.wait(bench.timing.request);
+    assert!(bench.replies.is_empty(), "it goes on");
+    while bench.replies.is_empty() {
+        bench.wait(bench.timing.request);
+    }
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
+    assert!(
+        refusal.detail.contains("former generation") && refusal.detail.contains("same number"),
+        "{refusal:?}"
+    );
+    bench.quiet();
+    // Whoever resumes the old generation again is told that it is gone.
+    bench.ask(2, Operation::Resume { held: vec![held] });
+    let (_, call, ..) = bench.submitted();
+    bench.answer(1, call, Ok(Outcome::Gone), 0);
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::NoLongerHolder);
+    assert!(!refusal.may_have_taken_effect);
+    assert!(refusal.detail.contains("gone"), "{refusal:?}");
+    bench.quiet();
+}
+
+#[test]
+fn a_heartbeat_names_the_refs_of_more_than_one_section() {
+    let mut bench = Bench::new();
+    let held = |lock_ref| Held {
+        key: key("a"),
+        lock_ref: LockRef(lock_ref),
+        generation: 0,
+    };
+    let refs = 4 * bench.limits.section_keys as u64;
+    let held = (1..=refs).map(held).collect();
+    bench.ask(1, Operation::Renew { held });
+    let (_, crate::Message::Lock(lock::Message::Renew { call, refs, .. })) = &bench.sent[0] else {
+        panic!("{:?}", bench.sent);
+    };
+    let states = vec![RefState::Gone; refs.len()];
+    let renewed = lock::Message::Renewed {
+        call: *call,
+        result: Ok(states),
+    };
+    bench.lock(1, renewed);
+    assert!(matches!(bench.reply(), Reply::Renewed { states } if states.len() == 256));
+    bench.quiet();
 }

@@ -32,13 +32,14 @@
 
 use super::message::Latest;
 use super::primary::Cx;
-use super::state::{Applied, Queues};
+use super::state::Queues;
 use crate::base::{
     Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Now, Planted, SessionId, Tag,
 };
 use crate::command::LockCommand;
 use crate::register::{Holder, Op, OpId, Outcome, local_critical};
-use crate::request::Mode;
+use crate::request::{EntryValue, Mode};
+use crate::segment::Applied;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -79,8 +80,8 @@ enum Task {
     Synching(OpId, Option<u64>),
     /// Failed; again from this time on, by a synch if one was begun.
     Paused { until: Micros, synch: bool },
-    /// Known.
-    Ready(Option<Bytes>, Tag),
+    /// Known. A value beyond the grant's room is not kept.
+    Ready(EntryValue, Tag),
 }
 
 #[derive(Debug)]
@@ -92,6 +93,8 @@ struct Grant {
     synchs: bool,
     /// Keys are read although a flag is set: their synch is complete, only not yet noted.
     reads: bool,
+    /// Bytes of values that it may still carry ([`crate::base::Limits::grant`]).
+    room: usize,
     tasks: BTreeMap<KeyId, Task>,
 }
 
@@ -323,6 +326,7 @@ impl Grants {
                 synchs: occasion == Occasion::Inherited
                     && !cx.planted.has(Bug::InheritedWithoutSynch),
                 reads: occasion == Occasion::Again,
+                room: cx.limits.grant,
                 tasks: BTreeMap::new(),
             },
         );
@@ -452,16 +456,23 @@ impl Grants {
             && let Some(value) = local_critical(cx.memory, cx.place, address, key, *tag)
         {
             let tag = *tag;
-            return self.set(lock_ref, key, Task::Ready(value, tag));
+            return self.ready_with(lock_ref, key, value, tag);
         }
         self.read(lock_ref, key, cx);
     }
 
-    fn set(&mut self, lock_ref: LockRef, key: &KeyId, task: Task) {
-        if matches!(task, Task::Ready(..)) {
-            self.unsettled.remove(key);
-            self.settled.insert(key.clone());
+    /// The key's value is certain. What the grant cannot carry is let go at once, so that a section
+    /// over many large values costs its primary no more than one grant.
+    fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
+        self.unsettled.remove(key);
+        self.settled.insert(key.clone());
+        if let Some(grant) = self.grants.get_mut(&lock_ref) {
+            let value = EntryValue::from(value).within(&mut grant.room);
+            grant.tasks.insert(key.clone(), Task::Ready(value, tag));
         }
+    }
+
+    fn set(&mut self, lock_ref: LockRef, key: &KeyId, task: Task) {
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
             grant.tasks.insert(key.clone(), task);
         }
@@ -523,7 +534,7 @@ impl Grants {
         let flag = *flag;
         match outcome {
             Outcome::Synched { value, tag } => {
-                self.set(lock_ref, key, Task::Ready(value, tag));
+                self.ready_with(lock_ref, key, value, tag);
                 flag.map(|flag| LockCommand::SynchDone {
                     key: key.clone(),
                     flag,
@@ -531,7 +542,9 @@ impl Grants {
             }
             _ => {
                 let until = cx.now.monotonic + PAUSE;
-                self.set(lock_ref, key, Task::Paused { until, synch: true });
+                // An adoption has no flag to fall back on.
+                let synch = flag.is_some() || !cx.planted.has(Bug::AdoptionFallsBack);
+                self.set(lock_ref, key, Task::Paused { until, synch });
                 None
             }
         }
@@ -573,7 +586,7 @@ impl Grants {
                 self.synch(lock_ref, key, None, cx);
             }
             Outcome::Entry { value, tag, .. } => {
-                self.set(lock_ref, key, Task::Ready(value, tag));
+                self.ready_with(lock_ref, key, value, tag);
             }
             _ => {
                 let until = cx.now.monotonic + PAUSE;

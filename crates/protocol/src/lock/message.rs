@@ -2,9 +2,8 @@
 
 use crate::base::{Epoch, KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, Tag};
 use crate::command::Command;
-use crate::request::{QueueEntry, RefState, Refusal};
+use crate::request::{EntryValue, QueueEntry, RefState, Refusal};
 use alloc::vec::Vec;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The result of a command, computed when it is applied and kept with the session (F2).
@@ -57,8 +56,8 @@ pub enum Rejection {
 pub struct Latest {
     /// The key.
     pub key: KeyId,
-    /// Its value, none where absent or deleted.
-    pub value: Option<Bytes>,
+    /// Its value, if it fits the grant's bound ([`Limits::grant`](crate::base::Limits::grant)).
+    pub value: EntryValue,
     /// The tag of the value.
     pub tag: Tag,
 }
@@ -98,7 +97,7 @@ pub enum Message {
         lock_ref: LockRef,
         /// Its generation.
         generation: u32,
-        /// The latest value of every key of the ref in this segment.
+        /// Every key of the ref in this segment, with its latest value or without.
         latest: Vec<Latest>,
         /// The first lease.
         lease: Micros,

@@ -27,10 +27,11 @@
 //! new generation, since a new ref at the head would outrank those that wait behind it.
 
 mod grant;
+mod leases;
 pub mod message;
 pub mod primary;
 pub mod state;
 
 pub use message::{Latest, Message, Outcome, Rejection};
 pub use primary::Primary;
-pub use state::{Applied, Queue, Queues, Ref};
+pub use state::{Queue, Queues, Ref};

@@ -1,19 +1,22 @@
 //! What the primary of a segment does beyond applying its log: it submits commands, reads or synchs
 //! the values of the next holder, pushes grants and losses, and keeps the leases of clients. All of
 //! it is volatile: a new primary starts empty, waits one client lease before it releases anybody,
-//! and learns whom to push to from renewals.
+//! unless the one before has stated its leases (`leases.rs`), and learns whom to push to from
+//! renewals.
 
 use super::grant::{Grants, Occasion, Target};
+use super::leases::{Leasing, Told, leased_until, patient_until};
 use super::message::{Latest, Message, Outcome, Rejection};
-use super::state::{Applied, Queues, Ref};
+use super::state::{Queues, Ref};
 use crate::base::{
     Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName,
     Now, Planted, SegmentId, SessionId, StoragePolicy, Timing,
 };
-use crate::command::{Body, Command, LockCommand};
+use crate::command::{Body, Command, LockCommand, SegmentCommand};
 use crate::io::{Effects, Memory};
 use crate::register::{self, Caller, OpId, Place};
 use crate::request::{QueueEntry, RefState};
+use crate::segment::{Applied, SegmentState};
 use crate::sessions::Sessions;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -78,6 +81,8 @@ impl Cx<'_> {
 struct Pending {
     askers: Vec<(NodeName, u64)>,
     keys: Vec<KeyId>,
+    /// The ref that it releases, counted in [`Holding::releases`].
+    releases: Option<LockRef>,
 }
 
 /// The volatile side of one ref.
@@ -91,14 +96,27 @@ pub(super) struct Holding {
     pub(super) entered: Option<Micros>,
     /// This primary, or one before it, has granted it, as far as is known.
     pub(super) granted: bool,
+    /// What an earlier primary's table says of its lease, until it is heard.
+    pub(super) told: Told,
     /// Not granted before this: until then an older generation's client may hold a lease.
-    free_at: Micros,
+    pub(super) free_at: Micros,
     /// It held when this primary began: an earlier primary may have a synch in flight.
     pub(super) inherited: bool,
-    /// A forced release was asked for: the lease is not renewed any more (F10).
+    /// A forced release was asked for, and told to come again when the lease has run out, which is
+    /// not renewed any more (F10).
     ending: bool,
+    /// Forced releases in flight. One that the log declines counts no more, so that it has changed
+    /// nothing.
+    releases: usize,
     /// When a forced release was proposed; it is proposed again if nothing comes of it.
     released: Option<Micros>,
+}
+
+impl Holding {
+    /// Whether the ref gets no lease any more, neither by a renewal nor by a grant (G7, G10).
+    fn ends(&self) -> bool {
+        self.ending || self.releases > 0 || self.released.is_some()
+    }
 }
 
 /// The primary of one segment, for one ballot.
@@ -110,20 +128,25 @@ pub struct Primary {
     wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
-    proposals: Vec<Command>,
+    pub(super) proposals: Vec<Command>,
+    /// Whether it grants and renews.
+    pub(super) leasing: Leasing,
+    /// When it began.
+    pub(super) since: Micros,
     planted: Planted,
 }
 
 impl Primary {
-    /// A node has begun to lead: `queues` is the state with everything recovered applied.
+    /// A node has begun to lead: `state` is the segment's with everything recovered applied.
     pub fn new(
         segment: SegmentId,
         epoch: Epoch,
         ballot: Ballot,
-        queues: &Queues,
+        state: &SegmentState,
         now: Now,
         config: &Config,
     ) -> Primary {
+        let queues = state.queues();
         let since = now.monotonic;
         let heard = if config.planted.has(Bug::NewPrimaryReleasesAtOnce) {
             0
@@ -135,25 +158,31 @@ impl Primary {
             let holding = Holding {
                 waiter: None,
                 heard,
+                told: Told::Nothing,
                 entered: None,
                 granted: false,
                 free_at: u64::from(resumed)
                     * (since + config.timing.lengthened(known.origin.lease)),
                 inherited: queues.holds(lock_ref),
                 ending: false,
+                releases: 0,
                 released: None,
             };
             (lock_ref, holding)
         };
-        Primary {
+        let mut primary = Primary {
             segment,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(holding).collect(),
-            grants: Grants::new(epoch, ballot, LockRef(queues.commands())),
+            grants: Grants::new(epoch, ballot, LockRef(state.commands())),
             proposals: Vec::new(),
+            leasing: Leasing::new(state, now),
+            since,
             planted: config.planted,
-        }
+        };
+        primary.propose_taking();
+        primary
     }
 
     /// The ballot that it leads.
@@ -192,13 +221,14 @@ impl Primary {
         from: NodeName,
         call: u64,
         command: Command,
-        queues: &Queues,
+        state: &SegmentState,
         cx: &mut Cx<'_>,
     ) {
+        let queues = state.queues();
         let id = (command.session, command.number);
         let known = match cx.planted.has(Bug::NoDeduplication) {
             true => None,
-            false => queues.outcome(command.session, command.number),
+            false => state.outcome(command.session, command.number),
         };
         if let Some(outcome) = known {
             return self.answer_again(from, call, id, outcome, queues, cx);
@@ -214,17 +244,25 @@ impl Primary {
         if self.pending.len() >= cx.limits.proposals {
             return self.reject(from, call, Rejection::Busy, cx);
         }
+        let mut releases = None;
         let keys = match body {
             LockCommand::Enqueue { keys, .. } => keys.clone(),
-            LockCommand::Release { lock_ref } => {
+            // No ref on that key: the command is agreed all the same, and changes nothing.
+            LockCommand::Release { lock_ref, key } if !queues.is_on(*lock_ref, key.as_ref()) => {
+                Vec::new()
+            }
+            LockCommand::Release { lock_ref, .. } => {
                 let left = self.lease_left(*lock_ref, queues, cx);
                 if let Some(holding) = self.holdings.get_mut(lock_ref)
                     && !cx.planted.has(Bug::ReleasedRefLeased)
                 {
-                    // From here on it gets no lease any more, neither by a renewal nor by a grant.
-                    holding.ending = true;
-                    if left == 0 {
-                        holding.released = Some(cx.now.monotonic);
+                    // From here on it gets no lease any more. `Leased` says so; every other refusal
+                    // says that nothing has changed, and then nothing has.
+                    if left > 0 {
+                        holding.ending = true;
+                    } else {
+                        holding.releases += 1;
+                        releases = Some(*lock_ref);
                     }
                 }
                 if left > 0 {
@@ -242,11 +280,7 @@ impl Primary {
             }
             _ => Vec::new(),
         };
-        // With a planted rule about speculation this, too, is left out: either test would hide it.
-        let lax = cx.planted.has(Bug::SpeculationNeverCancelled)
-            || cx.planted.has(Bug::SpeculationHeadOnly);
-        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
-        if !keys.is_empty() && keys.iter().all(free) {
+        if self.are_free(&keys, queues) {
             self.grants.speculate(id, &keys, cx);
         }
         for key in &keys {
@@ -257,9 +291,20 @@ impl Primary {
             Pending {
                 askers: alloc::vec![(from, call)],
                 keys,
+                releases,
             },
         );
         self.proposals.push(self.stamped(command, cx.now));
+    }
+
+    /// Whether these are keys for which nobody waits, here or in flight: their values may be read
+    /// ahead.
+    fn are_free(&self, keys: &[KeyId], queues: &Queues) -> bool {
+        // With a planted rule about speculation the second test is left out: it would hide it.
+        let lax = self.planted.has(Bug::SpeculationNeverCancelled)
+            || self.planted.has(Bug::SpeculationHeadOnly);
+        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
+        !keys.is_empty() && keys.iter().all(free)
     }
 
     /// The command as it is proposed: with the primary's wall clock, for people.
@@ -293,7 +338,8 @@ impl Primary {
         else {
             return 0;
         };
-        let until = holding.heard + cx.timing.lengthened(known.origin.lease);
+        let lease = known.origin.lease;
+        let until = leased_until(holding.told, holding.heard, lease, cx.timing);
         until.saturating_sub(cx.now.monotonic)
     }
 
@@ -354,8 +400,10 @@ impl Primary {
             if waits || holding.waiter.is_none() {
                 holding.waiter = Some(from);
             }
-            if !holding.ending {
+            let waits = self.planted.has(Bug::ReleaseWaitsForever);
+            if waits || (!holding.ending && holding.releases == 0) {
                 holding.heard = now.monotonic;
+                holding.told = Told::Nothing;
             }
         }
     }
@@ -411,6 +459,11 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
+        let taken = matches!(command.body, Body::Segment(SegmentCommand::LeasesTaken));
+        if taken && applied.outcome == Outcome::Done {
+            self.take_table(queues, cx);
+            self.push_all_ready(queues, cx);
+        }
         let pending = if own { None } else { self.take_pending(id) };
         let mut told = false;
         match applied.outcome {
@@ -459,6 +512,10 @@ impl Primary {
                 self.wanted.remove(key);
             }
         }
+        let ended = pending.releases.and_then(|r| self.holdings.get_mut(&r));
+        if let Some(holding) = ended {
+            holding.releases -= 1;
+        }
         Some(pending)
     }
 
@@ -466,11 +523,13 @@ impl Primary {
         let holding = Holding {
             waiter: pending.and_then(|p| p.askers.last()).map(|(node, _)| *node),
             heard: now.monotonic,
+            told: Told::Nothing,
             entered: None,
             granted: false,
             free_at: 0,
             inherited: false,
             ending: false,
+            releases: 0,
             released: None,
         };
         self.holdings.insert(lock_ref, holding);
@@ -494,10 +553,11 @@ impl Primary {
             let told_before = holding.granted || holding.inherited;
             let waits = !cx.planted.has(Bug::ResumeBesideLease);
             if told_before && waits && queues.holds(lock_ref) {
-                let told = holding.heard + cx.timing.lengthened(lease);
+                let told = leased_until(holding.told, holding.heard, lease, cx.timing);
                 holding.free_at = holding.free_at.max(told);
             }
             holding.heard = cx.now.monotonic;
+            holding.told = Told::Nothing;
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
                 holding.waiter = Some(*node);
@@ -547,7 +607,8 @@ impl Primary {
         // Without the lease another primary may have ended this section; with it none can have.
         let stale_may_grant =
             cx.planted.has(Bug::FenceOnRefOnly) || cx.planted.has(Bug::SynchTagWithoutAttempt);
-        if !(cx.leased || stale_may_grant) || !self.grants.is_ready(lock_ref) {
+        let may_grant = cx.leased && self.leasing.is_open();
+        if !(may_grant || stale_may_grant) || !self.grants.is_ready(lock_ref) {
             return false;
         }
         let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))
@@ -557,10 +618,11 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
-        if holding.ending || holding.released.is_some() || cx.now.monotonic < holding.free_at {
+        if holding.ends() || cx.now.monotonic < holding.free_at {
             return false;
         }
         holding.granted = true;
+        holding.told = Told::Nothing;
         holding.entered.get_or_insert(cx.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
         let granted = Message::Granted {
@@ -591,7 +653,8 @@ impl Primary {
             Target::Speculation(id, key) => self.grants.speculation_read(id, key, outcome),
             Target::Grant(lock_ref, key) => {
                 let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
-                self.proposals.extend(done.map(|body| self.own(body)));
+                self.proposals
+                    .extend(done.map(|body| self.own(Body::Lock(body))));
                 self.push_ready(lock_ref, queues, cx);
                 self.grants.wake_shared(queues, cx);
             }
@@ -599,7 +662,8 @@ impl Primary {
                 let done = self
                     .grants
                     .settled(front, key, flag, &outcome, queues, cx.now);
-                self.proposals.extend(done.map(|body| self.own(body)));
+                self.proposals
+                    .extend(done.map(|body| self.own(Body::Lock(body))));
                 self.grants.wake_shared(queues, cx);
                 self.push_all_ready(queues, cx);
             }
@@ -607,8 +671,8 @@ impl Primary {
         true
     }
 
-    fn own(&self, body: LockCommand) -> Command {
-        Command::new(Sessions::OWN, 0, 0, Epoch::FIRST, Body::Lock(body))
+    pub(super) fn own(&self, body: Body) -> Command {
+        Command::new(Sessions::OWN, 0, 0, Epoch::FIRST, body)
     }
 
     /// Keeps refs alive and says how they stand.
@@ -651,7 +715,7 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.released.is_some() || holding.ending {
+        if holding.ends() && !cx.planted.has(Bug::ReleaseWaitsForever) {
             return RefState::Holding { lease: 0 };
         }
         let entered = *holding.entered.get_or_insert(cx.now.monotonic);
@@ -664,8 +728,10 @@ impl Primary {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };
         }
+        // It holds, but by whose leave is not settled while the primary begins or ends.
+        let open = self.leasing.is_open();
         RefState::Holding {
-            lease: known.origin.lease,
+            lease: Micros::from(open) * known.origin.lease,
         }
     }
 
@@ -700,7 +766,8 @@ impl Primary {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
-            let until = holding.heard + cx.timing.lengthened(known.origin.lease);
+            let lease = known.origin.lease;
+            let until = patient_until(holding.told, holding.heard, lease, cx.timing);
             let proposed = |at: Micros| now < at + 4 * cx.timing.retry;
             if now >= until && !holding.released.is_some_and(proposed) {
                 holding.released = Some(now);
@@ -708,9 +775,13 @@ impl Primary {
             }
         }
         for lock_ref in expired {
-            let release = self.own(LockCommand::Release { lock_ref });
+            let release = self.own(Body::Lock(LockCommand::Release {
+                lock_ref,
+                key: None,
+            }));
             self.proposals.push(release);
         }
+        self.take_again(cx);
         self.grants.tick(queues, cx);
         self.push_all_ready(queues, cx);
     }

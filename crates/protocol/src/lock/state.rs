@@ -1,17 +1,19 @@
-//! The lock queues of one segment: a state machine that every member of the group applies.
+//! The lock queues of one segment: a key kind of the segment's state ([`crate::segment`]), which
+//! every member of the group applies.
 //!
-//! Its input is the segment's log, its output a function of the log alone. A command's number in
-//! the segment's whole history is its position; the position of an enqueue is the lock ref that it
-//! gives.
+//! Its input are the lock commands of the segment's log, each once and with its position, the
+//! command's number in the segment's whole history; its output is a function of these alone. The
+//! position of an enqueue is the lock ref that it gives.
 
 use super::message::Outcome;
 use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
-use crate::command::{Body, Command, LockCommand, Origin};
+use crate::command::{Command, LockCommand, Origin};
 use crate::register::HolderState;
 use crate::request::{Code, Mode, Refusal};
-use crate::sessions::Sessions;
+use crate::segment::Applied;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 /// Refs that may wait for one key. Part of the state's definition: equal on all replicas.
@@ -47,57 +49,16 @@ pub struct Queue {
     pub flag: Option<u64>,
 }
 
-/// What applying one command did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The command's number in the segment's history.
-    pub position: u64,
-    /// Its outcome.
-    pub outcome: Outcome,
-    /// It had taken effect before; this time nothing changed.
-    pub repeated: bool,
-    /// Keys whose queue or flag the command was about.
-    pub touched: Vec<KeyId>,
-    /// The ref that left or was released, with what it was.
-    pub removed: Option<(LockRef, Ref)>,
-    /// Tags of last writes that a clean leave stated, for hand-overs (F3).
-    pub left: Vec<(KeyId, Option<Tag>)>,
-}
-
 /// All lock queues of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queues {
-    /// Commands in the segment's whole history, over all its logs.
-    commands: u64,
     /// Keys with a queue or a flag.
     keys: BTreeMap<KeyId, Queue>,
     /// Refs in any queue.
     refs: BTreeMap<LockRef, Ref>,
-    /// Who asked what.
-    sessions: Sessions,
-    /// All refs up to here are past, and data replicas may say so (F8f).
-    floor: LockRef,
 }
 
 impl Queues {
-    /// The next log of this segment starts from this state. Its command numbers go on.
-    pub fn succeed(mut self, planted: Planted) -> Queues {
-        if planted.has(Bug::RefsRestartWithLog) {
-            self.commands = 0;
-        }
-        self
-    }
-
-    /// Commands in the segment's whole history.
-    pub fn commands(&self) -> u64 {
-        self.commands
-    }
-
-    /// All refs up to here are past.
-    pub fn floor(&self) -> LockRef {
-        self.floor
-    }
-
     /// Keys with a queue or a flag.
     pub fn keys(&self) -> impl Iterator<Item = (&KeyId, &Queue)> {
         self.keys.iter()
@@ -116,11 +77,6 @@ impl Queues {
     /// A ref that waits or holds.
     pub fn get(&self, lock_ref: LockRef) -> Option<&Ref> {
         self.refs.get(&lock_ref)
-    }
-
-    /// The outcome of a command that has taken effect already.
-    pub fn outcome(&self, session: SessionId, number: u64) -> Option<Outcome> {
-        self.sessions.outcome(session, number)
     }
 
     /// Nobody holds or waits for the key, and its data store is defined.
@@ -164,59 +120,27 @@ impl Queues {
         known.keys.iter().all(|key| self.holds_key(key, lock_ref))
     }
 
-    /// What this state says of a ref and generation that somebody names as its own for `key`.
-    pub fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState {
-        match self.refs.get(&lock_ref) {
-            Some(known) if known.generation > generation => HolderState::Past,
-            Some(known) if known.generation < generation => HolderState::Unknown,
-            Some(known) if !known.keys.contains(key) => HolderState::Past,
-            Some(_) if self.holds(lock_ref) => HolderState::Head,
-            Some(_) => HolderState::Waiting,
-            None if lock_ref.0 <= self.commands => HolderState::Past,
-            None => HolderState::Unknown,
-        }
+    /// What the queues say of a ref and generation that somebody names as its own for `key`; none
+    /// of a ref that is in no queue.
+    pub fn holder_state(
+        &self,
+        key: &KeyId,
+        lock_ref: LockRef,
+        generation: u32,
+    ) -> Option<HolderState> {
+        let known = self.refs.get(&lock_ref)?;
+        Some(match known.generation.cmp(&generation) {
+            Ordering::Greater => HolderState::Past,
+            Ordering::Less => HolderState::Unknown,
+            Ordering::Equal if !known.keys.contains(key) => HolderState::Past,
+            Ordering::Equal if self.holds(lock_ref) => HolderState::Head,
+            Ordering::Equal => HolderState::Waiting,
+        })
     }
 
-    /// Applies the next command of the log.
-    pub fn apply(&mut self, command: &Command, planted: Planted) -> Applied {
-        self.commands += 1;
-        let position = self.commands;
-        let mut applied = Applied {
-            position,
-            outcome: Outcome::Gone,
-            repeated: false,
-            touched: Vec::new(),
-            removed: None,
-            left: Vec::new(),
-        };
-        if command.session != Sessions::OWN
-            && !planted.has(Bug::NoDeduplication)
-            && let Some(outcome) = self.sessions.outcome(command.session, command.number)
-        {
-            applied.outcome = outcome;
-            applied.repeated = true;
-            return applied;
-        }
-        match &command.body {
-            Body::Lock(body) => self.apply_lock(command, body, planted, &mut applied),
-            Body::Group(_) => {
-                applied.outcome = Outcome::Refused(Refusal::definite(
-                    Code::BadRequest,
-                    "a group's command does not belong to a segment",
-                ));
-            }
-        }
-        self.sessions.remember(
-            command.session,
-            command.number,
-            command.answered_through,
-            position,
-            applied.outcome.clone(),
-        );
-        applied
-    }
-
-    fn apply_lock(
+    /// Applies a lock command that has not taken effect before. `applied` says its position, and
+    /// afterwards what it did.
+    pub(crate) fn apply(
         &mut self,
         command: &Command,
         body: &LockCommand,
@@ -234,13 +158,24 @@ impl Queues {
                 clean,
                 waiting_only,
             } => {
-                let ends = planted.has(Bug::WaitOverEndsHolder);
+                let ends = planted.has(Bug::WaitOverEndsHolder)
+                    || planted.has(Bug::ClosedEnterLeaves)
+                    || planted.has(Bug::NeverEnteredLeavesClean);
                 if *waiting_only && self.holds(*lock_ref) && !ends {
                     return;
                 }
-                self.leave(*lock_ref, *generation, clean, planted, applied);
+                let mut clean = clean.clone();
+                if *waiting_only && planted.has(Bug::NeverEnteredLeavesClean) {
+                    let keys = self.refs.get(lock_ref).map_or(&[][..], |k| &k.keys);
+                    clean = keys.iter().map(|key| (key.clone(), None)).collect();
+                }
+                self.leave(*lock_ref, *generation, &clean, planted, applied);
             }
-            LockCommand::Release { lock_ref } => self.release(*lock_ref, planted, applied),
+            LockCommand::Release { lock_ref, key } => {
+                if self.is_on(*lock_ref, key.as_ref()) {
+                    self.release(*lock_ref, planted, applied);
+                }
+            }
             LockCommand::SynchDone { key, flag } => {
                 applied.touched.push(key.clone());
                 applied.outcome = Outcome::Done;
@@ -364,6 +299,12 @@ impl Queues {
         queue.expect("a ref's keys have queues").flag = Some(position);
     }
 
+    /// Whether a ref is in the queue of `key`, or in any where none is named.
+    pub(super) fn is_on(&self, lock_ref: LockRef, key: Option<&KeyId>) -> bool {
+        let known = self.refs.get(&lock_ref);
+        known.is_some_and(|known| key.is_none_or(|key| known.keys.contains(key)))
+    }
+
     fn release(&mut self, lock_ref: LockRef, planted: Planted, applied: &mut Applied) {
         let mut written = self.written(lock_ref);
         let Some(known) = self.refs.remove(&lock_ref) else {
@@ -469,10 +410,6 @@ impl Queues {
             for lock_ref in &queue.refs {
                 let known = self.refs.get(lock_ref).expect("a queued ref is known");
                 assert!(known.keys.contains(key), "a ref knows its keys");
-                assert!(
-                    lock_ref.0 <= self.commands,
-                    "a ref is the number of a command"
-                );
             }
         }
     }

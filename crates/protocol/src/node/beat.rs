@@ -5,6 +5,7 @@ use super::agenda::Room;
 use super::{Here, Node, Step};
 use crate::base::{LogId, NodeName, Part};
 use crate::io::Effects;
+use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
 use crate::paxos::{Follow, Log};
 use crate::wire::{self, record};
@@ -48,7 +49,8 @@ impl Node {
             match verdict.flatten() {
                 Some(Follow::Follows(ballot)) => follows.push((id, ballot)),
                 Some(Follow::Deposed(promised)) => deposed.push((id, promised)),
-                Some(Follow::Ignored) | None => self.ignore("beat of an unknown log"),
+                Some(Follow::Ignored) => self.ignore("beat that makes no sense"),
+                None => self.here.on_foreign_beat(from, id, step),
             }
         }
         let catalogue = self.here.catalogue_version;
@@ -123,38 +125,34 @@ impl Here {
         }
     }
 
-    /// Runs something of one log, the retired ones included, and notes that it may have moved on.
+    /// Runs something of one log, and notes that it may have moved on; none without a replica.
     pub(super) fn with_log<T>(
         &mut self,
         id: LogId,
         step: &mut Step<'_>,
-        act: impl FnOnce(&mut Log, &mut crate::paxos::Cx<'_>) -> T,
+        act: impl FnOnce(&mut Log, &mut crate::log::Cx<'_>) -> T,
     ) -> Option<T> {
-        let mut cx = crate::paxos::Cx {
+        let mut cx = crate::log::Cx {
             now: step.now,
             fx: &mut *step.fx,
             timing: &self.config.timing,
             limits: &self.config.limits,
             planted: self.config.planted,
         };
-        let (current, retired) = match id.part {
+        let (log, room) = match id.part {
             Part::Group => {
-                self.agenda.run(Room::Group(id.group));
-                let room = self.groups.get_mut(&id.group)?;
-                (&mut room.log, &mut room.retired)
+                let room = Room::Group(id.group);
+                (&mut self.groups.get_mut(&id.group)?.log, room)
             }
             Part::Segment(segment) => {
-                self.agenda.run(Room::Segment(segment));
-                let room = self.segments.get_mut(&segment)?;
-                (&mut room.log, &mut room.retired)
+                let room = Room::Segment(segment);
+                (&mut self.segments.get_mut(&segment)?.log, room)
             }
         };
-        if current.id() == id {
-            return Some(act(current, &mut cx));
+        if log.id() != id {
+            return None;
         }
-        retired
-            .as_mut()
-            .filter(|log| log.id() == id)
-            .map(|log| act(log, &mut cx))
+        self.agenda.run(room);
+        Some(act(log, &mut cx))
     }
 }

@@ -7,13 +7,15 @@ use crate::base::{
     Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
     NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
-use crate::command::Command;
+use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::Memory;
-use crate::lock::{Primary, Queues, Rejection};
-use crate::paxos::{self, Declined, Entry, Log, Recovered};
+use crate::lock::{Primary, Rejection};
+use crate::log::{self, Declined, ReplicatedLog};
+use crate::paxos::{self, Joining, Log, Recovered};
 use crate::register::{Place, Store};
+use crate::segment::SegmentState;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -26,10 +28,8 @@ use bytes::Bytes;
 pub struct Segment {
     /// The log in force.
     pub log: Log,
-    /// Its predecessor, which answers those who have not stopped yet.
-    pub retired: Option<Log>,
-    /// The lock queues, with everything delivered applied.
-    pub queues: Queues,
+    /// The segment's state, with everything delivered applied.
+    pub state: SegmentState,
     /// What it does beyond, while it leads.
     pub primary: Option<Primary>,
     /// Where the segment's registers are.
@@ -43,8 +43,6 @@ pub struct Segment {
 pub struct GroupLog {
     /// The log in force.
     pub log: Log,
-    /// Its predecessor.
-    pub retired: Option<Log>,
     /// The group's state, with everything delivered applied.
     pub state: GroupState,
     /// Who waits for the outcome of a command.
@@ -79,6 +77,8 @@ pub struct Here {
     pub(super) steady: BTreeMap<NodeName, Micros>,
     /// When each log was last given to the seat that should lead it, and how often.
     pub(super) given: BTreeMap<LogId, (Micros, u32)>,
+    /// Logs of later epochs that this node is about to have a replica of, one per part.
+    pub(super) joining: BTreeMap<(GroupId, Part), Joining>,
     /// The node is about to stop, and leads nothing any more.
     pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
@@ -133,6 +133,7 @@ impl Here {
             alive: BTreeMap::new(),
             steady: BTreeMap::new(),
             given: BTreeMap::new(),
+            joining: BTreeMap::new(),
             retiring: false,
             catalogue,
             catalogue_version,
@@ -172,7 +173,6 @@ impl Here {
             let log = self.create(id, &group.view, 0, wire::encode(&start), step);
             let room = GroupLog {
                 log,
-                retired: None,
                 state: start,
                 waiting: BTreeMap::new(),
                 wish: None,
@@ -187,13 +187,12 @@ impl Here {
                     part,
                     epoch: group.view.epoch,
                 };
-                let queues = Queues::default();
-                let log = self.create(id, &group.view, number, wire::encode(&queues), step);
+                let state = SegmentState::default();
+                let log = self.create(id, &group.view, number, wire::encode(&state), step);
                 let place = self.new_place(segment, &group.view);
                 let room = Segment {
                     log,
-                    retired: None,
-                    queues,
+                    state,
                     primary: None,
                     place,
                     wish: None,
@@ -216,7 +215,7 @@ impl Here {
             .seat_of(self.id.name)
             .expect("a member creates its logs");
         let first = Here::first_primary(number, view.len());
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         Log::create(id, view.clone(), seat, first, start, &mut cx)
     }
 
@@ -234,14 +233,14 @@ impl Here {
         }
     }
 
-    /// Rebuilds all logs. Of each part the highest epoch is in force; the one before is retired.
+    /// Rebuilds all logs. Of each part the one of the highest epoch is in force, and there is no
+    /// other: a log is dropped in the batch that creates its successor.
     fn recover_logs(&mut self, memory: &dyn Memory, now: Now) -> Result<(), String> {
         for group in self.own_groups() {
-            let (log, retired, state) =
+            let (log, state) =
                 self.recover_part::<GroupState>(group.id, Part::Group, memory, now)?;
             let room = GroupLog {
                 log,
-                retired,
                 state,
                 waiting: BTreeMap::new(),
                 wish: None,
@@ -250,13 +249,16 @@ impl Here {
             self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
-                let (log, retired, queues) =
-                    self.recover_part::<Queues>(group.id, Part::Segment(segment), memory, now)?;
+                let (log, state) = self.recover_part::<SegmentState>(
+                    group.id,
+                    Part::Segment(segment),
+                    memory,
+                    now,
+                )?;
                 let place = self.new_place(segment, &group.view);
                 let room = Segment {
                     log,
-                    retired,
-                    queues,
+                    state,
                     primary: None,
                     place,
                     wish: None,
@@ -274,18 +276,14 @@ impl Here {
         part: Part,
         memory: &dyn Memory,
         now: Now,
-    ) -> Result<(Log, Option<Log>, S), String> {
+    ) -> Result<(Log, S), String> {
         let lost = || format!("the log {part:?} cannot be read: replace this node");
-        let mut logs: Vec<(Log, Bytes)> = Vec::new();
-        for epoch in record::epochs(group, part, memory) {
-            let id = LogId { group, part, epoch };
-            let Recovered { log, state, .. } =
-                Log::recover(id, self.id.name, memory, now).map_err(|why| format!("{why}"))?;
-            logs.push((log, state));
-        }
-        let (log, state) = logs.pop().ok_or_else(lost)?;
+        let epoch = record::epochs(group, part, memory).pop().ok_or_else(lost)?;
+        let id = LogId { group, part, epoch };
+        let Recovered { log, state, .. } =
+            Log::recover(id, self.id.name, memory, now).map_err(|why| format!("{why}"))?;
         let state = wire::decode(&state).map_err(|_| lost())?;
-        Ok((log, logs.pop().map(|(log, _)| log), state))
+        Ok((log, state))
     }
 
     /// Segments that this node leads.
@@ -304,7 +302,7 @@ impl Here {
     }
 
     pub(super) fn tick_log(&mut self, room: Room, step: &mut Step<'_>) {
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         let log = match room {
             Room::Segment(id) => self.segments.get_mut(&id).map(|s| &mut s.log),
             Room::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.log),
@@ -318,7 +316,7 @@ impl Here {
     /// Sends what the step has proposed, and notes when each log that it touched wants to be
     /// ticked.
     pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         while let Some(room) = self.agenda.next_touched() {
             match room {
                 Room::Segment(id) => {
@@ -330,7 +328,7 @@ impl Here {
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
                     self.agenda.wish(room, &mut segment.wish, wish);
                     debug_assert!({
-                        segment.queues.assert_invariants();
+                        segment.state.assert_invariants();
                         true
                     });
                 }
@@ -364,6 +362,9 @@ impl Here {
             // Who gives a log away may be about to stop: it does not get it back at once.
             self.steady.insert(from, step.now.monotonic);
         }
+        let Some(message) = self.on_news(from, id, message, step) else {
+            return;
+        };
         self.with_log(id, step, |log, cx| {
             if let Some(seat) = log.view().seat_of(from) {
                 log.on_message(seat, message, cx);
@@ -381,7 +382,7 @@ impl Here {
             return;
         };
         let epoch = room.log.id().epoch;
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         for command in commands {
             let id = (command.session, command.number);
             let Err(why) = room.log.propose(Command { epoch, ..command }, &mut cx) else {
@@ -396,6 +397,21 @@ impl Here {
             }
         }
         self.agenda.touch(Room::Segment(segment));
+    }
+
+    /// The primary of a segment is about to end: its leases are the last that it proposes. Without
+    /// room for them in the log the next primary waits a full lease.
+    pub(super) fn close_leases(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.segments.get_mut(&segment) else {
+            return;
+        };
+        let closing = room
+            .primary
+            .as_mut()
+            .and_then(|primary| primary.close(room.state.queues(), step.now, &self.config.timing));
+        if let Some(command) = closing {
+            self.propose(segment, Vec::from([command]), step);
+        }
     }
 
     /// Why this node cannot take a command for a segment.
@@ -446,8 +462,11 @@ impl Here {
         command: Command,
         step: &mut Step<'_>,
     ) {
-        let first = self.config.cluster.groups.first().map(|g| g.id);
-        let room = first.and_then(|id| self.groups.get_mut(&id));
+        let group = match &command.body {
+            Body::Group(GroupCommand::Next(view)) => Some(view.group),
+            _ => self.config.cluster.groups.first().map(|g| g.id),
+        };
+        let room = group.and_then(|id| self.groups.get_mut(&id));
         let reject = |why, step: &mut Step<'_>| {
             step.fx.send(
                 from,
@@ -477,7 +496,7 @@ impl Here {
         }
         room.waiting
             .insert((command.session, command.number), (from, call));
-        let mut cx = paxos_cx(&self.config, step);
+        let mut cx = log_cx(&self.config, step);
         if room.log.propose(command, &mut cx).is_err() {
             return reject(Rejection::Busy, step);
         }
@@ -518,8 +537,8 @@ impl Here {
     }
 }
 
-fn paxos_cx<'a>(config: &'a Config, step: &'a mut Step<'_>) -> paxos::Cx<'a> {
-    paxos::Cx {
+pub(super) fn log_cx<'a>(config: &'a Config, step: &'a mut Step<'_>) -> log::Cx<'a> {
+    log::Cx {
         now: step.now,
         fx: &mut *step.fx,
         timing: &config.timing,
@@ -532,10 +551,7 @@ impl Node {
     /// Applies what a segment's log has delivered, and starts or ends its primary.
     pub(super) fn run_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         self.install_segment(segment, step);
-        while let Some(entry) = self.next_entry(segment) {
-            let Entry::Commands { commands, .. } = entry else {
-                continue;
-            };
+        while let Some(commands) = self.next_commands(segment) {
             for command in commands {
                 let planted = self.here.config.planted;
                 let room = self
@@ -543,9 +559,9 @@ impl Node {
                     .segments
                     .get_mut(&segment)
                     .expect("it delivered an entry");
-                let applied = room.queues.apply(&command, planted);
-                self.with_primary(segment, step, |primary, queues, cx| {
-                    primary.applied(&command, &applied, queues, cx);
+                let applied = room.state.apply(&command, planted);
+                self.with_primary(segment, step, |primary, state, cx| {
+                    primary.applied(&command, &applied, state.queues(), cx);
                 });
             }
         }
@@ -556,15 +572,16 @@ impl Node {
             return;
         };
         if room.log.needs_snapshot(limits) {
-            let state = wire::encode(&room.queues);
+            let state = wire::encode(&room.state);
             let slot = room.log.delivered();
             room.log
-                .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+                .truncate(slot, state, &mut log_cx(&self.here.config, step));
         }
     }
 
-    fn next_entry(&mut self, segment: SegmentId) -> Option<Entry> {
-        Some(self.here.segments.get_mut(&segment)?.log.next_chosen()?.1)
+    fn next_commands(&mut self, segment: SegmentId) -> Option<Vec<Command>> {
+        let room = self.here.segments.get_mut(&segment)?;
+        Some(room.log.next_commands()?.1)
     }
 
     /// A snapshot has come from a peer: it is the state now.
@@ -576,7 +593,7 @@ impl Node {
             return;
         };
         match wire::decode(&state) {
-            Ok(queues) => room.queues = queues,
+            Ok(state) => room.state = state,
             Err(_) => {
                 step.fx.halt = Some(format!(
                     "the snapshot of segment {} that a peer sent cannot be read: \
@@ -630,12 +647,17 @@ impl Node {
         if let Some(leads) = leads {
             let epoch = room.log.id().epoch;
             let config = &self.here.config;
-            let begins = Primary::new(segment, epoch, leads.ballot, &room.queues, step.now, config);
+            let begins = Primary::new(segment, epoch, leads.ballot, &room.state, step.now, config);
             room.primary = Some(begins);
+            // What it proposes first.
+            self.with_primary(segment, step, |_, _, _| ());
         }
     }
 
     /// Stops a segment's log when its group has decided the next view, and starts the successor.
+    ///
+    /// Every member wants the log ended, not the primary alone: where there is none, the next
+    /// leader ends the log with its first own entry.
     fn stop_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
@@ -651,15 +673,21 @@ impl Node {
             });
         let Some(epoch) = epoch else { return };
         if room.log.stopped().is_none() {
-            if epoch > id.epoch && room.log.is_primary() {
-                room.log
-                    .propose_stop(id.epoch.next(), &mut paxos_cx(&self.here.config, step));
+            if epoch > id.epoch {
+                self.here.close_leases(segment, step);
+                // Not through the agenda, which would come back here until the window has room.
+                if let Some(room) = self.here.segments.get_mut(&segment) {
+                    let mut cx = log_cx(&self.here.config, step);
+                    room.log.propose_stop(id.epoch.next(), &mut cx);
+                }
             }
             return;
         }
         let next = room.log.stopped().unwrap_or(id.epoch.next());
+        // The others hear of the end while there is somebody to say it.
+        room.log.flush(&mut log_cx(&self.here.config, step));
         let planted = self.here.config.planted;
-        let queues = core::mem::take(&mut room.queues).succeed(planted);
+        let state = core::mem::take(&mut room.state).succeed(planted);
         let view = View {
             epoch: next,
             ..room.log.view().clone()
@@ -668,19 +696,10 @@ impl Node {
             LogId { epoch: next, ..id },
             &view,
             segment.0,
-            wire::encode(&queues),
+            wire::encode(&state),
             step,
         );
-        let room = self
-            .here
-            .segments
-            .get_mut(&segment)
-            .expect("looked up above");
-        room.queues = queues;
-        if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
-            Log::delete(gone.id(), step.fx);
-        }
-        self.here.agenda.run(Room::Segment(segment));
+        self.here.replace_segment(segment, log, state, step);
     }
 
     /// Applies what a group's log has delivered.
@@ -688,11 +707,8 @@ impl Node {
         self.install_group(group, step);
         let first = self.here.config.cluster.groups.first().map(|g| g.id);
         while let Some(room) = self.here.groups.get_mut(&group) {
-            let Some((_, entry)) = room.log.next_chosen() else {
+            let Some((_, commands)) = room.log.next_commands() else {
                 break;
-            };
-            let Entry::Commands { commands, .. } = entry else {
-                continue;
             };
             for command in commands {
                 let outcome = room.state.apply(&command);
@@ -720,7 +736,7 @@ impl Node {
         if room.log.needs_snapshot(&self.here.config.limits) {
             let (slot, state) = (room.log.delivered(), wire::encode(&room.state));
             room.log
-                .truncate(slot, state, &mut paxos_cx(&self.here.config, step));
+                .truncate(slot, state, &mut log_cx(&self.here.config, step));
         }
         if Some(group) == first {
             let (version, catalogue) = room.state.catalogue();
@@ -761,12 +777,12 @@ impl Node {
             self.here.agenda.run(Room::Segment(*segment));
         }
         if room.log.stopped().is_none() {
-            if room.log.is_primary() {
-                room.log
-                    .propose_stop(next.epoch, &mut paxos_cx(&self.here.config, step));
-            }
+            room.log
+                .propose_stop(next.epoch, &mut log_cx(&self.here.config, step));
             return;
         }
+        // The others hear of the end while there is somebody to say it.
+        room.log.flush(&mut log_cx(&self.here.config, step));
         let state = room.state.clone().succeed();
         let log = self.here.create(
             LogId {
@@ -778,11 +794,6 @@ impl Node {
             wire::encode(&state),
             step,
         );
-        let room = self.here.groups.get_mut(&group).expect("looked up above");
-        room.state = state;
-        if let Some(gone) = room.retired.replace(core::mem::replace(&mut room.log, log)) {
-            Log::delete(gone.id(), step.fx);
-        }
-        self.here.agenda.run(Room::Group(group));
+        self.here.replace_group(group, log, state, step);
     }
 }

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod beat;
+mod late;
 mod logs;
 mod membership;
 mod placement;
@@ -16,10 +17,12 @@ use self::agenda::Room;
 use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
-use crate::lock::{self, Queues};
+use crate::lock;
+use crate::log::ReplicatedLog;
 use crate::message::Message;
 use crate::register::{Caller, OpId, Replica};
 use crate::request::{Code, Refusal, Reply};
+use crate::segment::SegmentState;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 pub use logs::{GroupLog, Here, Segment};
@@ -191,8 +194,8 @@ impl Node {
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
         for room in due {
             if let Room::Segment(segment) = room {
-                self.with_primary(segment, step, |primary, queues, cx| {
-                    primary.tick(queues, cx)
+                self.with_primary(segment, step, |primary, state, cx| {
+                    primary.tick(state.queues(), cx)
                 });
             }
         }
@@ -209,8 +212,8 @@ impl Node {
             } else if let Some((op, outcome)) = self.caller.take_finished() {
                 match self.grant_ops.remove(&op) {
                     Some(segment) => {
-                        self.with_primary(segment, step, |primary, queues, cx| {
-                            primary.on_outcome(op, outcome, queues, cx);
+                        self.with_primary(segment, step, |primary, state, cx| {
+                            primary.on_outcome(op, outcome, state.queues(), cx);
                         });
                     }
                     None => self.coordinate(step, |coordinator, cx| {
@@ -312,8 +315,8 @@ impl Node {
                     };
                     return step.fx.send(from, answer);
                 }
-                self.with_primary(segment, step, |primary, queues, cx| {
-                    primary.on_submit(from, call, command, queues, cx);
+                self.with_primary(segment, step, |primary, state, cx| {
+                    primary.on_submit(from, call, command, state, cx);
                 });
             }
             lock::Message::Renew {
@@ -326,8 +329,8 @@ impl Node {
                 let result = match self.here.why_not_leased(segment, step) {
                     Some(why) => Err(why),
                     None => Ok(self
-                        .with_primary(segment, step, |primary, queues, cx| {
-                            primary.on_renew(from, &refs, &again, queues, cx)
+                        .with_primary(segment, step, |primary, state, cx| {
+                            primary.on_renew(from, &refs, &again, state.queues(), cx)
                         })
                         .unwrap_or_default()),
                 };
@@ -338,8 +341,8 @@ impl Node {
                 let result = match self.here.why_not_leased(segment, step) {
                     Some(why) => Err(why),
                     None => Ok(self
-                        .with_primary(segment, step, |primary, queues, _| {
-                            primary.listing(&key, queues)
+                        .with_primary(segment, step, |primary, state, _| {
+                            primary.listing(&key, state.queues())
                         })
                         .unwrap_or_default()),
                 };
@@ -380,7 +383,7 @@ impl Node {
         &mut self,
         segment: SegmentId,
         step: &mut Step<'_>,
-        act: impl FnOnce(&mut lock::Primary, &Queues, &mut lock::primary::Cx<'_>) -> T,
+        act: impl FnOnce(&mut lock::Primary, &SegmentState, &mut lock::primary::Cx<'_>) -> T,
     ) -> Option<T> {
         let Here {
             segments,
@@ -404,7 +407,7 @@ impl Node {
             segment,
             started: &mut self.grant_ops,
         };
-        let result = act(primary, &room.queues, &mut cx);
+        let result = act(primary, &room.state, &mut cx);
         let proposals = primary.take_proposals();
         self.here.propose(segment, proposals, step);
         Some(result)

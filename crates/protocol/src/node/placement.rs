@@ -5,6 +5,7 @@
 
 use super::{Here, Node, Step};
 use crate::base::{LogId, Micros, NodeName, Now, Part, Seat};
+use crate::log::ReplicatedLog;
 use crate::paxos::Log;
 use alloc::vec::Vec;
 
@@ -26,8 +27,7 @@ impl Node {
         let tried = self.here.given.entry(id).or_default();
         tried.0 = step.now.monotonic;
         tried.1 = (tried.1 + 1).min(GIVEN_DOUBLINGS_MAX);
-        self.here
-            .with_log(id, step, |log, cx| log.hand_over(to, cx));
+        self.here.hand_over(id, to, step);
     }
 
     /// The node is about to stop.
@@ -44,8 +44,7 @@ impl Node {
             .filter_map(|log| Some((log.id(), self.here.successor(log, step.now)?)))
             .collect();
         for (id, to) in led {
-            self.here
-                .with_log(id, step, |log, cx| log.hand_over(to, cx));
+            self.here.hand_over(id, to, step);
         }
     }
 }
@@ -58,6 +57,16 @@ impl Here {
         if last.is_none_or(|last| last + lease < now.monotonic) {
             self.steady.insert(peer, now.monotonic);
         }
+    }
+
+    /// Gives a log that is led here to another seat. A segment's client leases go with it: they are
+    /// sent ahead of the word that releases the log, so the successor recovers them where nothing
+    /// is lost, and else waits a full lease.
+    fn hand_over(&mut self, id: LogId, to: Seat, step: &mut Step<'_>) {
+        if let Part::Segment(segment) = id.part {
+            self.close_leases(segment, step);
+        }
+        self.with_log(id, step, |log, cx| log.hand_over(to, cx));
     }
 
     fn led_logs(&self) -> impl Iterator<Item = &Log> {

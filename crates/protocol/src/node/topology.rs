@@ -6,6 +6,7 @@ use crate::base::{
 };
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
+use crate::log::ReplicatedLog;
 use crate::register::{self, Place, SegmentView, Store};
 use crate::request::{LogStatus, NodeStatus};
 use alloc::collections::BTreeSet;
@@ -124,8 +125,8 @@ impl Topology for Known<'_> {
         let Some(room) = room else {
             return coordinator::HolderState::Unknown;
         };
-        match room.queues.holder_state(key, lock_ref, generation) {
-            register::HolderState::Head => match room.queues.get(lock_ref) {
+        match room.state.holder_state(key, lock_ref, generation) {
+            register::HolderState::Head => match room.state.queues().get(lock_ref) {
                 Some(known) => coordinator::HolderState::Head(known.mode),
                 None => coordinator::HolderState::Unknown,
             },
@@ -203,8 +204,8 @@ impl Topology for Known<'_> {
                 .primary_hint()
                 .and_then(|s| room.log.view().node_at(s)),
             applied: room.log.delivered().0,
-            commands: room.queues.commands(),
-            busy_keys: room.queues.keys().count() as u64,
+            commands: room.state.commands(),
+            busy_keys: room.state.queues().keys().count() as u64,
         };
         NodeStatus {
             node: here.id.name,
@@ -224,6 +225,7 @@ impl Topology for Known<'_> {
                 .chain(here.segments.iter().map(segment_status))
                 .collect(),
             requests: 0,
+            group_sizes: self.group_sizes().iter().map(|n| *n as u8).collect(),
         }
     }
 }
@@ -247,20 +249,21 @@ impl SegmentView for AtSegment<'_> {
     }
 
     fn applied(&self) -> u64 {
-        self.room().map_or(0, |room| room.queues.commands())
+        self.room().map_or(0, |room| room.state.commands())
     }
 
     fn holder_state(&self, key: &KeyId, holder: register::Holder) -> register::HolderState {
         match self.room() {
             Some(room) => room
-                .queues
+                .state
                 .holder_state(key, holder.lock_ref, holder.generation),
             None => register::HolderState::Unknown,
         }
     }
 
     fn busy(&self, key: &KeyId) -> bool {
-        self.room().is_some_and(|room| !room.queues.is_idle(key))
+        self.room()
+            .is_some_and(|room| !room.state.queues().is_idle(key))
     }
 
     fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {

@@ -3,6 +3,7 @@
 use super::store::{CHOSEN, Held, ROUNDS};
 use super::{Cx, Entry, Follow, Grant, Log, Message, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timestamp, Timing};
+use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
 /// What an `Accept` says, besides its ballot.

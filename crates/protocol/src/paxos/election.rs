@@ -3,7 +3,8 @@
 use super::store::ROUNDS;
 use super::{Cx, Entry, Leading, Log, Message, Role};
 use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timestamp, Timing};
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::log::ReplicatedLog;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Phase 1 under way.
@@ -44,10 +45,7 @@ impl Log {
         if self.bound(self.seat, cx.now, cx.timing).is_some() {
             let over = self.grant.as_ref().map_or(0, |g| g.until);
             let over = over.max(self.boot_over(cx.timing));
-            // Convergence does not wait for the primary to be missed, but it does wait for its
-            // lease.
-            let pause = Micros::from(self.wish.is_none());
-            self.election_at = Some(over + pause * cx.timing.election);
+            self.election_at = Some(over + cx.timing.election);
             return;
         }
         self.stand(cx);
@@ -342,11 +340,5 @@ impl Log {
         }
         self.role = Role::Follower;
         self.wait_election(cx.now.monotonic, cx.timing);
-    }
-
-    /// Commands that this replica took but never proposed before it ceased to lead: they did not
-    /// and will not take effect. What it did propose may have.
-    pub fn take_dropped(&mut self) -> VecDeque<crate::command::Command> {
-        core::mem::take(&mut self.dropped)
     }
 }

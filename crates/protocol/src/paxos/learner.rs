@@ -1,8 +1,8 @@
 //! The learner: what is chosen, handing it out in order, catching up, truncation.
 
 use super::store::{CHOSEN, SnapshotRecord};
-use super::{Cx, Entry, Log, Message, Role};
-use crate::base::{Ballot, Epoch, Limits, Micros, Seat, Slot};
+use super::{Chunk, Cx, Entry, Log, Message, Role};
+use crate::base::{Ballot, Limits, Micros, Seat, Slot, Timestamp};
 use crate::wire::{decode, encode};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -17,6 +17,61 @@ pub(super) struct Partial {
     total: u64,
     digest: u64,
     data: Vec<u8>,
+}
+
+/// What became of a part of a snapshot.
+pub(super) enum Taken {
+    /// It belongs to another snapshot, or comes out of order.
+    Useless,
+    /// More is to come.
+    More,
+    /// It was the last one.
+    Whole(Partial),
+}
+
+impl Partial {
+    /// Adds a part to what is there. Another snapshot's first part replaces what is there.
+    pub(super) fn collect(partial: &mut Option<Partial>, chunk: Chunk) -> Taken {
+        if chunk.total > SNAPSHOT_MAX {
+            return Taken::Useless;
+        }
+        let same =
+            |p: &Partial| (p.slot, p.total, p.digest) == (chunk.slot, chunk.total, chunk.digest);
+        if !partial.as_ref().is_some_and(same) && chunk.offset == 0 {
+            *partial = Some(Partial {
+                slot: chunk.slot,
+                total: chunk.total,
+                digest: chunk.digest,
+                data: Vec::new(),
+            });
+        }
+        let into = match partial.as_mut() {
+            Some(p) if same(p) && p.data.len() as u64 == chunk.offset => p,
+            _ => return Taken::Useless,
+        };
+        into.data.extend_from_slice(&chunk.data);
+        match partial.take_if(|p| p.data.len() as u64 >= p.total) {
+            Some(whole) => Taken::Whole(whole),
+            None if chunk.data.is_empty() => Taken::Useless,
+            None => Taken::More,
+        }
+    }
+
+    /// What a peer needs to know to go on where this ends.
+    pub(super) fn resume(partial: Option<&Partial>) -> Option<(Slot, u64)> {
+        partial.map(|p| (p.slot, p.data.len() as u64))
+    }
+
+    /// The record, and its bytes.
+    pub(super) fn open(self) -> Result<(SnapshotRecord, Bytes), &'static str> {
+        let raw = Bytes::from(self.data);
+        match decode::<SnapshotRecord>(&raw) {
+            Ok(record) if digest(&raw) == self.digest && record.slot == self.slot => {
+                Ok((record, raw))
+            }
+            _ => Err("snapshot with a wrong digest or slot"),
+        }
+    }
 }
 
 /// An open question to a peer.
@@ -43,6 +98,35 @@ impl Snapshot {
             begin: record.begin,
             digest: digest(&raw),
             raw,
+        }
+    }
+
+    /// The initial state.
+    pub(super) fn initial(state: Bytes) -> Snapshot {
+        let record = SnapshotRecord {
+            slot: Slot(0),
+            begin: Ballot::default(),
+            stopped: None,
+            upper: Timestamp::default(),
+            state,
+        };
+        Snapshot::new(&record, encode(&record))
+    }
+
+    /// The part that follows what the asker has.
+    pub(super) fn chunk(&self, resume: Option<(Slot, u64)>, limits: &Limits) -> Chunk {
+        let total = self.raw.len() as u64;
+        let offset = match resume {
+            Some((slot, have)) if slot == self.slot && have <= total => have,
+            _ => 0,
+        };
+        let end = total.min(offset + limits.chunk as u64);
+        Chunk {
+            slot: self.slot,
+            offset,
+            total,
+            digest: self.digest,
+            data: self.raw.slice(offset as usize..end as usize),
         }
     }
 }
@@ -118,7 +202,7 @@ impl Log {
             peer,
             due: cx.now.monotonic + cx.timing.retry,
         });
-        let resume = self.partial.as_ref().map(|p| (p.slot, p.data.len() as u64));
+        let resume = Partial::resume(self.partial.as_ref());
         let from = self.chosen.next();
         self.send(peer, Message::Fetch { from, resume }, cx);
     }
@@ -159,7 +243,8 @@ impl Log {
             return self.ignore("fetch of what is not chosen here");
         }
         if !self.held.contains_key(&first) {
-            return self.send_chunk(from, resume, cx);
+            let chunk = self.snapshot.chunk(resume, cx.limits);
+            return self.send(from, Message::Chunk(chunk), cx);
         }
         let mut bytes = 0;
         let mut entries = Vec::new();
@@ -177,26 +262,6 @@ impl Log {
         };
         // What is chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
         self.send(from, answer, cx);
-    }
-
-    fn send_chunk(&mut self, to: Seat, resume: Option<(Slot, u64)>, cx: &mut Cx<'_>) {
-        let Some(snapshot) = &self.snapshot else {
-            return self.ignore("fetch below what is kept");
-        };
-        let total = snapshot.raw.len() as u64;
-        let offset = match resume {
-            Some((slot, have)) if slot == snapshot.slot && have <= total => have,
-            _ => 0,
-        };
-        let end = total.min(offset + cx.limits.chunk as u64);
-        let chunk = Message::Chunk {
-            slot: snapshot.slot,
-            offset,
-            total,
-            digest: snapshot.digest,
-            data: snapshot.raw.slice(offset as usize..end as usize),
-        };
-        self.send(to, chunk, cx);
     }
 
     pub(super) fn on_entries(
@@ -232,65 +297,48 @@ impl Log {
         }
     }
 
-    pub(super) fn on_chunk(&mut self, from: Seat, part: Part, cx: &mut Cx<'_>) {
-        if self.leads() || part.slot <= self.chosen || part.total > SNAPSHOT_MAX {
+    pub(super) fn on_chunk(&mut self, from: Seat, chunk: Chunk, cx: &mut Cx<'_>) {
+        if self.leads() || chunk.slot <= self.chosen {
             return self.ignore("chunk of a snapshot that is not wanted");
         }
-        let same =
-            |p: &Partial| (p.slot, p.total, p.digest) == (part.slot, part.total, part.digest);
-        if !self.partial.as_ref().is_some_and(same) && part.offset == 0 {
-            self.partial = Some(Partial {
-                slot: part.slot,
-                total: part.total,
-                digest: part.digest,
-                data: Vec::new(),
-            });
-        }
-        let partial = match self.partial.as_mut() {
-            Some(p) if same(p) && p.data.len() as u64 == part.offset => p,
-            _ => return self.ignore("chunk out of order"),
-        };
-        partial.data.extend_from_slice(&part.data);
-        if (partial.data.len() as u64) < part.total {
-            if !part.data.is_empty() {
+        let slot = chunk.slot;
+        match Partial::collect(&mut self.partial, chunk) {
+            Taken::Useless => self.ignore("chunk out of order"),
+            Taken::More => {
                 self.fetching = None;
-                self.known = self.known.max(part.slot);
+                self.known = self.known.max(slot);
                 self.want(from, cx);
             }
-            return;
+            Taken::Whole(whole) => {
+                self.install(whole, cx);
+                self.fetched(from, cx);
+            }
         }
-        let whole = self.partial.take().expect("checked above");
-        self.install(whole, cx);
-        self.fetched(from, cx);
     }
 
     fn install(&mut self, whole: Partial, cx: &mut Cx<'_>) {
-        let raw = Bytes::from(whole.data);
-        let record: SnapshotRecord = match decode(&raw) {
-            Ok(record) if digest(&raw) == whole.digest => record,
-            _ => return self.ignore("snapshot with a wrong digest"),
+        let (record, raw) = match whole.open() {
+            Ok(opened) => opened,
+            Err(why) => return self.ignore(why),
         };
-        if record.slot != whole.slot {
-            return self.ignore("snapshot of another slot");
-        }
         let slot = record.slot;
         self.put_snapshot(raw.clone(), slot, cx.fx);
+        self.adopt(&record, Snapshot::new(&record, raw));
+        self.installed = Some((slot, record.state));
+        self.settle();
+    }
+
+    /// Goes on after a snapshot.
+    pub(super) fn adopt(&mut self, record: &SnapshotRecord, snapshot: Snapshot) {
+        let slot = record.slot;
         self.held = self.held.split_off(&slot.next());
-        self.snapshot = Some(Snapshot::new(&record, raw));
+        self.snapshot = snapshot;
         self.chosen = slot;
         self.delivered = slot;
         self.begin = record.begin;
         self.upper = self.upper.max(record.upper);
         self.known = self.known.max(slot);
         self.over = record.stopped.map(|next| (slot, next));
-        self.installed = Some((slot, record.state));
-        self.settle();
-    }
-
-    /// A snapshot that came from a peer: the caller replaces its state by it. Entries from
-    /// [`Log::next_chosen`] continue after its slot; ask for this first.
-    pub fn take_installed(&mut self) -> Option<(Slot, Bytes)> {
-        self.installed.take()
     }
 
     /// The next chosen entry, in order and once per process. Entries that a later ballot made void
@@ -310,11 +358,6 @@ impl Log {
         Some((slot, effective(entry, &mut self.begin)))
     }
 
-    /// The slot up to which [`Log::next_chosen`] has handed out.
-    pub fn delivered(&self) -> Slot {
-        self.delivered
-    }
-
     /// The slot up to which everything is chosen, as far as this replica knows.
     pub fn chosen(&self) -> Slot {
         self.chosen
@@ -322,63 +365,13 @@ impl Log {
 
     /// The slots up to and including this one exist as a snapshot only.
     pub fn truncated(&self) -> Slot {
-        self.snapshot.as_ref().map_or(Slot(0), |s| s.slot)
-    }
-
-    /// Whether enough was handed out since the last snapshot for a new one.
-    pub fn needs_snapshot(&self, limits: &Limits) -> bool {
-        self.delivered.0 - self.truncated().0 >= limits.snapshot_every
-    }
-
-    /// Replaces everything up to `slot` by `state`, the caller's state after it, durably and in one
-    /// batch. A few entries stay in memory for peers that lag a little.
-    ///
-    /// # Panics
-    /// If `slot` was not handed out yet: the state would not be its.
-    pub fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Cx<'_>) {
-        assert!(slot <= self.delivered, "only applied slots are truncated");
-        if slot <= self.truncated() {
-            return;
-        }
-        let from = self.truncated();
-        let mut begin = self
-            .snapshot
-            .as_ref()
-            .map_or(Ballot::default(), |s| s.begin);
-        for (_, held) in self.held.range(from.next()..=slot) {
-            if let Entry::Begin { ballot } = held.entry {
-                begin = begin.max(ballot);
-            }
-        }
-        let record = SnapshotRecord {
-            slot,
-            begin,
-            stopped: self
-                .over
-                .and_then(|(s, next): (Slot, Epoch)| (s <= slot).then_some(next)),
-            upper: self.upper,
-            state,
-        };
-        let raw = encode(&record);
-        self.put_snapshot(raw.clone(), slot, cx.fx);
-        let keep = Slot(slot.0.saturating_sub(cx.limits.window as u64) + 1);
-        self.held = self.held.split_off(&keep);
-        self.snapshot = Some(Snapshot::new(&record, raw));
+        self.snapshot.slot
     }
 
     /// Whether this replica leads, phase 1 done.
     pub(super) fn leads(&self) -> bool {
         matches!(self.role, Role::Leading(_))
     }
-}
-
-/// A chunk, by name.
-pub(super) struct Part {
-    pub(super) slot: Slot,
-    pub(super) offset: u64,
-    pub(super) total: u64,
-    pub(super) digest: u64,
-    pub(super) data: Bytes,
 }
 
 /// What an entry means after the highest `Begin` so far: commands born below it are void, and so is

@@ -1,6 +1,6 @@
 //! Messages of one replicated log.
 
-use crate::base::{Ballot, Epoch, Slot, Timestamp};
+use crate::base::{Ballot, Epoch, Seat, Slot, Timestamp, View};
 use crate::command::Command;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -111,7 +111,7 @@ pub enum Message {
         /// Its ballot.
         ballot: Ballot,
         /// The seat that it would like to lead.
-        successor: Option<crate::base::Seat>,
+        successor: Option<Seat>,
     },
     /// A lagging replica asks for what was chosen from here on.
     Fetch {
@@ -130,16 +130,39 @@ pub enum Message {
         chosen: Slot,
     },
     /// A part of a snapshot.
-    Chunk {
-        /// The snapshot is the state after this slot.
-        slot: Slot,
-        /// Where this part begins.
-        offset: u64,
-        /// Bytes of the whole.
-        total: u64,
-        /// Digest of the whole.
-        digest: u64,
-        /// The part.
-        data: Bytes,
+    Chunk(Chunk),
+    /// A member that has no replica of this log asks for what it takes to create one.
+    Join {
+        /// Bytes of a snapshot it already has, and the slot of that snapshot.
+        resume: Option<(Slot, u64)>,
     },
+    /// What it takes to create a replica late, of which the snapshot may come in several parts.
+    Birth {
+        /// The log's members.
+        view: View,
+        /// The owner of its ballot 0.
+        first: Seat,
+        /// A part of the sender's snapshot; that of slot 0 is the initial state.
+        chunk: Chunk,
+    },
+    /// The log of the envelope has ended, and the sender has the one of a later epoch instead.
+    Succeeded {
+        /// That epoch.
+        by: Epoch,
+    },
+}
+
+/// A part of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// The snapshot is the state after this slot.
+    pub slot: Slot,
+    /// Where this part begins.
+    pub offset: u64,
+    /// Bytes of the whole.
+    pub total: u64,
+    /// Digest of the whole.
+    pub digest: u64,
+    /// The part.
+    pub data: Bytes,
 }

@@ -11,9 +11,10 @@
 //! promises of a quorum (phase 1, once for all slots), proposes again whatever these report, and
 //! then needs one round trip per slot (phase 2). [`Log`] is one replica in all three roles:
 //! `acceptor` (promises, votes, leases given), `proposer` (batches, phase 2, the lease held),
-//! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads and `store`
-//! for what is on disk. It is a plain struct: time and messages come in, writes and messages go
-//! out, nothing is drawn at random.
+//! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads, `store`
+//! for what is on disk, `late` for members that missed the log's beginning, and `replica` for what
+//! the state machine above sees. It is a plain struct: time and messages come in, writes and
+//! messages go out, nothing is drawn at random.
 //!
 //! # What always holds
 //! * **P1** A promise is never taken back, and leaves only when it is durable. So does a vote, also
@@ -66,77 +67,30 @@
 
 mod acceptor;
 mod election;
+mod late;
 mod learner;
 pub mod message;
 mod proposer;
+mod replica;
 mod store;
 
-pub use message::{Accepted, Entry, Message};
+pub use crate::log::{Cx, Declined, Leadership};
+pub use late::Joining;
+pub use message::{Accepted, Chunk, Entry, Message};
 pub use store::Unrecoverable;
 
 use crate::base::{
-    Ballot, Bug, Epoch, Limits, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp,
-    Timing, View,
+    Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, View,
 };
 use crate::command::Command;
-use crate::io::{Effects, Memory, Void};
+use crate::io::{Memory, Void};
 use acceptor::Offer;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use election::Candidate;
-use learner::{Fetching, Part, Partial, Snapshot};
+use learner::{Fetching, Partial, Snapshot};
 use store::{CHOSEN, CreatedRecord, Held};
-
-/// What a step of a log needs from its node.
-pub struct Cx<'a> {
-    /// The time.
-    pub now: Now,
-    /// Where writes and messages go.
-    pub fx: &'a mut Effects,
-    /// Durations.
-    pub timing: &'a Timing,
-    /// Bounds.
-    pub limits: &'a Limits,
-    /// What is wrong on purpose.
-    pub planted: Planted,
-}
-
-/// A ballot that is led here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leadership {
-    /// The ballot.
-    pub ballot: Ballot,
-    /// When it began to lead, on this node's boot-time clock: phase 1 was done then.
-    pub since: Micros,
-}
-
-/// Why a command was not taken. It did not and will not take effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Declined {
-    /// This replica does not lead; perhaps that seat does.
-    NotPrimary(Option<Seat>),
-    /// Too many commands wait or are in flight here: try again later.
-    Busy,
-    /// The log ends or has ended: go to its successor.
-    Stopping,
-}
-
-impl core::fmt::Display for Declined {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Declined::NotPrimary(_) => {
-                "this replica is not the log's primary, the command had no effect: ask the primary"
-            }
-            Declined::Busy => {
-                "the primary's queue is full, the command had no effect: try again later"
-            }
-            Declined::Stopping => {
-                "the log ends here, the command had no effect: propose it to the successor log"
-            }
-        })
-    }
-}
 
 /// The answer to a leader's beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +120,8 @@ pub struct Log {
     id: LogId,
     view: View,
     seat: Seat,
+    /// Who owns ballot 0.
+    first: Seat,
     planted: Planted,
 
     // Acceptor. `promised`, `used`, `held`, `upper` are durable.
@@ -191,7 +147,8 @@ pub struct Log {
     over: Option<(Slot, Epoch)>,
     /// What the leader of the highest ballot heard of last said to be chosen.
     heard: Option<(Ballot, Slot)>,
-    snapshot: Option<Snapshot>,
+    /// The state after a slot, for those who lag: the initial state is that after slot 0.
+    snapshot: Snapshot,
     installed: Option<(Slot, Bytes)>,
     partial: Option<Partial>,
     fetching: Option<Fetching>,
@@ -275,7 +232,7 @@ impl Log {
     ) -> Log {
         let created = CreatedRecord { view, first, start };
         store::put_created(id, &created, cx.fx);
-        let mut log = Log::blank(id, created.view, seat, first, cx.now.monotonic);
+        let mut log = Log::blank(id, &created, seat, cx.now.monotonic);
         log.planted = cx.planted;
         log.hint = Some(first);
         if seat == first {
@@ -288,13 +245,15 @@ impl Log {
         log
     }
 
-    fn blank(id: LogId, view: View, seat: Seat, first: Seat, boot: Micros) -> Log {
+    fn blank(id: LogId, created: &CreatedRecord, seat: Seat, boot: Micros) -> Log {
+        let (view, first) = (created.view.clone(), created.first);
         assert!((1..=13).contains(&view.len()), "a view has 1 to 13 seats");
         assert!(usize::from(seat.0) < view.len() && usize::from(first.0) < view.len());
         Log {
             id,
             view,
             seat,
+            first,
             planted: Planted::NONE,
             promised: Ballot {
                 round: 0,
@@ -312,7 +271,7 @@ impl Log {
             begin: Ballot::default(),
             over: None,
             heard: None,
-            snapshot: None,
+            snapshot: Snapshot::initial(created.start.clone()),
             installed: None,
             partial: None,
             fetching: None,
@@ -342,8 +301,7 @@ impl Log {
     ) -> Result<Recovered, Unrecoverable> {
         let disk = store::load(id, memory)?;
         let seat = disk.seat_of(me)?;
-        let first = disk.created.first;
-        let mut log = Log::blank(id, disk.created.view, seat, first, now.monotonic);
+        let mut log = Log::blank(id, &disk.created, seat, now.monotonic);
         log.promised = disk.promised;
         log.used = disk.used;
         log.held = disk.held;
@@ -354,7 +312,7 @@ impl Log {
         log.hint = (log.promised.seat != seat).then_some(log.promised.seat);
         let (mut slot, mut state) = (Slot(0), disk.created.start);
         if let Some((record, raw)) = disk.snapshot {
-            log.snapshot = Some(Snapshot::new(&record, raw));
+            log.snapshot = Snapshot::new(&record, raw);
             log.begin = record.begin;
             log.delivered = record.slot;
             log.over = record.stopped.map(|next| (record.slot, next));
@@ -367,34 +325,9 @@ impl Log {
         Ok(Recovered { log, slot, state })
     }
 
-    /// Which log.
-    pub fn id(&self) -> LogId {
-        self.id
-    }
-
-    /// Its members.
-    pub fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// The seat of this replica.
-    pub fn seat(&self) -> Seat {
-        self.seat
-    }
-
-    /// The seat that probably leads.
-    pub fn primary_hint(&self) -> Option<Seat> {
-        self.hint
-    }
-
     /// The ballot promised.
     pub fn ballot(&self) -> Ballot {
         self.promised
-    }
-
-    /// The epoch with which the log ended, once its first `Stop` is chosen.
-    pub fn stopped(&self) -> Option<Epoch> {
-        self.over.map(|(_, next)| next)
     }
 
     /// How often messages were ignored, by reason.
@@ -447,48 +380,13 @@ impl Log {
                 entries,
                 chosen,
             } => self.on_entries(from, first, entries, chosen, cx),
-            Message::Chunk {
-                slot,
-                offset,
-                total,
-                digest,
-                data,
-            } => {
-                let part = Part {
-                    slot,
-                    offset,
-                    total,
-                    digest,
-                    data,
-                };
-                self.on_chunk(from, part, cx);
+            Message::Chunk(chunk) => self.on_chunk(from, chunk, cx),
+            Message::Join { resume } => self.on_join(from, resume, cx),
+            Message::Birth { .. } | Message::Succeeded { .. } => {
+                self.ignore("news for one without a replica");
             }
         }
         self.cut(cx);
-    }
-
-    /// The time of [`Log::wake`] has come, or any other time.
-    pub fn tick(&mut self, cx: &mut Cx<'_>) {
-        self.planted = cx.planted;
-        self.fetch_again(cx);
-        self.tick_leader(cx);
-        self.tick_election(cx);
-        self.flush(cx);
-    }
-
-    /// When this replica wants to be ticked; a time that has passed means now.
-    pub fn wake(&self) -> Option<Micros> {
-        let role = match &self.role {
-            Role::Leading(lead) => lead.due,
-            Role::Candidate(candidate) => Some(candidate.due),
-            Role::Follower if self.over.is_some() => None,
-            Role::Follower => Some(self.election_at.unwrap_or(self.boot)),
-        };
-        let fetch = self.fetching.map(|f| f.due);
-        match (role, fetch) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
     }
 
     fn seats(&self, seat: Seat) -> bool {

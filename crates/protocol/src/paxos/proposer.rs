@@ -1,93 +1,15 @@
 //! The leader: batches, phase 2, its lease, stopping and handing over.
 
 use super::store::ROUNDS;
-use super::{Cx, Declined, Entry, Flight, Leadership, Log, Message, Role};
-use crate::base::{Ballot, Epoch, Micros, Now, Seat, Slot, Timing};
+use super::{Cx, Entry, Flight, Log, Message, Role};
+use crate::base::{Ballot, Micros, Seat, Slot};
 use crate::command::Command;
+use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
 impl Log {
-    /// The ballot that is led here and since when, if one is.
-    pub fn leadership(&self) -> Option<Leadership> {
-        match &self.role {
-            Role::Leading(lead) => Some(Leadership {
-                ballot: lead.ballot,
-                since: lead.since,
-            }),
-            _ => None,
-        }
-    }
-
-    /// Whether this replica is the primary: it leads, and its `Begin` and all before it are chosen.
-    /// It is none from the moment it proposes the `Stop`: the successor log must not commit while
-    /// somebody still reads in this one.
-    pub fn is_primary(&self) -> bool {
-        match &self.role {
-            Role::Leading(lead) => {
-                lead.begin.is_some_and(|begin| begin <= self.chosen) && !lead.ending
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether a quorum is bound to this primary now: nothing is chosen without it, so it may
-    /// answer from its applied state.
-    ///
-    /// An acceptor that acknowledged something sent at `t` is bound until at least one lease after
-    /// `t`; the holder's clock may be slow, so it counts a shortened lease. Its own acceptor is
-    /// always counted: it refuses others while this very function says so.
-    pub fn has_lease(&self, now: Now, timing: &Timing) -> bool {
-        let Role::Leading(lead) = &self.role else {
-            return false;
-        };
-        if !self.is_primary() {
-            return false;
-        }
-        let lease = timing.shortened(timing.lease);
-        let fresh = |sent: &Option<Micros>| sent.is_some_and(|t| now.monotonic < t + lease);
-        let own = usize::from(self.seat.0);
-        let others = lead
-            .acked
-            .iter()
-            .enumerate()
-            .filter(|(i, sent)| *i != own && fresh(sent));
-        others.count() + 1 >= self.quorum()
-    }
-
-    /// Takes a command for the next batch; it is cut by [`Log::flush`].
-    ///
-    /// # Errors
-    /// The command was not taken and will not take effect: this replica does not lead
-    /// ([`Declined::NotPrimary`], with its best guess who does), its queue is full, or the log
-    /// ends.
-    pub fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined> {
-        self.planted = cx.planted;
-        let in_flight = match &self.role {
-            Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
-            Role::Leading(lead) => lead.commands,
-            Role::Candidate(_) if self.planted.has(crate::base::Bug::HoleFilledWithCommand) => 0,
-            _ if self.over.is_some() => return Err(Declined::Stopping),
-            _ => return Err(Declined::NotPrimary(self.primary_hint())),
-        };
-        if self.wish.is_some() {
-            return Err(Declined::Stopping);
-        }
-        if self.queue.len() + in_flight >= cx.limits.proposals {
-            return Err(Declined::Busy);
-        }
-        self.queue.push_back(command);
-        Ok(())
-    }
-
-    /// Cuts batches of what was proposed, as far as the window allows, and tells the others what
-    /// was chosen if no proposal does; to be called at the end of a node's step.
-    pub fn flush(&mut self, cx: &mut Cx<'_>) {
-        self.planted = cx.planted;
-        self.cut(cx);
-        self.announce(cx);
-    }
-
-    fn announce(&mut self, cx: &mut Cx<'_>) {
+    /// Tells the others what was chosen if no proposal did.
+    pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
         let chosen = self.chosen;
         let Role::Leading(lead) = &mut self.role else {
             return;
@@ -125,7 +47,7 @@ impl Log {
         }
     }
 
-    fn cut_batch(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn cut_batch(&mut self, cx: &mut Cx<'_>) {
         let size = self.queue.len().min(cx.limits.batch.max(1));
         let commands: Vec<Command> = self.queue.drain(..size).collect();
         let birth = self.promised;
@@ -303,52 +225,6 @@ impl Log {
         if let Role::Leading(lead) = &self.role {
             let ballot = lead.ballot;
             self.on_refused(ballot, promised, cx);
-        }
-    }
-
-    /// Ends the log above everything taken so far, wherever it is led: here now, or here later. The
-    /// decision that it ends was made elsewhere (a chosen `Next` of the group's log).
-    pub fn propose_stop(&mut self, next: Epoch, cx: &mut Cx<'_>) {
-        self.planted = cx.planted;
-        self.wish.get_or_insert(next);
-        self.flush(cx);
-    }
-
-    /// Convergence by whoever wants the log ended: phase 1 over all slots with a higher ballot,
-    /// unless this replica leads, then fill, then `Stop`. It waits for read leases like any
-    /// candidate.
-    pub fn converge(&mut self, cx: &mut Cx<'_>) {
-        self.planted = cx.planted;
-        self.wish.get_or_insert(self.id.epoch.next());
-        self.flush(cx);
-        self.try_stand(cx);
-    }
-
-    /// Gives the log to another seat: proposes what is queued, ceases to lead, ends the lease
-    /// everywhere, and names the successor, which runs phase 1 at once. What was proposed is
-    /// recovered by it. If it does not come, this or another replica stands after a pause.
-    pub fn hand_over(&mut self, to: Seat, cx: &mut Cx<'_>) {
-        self.planted = cx.planted;
-        let Role::Leading(lead) = &self.role else {
-            return;
-        };
-        if to == self.seat || !self.seats(to) {
-            return;
-        }
-        let ballot = lead.ballot;
-        // The window is a bound on what peers hold; the queue is bounded by `limits.proposals`.
-        while self.is_primary() && !self.queue.is_empty() {
-            self.cut_batch(cx);
-        }
-        self.step_down(cx);
-        self.hint = Some(to);
-        let after = cx.now.monotonic + cx.timing.retry + cx.timing.election;
-        self.wait_election(after, cx.timing);
-        let successor = Some(to);
-        for seat in (0..self.view.len() as u8).map(Seat) {
-            if seat != self.seat {
-                self.send(seat, Message::Release { ballot, successor }, cx);
-            }
         }
     }
 }

@@ -256,7 +256,8 @@ impl Log {
         self.void.retain(|s| *s > slot);
     }
 
-    /// Removes every record of a log: after its successor has taken over (RING's `Retire`).
+    /// Removes every record of a log, in the batch that creates its successor with its initial
+    /// state: whoever asks for the old log gets the new one.
     pub fn delete(id: LogId, fx: &mut Effects) {
         let mut to = record::log(id, LogRecord::Snapshot).to_vec();
         to.push(0);

@@ -17,8 +17,9 @@
 //! an eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual
 //! put is durable at one replica only, and acts at most once (`once`).
 //!
-//! **Epochs.** A store is of one epoch. It is sealed when the segment goes on in another, and deleted
-//! when everything has moved there (`status`); this room has the primitives, the ring their use.
+//! **Epochs.** A store is of one epoch. It is sealed when the segment goes on in another, and
+//! deleted when everything has moved there (`status`); this room has the primitives, the ring their
+//! use.
 //!
 //! **Messages.** [`Message::Ask`] and, for whole stores, [`Message::AskStore`]; to both
 //! [`Message::Answer`]. Every answer leaves when

@@ -1,20 +1,20 @@
 //! Eventual puts act at most once (G16).
 //!
-//! **Problem.** An eventual put has no tag before a replica gives it one, so a second arrival of the
-//! same put is a second put: stored again, perhaps above what a section has written meanwhile. Not
-//! to repeat a request is not enough, because the network may.
+//! **Problem.** An eventual put has no tag before a replica gives it one, so a second arrival of
+//! the same put is a second put: stored again, perhaps above what a section has written meanwhile.
+//! Not to repeat a request is not enough, because the network may.
 //!
-//! **Idea.** Every transmission has a [`PutName`]: the life of the sending process and a number that
-//! rises per receiver. A replica takes a name once, durably, in the batch that stores the put or
-//! before the answer that refuses it. So no arrival of a name but the first is ever stored, and a
-//! refusal is final.
+//! **Idea.** Every transmission has a [`PutName`]: the life of the sending process and a number
+//! that rises per receiver. A replica takes a name once, durably, in the batch that stores the put
+//! or before the answer that refuses it. So no arrival of a name but the first is ever stored, and
+//! a refusal is final.
 //!
 //! **Lives.** A sender that starts again has lost its numbers, so it names its puts under a new
-//! life: its wall clock at its first put, and a random number, so that no two processes share one. A
-//! replica keeps only the highest life of each sending node. What comes of a lower one is refused,
-//! taken before or not: that is what bounds the memory, and is sound whatever clocks do. Where the
-//! clock has gone back, the refusal says which life is known, and the sender goes on above it: one
-//! put has an unknown outcome.
+//! life: its wall clock at its first put, and a random number, so that no two processes share one.
+//! A replica keeps only the highest life of each sending node. What comes of a lower one is
+//! refused, taken before or not: that is what bounds the memory, and is sound whatever clocks do.
+//! Where the clock has gone back, the refusal says which life is known, and the sender goes on
+//! above it: one put has an unknown outcome.
 //!
 //! **Order.** The network may reorder. Of the present life a replica remembers the highest number
 //! and which of the 64 before it were taken; older ones count as taken.

@@ -13,7 +13,8 @@ use super::message::{Answer, Ask, Content, Message, Store, Version};
 use super::replica::Replica;
 use super::{Cx, SegmentView, policy};
 use crate::base::{
-    EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Rng, Seat, Shape, StoragePolicy, Tag, View,
+    Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Rng, Seat, Shape, StoragePolicy, Tag,
+    View,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -86,12 +87,16 @@ impl Repairs {
         if self.open.len() >= REPAIRS_MAX || self.open.contains_key(&place) {
             return;
         }
+        let wait = match cx.planted.has(Bug::RepairAtOnce) {
+            true => 0,
+            false => cx.timing.lengthened(cx.timing.request),
+        };
         let repair = Repair {
             at: at.clone(),
             policy,
             members: members.clone(),
             call: self.next_call,
-            due: cx.now.monotonic + cx.timing.lengthened(cx.timing.request),
+            due: cx.now.monotonic + wait,
             heard: BTreeMap::new(),
         };
         self.next_call = self.next_call.wrapping_add(1) | MARK;

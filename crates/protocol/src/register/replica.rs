@@ -108,26 +108,21 @@ impl Replica {
     ) {
         let seals = ask.seals().is_some();
         let late = match &ask {
-            Ask::EventualPut { name, .. } => self.take(from, *name, cx).err(),
+            Ask::EventualPut { name, .. } => self.take(from, *name, cx),
             _ => None,
         };
-        let answer = match late {
-            Some(late) => Some(late),
-            None => match self.admit(store, &ask, view, cx) {
-                Ok(()) => self.answer(store, key, ask, view, cx),
-                Err(refusal) => Some(refusal),
-            },
-        };
+        let refusal = late.or_else(|| self.refusal(store, &ask, view, cx));
+        let answer = refusal.or_else(|| self.answer(store, key, ask, view, cx));
         if let Some(answer) = answer {
             self.tell(from, call, store, answer, seals, view, cx);
         }
     }
 
-    /// Takes the name of an eventual put, durably, before anything comes of it. A full disk takes
-    /// it, too: without it a refusal would not be final.
-    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Cx<'_>) -> Result<(), Answer> {
+    /// Takes the name of an eventual put, durably, before anything comes of it; the answer where it
+    /// was taken before. A full disk takes it, too: without it a refusal would not be final.
+    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Cx<'_>) -> Option<Answer> {
         if cx.planted.has(Bug::EventualPutRepeated) {
-            return Ok(());
+            return None;
         }
         let record = record::taken(from);
         let known = cx.memory.get(&record).and_then(|bytes| match bytes {
@@ -142,10 +137,7 @@ impl Replica {
         if new || known.is_err() {
             cx.fx.put(record, encode(&taken));
         }
-        match new {
-            true => Ok(()),
-            false => Err(Answer::Late { life: taken.life }),
-        }
+        (!new).then_some(Answer::Late { life: taken.life })
     }
 
     fn answer(
@@ -218,6 +210,7 @@ impl Replica {
                 eventual,
                 values,
             } => {
+                let holder = holder.filter(|_| !case.cx.planted.has(Bug::PastReadAnswered));
                 let refused = holder.and_then(|holder| case.refused(&cell, holder, entering));
                 match refused {
                     Some(answer) => Ok(answer),

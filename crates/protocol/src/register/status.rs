@@ -8,8 +8,8 @@
 //! **Idea.** A member *seals* a store: durably, for ever, before it says so. A sealed store answers
 //! `Sealed` to everything but sealed reads and lists, and never changes. Where q members are sealed
 //! nothing completes any more, and q sealed answers show everything that ever did. Whoever reads
-//! seals, so that q sealed answers are always answers of q sealed members. When everything has moved
-//! the store is deleted as a whole and answers `Moved`.
+//! seals, so that q sealed answers are always answers of q sealed members. When everything has
+//! moved the store is deleted as a whole and answers `Moved`.
 //!
 //! **Two seals.** A segment has one next epoch, but an attempt at a change may have been given up,
 //! and an adoption by an operator may replace one. Epochs strictly increase along the history of an
@@ -133,27 +133,23 @@ impl Replica {
         }
     }
 
-    /// Whether the cells answer an ask, which is sealed first if the ask says so; else what does.
-    pub(super) fn admit(
+    /// What answers an ask instead of the cells; none: they do. Seals the store first where the ask
+    /// says so.
+    pub(super) fn refusal(
         &mut self,
         store: Store,
         ask: &Ask,
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
-    ) -> Result<(), Answer> {
+    ) -> Option<Answer> {
         match (self.standing(store, view), ask.seals()) {
-            (None | Some(Answer::Sealed { .. }), Some(next)) => self
-                .seal(store, next, cx)
-                .map(drop)
-                .map_err(|Void| Answer::Void),
-            (None, None) => Ok(()),
-            (Some(refusal), _) => {
+            (None | Some(Answer::Sealed { .. }), Some(next)) => {
+                self.seal(store, next, cx).err().map(|Void| Answer::Void)
+            }
+            (refusal, _) => {
                 let writes = matches!(ask, Ask::Store { .. } | Ask::MarkMoved { .. });
                 let wrong = cx.planted.has(Bug::SealedStoreChanges) && writes;
-                if wrong && matches!(refusal, Answer::Sealed { .. }) {
-                    return Ok(());
-                }
-                Err(refusal)
+                refusal.filter(|r| !(wrong && matches!(r, Answer::Sealed { .. })))
             }
         }
     }

@@ -3,16 +3,42 @@
 //! ```text
 //! u32 length of what follows | u16 version | envelope
 //! ```
+//!
+//! What a peer sends is not believed: neither its lengths nor that it takes as little memory as it
+//! takes bytes. [`open`] makes nothing that is larger than [`memory_max`].
 
-use super::{Malformed, VERSION, decode, encode};
-use crate::message::Envelope;
+use super::{Malformed, VERSION, bounded, encode};
+use crate::message::{Envelope, Message};
 use alloc::vec::Vec;
 
+/// Bytes of the length field, which counts what follows it.
+pub const LENGTH: usize = 4;
 /// Bytes before the envelope.
-pub const HEADER: usize = 6;
+pub const HEADER: usize = LENGTH + 2;
+
+/// Messages of one envelope at most. A message takes a few hundred bytes of memory, however few it
+/// takes encoded; so many take a few mebibytes, and are more than a node has to say to another at
+/// once. Whoever has more says it in several envelopes.
+pub const MESSAGES_MAX: usize = 16_384;
+
+/// Bytes of memory, beside twice its length, that an envelope may take. Byte strings, which make
+/// frames long, take what they are long; what else is in an honest envelope, its messages and the
+/// lists in them, takes many times its encoding, but is a few mebibytes at most.
+const STRUCTURE_MAX: usize = 32 << 20;
+
+const _: () = assert!(MESSAGES_MAX * size_of::<Message>() <= STRUCTURE_MAX / 2);
+
+/// Bytes of memory that the envelope of a frame of this length takes at most.
+pub const fn memory_max(length: usize) -> usize {
+    STRUCTURE_MAX.saturating_add(length.saturating_mul(2))
+}
 
 /// The frame of an envelope, header included.
+///
+/// # Panics
+/// With more than [`MESSAGES_MAX`] messages, which no node would take.
 pub fn seal(envelope: &Envelope) -> Vec<u8> {
+    assert!(envelope.messages.len() <= MESSAGES_MAX, "split it");
     let body = encode(envelope);
     let mut frame = Vec::with_capacity(HEADER + body.len());
     frame.extend_from_slice(&((body.len() + 2) as u32).to_be_bytes());
@@ -24,10 +50,27 @@ pub fn seal(envelope: &Envelope) -> Vec<u8> {
 /// The envelope of a frame whose length field has been taken off.
 ///
 /// # Errors
-/// [`Malformed`] for another version or anything that is not one envelope.
+/// As [`measure`].
 pub fn open(rest: &[u8]) -> Result<Envelope, Malformed> {
-    match rest {
-        [a, b, body @ ..] if u16::from_be_bytes([*a, *b]) == VERSION => decode(body),
-        _ => Err(Malformed),
+    measure(rest).map(|(envelope, _)| envelope)
+}
+
+/// The same, with how many bytes of memory it takes, about: at most [`memory_max`] of the frame's
+/// length.
+///
+/// # Errors
+/// [`Malformed`] for another version, anything that is not one envelope, one of too many messages,
+/// or one that would take too much memory.
+pub fn measure(rest: &[u8]) -> Result<(Envelope, usize), Malformed> {
+    let [a, b, body @ ..] = rest else {
+        return Err(Malformed);
+    };
+    if u16::from_be_bytes([*a, *b]) != VERSION {
+        return Err(Malformed);
     }
+    let (envelope, memory) = bounded::decode::<Envelope>(body, memory_max(rest.len()))?;
+    if envelope.messages.len() > MESSAGES_MAX {
+        return Err(Malformed);
+    }
+    Ok((envelope, memory))
 }

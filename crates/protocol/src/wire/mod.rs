@@ -1,5 +1,6 @@
 //! Bytes: the layout of durable records and of frames between nodes. The only room that knows them.
 
+mod bounded;
 pub mod frame;
 pub mod record;
 

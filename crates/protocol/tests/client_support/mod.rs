@@ -95,6 +95,11 @@ impl Client {
         self.session.cancel(now, ticket, &mut self.events);
     }
 
+    pub(crate) fn give_up(&mut self, refusal: &Refusal) {
+        let now = self.time();
+        self.session.give_up(now, refusal, &mut self.events);
+    }
+
     pub(crate) fn reply(&mut self, endpoint: Endpoint, number: u64, reply: Reply) {
         let now = self.time();
         self.session
@@ -181,7 +186,7 @@ impl Client {
         let refs = keys.iter().zip(10..);
         let keys = refs.map(|(k, lock_ref)| Entered {
             held: held(k, lock_ref),
-            value: value("old"),
+            value: value("old").into(),
         });
         let entered = Reply::Entered {
             keys: keys.collect(),

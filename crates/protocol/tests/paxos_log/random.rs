@@ -2,7 +2,8 @@
 //! never; crashes in between.
 
 use crate::world::World;
-use fermata_protocol::base::Planted;
+use fermata_protocol::base::{Epoch, Planted};
+use fermata_protocol::log::ReplicatedLog;
 
 /// One schedule; what went wrong, if anything.
 pub(crate) fn schedule(n: usize, seed: u64, planted: Planted) -> World {
@@ -59,7 +60,7 @@ fn act(world: &mut World, n: usize, may_stop: bool) {
             }
         }
         15 if may_stop && world.rng.below(4) == 0 => {
-            world.step(i, |log, cx| log.converge(cx));
+            world.step(i, |log, cx| log.propose_stop(Epoch(2), cx));
         }
         _ => {
             let span = [50_000, 400_000, 1_000_000, 2_500_000][world.rng.below(4) as usize];

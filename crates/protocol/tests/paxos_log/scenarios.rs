@@ -2,6 +2,7 @@
 
 use crate::world::{ID, Packet, World, command};
 use fermata_protocol::base::*;
+use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
 use fermata_protocol::wire::record;
 
@@ -171,6 +172,74 @@ fn a_replica_behind_the_truncation_takes_a_snapshot_in_chunks() {
     assert_eq!(world.fault, None);
 }
 
+/// A primary and B have a log that C, a member of it, was away for the beginning of.
+fn without_c(commands: usize) -> World {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.never_had(2);
+    world.calm(2 * SECOND);
+    for _ in 0..commands {
+        world.propose(0);
+        world.settle(true);
+    }
+    world
+}
+
+#[test]
+fn g17_a_late_replica_begins_with_a_snapshot_and_serves() {
+    let mut world = without_c(40);
+    assert!(world.log(0).truncated() > Slot(20));
+    let parts = world.join(2, 1);
+    assert!(parts > 2, "in parts: {parts}");
+    assert_eq!(world.log(2).delivered(), world.log(1).truncated());
+    // Its memory is that of any replica.
+    world.flush_all();
+    world.crash(2);
+    world.restart(2);
+    world.calm(3 * SECOND);
+    assert_eq!(world.log(2).chosen(), world.log(0).chosen());
+    let last = world.log(0).chosen();
+    world.crash(0);
+    world.net.clear();
+    world.calm(6 * SECOND);
+    let primary = world.primary().expect("two of three are up");
+    assert!(world.log(primary).chosen() > last);
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn g17_a_late_replica_of_a_young_log_begins_with_its_initial_state() {
+    let mut world = without_c(2);
+    world.join(2, 0);
+    assert_eq!(world.log(2).delivered(), Slot(0));
+    // It refuses everybody for one lease: a creation that was lost may have granted one.
+    let ballot = Ballot {
+        round: 9,
+        seat: Seat(1),
+    };
+    let above = Slot(0);
+    world.deliver(1, 2, Packet::Paxos(Paxos::Prepare { ballot, above }));
+    assert_ne!(world.log(2).ballot(), ballot);
+    world.calm(3 * SECOND);
+    assert_eq!(world.log(2).chosen(), world.log(0).chosen());
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn g17_a_late_owner_of_ballot_0_follows() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.never_had(0);
+    world.calm(6 * SECOND);
+    let primary = world.primary().expect("two of three are up");
+    world.join(0, primary);
+    assert!(world.log(0).leadership().is_none());
+    world.calm(2 * SECOND);
+    assert_eq!(world.primary(), Some(primary));
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
 #[test]
 fn a_candidate_behind_the_truncation_catches_up_before_it_leads() {
     let mut world = three(Planted::NONE);
@@ -194,9 +263,9 @@ fn a_candidate_behind_the_truncation_catches_up_before_it_leads() {
 }
 
 #[test]
-fn convergence_waits_for_the_lease_and_then_ends_the_log() {
+fn a_member_that_wants_the_end_waits_for_the_lease_and_then_ends_the_log() {
     let mut world = three(Planted::NONE);
-    world.step(1, |log, cx| log.converge(cx));
+    world.step(1, |log, cx| log.propose_stop(Epoch(2), cx));
     world.calm(3 * SECOND);
     assert_eq!(world.primary(), Some(0), "a lease that lives is not broken");
     // The primary dies with a command that only C has.
@@ -206,14 +275,15 @@ fn convergence_waits_for_the_lease_and_then_ends_the_log() {
     world.crash(0);
     world.net.clear();
     world.cut.clear();
-    world.calm(3 * SECOND);
+    world.calm(4 * SECOND);
     assert_eq!(world.log(1).stopped(), Some(Epoch(2)));
     assert_eq!(
         commands(entry(&world, 2)),
         1,
         "what was chosen comes before the end"
     );
-    assert_eq!(entry(&world, 3), &Entry::Stop { next: Epoch(2) });
+    let end = Entry::Stop { next: Epoch(2) };
+    assert_eq!(entry(&world, 3), &end, "it takes the place of the `Begin`");
     world.heal_and_check();
     assert_eq!(world.fault, None);
     let all = (0..3).all(|i| world.log(i).stopped() == Some(Epoch(2)));

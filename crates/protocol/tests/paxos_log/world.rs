@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use fermata_protocol::base::*;
 use fermata_protocol::command::{Body, Command, LockCommand};
-use fermata_protocol::paxos::{Cx, Entry, Follow, Log, Message as Paxos};
+use fermata_protocol::log::ReplicatedLog;
+use fermata_protocol::paxos::{Cx, Entry, Follow, Joining, Log, Message as Paxos};
 use fermata_protocol::{Effects, Memory, Message, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,6 +144,7 @@ fn parse(state: &[u8]) -> ((Slot, u64), Ballot) {
 pub(crate) fn command(number: u64) -> Command {
     let body = Body::Lock(LockCommand::Release {
         lock_ref: LockRef(number),
+        key: None,
     });
     let (session, epoch) = (SessionId(1), Epoch(1));
     Command::new(session, number, 0, epoch, body)
@@ -425,6 +427,59 @@ impl World {
             Err(e) => panic!("{e}"),
         }
         self.step(i, |log, cx| log.tick(cx));
+    }
+
+    /// Nothing was ever created here.
+    pub(crate) fn never_had(&mut self, i: usize) {
+        self.hosts[i].log = None;
+        self.hosts[i].batches.clear();
+        self.hosts[i].durable = Disk::default();
+        self.net.retain(|(from, ..)| *from != i);
+        self.leaders.retain(|_, owner| owner.0 != i);
+    }
+
+    /// A host that never had a replica gets one, with what `from` has, part by part; the number of
+    /// parts.
+    pub(crate) fn join(&mut self, i: usize, from: usize) -> usize {
+        assert!(self.hosts[i].log.is_none() && self.hosts[i].durable.map.is_empty());
+        let mut joining = Joining::new(ID);
+        let (peer, me) = (self.view.seats[from].name, self.view.seats[i].name);
+        for parts in 1.. {
+            // What the answer to the last part asked for.
+            let mut fx = Effects::new();
+            self.with_cx(i, &mut fx, |cx| joining.ask(peer, cx));
+            let ask = fx.outputs.iter().find_map(|o| match o {
+                Output::Send {
+                    message: Message::Paxos { message, .. },
+                    ..
+                } => Some(message.clone()),
+                _ => None,
+            });
+            let ask = ask.expect("it asks");
+            self.step(from, |log, cx| log.on_message(Seat(i as u8), ask, cx));
+            let at = self
+                .net
+                .iter()
+                .position(|(_, to, p)| *to == i && matches!(p, Packet::Paxos(Paxos::Birth { .. })));
+            let (_, _, packet) = self.net.remove(at.expect("it is answered"));
+            let Packet::Paxos(Paxos::Birth { view, first, chunk }) = packet else {
+                unreachable!("just found");
+            };
+            let mut fx = Effects::new();
+            let got = self.with_cx(i, &mut fx, |cx| {
+                joining.on_birth((peer, me), (view, first), chunk, cx)
+            });
+            if let Some(recovered) = got.expect("the parts fit") {
+                let (applied, begin) = parse(&recovered.state);
+                assert_eq!(applied.0, recovered.slot);
+                self.hosts[i].applied = applied;
+                self.hosts[i].begin = begin;
+                self.hosts[i].log = Some(recovered.log);
+                self.absorb(i, fx);
+                return parts;
+            }
+        }
+        unreachable!("snapshots end")
     }
 
     pub(crate) fn deliver(&mut self, from: usize, to: usize, packet: Packet) {

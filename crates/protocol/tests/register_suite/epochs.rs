@@ -436,8 +436,8 @@ fn run(seed: u64, planted: Planted) -> Result<usize, String> {
         let lives = watch.world.lives.clone();
         watch.world.disturb();
         // I6: what was sealed stays as it was, unless the seal itself was lost with a crash.
-        for i in 0..3 {
-            if watch.world.lives[i] != lives[i] && !watch.world.is_sealed(i) {
+        for (i, before) in lives.iter().enumerate() {
+            if watch.world.lives[i] != *before && !watch.world.is_sealed(i) {
                 watch.frozen.remove(&i);
             }
             if let Some(frozen) = watch.frozen.get(&i)

@@ -164,7 +164,8 @@ fn a_put_to_a_store_that_has_ended_had_no_effect() {
 }
 
 /// Puts of two callers among lost, repeated and late messages, crashes and restarts of callers: how
-/// often each put got a tag that became durable. With an outcome that says that nothing was stored: never.
+/// often each put got a tag that became durable. With an outcome that says that nothing was stored:
+/// never.
 fn run(seed: u64, planted: Planted) -> Result<(), String> {
     let mut w = World::new(3, 2, seed, planted);
     let mut open: BTreeMap<(usize, OpId), Bytes> = BTreeMap::new();

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
-use fermata_protocol::base::{Purpose, StoragePolicy, TagRule};
+use fermata_protocol::base::{Purpose, TagRule};
 use fermata_protocol::request::{Entered, Inspection, Mode, NodeStatus, QueueEntry};
 use serde::{Deserialize, Serialize};
 
@@ -188,7 +188,7 @@ pub(super) struct Leave {
 pub(super) struct Section {
     /// The section's name in paths; entering and resuming give it another.
     pub(super) id: String,
-    /// `queued`, `entered`, `lost`, or `unknown` where its primary cannot be reached.
+    /// `queued`, `entered`, `left`, `lost`, or `unknown` where its primary cannot be reached.
     pub(super) state: &'static str,
     /// Refs ahead, while queued.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,7 +196,7 @@ pub(super) struct Section {
     /// How long the client may be silent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease_ms: Option<u64>,
-    /// At entry: every key with its latest value.
+    /// At entry: every key with its latest value, as far as they fit the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) keys: Vec<SectionKey>,
 }
@@ -214,19 +214,24 @@ pub(super) struct SectionKey {
     value: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
+    /// The value did not fit the answer: the key's own path has it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    omitted: bool,
 }
 
 impl SectionKey {
     pub(super) fn new(entered: &Entered, names: &Names) -> SectionKey {
         let held = &entered.held;
+        let value = entered.value.known().flatten();
         SectionKey {
             keyspace: names.keyspace_name(held.key.keyspace),
             key: text(&held.key.key),
             key_base64: STANDARD.encode(&held.key.key),
             lock_ref: held.lock_ref.0,
             generation: held.generation,
-            value: entered.value.as_ref().and_then(|v| text(v)),
-            value_base64: entered.value.as_ref().map(|v| STANDARD.encode(v)),
+            value: value.and_then(|v| text(v)),
+            value_base64: value.map(|v| STANDARD.encode(v)),
+            omitted: entered.value.is_omitted(),
         }
     }
 }
@@ -344,9 +349,18 @@ pub(super) struct KeyspaceJson {
     name: String,
     /// `sections` or `registers`.
     purpose: String,
-    /// `replicated`.
+    /// `replicated`, `coded`, `treas-opt`, `oreas` or `ares`.
     #[serde(default = "replicated")]
     storage: String,
+    /// f of a coded storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    faults: Option<u32>,
+    /// delta of a coded storage; 3 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    delta: Option<u32>,
+    /// Shorter values are kept whole; 1024 bytes unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    whole_below: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tag_before: Option<u8>,
     #[serde(default)]
@@ -369,9 +383,10 @@ impl From<&Keyspace> for KeyspaceJson {
                 Purpose::Sections => "sections".into(),
                 Purpose::Registers => "registers".into(),
             },
-            storage: match k.storage {
-                StoragePolicy::Replicated => replicated(),
-            },
+            storage: k.storage.name().into(),
+            faults: k.storage.terms().map(|terms| terms.faults.into()),
+            delta: k.storage.terms().map(|terms| terms.delta.into()),
+            whole_below: k.storage.terms().map(|terms| terms.whole_below),
             tag_before: match k.tag_rule {
                 TagRule::Whole => None,
                 TagRule::Before(byte) => Some(byte),
@@ -390,9 +405,26 @@ impl KeyspaceJson {
             "registers" => v1::Purpose::Registers,
             _ => return Err(Problem::bad("purpose is \"sections\" or \"registers\"")),
         };
-        if self.storage != "replicated" {
-            return Err(Problem::bad("storage is \"replicated\""));
-        }
+        let storage = match self.storage.as_str() {
+            "replicated" => v1::StoragePolicy::Replicated,
+            "coded" => v1::StoragePolicy::Coded,
+            "treas-opt" => v1::StoragePolicy::TreasOpt,
+            "oreas" => v1::StoragePolicy::Oreas,
+            "ares" => v1::StoragePolicy::Ares,
+            _ => {
+                let why = "storage is one of replicated, coded, treas-opt, oreas, ares";
+                return Err(Problem::bad(why));
+            }
+        };
+        let terms = match (self.faults, self.delta, self.whole_below) {
+            (None, None, None) => None,
+            (None, ..) => return Err(Problem::bad("a coded storage needs faults, which is f")),
+            (Some(faults), delta, whole_below) => Some(v1::StorageTerms {
+                faults,
+                delta,
+                whole_below,
+            }),
+        };
         let micros = |ms: u64| {
             ms.checked_mul(1_000)
                 .ok_or_else(|| Problem::bad("too many ms"))
@@ -400,7 +432,8 @@ impl KeyspaceJson {
         Ok(v1::Keyspace {
             name: self.name,
             purpose: purpose.into(),
-            storage: v1::StoragePolicy::Replicated.into(),
+            storage: storage.into(),
+            terms,
             tag_before: self.tag_before.map(u32::from),
             lease_us: micros(self.lease_ms)?,
             section_max_us: micros(self.section_max_ms)?,
@@ -496,7 +529,11 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             healthy,
             writable: status.writable,
-            alive: status.alive.into_iter().map(name).collect(),
+            // Peers: the node itself is no news.
+            alive: (status.alive.iter().copied())
+                .filter(|peer| *peer != status.node)
+                .map(name)
+                .collect(),
             requests: status.requests,
             cluster: hex(gate.cluster.id.0),
             sites: gate.cluster.sites.clone(),

@@ -20,12 +20,16 @@ use fermata_protocol::{Code, Refusal, Reply};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// How long an event stream waits for the entry unless told otherwise, ms.
 const EVENTS_WAIT: u64 = 60_000;
+/// The longest time for which a resume is repeated, ms: no lease is longer than a day.
+const RESUME_WAIT_MAX: u64 = 86_400_000;
+/// The pause before a resume is repeated.
+const RESUME_PAUSE: Duration = Duration::from_millis(200);
 /// How often a resumed section is asked after for its event stream.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -33,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SectionQuery {
-    /// How long to wait for the entry.
+    /// How long to wait for the entry, or for a resume.
     wait_ms: Option<u64>,
 }
 
@@ -83,7 +87,53 @@ fn enter_request(token: &Token, header: v1::Header, wait_us: u64, follow: bool) 
     })
 }
 
+/// What is added to the number of the request that entered a section, for the number of its leave.
+/// A client's own numbers and those drawn here (microseconds since 1970) stay far below it.
+const LEAVE_NUMBER: u64 = 1 << 60;
+
 impl Rest {
+    /// Who leaves, where the client does not number its requests: every leave of a section is the
+    /// same request, at whichever node and however often, so that a repeated one has the answer of
+    /// the first, and so that [`Rest::was_left`] can ask for it.
+    fn leave_header(&self, headers: &HeaderMap, token: &Token) -> Result<v1::Header, Problem> {
+        let header = self.header_in(headers, token.session)?;
+        let number = match token.number.checked_add(LEAVE_NUMBER) {
+            Some(number) if !headers.contains_key("fermata-number") => number,
+            _ => header.number,
+        };
+        Ok(v1::Header { number, ..header })
+    }
+
+    /// Whether a section that is over was left, rather than ended by somebody else: its leave,
+    /// repeated, says again that it was done. One that never took effect does not now, since the
+    /// section is over.
+    async fn was_left(&self, token: &Token, headers: &HeaderMap) -> Result<bool, Problem> {
+        let mut plain = headers.clone();
+        plain.remove("fermata-number");
+        let header = Some(self.leave_header(&plain, token)?);
+        let keys = self.leaving(token, &vec![Left::Dirty; token.keys.len()])?;
+        let again = Wire::Leave(v1::LeaveRequest { header, keys });
+        let request = self.gate.parse(again).await?;
+        match self.gate.ask(request).await {
+            Ok(_) => Ok(true),
+            Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(false),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// How a section that is over ended.
+    async fn over(&self, token: &Token, headers: &HeaderMap) -> Result<Section, Problem> {
+        Ok(Section {
+            id: token.name(),
+            state: if self.was_left(token, headers).await? {
+                "left"
+            } else {
+                "lost"
+            },
+            ..Section::default()
+        })
+    }
+
     /// The section that a reply to entering or resuming describes.
     fn section(&self, token: &Token, reply: Reply) -> Result<Section, Problem> {
         match reply {
@@ -166,13 +216,7 @@ impl Rest {
         for state in states {
             // The worst key decides.
             match state {
-                RefState::Gone => {
-                    return Ok(Section {
-                        state: "lost",
-                        lease_ms: None,
-                        ..section
-                    });
-                }
+                RefState::Gone => return self.over(token, headers).await,
                 RefState::Unknown => section.state = "unknown",
                 RefState::Queued { ahead } if section.state != "unknown" => {
                     (section.state, section.ahead) = ("queued", Some(ahead));
@@ -254,7 +298,13 @@ pub(super) async fn renew(State(rest): Shared, uri: Uri, headers: HeaderMap) -> 
 }
 
 /// A new generation of the section, with a counter of its own.
-pub(super) async fn resume(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+pub(super) async fn resume(
+    State(rest): Shared,
+    uri: Uri,
+    headers: HeaderMap,
+    asked: Asked<SectionQuery>,
+) -> Answer {
+    let wait = query(asked)?.wait_ms.unwrap_or(EVENTS_WAIT);
     let old = token_of(&uri)?;
     let header = rest.header_in(&headers, old.session)?;
     let token = Token {
@@ -271,10 +321,15 @@ pub(super) async fn resume(State(rest): Shared, uri: Uri, headers: HeaderMap) ->
     }
     // The grant waits for the lease that the old generation was told, which may be longer than a
     // request waits: the same request again goes on where it was.
-    let mut reply = rest.gate.ask(request.clone()).await;
-    if reply.as_ref().is_err_and(|r| r.code == Code::Unavailable) {
-        reply = rest.gate.ask(request).await;
-    }
+    let until = Instant::now() + Duration::from_millis(wait.min(RESUME_WAIT_MAX));
+    let reply = loop {
+        let reply = rest.gate.ask(request.clone()).await;
+        let again = reply.as_ref().is_err_and(|r| r.code == Code::Unavailable);
+        if !again || Instant::now() >= until || rest.gate.is_closing() {
+            break reply;
+        }
+        tokio::time::sleep(RESUME_PAUSE).await;
+    };
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
@@ -303,7 +358,7 @@ pub(super) async fn leave(
     } else {
         told_left(&token, told)?
     };
-    let header = Some(rest.header_in(&headers, token.session)?);
+    let header = Some(rest.leave_header(&headers, &token)?);
     let keys = rest.leaving(&token, &left)?;
     match rest
         .ask(Wire::Leave(v1::LeaveRequest { header, keys }))
@@ -387,8 +442,13 @@ async fn change(
     let token = token_of(uri)?;
     let at = token.find(query.keyspace.as_deref(), &segment(uri, 4))?;
     let held = Some(token.all_held()?.swap_remove(at));
-    let header = Some(rest.header_in(headers, token.session)?);
-    let (sequence, left) = number_of(rest, &token, at, query.leave, headers)?;
+    let header = if query.leave {
+        rest.leave_header(headers, &token)?
+    } else {
+        rest.header_in(headers, token.session)?
+    };
+    let header = Some(header);
+    let (sequence, left) = number_of(rest, &token, at, query.leave, headers).await?;
     let leave = rest.leaving(&token, &left)?;
     let put = v1::CriticalPutRequest {
         header,
@@ -419,7 +479,7 @@ async fn change(
 }
 
 /// The number of the section's next write, and how its keys are left if it is the last.
-fn number_of(
+async fn number_of(
     rest: &Rest,
     token: &Token,
     at: usize,
@@ -431,12 +491,10 @@ fn number_of(
             let keys = if leave { token.keys.len() } else { 0 };
             Ok((number, vec![Left::Dirty; keys]))
         }
-        (None, true) => rest.counters.next(token, at, leave).ok_or_else(|| {
-            let detail = "this node does not count this section's writes any more: ask the node \
-                          through which it was entered, or resume the section here; after a leave \
-                          was tried, only leaving is left";
-            Refusal::definite(Code::StaleSequence, detail).into()
-        }),
+        (None, true) => match rest.counters.next(token, at, leave) {
+            Some(next) => Ok(next),
+            None => Err(rest.not_counted(token, headers).await),
+        },
         (None, false) => Err(Problem::bad(
             "this section's writes are counted by its client: send Fermata-Sequence, from 1",
         )),
@@ -448,8 +506,32 @@ fn number_of(
     }
 }
 
-/// Pushes `queued`, `entered` and `lost` as server-sent events, or `refused` with a problem; the
-/// stream ends after `lost` and `refused`.
+impl Rest {
+    /// Why a write that no counter here can number is refused: most often its section is over.
+    async fn not_counted(&self, token: &Token, headers: &HeaderMap) -> Problem {
+        let state = match self.renewed(token, headers).await {
+            Ok(section) => section.state,
+            Err(_) => "unknown",
+        };
+        let over = |how: &str| {
+            let detail = format!("the write was refused: the section {how}; enter a new one");
+            Refusal::definite(Code::NoLongerHolder, detail).into()
+        };
+        match state {
+            "left" => over("was left"),
+            "lost" => over("is lost"),
+            _ => {
+                let detail = "this node does not count this section's writes any more: ask the \
+                              node through which it was entered, or resume the section here; after \
+                              a leave was tried, only leaving is left";
+                Refusal::definite(Code::StaleSequence, detail).into()
+            }
+        }
+    }
+}
+
+/// Pushes `queued`, `entered`, and `lost` or `left` as server-sent events, or `refused` with a
+/// problem; the stream ends after the last three.
 pub(super) async fn events(
     State(rest): Shared,
     uri: Uri,
@@ -470,7 +552,7 @@ pub(super) async fn events(
             .await?;
         let (answers_in, answers) = mpsc::channel(64);
         let open = rest.gate.submit(request, 0, answers_in)?;
-        tokio::spawn(watch_entry(rest, token, open, answers, sink));
+        tokio::spawn(watch_entry(rest, (token, headers), open, answers, sink));
     }
     let stream = Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default());
     Ok(stream.into_response())
@@ -484,7 +566,7 @@ async fn push(sink: &Events, told: Result<Section, Problem>) -> bool {
         Ok(section) => (
             section.state,
             serde_json::to_string(section),
-            section.state == "lost",
+            matches!(section.state, "lost" | "left"),
         ),
         Err(problem) => ("refused", serde_json::to_string(problem), true),
     };
@@ -494,11 +576,12 @@ async fn push(sink: &Events, told: Result<Section, Problem>) -> bool {
 
 async fn watch_entry(
     rest: Arc<Rest>,
-    token: Token,
+    (token, headers): (Token, HeaderMap),
     _open: crate::gate::Open,
     mut answers: mpsc::Receiver<(u64, Reply)>,
     sink: Events,
 ) {
+    let mut entered = token.clone();
     loop {
         let reply = tokio::select! {
             reply = answers.recv() => reply,
@@ -506,7 +589,15 @@ async fn watch_entry(
         };
         let told = match reply {
             Some((_, Reply::Refused(refusal))) => Err(refusal.into()),
-            Some((_, reply)) => rest.section(&token, reply),
+            Some((_, Reply::Lost { .. })) => rest.over(&entered, &headers).await,
+            Some((_, reply)) => {
+                if let Reply::Entered { keys, .. } = &reply
+                    && let Ok(held) = rest.entered(&token, keys)
+                {
+                    entered = held;
+                }
+                rest.section(&token, reply)
+            }
             None => Err(crate::gate::stopping().into()),
         };
         if !push(&sink, told).await {

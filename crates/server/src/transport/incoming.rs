@@ -1,4 +1,9 @@
 //! The receiving half: listens, checks who connects, reads frames.
+//!
+//! What frames take in memory is bounded, also for a peer that says wrong things: one frame by its
+//! length ([`frame::memory_max`]), all that wait for the driver by permits for what they take
+//! decoded. A frame is decoded before it is known how many permits it wants; so only one is at a
+//! time, and holds up the others until it has them.
 
 use super::outgoing::read_greeting;
 use super::{FRAME_MAX, GREETING_PATIENCE, Greeting, MAGIC};
@@ -12,12 +17,24 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Most bytes of frames that wait for the driver, in units of [`UNIT`].
+/// Most bytes of memory that decoded frames take which wait for the driver, in units of [`UNIT`].
 const WAITING_MAX: usize = 256 << 10;
 /// Bytes per permit.
 const UNIT: usize = 1 << 10;
 /// What is read of a frame before its length is believed.
 const STEP: usize = 64 << 10;
+
+// The largest frame gets its permits.
+const _: () = assert!(frame::memory_max(FRAME_MAX) / UNIT < WAITING_MAX);
+
+/// What all connections share.
+struct Shared {
+    incoming: Incoming,
+    /// For what frames take in memory.
+    room: Arc<Semaphore>,
+    /// Held while a frame is decoded, until it has its permits.
+    decoding: tokio::sync::Mutex<()>,
+}
 
 /// What every connection needs to know.
 pub(crate) struct Incoming {
@@ -31,8 +48,11 @@ pub(crate) struct Incoming {
 /// Accepts connections for ever. At most four per node of the cluster are open at once.
 pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
     let slots = Arc::new(Semaphore::new(4 * incoming.known.len() + 4));
-    let room = Arc::new(Semaphore::new(WAITING_MAX));
-    let incoming = Arc::new(incoming);
+    let shared = Arc::new(Shared {
+        incoming,
+        room: Arc::new(Semaphore::new(WAITING_MAX)),
+        decoding: tokio::sync::Mutex::new(()),
+    });
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -47,13 +67,13 @@ pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
                 continue;
             }
         };
-        let (incoming, room) = (incoming.clone(), room.clone());
+        let shared = shared.clone();
         connections.spawn(async move {
             let _slot = slot;
             let peer = stream.peer_addr().ok();
-            let error = receive(stream, &incoming, &room).await;
+            let error = receive(stream, &shared).await;
             if error.kind() == ErrorKind::InvalidData {
-                incoming.metrics.frames_refused.increment(1);
+                shared.incoming.metrics.frames_refused.increment(1);
                 tracing::warn!(?peer, %error, "refused a peer");
             } else {
                 tracing::debug!(?peer, %error, "a peer's connection ended");
@@ -63,8 +83,9 @@ pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
 }
 
 /// Reads one connection until it ends or says something wrong.
-async fn receive(mut stream: TcpStream, incoming: &Incoming, room: &Arc<Semaphore>) -> Error {
-    let greeted = tokio::time::timeout(GREETING_PATIENCE, greet(&mut stream, incoming)).await;
+async fn receive(mut stream: TcpStream, shared: &Shared) -> Error {
+    let greeting = greet(&mut stream, &shared.incoming);
+    let greeted = tokio::time::timeout(GREETING_PATIENCE, greeting).await;
     let from = match greeted {
         Ok(Ok(from)) => from,
         Ok(Err(error)) => return error,
@@ -73,7 +94,7 @@ async fn receive(mut stream: TcpStream, incoming: &Incoming, room: &Arc<Semaphor
     let (read, _write) = stream.split();
     let mut read = BufReader::with_capacity(STEP, read);
     loop {
-        if let Err(error) = receive_frame(&mut read, from, incoming, room).await {
+        if let Err(error) = receive_frame(&mut read, from, shared).await {
             return error;
         }
     }
@@ -113,8 +134,7 @@ async fn greet(stream: &mut TcpStream, incoming: &Incoming) -> Result<NodeId, Er
 async fn receive_frame(
     read: &mut (impl AsyncRead + Unpin),
     from: NodeId,
-    incoming: &Incoming,
-    room: &Arc<Semaphore>,
+    shared: &Shared,
 ) -> Result<(), Error> {
     let length = read.read_u32().await? as usize;
     if length > FRAME_MAX {
@@ -126,14 +146,19 @@ async fn receive_frame(
     if bytes.len() < length {
         return Err(Error::from(ErrorKind::UnexpectedEof));
     }
-    let envelope = frame::open(&bytes).map_err(|_| wrong("a frame that is no envelope"))?;
+    let decoding = shared.decoding.lock().await;
+    let opened = frame::measure(&bytes);
+    let (envelope, memory) = opened.map_err(|_| wrong("a frame that is no envelope"))?;
+    drop(bytes);
     if envelope.from != from {
         return Err(wrong("an envelope of somebody else"));
     }
-    let permits = (length / UNIT + 1) as u32;
-    let permit = room.clone().acquire_many_owned(permits).await;
+    let permits = (memory / UNIT + 1) as u32;
+    let permit = shared.room.clone().acquire_many_owned(permits).await;
     let permit = permit.map_err(|_| Error::from(ErrorKind::BrokenPipe))?;
-    incoming
+    drop(decoding);
+    shared
+        .incoming
         .mailbox
         .put(Event::Frame(from, envelope.messages, permit));
     Ok(())

@@ -8,7 +8,8 @@
 //! [`Greeting`]; the answer to it is one frame too. After it come frames of
 //! [`fermata_protocol::wire::frame`], each with everything that waited for the peer. Queues are
 //! bounded: towards an unreachable peer the oldest messages are dropped (the protocol sends again),
-//! from a fast peer no more is read than the driver has taken. `docs/formats/wire.md` has the
+//! from a fast peer no more is read than the driver has taken, and what a hostile one sends takes
+//! little more memory than it takes bytes. `docs/formats/wire.md` has the
 //! bytes.
 //!
 //! Delays between sites are emulated here, by holding outgoing messages ([`delay`]), so that they
@@ -125,15 +126,22 @@ fn weight(message: &Message) -> usize {
     };
     let asked = |ask: &Ask| match ask {
         Ask::Store { content, .. }
-        | Ask::EventualPut { content }
+        | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => bytes(content),
         _ => 0,
     };
     let answered = |answer: &Answer| match answer {
         Answer::Cells {
-            content, eventual, ..
-        } => bytes(content) + eventual.as_ref().map_or(0, |(_, content)| bytes(content)),
+            versions, eventual, ..
+        } => {
+            let contents = versions.iter().map(|version| &version.content);
+            contents
+                .chain(eventual.iter().map(|(_, c)| c))
+                .map(bytes)
+                .sum()
+        }
         Answer::EventualValue { content } => bytes(content),
+        Answer::Listed { keys, .. } => keys.iter().map(|(_, k)| 16 + k.key.len()).sum(),
         _ => 0,
     };
     let payload = match message {
@@ -141,12 +149,12 @@ fn weight(message: &Message) -> usize {
         Message::Register(register::Message::Answer { answer, .. }) => answered(answer),
         Message::Lock(lock::Message::Granted { latest, .. }) => latest
             .iter()
-            .map(|l| l.value.as_ref().map_or(0, Bytes::len))
+            .filter_map(|l| l.value.known()?.map(Bytes::len))
             .sum(),
         Message::Paxos {
-            message: paxos::Message::Chunk { data, .. },
+            message: paxos::Message::Chunk(chunk) | paxos::Message::Birth { chunk, .. },
             ..
-        } => data.len(),
+        } => chunk.data.len(),
         _ => 0,
     };
     256 + payload

@@ -1,6 +1,7 @@
 //! The sending half of a connection: a bounded queue, and a task that empties it.
 
 use super::{FRAME_MAX, GREETING_MAX, GREETING_PATIENCE, Greeting, MAGIC, weight};
+use fermata_protocol::base::NodeId;
 use fermata_protocol::message::Envelope;
 use fermata_protocol::{Message, wire};
 use metrics::{Counter, Gauge};
@@ -80,7 +81,7 @@ impl Outgoing {
     fn take(&self) -> Vec<Message> {
         let mut queue = self.lock();
         let (mut count, mut bytes) = (0, 0);
-        for message in &queue.messages {
+        for message in queue.messages.iter().take(wire::frame::MESSAGES_MAX) {
             if count > 0 && bytes + weight(message) > FRAME_FULL {
                 break;
             }
@@ -157,6 +158,33 @@ pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Er
     wire::decode(&bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "not a greeting"))
 }
 
+/// The frames that carry the messages in order: one, unless they weigh more than they were taken
+/// to.
+fn frames(from: NodeId, messages: Vec<Message>, longest: usize) -> Vec<Vec<u8>> {
+    let mut frames = Vec::with_capacity(1);
+    let mut parts = VecDeque::from([messages]);
+    while let Some(messages) = parts.pop_front() {
+        let mut envelope = Envelope {
+            from,
+            interval: None,
+            messages,
+        };
+        let frame = wire::frame::seal(&envelope);
+        if frame.len() - wire::frame::LENGTH <= longest {
+            frames.push(frame);
+        } else if envelope.messages.len() > 1 {
+            let second = envelope
+                .messages
+                .split_off(envelope.messages.len().div_ceil(2));
+            parts.push_front(second);
+            parts.push_front(envelope.messages);
+        } else {
+            tracing::error!(bytes = frame.len(), "a message is too large to be sent");
+        }
+    }
+    frames
+}
+
 /// Sends until the connection breaks, which also the peer's end of it shows: it never sends.
 async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
     let (mut read, mut write) = stream.into_split();
@@ -167,18 +195,10 @@ async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
                 peer.arrived.notified().await;
                 continue;
             }
-            let from = peer.greeting.from;
-            let frame = wire::frame::seal(&Envelope {
-                from,
-                interval: None,
-                messages,
-            });
-            if frame.len() > FRAME_MAX {
-                tracing::error!(bytes = frame.len(), "a message is too large to be sent");
-                continue;
-            }
-            if let Err(error) = write.write_all(&frame).await {
-                return error;
+            for frame in frames(peer.greeting.from, messages, FRAME_MAX) {
+                if let Err(error) = write.write_all(&frame).await {
+                    return error;
+                }
             }
         }
     };
@@ -192,4 +212,79 @@ async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
         }
     };
     tokio::select! { error = send => error, error = watch => error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{ClusterId, Incarnation, NodeName};
+    use fermata_protocol::message::Hello;
+
+    const ME: NodeId = NodeId {
+        name: NodeName(1),
+        incarnation: Incarnation(7),
+    };
+
+    fn hello(names: usize) -> Message {
+        Message::Hello(Hello {
+            cluster: ClusterId(7),
+            registry: vec![(NodeName(1), Incarnation(1)); names],
+            complete: false,
+            answer: false,
+        })
+    }
+
+    #[test]
+    fn messages_that_are_longer_than_they_weigh_go_in_several_frames() {
+        for longest in [1, 60, 100, 200, 1_000] {
+            let messages: Vec<Message> = (0..40).map(|n| hello(n % 7 * 4)).collect();
+            let frames = frames(ME, messages.clone(), longest);
+            let open = |frame: &Vec<u8>| {
+                assert!(frame.len() - wire::frame::LENGTH <= longest);
+                wire::frame::open(&frame[wire::frame::LENGTH..])
+                    .unwrap()
+                    .messages
+            };
+            let arrived: Vec<Message> = frames.iter().flat_map(open).collect();
+            let alone = |m: &Message| {
+                let messages = vec![m.clone()];
+                let envelope = Envelope {
+                    from: ME,
+                    interval: None,
+                    messages,
+                };
+                wire::frame::seal(&envelope).len() - wire::frame::LENGTH <= longest
+            };
+            let expected: Vec<Message> = messages.into_iter().filter(alone).collect();
+            assert_eq!(
+                arrived, expected,
+                "in order, but for those that fit no frame"
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_never_has_more_messages_than_a_peer_takes() {
+        let metrics = (Gauge::noop(), Counter::noop());
+        let greeting = Greeting {
+            magic: MAGIC,
+            version: wire::VERSION,
+            cluster: ClusterId(7),
+            from: ME,
+            to: NodeName(2),
+        };
+        let peer = Outgoing::new(greeting, metrics);
+        let all = wire::frame::MESSAGES_MAX + 10;
+        peer.push((0..all).map(|_| hello(0)).collect());
+        let mut arrived = 0;
+        loop {
+            let taken = peer.take();
+            if taken.is_empty() {
+                break;
+            }
+            assert!(taken.len() <= wire::frame::MESSAGES_MAX);
+            arrived += taken.len();
+        }
+        assert_eq!(arrived, all);
+    }
 }

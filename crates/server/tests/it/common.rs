@@ -33,6 +33,7 @@ pub(crate) struct TestCluster {
 pub(crate) struct Choice {
     pub(crate) rtt: Option<&'static str>,
     pub(crate) timing: TimingConfig,
+    pub(crate) limits: LimitsConfig,
     pub(crate) media: HashMap<usize, Medium>,
     /// One port for gRPC and REST.
     pub(crate) one_port: bool,
@@ -89,7 +90,7 @@ impl TestCluster {
             log_format: LogFormat::Text,
             cluster_file: None,
             timing: choice.timing.clone(),
-            limits: LimitsConfig::default(),
+            limits: choice.limits.clone(),
             cluster: Some(cluster.clone()),
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();

@@ -203,5 +203,5 @@ async fn a_resumed_section_has_events() {
         (200, 200, "text/event-stream")
     );
     let events = String::from_utf8(events).unwrap();
-    assert!(events.contains("event: lost"), "{events}");
+    assert!(events.contains("event: left"), "{events}");
 }

@@ -1,10 +1,11 @@
 //! The largest values through every face, and what is larger.
 
-use crate::common::{Session, TestCluster, read, register, write};
+use crate::common::{Choice, Session, TestCluster, key, read, register, write};
 use crate::rest::Rest;
 use fermata_api::v1::session_request::Operation;
 use fermata_api::{errors, v1};
 use fermata_protocol::Code;
+use fermata_server::config::LimitsConfig;
 use tokio_stream::StreamExt;
 
 const MAX: usize = 16 << 20;
@@ -101,4 +102,111 @@ async fn a_stream_with_a_message_that_is_too_long_says_so() {
     assert!(replies[0].is_ok() && replies[1].is_err());
     assert_eq!(read(&mut client, &mut session, "a").await.unwrap(), [1]);
     assert_eq!(read(&mut client, &mut session, "b").await, None);
+}
+
+/// Keys of `entered` that came without their values.
+fn omitted(entered: &v1::Entered) -> usize {
+    entered.keys.iter().filter(|k| k.omitted).count()
+}
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+fn long(name: &str) -> String {
+    name.repeat(30_000)
+}
+
+/// A cluster whose entries carry two of six values.
+async fn narrow(session: &mut Session) -> TestCluster {
+    let limits = LimitsConfig {
+        grant_bytes: Some(64 << 10),
+        ..LimitsConfig::default()
+    };
+    let choice = Choice {
+        limits,
+        ..Choice::default()
+    };
+    let cluster = TestCluster::start_with(3, choice).await;
+    let mut client = cluster.client(0).await;
+    for name in NAMES {
+        let write = v1::WriteRequest {
+            header: session.header(),
+            key: Some(key(name)),
+            value: Some(long(name).into()),
+        };
+        client.write(write).await.unwrap();
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_over_more_than_an_answer_holds_is_entered_over_grpc() {
+    let mut session = Session::new(63);
+    let cluster = narrow(&mut session).await;
+    let mut client = cluster.client(0).await;
+    let request = v1::EnterRequest {
+        header: session.header(),
+        keys: NAMES.map(key).to_vec(),
+        mode: v1::Mode::Exclusive.into(),
+        wait_us: 20_000_000,
+        follow: false,
+        lease_us: None,
+    };
+    let mut events = client.enter(request).await.unwrap().into_inner();
+    let entered = loop {
+        let event = events.next().await.unwrap().unwrap().event;
+        if let Some(v1::enter_event::Event::Entered(entered)) = event {
+            break entered;
+        }
+    };
+    assert_eq!((entered.keys.len(), omitted(&entered)), (6, 4));
+    let mut leaving = Vec::new();
+    for (name, entered) in NAMES.iter().zip(entered.keys) {
+        assert_eq!(entered.omitted, entered.value.is_none());
+        let get = v1::CriticalGetRequest {
+            header: session.header(),
+            held: entered.held.clone(),
+        };
+        let got = client.critical_get(get).await.unwrap().into_inner();
+        assert!(got.value.unwrap() == long(name));
+        leaving.push(v1::Leaving {
+            held: entered.held,
+            clean: true,
+            tag: None,
+        });
+    }
+    let leave = v1::LeaveRequest {
+        header: session.header(),
+        keys: leaving,
+    };
+    client.leave(leave).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_over_more_than_an_answer_holds_is_entered_over_rest() {
+    let cluster = narrow(&mut Session::new(64)).await;
+    cluster.client(1).await;
+    let rest = Rest(cluster.node(1).rest.clone());
+    let keys: Vec<_> = NAMES
+        .iter()
+        .map(|k| serde_json::json!({ "key": k }))
+        .collect();
+    let body = serde_json::json!({ "keys": keys, "wait_ms": 20_000 });
+    let (status, section) = rest.json("POST", "/v1/sections", body).await;
+    assert_eq!(status, 201, "{section}");
+    let told = section["keys"].as_array().unwrap();
+    let left_out = told.iter().filter(|k| k["omitted"] == true);
+    assert_eq!((told.len(), left_out.count()), (6, 4));
+    let id = section["id"].as_str().unwrap();
+    for (name, key) in NAMES.iter().zip(told) {
+        assert_eq!(key["key"], *name);
+        assert_eq!(key.get("value").is_none(), key["omitted"] == true);
+        let path = format!("/v1/sections/{id}/keys/{name}");
+        let (status, got) = rest.json("GET", &path, serde_json::Value::Null).await;
+        assert!(status == 200 && got["value"] == long(name));
+    }
+    let path = format!("/v1/sections/{id}");
+    assert_eq!(
+        rest.json("DELETE", &path, serde_json::Value::Null).await.0,
+        200
+    );
 }

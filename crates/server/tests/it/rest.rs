@@ -127,12 +127,99 @@ async fn a_section_from_entry_to_leave() {
     let (status, refused) = rest.json("PUT", &last, json!({"value": "3"})).await;
     assert_eq!(
         (status, refused["code"].as_str()),
-        (409, Some("stale_sequence")),
+        (409, Some("no_longer_holder")),
         "{refused}"
     );
+    let (_, state) = rest.json("GET", &id, Value::Null).await;
+    assert_eq!(state["state"], "left", "{state}");
     let read = "/v1/keyspaces/default/keys/a?consistency=linearizable";
     let (_, value) = rest.json("GET", read, Value::Null).await;
     assert_eq!(value["value"], "2", "{value}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_knows_who_left_and_who_lost() {
+    let cluster = TestCluster::start(3).await;
+    cluster.client(0).await;
+    let [rest, other] = [0, 1].map(|at| Rest(cluster.node(at).rest.clone()));
+    let enter = |key: &str, more: &[(&str, Value)]| {
+        let mut body = json!({"keys": [{"key": key}], "wait_ms": 20_000, "lease_ms": 300});
+        for (name, value) in more {
+            body[*name] = value.clone();
+        }
+        body
+    };
+    for more in [&[][..], &[("counting", json!("client"))]] {
+        let (_, section) = rest.json("POST", "/v1/sections", enter("l", more)).await;
+        let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+        assert_eq!(rest.json("DELETE", &id, Value::Null).await.0, 200);
+        let (_, state) = other.json("GET", &id, Value::Null).await;
+        assert_eq!(state["state"], "left", "{more:?}: {state}");
+        let (status, again) = other.json("DELETE", &id, Value::Null).await;
+        assert_eq!(status, 200, "{again}");
+    }
+    let (_, section) = rest.json("POST", "/v1/sections", enter("g", &[])).await;
+    let lock_ref = section["keys"][0]["lock_ref"].as_u64().unwrap();
+    let release = "/v1/keyspaces/default/keys/g/release";
+    let body = json!({"lock_ref": lock_ref});
+    let who = [
+        ("fermata-session", "000000000000000000000000000000aa"),
+        ("fermata-number", "1"),
+    ];
+    let text = body.to_string();
+    let (status, ..) = rest.send("POST", release, &who, text.as_bytes()).await;
+    assert_eq!(status, 200);
+    let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+    for node in [&rest, &other] {
+        let (_, state) = node.json("GET", &id, Value::Null).await;
+        assert_eq!(state["state"], "lost", "{state}");
+    }
+    let put = format!("{id}/keys/g");
+    let (status, refused) = other.json("PUT", &put, json!({"value": "v"})).await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("no_longer_holder")),
+        "{refused}"
+    );
+    // The same release again has the same answer; another one has nothing to release.
+    let (status, ..) = other.send("POST", release, &who, text.as_bytes()).await;
+    assert_eq!(status, 200);
+    let (status, past) = other.json("POST", release, body).await;
+    assert_eq!(
+        (status, &past["code"]),
+        (409, &json!("no_longer_holder")),
+        "{past}"
+    );
+    let never = json!({"lock_ref": 1_000_000});
+    let (status, never) = other.json("POST", release, never).await;
+    assert_eq!(
+        (status, &never["code"]),
+        (409, &json!("not_holder")),
+        "{never}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_over_a_bound_names_it() {
+    let (_cluster, rest) = start().await;
+    let long = "k".repeat(1_025);
+    let many: Vec<Value> = (0..65).map(|n| json!({"key": format!("k{n}")})).collect();
+    let key = json!([{"key": "k"}]);
+    for (body, status, name) in [
+        (json!({"keys": [{"key": long}]}), 413, "limits.key_bytes"),
+        (json!({"keys": many}), 413, "limits.section_keys"),
+        (json!({"keys": key, "lease_ms": 99}), 400, "at least 100 ms"),
+        (
+            json!({"keys": key, "lease_ms": 3_600_001}),
+            400,
+            "at most 3600000 ms",
+        ),
+    ] {
+        let (answered, problem) = rest.json("POST", "/v1/sections", body).await;
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert_eq!(answered, status, "{problem}");
+        assert!(detail.contains(name), "{problem}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,9 @@
 //! What strangers say on the port for peers.
 
 use crate::common::TestCluster;
-use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
+use fermata_protocol::base::{
+    ClusterId, Incarnation, Keyspace, KeyspaceId, NodeId, NodeName, Purpose, StoragePolicy, TagRule,
+};
 use fermata_protocol::message::{Envelope, Hello, Message};
 use fermata_protocol::wire::{self, frame};
 use proptest::prelude::*;
@@ -89,7 +91,10 @@ async fn strangers_are_refused_and_the_node_goes_on() {
         assert_eq!(say(&address, &bytes).await, 0, "{what} was greeted");
     }
     let sealed = frame::seal(&envelope(peer(2)));
-    let frames: [Vec<u8>; 5] = [
+    let framed = |rest: Vec<u8>| [&(rest.len() as u32).to_be_bytes()[..], &rest].concat();
+    let frames: [Vec<u8>; 7] = [
+        with(&framed(many(frame::MESSAGES_MAX + 1))),
+        with(&framed(swollen(&states(), &[2], 8 << 20))),
         with(&u32::MAX.to_be_bytes()),
         with(&sealed[..sealed.len() - 1]),
         with(&[0, 0, 0, 4, 9, 9, 9, 9]),
@@ -107,9 +112,7 @@ async fn strangers_are_refused_and_the_node_goes_on() {
 
 /// A message with everything that has a length: lists, byte strings, strings.
 fn rich() -> Envelope {
-    use fermata_protocol::base::{
-        Epoch, KeyId, Keyspace, KeyspaceId, LockRef, Seat, SegmentId, SessionId, Tag,
-    };
+    use fermata_protocol::base::{Epoch, KeyId, LockRef, Seat, SegmentId, SessionId, Tag};
     use fermata_protocol::lock::message::Latest;
     use fermata_protocol::register::message::{Ask, Coding, Content, Fragment, Store};
     use fermata_protocol::{lock, register};
@@ -121,6 +124,7 @@ fn rich() -> Envelope {
         coding: Coding::Whole,
         seat: Seat(1),
         length: 5,
+        sum: 0,
         digest: 9,
         bytes: b"value"[..].into(),
     };
@@ -145,7 +149,7 @@ fn rich() -> Envelope {
         generation: 0,
         latest: vec![Latest {
             key,
-            value: Some(b"value"[..].into()),
+            value: Some(b"value"[..].into()).into(),
             tag: Tag::default(),
         }],
         lease: 7,
@@ -162,6 +166,76 @@ fn rich() -> Envelope {
 /// A whole envelope without the frame's length.
 fn sealed(envelope: &Envelope) -> Vec<u8> {
     frame::seal(envelope).split_off(4)
+}
+
+/// An envelope with so many messages, without the frame's length.
+fn many(messages: usize) -> Vec<u8> {
+    let mut envelope = envelope(peer(2));
+    let message = envelope.messages.remove(0);
+    envelope.messages = vec![message; messages];
+    [&wire::VERSION.to_be_bytes()[..], &wire::encode(&envelope)].concat()
+}
+
+/// An envelope with one message, which ends with a list of so many elements of these bytes.
+fn swollen(message: &Message, element: &[u8], count: usize) -> Vec<u8> {
+    let mut envelope = envelope(peer(2));
+    envelope.messages = vec![message.clone()];
+    let mut bytes = sealed(&envelope);
+    assert_eq!(bytes.pop(), Some(0), "the list is empty and the last");
+    bytes.extend_from_slice(&wire::encode(&(count as u64)));
+    bytes.extend(element.iter().copied().cycle().take(count * element.len()));
+    bytes
+}
+
+/// A message that ends with an empty list of states, each of which takes a byte.
+fn states() -> Message {
+    Message::Lock(fermata_protocol::lock::Message::Renewed {
+        call: 1,
+        result: Ok(vec![]),
+    })
+}
+
+#[test]
+fn an_envelope_has_a_bounded_number_of_messages() {
+    let most = frame::measure(&many(frame::MESSAGES_MAX));
+    let (envelope, memory) = most.expect("as many as may be");
+    assert_eq!(envelope.messages.len(), frame::MESSAGES_MAX);
+    assert!(memory >= frame::MESSAGES_MAX * size_of::<Message>());
+    let more = frame::measure(&many(frame::MESSAGES_MAX + 1));
+    assert!(more.is_err(), "one more");
+}
+
+#[test]
+fn a_frame_of_nothing_but_tiny_elements_takes_no_more_memory_than_it_may() {
+    let catalogue = Message::Catalogue {
+        version: 1,
+        keyspaces: vec![],
+    };
+    // A keyspace is five bytes of zeros and more; a state is one.
+    let keyspace = wire::encode(&Keyspace {
+        name: String::new(),
+        id: KeyspaceId(0),
+        purpose: Purpose::Sections,
+        storage: StoragePolicy::Replicated,
+        tag_rule: TagRule::Whole,
+        lease: 0,
+        section_max: 0,
+    });
+    for (message, element) in [(states(), vec![2]), (catalogue, keyspace.to_vec())] {
+        let mut refused = false;
+        for count in [1, 1_000, 1 << 20, 8 << 20] {
+            let rest = swollen(&message, &element, count);
+            match frame::measure(&rest) {
+                Ok((_, memory)) => {
+                    assert!(!refused, "it is the larger ones that are refused");
+                    assert!(memory <= frame::memory_max(rest.len()));
+                    assert!(memory >= count * 8, "{memory} bytes for {count} elements");
+                }
+                Err(_) => refused = true,
+            }
+        }
+        assert!(refused, "much larger in memory than on the wire");
+    }
 }
 
 /// Most bytes of address space that this process ever had.
@@ -202,6 +276,30 @@ proptest! {
         let _ = frame::open(&bytes);
         let versioned = [&wire::VERSION.to_be_bytes()[..], &bytes].concat();
         let _ = frame::open(&versioned);
+    }
+
+    #[test]
+    fn lists_in_lists_take_what_they_are_told_to_take(
+        lists in prop::collection::vec(0..2_000_usize, 0..200),
+    ) {
+        // Renewals name refs, three bytes and more each.
+        use fermata_protocol::base::{LockRef, SegmentId, SessionId};
+        use fermata_protocol::lock;
+        let refs: usize = lists.iter().sum();
+        let renew = |refs: &usize| Message::Lock(lock::Message::Renew {
+            call: 0,
+            segment: SegmentId(0),
+            session: SessionId(0),
+            refs: vec![(LockRef(0), 0); *refs],
+            again: vec![],
+        });
+        let messages = lists.iter().map(renew).collect();
+        let sent = Envelope { messages, ..envelope(peer(2)) };
+        let rest = sealed(&sent);
+        let (arrived, memory) = frame::measure(&rest).unwrap();
+        prop_assert_eq!(&arrived, &sent);
+        let least = lists.len() * size_of::<Message>() + refs * size_of::<(LockRef, u32)>();
+        prop_assert!(memory >= least && memory <= frame::memory_max(rest.len()));
     }
 
     #[test]

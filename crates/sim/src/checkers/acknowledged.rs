@@ -7,7 +7,8 @@ use crate::history::{Outcome, Value, What};
 use fermata_protocol::base::KeyId;
 use std::collections::BTreeMap;
 
-const NAME: &str = "acknowledged put lost";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "acknowledged put lost";
 
 /// Checks all keys.
 pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {

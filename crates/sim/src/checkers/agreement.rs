@@ -1,19 +1,20 @@
 //! All replicas of a segment that have applied the same commands are in the same state
 //! (Multi-Paxos; F13), and none ever goes back but by a crash.
 
-use super::Violation;
+use super::{Violation, lock_refs};
 use crate::machine::Machine;
 use fermata_protocol::base::{LockRef, NodeName, SegmentId, SessionId};
 use fermata_protocol::lock::Queues;
 use fermata_protocol::wire::encode;
 use std::collections::BTreeMap;
 
-const NAME: &str = "agreement";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "agreement";
 
 /// The watcher.
 #[derive(Debug, Default)]
 pub struct Agreement {
-    /// The digest of a segment's lock state after so many commands, and who was there first.
+    /// The digest of a segment's state after so many commands, and who was there first.
     states: BTreeMap<(SegmentId, u64), (u64, NodeName)>,
     /// Commands applied by a node.
     applied: BTreeMap<(NodeName, SegmentId), u64>,
@@ -30,7 +31,7 @@ impl Agreement {
         };
         let name = machine.name();
         for (id, segment) in &node.here().segments {
-            let commands = segment.queues.commands();
+            let commands = segment.state.commands();
             let before = self.applied.insert((name, *id), commands);
             if before == Some(commands) {
                 continue;
@@ -40,8 +41,8 @@ impl Agreement {
                 let detail = format!("node {}: segment {} went back", name.0, id.0);
                 found.push(Violation::new(NAME, detail));
             }
-            self.once(*id, &segment.queues, found);
-            let digest = digest(&encode(&segment.queues));
+            self.once(*id, segment.state.queues(), found);
+            let digest = digest(&encode(&segment.state));
             let (known, first) = *self.states.entry((*id, commands)).or_insert((digest, name));
             if known != digest {
                 found.push(Violation::new(
@@ -66,7 +67,7 @@ impl Agreement {
                     "segment {}: one enqueue gave the refs {} and {}",
                     segment.0, first.0, lock_ref.0
                 );
-                found.push(Violation::new("lock refs", detail));
+                found.push(Violation::new(lock_refs::NAME, detail));
             }
         }
     }

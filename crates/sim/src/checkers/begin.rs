@@ -7,6 +7,9 @@ use fermata_protocol::base::{Ballot, LogId, Slot};
 use fermata_protocol::paxos::{Entry, Message};
 use std::collections::BTreeMap;
 
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "begin first";
+
 /// The watcher: what every ballot proposed of its own.
 #[derive(Debug, Default)]
 pub struct Begin {
@@ -46,7 +49,7 @@ impl Begin {
                 "{:?}: ballot {}.{} began at slot {} and proposed a command at slot {}",
                 log.part, ballot.round, ballot.seat.0, begin.0, lowest.0
             );
-            found.push(Violation::new("begin first", detail));
+            found.push(Violation::new(NAME, detail));
         }
     }
 }

@@ -18,14 +18,16 @@ use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
 use fermata_protocol::base::{Cluster, KeyId, LockRef, NodeName, SegmentId, Tag};
-use fermata_protocol::lock::Queues;
+use fermata_protocol::segment::SegmentState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Digests up to this one name no value: absent, and deleted.
 const NOTHING_MAX: u64 = 1;
 
-const FLAG: &str = "synch flag invariant";
-const SECTION: &str = "critical section invariant";
+/// The invariant of the flag.
+pub const FLAG: &str = "synch flag invariant";
+/// The invariant of the granted section.
+pub const SECTION: &str = "critical section invariant";
 
 /// A key's lock state as far as the invariants need it.
 #[derive(Clone, Debug, Default)]
@@ -87,8 +89,8 @@ impl DataStore {
             let Some(segment) = node.here().segments.get(&key.segment) else {
                 continue;
             };
-            if segment.queues.commands() > key.lock.commands {
-                key.lock = lock_of(&segment.queues, id);
+            if segment.state.commands() > key.lock.commands {
+                key.lock = lock_of(&segment.state, id);
                 check(id, key, &self.lost, found);
             }
         }
@@ -110,6 +112,11 @@ impl DataStore {
                 }
             }
         }
+    }
+
+    /// The disk may have lost anything, in single records: what it held still counts.
+    pub fn rotten(&mut self, name: NodeName) {
+        self.lost.insert(name);
     }
 
     /// The disk is gone.
@@ -158,10 +165,10 @@ impl Key {
             Some((_, tag, known)) => {
                 tag >= highest || known == digest || (nothing && *known <= NOTHING_MAX)
             }
-            None => nothing && !lost.contains(m),
+            None => nothing,
         };
-        let gone = self.members.iter().filter(|m| lost.contains(m)).count();
-        let holders = self.members.iter().filter(holds).count() + gone;
+        let counts = |m: &&NodeName| lost.contains(m) || holds(m);
+        let holders = self.members.iter().filter(counts).count();
         (holders < self.majority).then(|| {
             format!(
                 "tag {} is at {holders} of {}",
@@ -188,10 +195,10 @@ fn check(id: &KeyId, key: &Key, lost: &BTreeSet<NodeName>, found: &mut Vec<Viola
     }
 }
 
-fn lock_of(queues: &Queues, id: &KeyId) -> Lock {
-    let queue = queues.queue(id);
+fn lock_of(state: &SegmentState, id: &KeyId) -> Lock {
+    let queue = state.queues().queue(id);
     Lock {
-        commands: queues.commands(),
+        commands: state.commands(),
         flag: queue.and_then(|q| q.flag),
         refs: queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect()),
     }

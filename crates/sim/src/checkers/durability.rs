@@ -1,15 +1,28 @@
-//! What a flush made durable is there after every restart, and what is there was written: the
+//! Two promises about disks.
+//!
+//! *What a flush made durable is there after every restart*, and what is there was written: the
 //! memory after a restart is that after some prefix of the batches, no shorter than what was
 //! flushed.
+//!
+//! *What is acknowledged is on a quorum of disks.* At the moment at which a client is told that
+//! its write is done, a quorum of the key's replicas hold its tag, or a higher one, in what they
+//! have flushed: any crash may follow. A quorum that merely remembers it is none (F8c). Disks that
+//! were lost or that rot count as holding it, since the rest of the quorum does.
 
-use super::Violation;
+use super::{Violation, tags};
+use crate::history::{Op, Outcome, What};
 use crate::machine::{Machine, Stepped};
+use crate::show;
+use crate::workload::segment_of;
 use bytes::Bytes;
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::{Cluster, KeyId, NodeName, Tag};
 use fermata_protocol::io::Write;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-const NAME: &str = "durability";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "durability";
+/// The second promise.
+pub const ACKNOWLEDGED: &str = "acknowledged before durable";
 
 #[derive(Debug, Default)]
 struct Node {
@@ -21,6 +34,8 @@ struct Node {
 #[derive(Debug, Default)]
 pub struct Durability {
     nodes: BTreeMap<NodeName, Node>,
+    /// Disks that may have lost anything.
+    gone: BTreeSet<NodeName>,
 }
 
 impl Durability {
@@ -75,6 +90,43 @@ impl Durability {
     /// The disk may have lost anything.
     pub fn forget(&mut self, name: NodeName) {
         self.nodes.remove(&name);
+        self.gone.insert(name);
+    }
+
+    /// A client was told that its write of a tag is done.
+    pub fn acknowledged(&self, op: &Op, cluster: &Cluster, found: &mut Vec<Violation>) {
+        let (What::Put { key, .. } | What::Write(key, _), Outcome::Done(Some(tag))) =
+            (&op.what, &op.outcome)
+        else {
+            return;
+        };
+        let group = cluster.group_of(segment_of(key, cluster.segment_bits));
+        let view = &group.expect("every segment has a group").view;
+        let holds = |name: &NodeName| {
+            let node = self.nodes.get(name);
+            self.gone.contains(name) || node.and_then(|n| n.tag_of(key)) >= Some(*tag)
+        };
+        let holders = view.nodes().filter(holds).count();
+        if holders < view.majority() {
+            let detail = format!(
+                "key {}: {} is acknowledged, and on the disks of {holders} of {}",
+                show::key(key),
+                show::tag(tag),
+                view.len()
+            );
+            found.push(Violation::new(ACKNOWLEDGED, detail));
+        }
+    }
+}
+
+impl Node {
+    /// The highest tag of the key, over all epochs, that was flushed.
+    fn tag_of(&self, key: &KeyId) -> Option<Tag> {
+        let cells = self
+            .durable
+            .range(Bytes::from_static(b"r")..Bytes::from_static(b"s"));
+        let heads = cells.filter_map(|(record, value)| tags::head(record, value));
+        heads.filter(|h| h.key == *key).map(|h| h.seen.tag).max()
     }
 }
 

@@ -9,7 +9,10 @@ use fermata_protocol::base::KeyId;
 use fermata_protocol::request::{Code, Mode};
 use std::collections::BTreeMap;
 
-const NAME: &str = "exclusivity";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "exclusivity";
+/// The second property, see [`check_ends`].
+pub const ENDS: &str = "one section, one end";
 
 /// Checks all keys.
 pub fn check(chains: &BTreeMap<&KeyId, Chain<'_>>, found: &mut Vec<Violation>) {
@@ -66,7 +69,7 @@ pub fn check_ends(history: &History, found: &mut Vec<Violation>) {
             .unwrap_or(u64::MAX);
         if critical && op.invoked > end {
             let detail = format!("{:?} succeeded after its section had lost a key", op.what);
-            found.push(Violation::new("one section, one end", detail));
+            found.push(Violation::new(ENDS, detail));
         }
     }
 }

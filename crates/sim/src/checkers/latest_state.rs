@@ -4,7 +4,8 @@
 //! ref: its last acknowledged put, or one of its puts in flight with a higher tag, or, where it put
 //! nothing that was acknowledged, also what it found itself (F17). Beside that only an
 //! eventual put that no later writing section has outranked may be found (F6), and a `write` whose
-//! outcome nobody knows. Inside a section a get returns what was found, or an own put that is not
+//! outcome nobody knows. An eventual put acts at most once (G16): one that was acknowledged, or
+//! found, has acted. Inside a section a get returns what was found, or an own put that is not
 //! outranked by an acknowledged own one.
 
 use super::sections::{Chain, Link};
@@ -72,14 +73,20 @@ fn written(op: &Op) -> &Value {
     }
 }
 
-/// Whether `view` is an eventual put that `link` may adopt: made before the grant, and not before a
-/// section between it and `link` that wrote. One whose request was repeated may act twice, the
-/// second time at any time after its call.
+/// Whether `view` is an eventual put that `link` may adopt: made before the grant, and without a
+/// section that wrote between its effect and `link`. It has acted when it is acknowledged, and when
+/// a section finds it; as long as neither is so, it may act at any time after its call.
 fn is_adoptable(chain: &Chain<'_>, before: &[Link<'_>], link: &Link<'_>, view: &Value) -> bool {
+    // A delete may be somebody else's: only values are unique.
+    let finds = |l: &Link<'_>| view.is_some() && l.view == Some(view);
+    let found = before.iter().position(finds);
+    let outranked_since = |at: usize| before[at..].iter().any(|l| l.acknowledged() > 0);
+    if found.is_some_and(outranked_since) {
+        return false;
+    }
     chain.eventual.iter().any(|put| {
-        let outranked = before.iter().any(|l| {
-            l.acknowledged() > 0 && put.sent < 2 && !put.failed() && put.end() < l.invoked
-        });
+        let acted = |l: &&Link<'_>| put.succeeded() && put.end() < l.invoked;
+        let outranked = before.iter().filter(acted).any(|l| l.acknowledged() > 0);
         written(put) == view && put.invoked < link.entered && !outranked
     })
 }

@@ -6,7 +6,8 @@ use crate::history::History;
 use fermata_protocol::base::KeyId;
 use std::collections::BTreeMap;
 
-const NAME: &str = "lock refs";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "lock refs";
 
 /// Checks all keys.
 pub fn check(history: &History, found: &mut Vec<Violation>) {

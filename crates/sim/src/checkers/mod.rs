@@ -8,12 +8,14 @@
 //! | no acknowledged put lost | F1, F2, F5 | `acknowledged` | history |
 //! | lock refs unique and increasing | MUSIC §III-B; F2 | `lock_refs` | history |
 //! | leases of clients exclude each other | F10 | `leases` | clients, every step |
+//! | a leased section ends by its own word only | F10, G6, G13 | `leases` | replicas, every step |
 //! | lock queues as seen by clients | the lease of the primary | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
 //! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
 //! | tags and fences never go backwards | F1, F8c | `tags` | replicas, every step |
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
+//! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
@@ -31,6 +33,32 @@ pub mod sections;
 pub mod tags;
 
 use crate::history::History;
+
+/// The name of the checker of liveness: see [`crate::random`].
+pub const PROGRESS: &str = "progress";
+
+/// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
+/// other did: the test `planted` proves it and prints which.
+pub const NAMES: [&str; 18] = [
+    linearizable::NAME,
+    "latest-state",
+    "outcomes",
+    acknowledged::NAME,
+    exclusivity::NAME,
+    exclusivity::ENDS,
+    lock_refs::NAME,
+    queues::NAME,
+    leases::NAME,
+    leases::KEPT,
+    data_store::FLAG,
+    data_store::SECTION,
+    agreement::NAME,
+    begin::NAME,
+    tags::NAME,
+    durability::NAME,
+    durability::ACKNOWLEDGED,
+    PROGRESS,
+];
 
 /// What kind of wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,12 +98,15 @@ pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     linearizable::check(history, &mut found);
     let chains = sections::chains(history);
-    latest_state::check(&chains, &mut found);
+    // The worst first: what else is wrong with a lost put follows from it.
     acknowledged::check(&chains, &mut found);
+    latest_state::check(&chains, &mut found);
     exclusivity::check(&chains, &mut found);
     exclusivity::check_ends(history, &mut found);
     lock_refs::check(history, &mut found);
     queues::check(history, &mut found);
+    // That a refused write was found says why it is not the latest state.
+    found.sort_by_key(|violation| violation.property != "outcomes");
     found
 }
 

@@ -6,7 +6,8 @@ use super::Violation;
 use crate::history::{History, Outcome, What};
 use fermata_protocol::request::Mode;
 
-const NAME: &str = "queue reads";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "queue reads";
 
 /// Checks all queue reads.
 pub fn check(history: &History, found: &mut Vec<Violation>) {

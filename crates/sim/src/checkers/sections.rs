@@ -2,7 +2,7 @@
 
 use crate::history::{History, Op, Outcome, SectionIx, Value, What};
 use fermata_protocol::base::{KeyId, Keyspace};
-use fermata_protocol::request::{Code, Mode};
+use fermata_protocol::request::Mode;
 use std::collections::BTreeMap;
 
 /// Where a write stands in the order of all writes of its key: ref, generation, place in the
@@ -156,9 +156,7 @@ fn place<'a>(
         }
         (What::EventualPut(key, value), _) => {
             let chain = chains.entry(key).or_default();
-            // `Locked` speaks of one arrival: a copy of the message that the network delivers once
-            // more, after the key is free again, is stored.
-            if op.failed() && op.outcome != Outcome::Failed(Code::Locked) {
+            if op.failed() {
                 chain.failed.push((op, value));
             } else {
                 chain.eventual.push(op);

@@ -10,7 +10,8 @@ use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::BTreeMap;
 
-const NAME: &str = "tags";
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "tags";
 
 /// Where a register record says which part of a cell it is: after `r`, segment and epoch.
 const PART_AT: usize = 13;
@@ -59,6 +60,7 @@ type Layout = (
     Tag,
     Option<EventualTag>,
     bool,
+    Option<Tag>,
 );
 
 /// A head, if the record is one.
@@ -67,7 +69,7 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         return None;
     }
     let key = record::key_of(record)?;
-    let (tag, _, digest, _, fence, _, _) = decode::<Layout>(value).expect("the layout of a head");
+    let (tag, _, digest, _, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
     let record = record.clone();
     let seen = Seen { tag, digest, fence };
     Some(Head { record, key, seen })

@@ -63,7 +63,8 @@ pub enum Fault {
     Blackout,
     /// A node hands over what it leads, stops, and comes back.
     Retire,
-    /// A group goes on under the next epoch, with the same seats.
+    /// A group goes on under the next epoch, with the same seats; perhaps twice, perhaps while a
+    /// member is cut off.
     NextView,
 }
 
@@ -73,7 +74,7 @@ impl Plan {
         use Fault::*;
         let common = [
             Crash, Stop, Pause, Isolate, OneWay, SiteCut, Suspect, KillClient, Force, Force, Storm,
-            Suspect, Clock, SlowDisk, Retire,
+            Suspect, Clock, SlowDisk, Retire, NextView,
         ];
         let rare = [FullDisk, Rot, Wipe, Blackout, NextView, NextView, FullDisk];
         let count = dice.between(2, 6) as usize;
@@ -205,7 +206,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
                 down(w, name, false, duration);
             });
         }
-        Fault::NextView => next_view(world, &mut dice),
+        Fault::NextView => next_views(world, dice, duration),
         Fault::Blackout => {
             for name in names {
                 down(world, name, true, dice.between(100_000, 2_000_000));
@@ -316,30 +317,50 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
     });
 }
 
-/// Somebody proposes the next epoch of the first group to all its members.
-fn next_view(world: &mut World, dice: &mut Dice) {
-    let group = world.setup.cluster.groups[0].id;
+/// A group goes on under the next epoch, at times twice in a row, at times while a member is cut
+/// off: for one change or for both.
+fn next_views(world: &mut World, mut dice: Dice, duration: u64) {
+    let groups = world.setup.cluster.groups.len() as u64;
+    let group = dice.below(groups) as usize;
+    if dice.chance(40) {
+        let members = &world.setup.cluster.groups[group].view;
+        let names: Vec<NodeName> = members.nodes().collect();
+        if let Some(name) = dice.pick(&names).copied() {
+            isolate(world, name, duration.max(3_000_000));
+        }
+    }
+    next_view(world, group, dice.draw());
+    if dice.chance(50) {
+        let (session, pause) = (dice.draw(), dice.between(50_000, 3_000_000));
+        world.at(world.now + pause, move |w| next_view(w, group, session));
+    }
+}
+
+/// Somebody proposes the next epoch of the group of that index to all its members.
+pub fn next_view(world: &mut World, group: usize, session: u64) {
+    let id = world.setup.cluster.groups[group].id;
     let nodes = world.machines.values().filter_map(|m| m.node());
-    let views = nodes.filter_map(|n| n.here().groups.get(&group));
+    let views = nodes.filter_map(|n| n.here().groups.get(&id));
     let newest = views.map(|g| g.state.view()).max_by_key(|v| v.epoch);
     let Some(mut view) = newest.cloned() else {
         return;
     };
     view.epoch = view.epoch.next();
-    world.note(|| format!("! the next epoch is proposed: {}", view.epoch.0));
-    propose(world, dice.draw(), GroupCommand::Next(view));
+    let epoch = view.epoch.0;
+    world.note(|| format!("! epoch {epoch} is proposed to group {}", id.0));
+    // The epoch makes it another command when the same session proposes once more.
+    propose_to(world, group, (session, epoch), GroupCommand::Next(view));
 }
 
 /// Proposes a command to the group that keeps the catalogue, at whichever of its members leads.
 pub fn propose(world: &mut World, session: u64, body: GroupCommand) {
-    let command = Command::new(
-        SessionId(u128::from(session)),
-        1,
-        0,
-        Epoch::FIRST,
-        Body::Group(body),
-    );
-    let members: Vec<NodeName> = world.setup.cluster.groups[0].view.nodes().collect();
+    propose_to(world, 0, (session, 1), body);
+}
+
+fn propose_to(world: &mut World, group: usize, id: (u64, u64), body: GroupCommand) {
+    let (session, number) = (SessionId(u128::from(id.0)), id.1);
+    let command = Command::new(session, number, 0, Epoch::FIRST, Body::Group(body));
+    let members: Vec<NodeName> = world.setup.cluster.groups[group].view.nodes().collect();
     let from = world.machines[&members[0]].id();
     for to in members {
         let command = command.clone();

@@ -11,4 +11,4 @@ mod fates;
 mod faults;
 
 pub use fates::Fates;
-pub use faults::{Fault, Plan, cut, heal, propose, schedule};
+pub use faults::{Fault, Plan, cut, heal, next_view, propose, schedule};

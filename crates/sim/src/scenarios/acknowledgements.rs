@@ -1,18 +1,18 @@
 //! Puts that are acknowledged, or are not, around the end of a section.
 
-use super::stage::{A, B, C, Stage, answers, fence_to, store_of};
+use super::stage::{A, B, C, Stage, answers, fence_to, news_of, store_of};
 use crate::history::Outcome;
 use crate::network::Parcel;
 use fermata_protocol::base::{Epoch, SegmentId, SessionId};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::request::Mode;
-use fermata_protocol::{Message, lock, paxos};
+use fermata_protocol::{Message, lock};
 
 /// F1: H1 is taken for dead while its put is under way; the put reaches B and C, which have not
 /// heard yet that H1 is past, between the synch's read of A and B and the synch's write.
 pub(super) fn suspected_holder(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let enter = stage.begin_enter(h2, Mode::Exclusive);
@@ -22,20 +22,7 @@ pub(super) fn suspected_holder(stage: &mut Stage) {
         return;
     };
     stage.pass(300);
-    let news = stage.hold(|p| {
-        let chosen = |m: &Message| {
-            matches!(m, Message::Beat(_))
-                || matches!(
-                    m,
-                    Message::Paxos {
-                        message: paxos::Message::Chosen { .. },
-                        ..
-                    }
-                )
-        };
-        matches!(p, Parcel::Peer { from, to, message }
-            if from.name == A && [B, C].contains(to) && chosen(message))
-    });
+    let news = stage.hold(news_of(A));
     stage.mute(h1);
     let c_unfenced = stage.hold(fence_to(&[C]));
     let b_answers = stage.hold(answers(B, A));
@@ -58,7 +45,7 @@ pub(super) fn suspected_holder(stage: &mut Stage) {
 /// F4: the put of a dead holder is at A alone. A's synch reads it, writes it at A, and is cut off;
 /// the next primary's synch reads B and C; then A's writes arrive there.
 pub(super) fn two_synchs(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[B, C]));
@@ -68,14 +55,7 @@ pub(super) fn two_synchs(stage: &mut Stage) {
     let before = stage.world.network.held(late);
     let enter = stage.begin_enter(h2, Mode::Exclusive);
     stage.until(|w| w.network.held(late) >= before + 2);
-    let rest: Vec<_> = stage
-        .world
-        .machines
-        .keys()
-        .copied()
-        .filter(|n| *n != A)
-        .collect();
-    stage.cut(A, &rest);
+    stage.isolate(A);
     stage.leader_other_than(A);
     let Some(s2) = stage.entered(enter) else {
         return;
@@ -93,7 +73,7 @@ pub(super) fn two_synchs(stage: &mut Stage) {
 /// F5: the last put is at C alone when its holder leaves; the next one is answered by A and B
 /// first.
 pub(super) fn dirty_leave(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[A, B]));
@@ -119,7 +99,7 @@ fn next_holder_without_c(stage: &mut Stage, client: crate::network::ClientId) {
 
 /// M1: the same, by the holder's death.
 pub(super) fn forced_release(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[A, B]));
@@ -148,7 +128,7 @@ pub(super) fn leave_after_failed_put(stage: &mut Stage) {
 
 /// M6: the put of a holder that was forced out arrives when the next one has put.
 pub(super) fn past_put(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[A, B, C]));
@@ -175,10 +155,8 @@ pub(super) fn retry_elsewhere(stage: &mut Stage) {
         .machines
         .get_mut(&fermata_protocol::base::NodeName(4));
     fast.expect("a node of this world").clock.jump(5_000_000);
-    let deaf = stage
-        .world
-        .network
-        .lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
+    let deaf =
+        stage.lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
     stage.put(h1, s1, "v1");
     stage.put(h1, s1, "v2");
     let got = stage.get(h1, s1);
@@ -216,7 +194,7 @@ pub(super) fn enter_twice(stage: &mut Stage) {
 
 /// F16: a client puts three times, dies, and its next process, which knows the ref alone, goes on.
 pub(super) fn restarted_client(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     for text in ["v1", "v2", "v3"] {
         stage.put(h1, s1, text);
@@ -238,7 +216,7 @@ pub(super) fn restarted_client(stage: &mut Stage) {
 
 /// F17: one put acknowledged, one below it late, two above it at one replica each.
 pub(super) fn pipelined_puts(stage: &mut Stage) {
-    let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let [h1, h2, h3] = stage.clients([4, 5, 6]);
     let Some(s1) = stage.enter(h1) else { return };
     let first = stage.hold(store_of("p1", &[A, B, C]));
     let third = stage.hold(store_of("p3", &[A, C]));
@@ -268,7 +246,7 @@ pub(super) fn pipelined_puts(stage: &mut Stage) {
 /// F18: the conclusion of a synch is late: in the meantime its holder was forced out, with a put at
 /// one replica.
 pub(super) fn late_synch_done(stage: &mut Stage) {
-    let (h1, h2, h3) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let [h1, h2, h3] = stage.clients([4, 5, 6]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     stage.world.kill_client(h1);
@@ -308,7 +286,7 @@ pub(super) fn late_synch_done(stage: &mut Stage) {
 /// ABD: a write is at B alone when one reader returns it; another reader, later, is answered by A
 /// and C.
 pub(super) fn read_writes_back(stage: &mut Stage) {
-    let (writer, first, second) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let [writer, first, second] = stage.clients([4, 5, 6]);
     let key = stage.register();
     let write = |text: &str| Call::Write {
         key: key.clone(),

@@ -1,8 +1,7 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
-use super::stage::{A, B, C, Stage, accepts_of, grants_to, store_of};
+use super::stage::{A, B, C, Stage, accepts_of, candidacy_of, grants_to, store_of};
 use crate::network::Parcel;
-use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
 use fermata_protocol::register::Message as Register;
 use fermata_protocol::request::Mode;
@@ -12,7 +11,7 @@ use fermata_protocol::{Message, lock, paxos};
 /// runs; the enqueue is submitted again behind the leave of that section.
 pub(super) fn declined_enqueue(stage: &mut Stage) {
     stage.again(|setup| setup.limits.proposals = 2);
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let (x, y) = (stage.key_beside("x"), stage.key_beside("y"));
     // Two releases by the primary itself fill the log.
     for key in [x, y] {
@@ -51,7 +50,7 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
 /// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's
 /// writes arrive, and A grants before it hears of B.
 pub(super) fn stale_attempt(stage: &mut Stage) {
-    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let [h1, h2] = stage.clients([4, 5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[B, C]));
@@ -71,14 +70,13 @@ pub(super) fn stale_attempt(stage: &mut Stage) {
         },
     );
     stage.until(|w| w.network.held(late) >= before + 2);
-    let others: Vec<NodeName> = (2..=6).map(NodeName).collect();
-    stage.cut(A, &others);
+    stage.isolate(A);
     let grant = stage
         .hold(|p| grants_to(&[5])(p) && !matches!(p, Parcel::Peer { from, .. } if from.name == A));
     stage.leader_other_than(A);
     stage.until(|w| w.network.held(grant) > 0);
     // A hears answers alone, and nothing of who leads.
-    let deaf = stage.world.network.lose(|p| {
+    let deaf = stage.lose(|p| {
         let answer = |m: &Message| matches!(m, Message::Register(Register::Answer { .. }));
         matches!(p, Parcel::Peer { to, message, .. } if *to == A && !answer(message))
     });
@@ -99,26 +97,18 @@ pub(super) fn stale_attempt(stage: &mut Stage) {
 /// F3f: B has led and has a command that was not chosen; C has led and has left a hole; B leads
 /// again.
 pub(super) fn hole(stage: &mut Stage) {
-    let (h1, h2, h3) = (stage.client(&[5]), stage.client(&[6]), stage.client(&[6]));
-    let all: Vec<NodeName> = (2..=6).map(NodeName).collect();
-    stage.cut(A, &all);
-    let modest = |name: NodeName| {
-        move |p: &Parcel| {
-            matches!(p, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
-                if from.name == name && matches!(message, paxos::Message::Prepare { .. }))
-        }
-    };
-    let c_waits = stage.world.network.lose(modest(C));
+    let [h1, h2, h3] = stage.clients([5, 6, 6]);
+    stage.isolate(A);
+    let c_waits = stage.lose(candidacy_of(C));
     stage.leader_other_than(A);
     // A command of B's that nobody else gets.
-    let alone = stage.world.network.lose(accepts_of(B));
+    let alone = stage.lose(accepts_of(B));
     stage.begin_enter(h1, Mode::Exclusive);
     stage.pass(2_000);
     stage.release(c_waits);
     stage.mend();
-    let others: Vec<NodeName> = [1, 3, 4, 5, 6].map(NodeName).to_vec();
-    stage.cut(B, &others);
-    let a_waits = stage.world.network.lose(modest(A));
+    stage.isolate(B);
+    let a_waits = stage.lose(candidacy_of(A));
     let segment = stage.segment();
     let c_leads = move |w: &crate::world::World| {
         let node = w.machines[&C].node();
@@ -128,7 +118,7 @@ pub(super) fn hole(stage: &mut Stage) {
     stage.release(alone);
     // Of C's next two entries only the second one is accepted by anybody else.
     let session = stage.world.clients[h2.0 as usize].session().id();
-    let hole = stage.world.network.lose(move |p| {
+    let hole = stage.lose(move |p| {
         let Parcel::Peer { from, message, .. } = p else {
             return false;
         };

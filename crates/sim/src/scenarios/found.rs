@@ -2,14 +2,15 @@
 //! ends what.
 
 use super::stage::{
-    A, B, C, LEASE, Stage, accepts_of, answers, grants_to, spread_to, store_of, value,
+    A, B, C, LEASE, Stage, accepts_of, answers, grants_to, is_eventual_put, spread_to, store_of,
+    value,
 };
 use crate::history::{Outcome, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
-use fermata_protocol::{Message, lock};
+use fermata_protocol::{Message, Operation, lock};
 
 /// An eventual value at one replica alone, until the rule is released.
 fn eventual_at_one(stage: &mut Stage, client: ClientId) {
@@ -443,4 +444,43 @@ pub(super) fn resume_beside_lease(stage: &mut Stage) {
     stage.get(h1, s1);
     stage.leave(h2, s2);
     stage.release(mute);
+}
+
+/// G16: an eventual put is on its way to a node that is cut off; its client hears nothing for a
+/// while. Meanwhile a section writes. Then the put arrives, and once more.
+pub(super) fn put_twice(stage: &mut Stage) {
+    let other = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);
+    let (h1, h2) = (stage.client(&[6]), stage.client(&[6]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let slow = stage.hold(|p| {
+        let put = matches!(p, Parcel::Request { request, .. }
+            if matches!(request.operation, Operation::Put { .. }));
+        put && matches!(p, Parcel::Request { to, .. } if to.0 == 4)
+    });
+    let (key, e) = (stage.key.clone(), value("e"));
+    let call = Call::Put {
+        key,
+        value: e.clone(),
+    };
+    let put = stage.call(other, call);
+    stage.pass(5_000);
+    stage.section(h1, "v1");
+    stage.pass(1_000);
+    let copies = stage.world.network.copy(is_eventual_put);
+    stage.release(slow);
+    stage.wait(put);
+    stage.pass(3_000);
+    let Some(s2) = stage.enter(h2) else { return };
+    let adopted = stage.found(s2) == e;
+    stage.expect(adopted, "a put that was late, and came once, is found");
+    stage.put(h2, s2, "v2");
+    stage.leave(h2, s2);
+    stage.pass(1_000);
+    stage.release(copies);
+    stage.pass(3_000);
+    let Some(s3) = stage.enter(h1) else { return };
+    let kept = stage.found(s3) == value("v2");
+    stage.expect(kept, "a copy of the put is not stored again");
+    stage.leave(h1, s3);
 }

@@ -1,8 +1,8 @@
 //! Enters, grants, leases, and what else touches a key.
 
 use super::stage::{A, B, C, Stage, answers, store_of, value};
-use crate::history::Outcome;
-use crate::network::Parcel;
+use crate::history::{Outcome, SectionIx};
+use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
@@ -145,6 +145,95 @@ pub(super) fn lease_at_a_cut_site(stage: &mut Stage) {
         stage.pass(1_000);
     }
     stage.leave(h2, s2);
+}
+
+/// The longer lease of some scenarios: longer than it takes to elect a primary, microseconds.
+const LONG: u64 = 20_000_000;
+
+fn enter_for_long(stage: &mut Stage, client: ClientId) -> Option<SectionIx> {
+    let enter = Call::Enter {
+        keys: vec![stage.key.clone()],
+        mode: Mode::Exclusive,
+        wait: LONG,
+        lease: Some(LONG),
+    };
+    let enter = stage.call(client, enter);
+    stage.entered(enter)
+}
+
+/// F10: H1 dies; once the log goes on in the next epoch, and once its primary hands it over. Both
+/// times H2 enters when H1's lease has run out, neither before nor a whole lease later.
+pub(super) fn lease_table(stage: &mut Stage) {
+    for by_epoch in [true, false] {
+        let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+        if enter_for_long(stage, h1).is_none() {
+            return;
+        }
+        // The last heartbeat of H1 is no older than a third of its lease.
+        stage.pass(10_000);
+        let died = stage.world.now;
+        stage.world.kill_client(h1);
+        let second = stage.begin_enter(h2, Mode::Exclusive);
+        stage.pass(5_000);
+        let before = stage.leader_other_than(NodeName(0));
+        let changed = stage.world.now;
+        match by_epoch {
+            true => stage.next_epoch(),
+            false => stage.world.retire(A),
+        }
+        stage.pass(5_000);
+        let after = stage.leader_other_than(NodeName(0));
+        stage.expect(
+            by_epoch == (before == after) && after.is_some(),
+            "another leads after a hand-over, and the same in the next epoch",
+        );
+        let Some(s2) = stage.entered(second) else {
+            return;
+        };
+        let waited = stage.world.now - died;
+        stage.expect(
+            waited >= LONG - LONG / 3 - 1_000_000,
+            "nobody is released before its lease is over",
+        );
+        stage.expect(
+            stage.world.now - changed < LONG - 1_000_000,
+            "a change of primary begins no new lease for a dead holder",
+        );
+        stage.leave(h2, s2);
+    }
+}
+
+/// F10: H1 holds across a change of epoch, and leaves. H2 enters, and is cut off; the primary dies.
+/// The next one knows nothing of H2's lease, whatever was told of leases before.
+pub(super) fn lease_table_twice(stage: &mut Stage) {
+    let (h1, h3) = (stage.client(&[4]), stage.client(&[5]));
+    let h2 = stage.client_with(&[6], |o| o.cached_gets = true);
+    let Some(s1) = enter_for_long(stage, h1) else {
+        return;
+    };
+    stage.next_epoch();
+    stage.pass(10_000);
+    stage.leave(h1, s1);
+    let Some(s2) = enter_for_long(stage, h2) else {
+        return;
+    };
+    stage.put(h2, s2, "v1");
+    let lock_ref = stage.queue_at(B)[0];
+    let rest: Vec<NodeName> = (1..=5).map(NodeName).collect();
+    stage.cut(NodeName(6), &rest);
+    stage.world.stop(A, true);
+    stage.leader_other_than(A);
+    stage.pass(500);
+    let key = stage.key.clone();
+    stage.call(h3, Call::Release { key, lock_ref });
+    let Some(s3) = stage.enter(h3) else { return };
+    stage.put(h3, s3, "v2");
+    let key = stage.key.clone();
+    if let Some(section) = stage.world.clients[h2.0 as usize].name_of(s2) {
+        stage.call(h2, Call::CriticalGet { section, key });
+        stage.pass(1_000);
+    }
+    stage.leave(h3, s3);
 }
 
 /// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it

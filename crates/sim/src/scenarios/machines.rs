@@ -3,7 +3,10 @@
 use super::stage::{A, B, C, Stage, store_of};
 use crate::history::Outcome;
 use crate::network::{End, Parcel};
+use crate::world::World;
+use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
+use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::{Message, paxos};
 
 /// F2: the group goes on under the next epoch with the same members; sections before and after.
@@ -25,6 +28,49 @@ pub(super) fn change_of_view(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
+/// G17: C is cut off while its group goes on under the next epoch, twice. It comes back; then A is
+/// cut off, and B serves with C.
+pub(super) fn late_member(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    stage.section(h1, "v1");
+    let rest: Vec<_> = [1, 2, 4, 5, 6].map(NodeName).to_vec();
+    stage.cut(C, &rest);
+    for (text, epoch) in [("v2", 2), ("v3", 3)] {
+        stage.section(h1, text);
+        stage.next_epoch();
+        let there = stage.until(|w| epoch_at(w, B) == epoch);
+        stage.expect(
+            there,
+            "the group goes on without the member that is cut off",
+        );
+        stage.pass(6_000);
+    }
+    stage.section(h1, "v4");
+    stage.mend();
+    let there = stage.until(|w| epoch_at(w, C) == 3);
+    stage.expect(there, "a member that was away for two epochs comes back");
+    stage.pass(6_000);
+    let rest: Vec<_> = [2, 3, 4, 5, 6].map(NodeName).to_vec();
+    stage.cut(A, &rest);
+    stage.leader_other_than(A);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.put(h2, s2, "w");
+    stage.leave(h2, s2);
+    stage.mend();
+    stage.pass(6_000);
+}
+
+/// The lowest epoch of all logs of a node.
+fn epoch_at(world: &World, name: NodeName) -> u64 {
+    let Some(node) = world.machines[&name].node() else {
+        return 0;
+    };
+    let groups = node.here().groups.values().map(|g| g.log.id().epoch);
+    let segments = node.here().segments.values().map(|s| s.log.id().epoch);
+    groups.chain(segments).map(|e| e.0).min().unwrap_or(0)
+}
+
 /// F10: A leads with B's lease alone. B restarts, and A is cut off but for one node that still
 /// reads lock queues from it; C leads with B.
 pub(super) fn restarted_acceptor(stage: &mut Stage) {
@@ -33,7 +79,7 @@ pub(super) fn restarted_acceptor(stage: &mut Stage) {
     // C hears nothing of A for longer than a lease, and wants to lead.
     stage.cut(A, &[C]);
     stage.pass(6_000);
-    let names: Vec<_> = [2, 3, 4, 5].map(fermata_protocol::base::NodeName).to_vec();
+    let names: Vec<_> = [2, 3, 4, 5].map(NodeName).to_vec();
     stage.cut(A, &names);
     stage.world.stop(B, true);
     stage.world.start(B);

@@ -11,6 +11,7 @@ mod commands;
 mod found;
 mod locks;
 mod machines;
+mod rules;
 mod stage;
 
 pub use stage::Stage;
@@ -35,6 +36,11 @@ pub const ALL: &[Scenario] = &[
         name: "f1-suspected-holder",
         about: "a put completes between the synch's read and its write",
         play: acknowledgements::suspected_holder,
+    },
+    Scenario {
+        name: "f1-past-get",
+        about: "a past holder reads before the next one has written",
+        play: rules::past_get,
     },
     Scenario {
         name: "f2-refs-after-change-of-view",
@@ -97,9 +103,29 @@ pub const ALL: &[Scenario] = &[
         play: locks::lease_at_a_cut_site,
     },
     Scenario {
+        name: "f10-lease-table",
+        about: "a dead holder is released when its lease is over, whoever leads by then",
+        play: locks::lease_table,
+    },
+    Scenario {
+        name: "f10-lease-table-twice",
+        about: "a primary that was not told of the last leases waits a full one",
+        play: locks::lease_table_twice,
+    },
+    Scenario {
         name: "f10-restarted-acceptor",
         about: "an acceptor that restarts is still bound by the read lease that it granted",
         play: machines::restarted_acceptor,
+    },
+    Scenario {
+        name: "f10-new-primary",
+        about: "a new primary leads while a lease runs that the one before has prolonged",
+        play: rules::new_primary,
+    },
+    Scenario {
+        name: "f13-accepted-entry",
+        about: "of what was chosen one acceptor knows, and that it is chosen none",
+        play: rules::accepted_entry,
     },
     Scenario {
         name: "f13-deposed-leader",
@@ -142,6 +168,11 @@ pub const ALL: &[Scenario] = &[
         play: found::adoption,
     },
     Scenario {
+        name: "g1-adoption-repeated",
+        about: "an adoption that is at one replica is tried again without it",
+        play: rules::adoption_repeated,
+    },
+    Scenario {
         name: "g2-adoption-for-waiter",
         about: "the same for a holder that waited",
         play: found::adoption_for_waiter,
@@ -167,9 +198,19 @@ pub const ALL: &[Scenario] = &[
         play: found::cancelled_enter,
     },
     Scenario {
+        name: "g6-late-close",
+        about: "an enter is closed at a node that still waits, when its client has entered",
+        play: rules::late_close,
+    },
+    Scenario {
         name: "g7-living-holder",
         about: "a living holder is replaced by force",
         play: found::living_holder,
+    },
+    Scenario {
+        name: "g8-damaged-record",
+        about: "a record rots on which a put under way counts",
+        play: rules::damaged_record,
     },
     Scenario {
         name: "g9-front-waits",
@@ -207,6 +248,16 @@ pub const ALL: &[Scenario] = &[
         play: found::resume_beside_lease,
     },
     Scenario {
+        name: "g16-put-twice",
+        about: "an eventual put comes late, and once more after a section has written over it",
+        play: found::put_twice,
+    },
+    Scenario {
+        name: "g17-late-member",
+        about: "a member is away during two changes of view, and is needed then",
+        play: machines::late_member,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,
@@ -235,6 +286,16 @@ pub const ALL: &[Scenario] = &[
         name: "register-write-back",
         about: "what one reader returned the next one returns",
         play: acknowledgements::read_writes_back,
+    },
+    Scenario {
+        name: "log-quorum",
+        about: "what one acceptor of three has accepted is not chosen",
+        play: rules::log_quorum,
+    },
+    Scenario {
+        name: "unknown-outcome",
+        about: "a put without a quorum is found later",
+        play: rules::unknown_outcome,
     },
     Scenario {
         name: "lost-disk",

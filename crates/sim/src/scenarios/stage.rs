@@ -14,7 +14,6 @@ use fermata_protocol::base::{
     Address, Bug, KeyId, Limits, LockRef, NodeName, Planted, SegmentId, TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
-use fermata_protocol::command::GroupCommand;
 use fermata_protocol::register::{Ask, Content, Message as Register};
 use fermata_protocol::request::{Held, Mode};
 use fermata_protocol::{Message, Operation, lock, paxos};
@@ -40,6 +39,8 @@ pub struct Stage {
     pub key: KeyId,
     /// Whether everything is read once more at the end: not where the cluster cannot go on.
     pub audited: bool,
+    /// Expectations of the scenario that were not met: reported behind whatever a checker sees.
+    unmet: Vec<String>,
     ground: Ground,
 }
 
@@ -84,6 +85,7 @@ impl Stage {
             world,
             key,
             audited: true,
+            unmet: Vec::new(),
             ground,
         }
     }
@@ -116,15 +118,13 @@ impl Stage {
     pub fn queue_at(&self, name: NodeName) -> Vec<LockRef> {
         let node = self.world.machines[&name].node();
         let segment = node.and_then(|n| n.here().segments.get(&self.segment()));
-        let queue = segment.and_then(|s| s.queues.queue(&self.key));
+        let queue = segment.and_then(|s| s.state.queues().queue(&self.key));
         queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect())
     }
 
     /// Proposes the next epoch of the group to all its members.
     pub fn next_epoch(&mut self) {
-        let mut view = self.world.setup.cluster.groups[0].view.clone();
-        view.epoch = view.epoch.next();
-        nemesis::propose(&mut self.world, 0xbeef, GroupCommand::Next(view));
+        nemesis::next_view(&mut self.world, 0, 0xbeef);
     }
 
     /// The second key of sections.
@@ -140,6 +140,11 @@ impl Stage {
     /// A client at the site of the first of `nodes`, which talks to these alone, in this order.
     pub fn client(&mut self, nodes: &[u16]) -> ClientId {
         self.client_with(nodes, |_| {})
+    }
+
+    /// Clients that talk to one node each.
+    pub fn clients<const N: usize>(&mut self, nodes: [u16; N]) -> [ClientId; N] {
+        nodes.map(|node| self.client(&[node]))
     }
 
     /// The same with other options.
@@ -181,11 +186,25 @@ impl Stage {
         self.world.run_for(millis * 1_000);
     }
 
-    /// Something must be so.
+    /// Something must be so. What a checker can see is the checker's to report: this is for what
+    /// none can, and it comes last.
     pub fn expect(&mut self, so: bool, what: &str) {
         if !so {
             self.world.note(|| format!("! expected: {what}"));
-            self.world.violations.push(Violation::new("scenario", what));
+            self.unmet.push(what.to_owned());
+        }
+    }
+
+    /// Liveness: everything is healed, whoever lives goes on living, and the operation must end.
+    fn must_end(&mut self, op: OpId) {
+        nemesis::heal(&mut self.world);
+        let deadline = self.world.now + random::PROGRESS_MAX;
+        let ended = |w: &World| *w.outcome(op) != Outcome::Open;
+        if !self.world.run_until(deadline, ended) {
+            let op = &self.world.history.ops[op.0];
+            let (client, what) = (op.client.0, &op.what);
+            let detail = format!("after healing nothing comes of client {client}'s {what:?}");
+            self.world.violations.push(random::no_progress(detail));
         }
     }
 
@@ -197,7 +216,7 @@ impl Stage {
 
     /// Begins to enter several keys.
     pub fn enter_keys(&mut self, client: ClientId, keys: Vec<KeyId>, mode: Mode) -> OpId {
-        let (wait, lease) = (PATIENCE, Some(LEASE));
+        let (wait, lease) = (2 * random::PROGRESS_MAX, Some(LEASE));
         self.call(
             client,
             Call::Enter {
@@ -209,9 +228,12 @@ impl Stage {
         )
     }
 
-    /// The section that an enter has given.
+    /// The section that an enter has given. One that is not given in a long time must be given when
+    /// all is healed.
     pub fn entered(&mut self, op: OpId) -> Option<SectionIx> {
-        self.wait(op);
+        if self.wait(op) == Outcome::Open {
+            self.must_end(op);
+        }
         let section = self.world.history.ops[op.0].section;
         self.expect(section.is_some(), "the client enters the section");
         section
@@ -227,6 +249,13 @@ impl Stage {
     pub fn found(&self, section: SectionIx) -> Value {
         let values = &self.world.history.sections[section.0].values;
         values.get(&self.key).cloned().flatten()
+    }
+
+    /// An eventual put, which is stored at the first replica that takes it.
+    pub fn eventual_put(&mut self, client: ClientId, text: &str) {
+        let (key, value) = (self.key.clone(), value(text));
+        let put = self.call(client, Call::Put { key, value });
+        self.wait(put);
     }
 
     /// Begins a put.
@@ -282,7 +311,7 @@ impl Stage {
 
     /// The client's heartbeats are lost from now on: it looks dead, and its operations go on.
     pub fn mute(&mut self, client: ClientId) -> RuleId {
-        self.world.network.lose(move |p| {
+        self.lose(move |p| {
             matches!(p, Parcel::Request { client: c, request, .. }
                 if *c == client && matches!(request.operation, Operation::Renew { .. }))
         })
@@ -299,7 +328,8 @@ impl Stage {
         node.here()
             .segments
             .get(&self.segment())?
-            .queues
+            .state
+            .queues()
             .queue(&self.key)?
             .flag
     }
@@ -313,8 +343,10 @@ impl Stage {
         let (lock_ref, segment) = (held.lock_ref, self.segment());
         self.until(move |w| {
             w.machines.values().filter_map(|m| m.node()).any(|node| {
-                let queues = node.here().segments.get(&segment).map(|s| &s.queues);
-                queues.is_some_and(|q| lock_ref.0 <= q.commands() && q.get(lock_ref).is_none())
+                let state = node.here().segments.get(&segment).map(|s| &s.state);
+                state.is_some_and(|s| {
+                    lock_ref.0 <= s.commands() && s.queues().get(lock_ref).is_none()
+                })
             })
         })
     }
@@ -322,6 +354,11 @@ impl Stage {
     /// Keeps what matches.
     pub fn hold(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
         self.world.network.hold(filter)
+    }
+
+    /// Loses what matches, until the rule is released.
+    pub fn lose(&mut self, filter: impl Fn(&Parcel) -> bool + 'static) -> RuleId {
+        self.world.network.lose(filter)
     }
 
     /// Lets go of what was kept.
@@ -354,6 +391,13 @@ impl Stage {
             self.world.network.cut(End::Node(name), End::Node(*other));
             self.world.network.cut(End::Node(*other), End::Node(name));
         }
+    }
+
+    /// Cuts a node off from all others, but not from clients, until [`Stage::mend`].
+    pub fn isolate(&mut self, name: NodeName) {
+        let others = self.world.machines.keys().copied();
+        let others: Vec<NodeName> = others.filter(|n| *n != name).collect();
+        self.cut(name, &others);
     }
 
     /// Mends all cuts.
@@ -390,7 +434,9 @@ impl Stage {
             let deadline = self.world.now + random::PROGRESS_MAX;
             random::audit(&mut self.world, auditor, &self.ground, deadline);
         }
-        random::finish(self.world)
+        let unmet = self.unmet.into_iter();
+        let unmet = unmet.map(|what| Violation::new("scenario", what)).collect();
+        random::finish(self.world, unmet)
     }
 }
 
@@ -444,6 +490,12 @@ pub(super) fn answers(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool 
     }
 }
 
+/// An eventual put on its way to a replica.
+pub(super) fn is_eventual_put(parcel: &Parcel) -> bool {
+    matches!(parcel, Parcel::Peer { message: Message::Register(Register::Ask { ask, .. }), .. }
+        if matches!(ask, Ask::EventualPut { .. }))
+}
+
 /// Eventual values on their way from one replica to any of `to`.
 pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
@@ -469,6 +521,30 @@ pub(super) fn accepts_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static
     move |parcel| {
         matches!(parcel, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
             if from.name == leader && matches!(message, paxos::Message::Accept { .. }))
+    }
+}
+
+/// A node's attempts to lead: while they are lost another one leads.
+pub(super) fn candidacy_of(name: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
+            if from.name == name && matches!(message, paxos::Message::Prepare { .. }))
+    }
+}
+
+/// What tells the other replicas that something of a leader's log is chosen, but for its next
+/// entries.
+pub(super) fn news_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        let Parcel::Peer { from, to, message } = parcel else {
+            return false;
+        };
+        let chosen = match message {
+            Message::Beat(_) => true,
+            Message::Paxos { message, .. } => matches!(message, paxos::Message::Chosen { .. }),
+            _ => false,
+        };
+        from.name == leader && *to != leader && [A, B, C].contains(to) && chosen
     }
 }
 

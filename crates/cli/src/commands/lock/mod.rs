@@ -13,16 +13,22 @@
 //!   the loss, the command is ended: SIGTERM, then SIGKILL after [`GRACE`].
 //! * L2 An answered `put` of a child was acknowledged by a quorum under the section's lock ref.
 //! * L3 The exit status is the command's, unless the section was lost (75), the command could not
-//!   be started (126, 127) or the section was never entered (any other of `docs/cli.md`).
+//!   be started (126, 127) or the section was never entered (any other of `docs/cli.md`). A leave
+//!   that is not confirmed changes nothing of what the command did: it is a warning, and a status
+//!   of its own (77) only for those who ask for it.
+//! * L4 Sections nest: a child acts in the innermost section around it that holds its key, and a
+//!   key that any of them holds is not locked again, which would wait for ever.
 
 mod child;
 pub(crate) mod socket;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fermata_client::{Enter, LostReason, Mode, Section, SectionHandle};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
@@ -44,7 +50,10 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     let mut keys: Vec<&[u8]> = args.keys.iter().map(|key| key.as_bytes()).collect();
     keys.sort_unstable();
     keys.dedup();
-    refuse_inside(&args.space.keyspace, &keys).await?;
+    let outer = super::surrounding_section();
+    if let Some(outer) = &outer {
+        refuse_inside(outer, global, &keys).await?;
+    }
     let mut signals = Signals::catch()?;
     let client = crate::connect::connect(global).await?;
     let enter = Enter {
@@ -57,7 +66,7 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         lease: args.ttl,
     };
     let section = tokio::select! {
-        section = client.enter(&args.space.keyspace, &keys, enter) => section?,
+        section = client.enter(global.keyspace(), &keys, enter) => section.map_err(not_entered)?,
         signal = wait_for_stop(&mut signals) => {
             // Dropping the attempt gives its place in the queue up, in the background.
             drop(client);
@@ -65,19 +74,50 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
             return Ok(128 + signal.as_raw() as u8);
         }
     };
-    hold(&args, keys[0], section, &mut signals).await
+    let held = Arc::new(HeldKeys {
+        keyspace: global.keyspace().to_owned(),
+        keys: args.keys.clone(),
+        outer,
+        patience: global.timeout(),
+    });
+    let first = section.lock_ref(keys[0]).map_or(0, |lock_ref| lock_ref.0);
+    let outcome = run_command(&args, held, first, &section, &mut signals).await;
+    let left = section.leave_and_wait().await;
+    ended(
+        global,
+        &args,
+        outcome?,
+        left.map_err(|e| (e, client.heard())),
+    )
+}
+
+/// A section that was not entered: COMMAND did not run, so its outcome is known. What may have
+/// taken effect is a place in the queue, which ends by itself.
+fn not_entered(error: fermata_client::Error) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit != Exit::OutcomeUnknown {
+        return failure;
+    }
+    let sentence = format!(
+        "COMMAND was not run; a place in the queue may stay taken until its lease has run out: \
+         {failure}"
+    );
+    Failure {
+        sentence,
+        exit: Exit::Unavailable,
+        ..failure
+    }
 }
 
 /// A second section on a held key would wait for the first, which waits for its command: for ever.
-async fn refuse_inside(keyspace: &str, keys: &[&[u8]]) -> Result<(), Failure> {
-    let Some(path) = super::surrounding_section() else {
-        return Ok(());
-    };
+async fn refuse_inside(outer: &Path, global: &Global, keys: &[&[u8]]) -> Result<(), Failure> {
     for key in keys {
-        if super::is_held_around(&path, keyspace, key).await {
+        if super::is_held_around(outer, global, key).await {
             let key = String::from_utf8_lossy(key);
             let sentence = format!(
-                "the surrounding section holds `{key}` already; use `fermata get` and `put` on it"
+                "a section around this command holds `{key}` already, and a second one would wait \
+                 for it for ever: use `fermata get`, `put` and `del` on it as it is, and lock only \
+                 keys that are not held here"
             );
             return Err(Failure::new(Exit::Refused, sentence));
         }
@@ -95,28 +135,34 @@ async fn wait_for_stop(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Runs the command inside the section, then leaves it.
-async fn hold(
+/// The exit status, once the command has ended and the leave was tried.
+fn ended(
+    global: &Global,
     args: &LockArgs,
-    first: &[u8],
-    section: Section,
-    signals: &mut Signals,
+    outcome: Ended,
+    left: Result<(), (fermata_client::Error, String)>,
 ) -> Result<u8, Failure> {
-    let lock_ref = section.lock_ref(first).map_or(0, |lock_ref| lock_ref.0);
-    let outcome = run_command(args, lock_ref, &section, signals).await;
-    let left = section.leave_and_wait().await;
-    let status = match outcome? {
+    let status = match outcome {
         Ended::ByItself(status) => status,
         Ended::SectionLost(reason) => return Err(lost(why(reason))),
     };
-    match left.map_err(Failure::from) {
-        Ok(()) => {}
-        Err(failure) if failure.exit == Exit::SectionLost => {
+    let heard = match left {
+        Ok(()) => return Ok(status),
+        Err((error, _)) if Failure::from(error.clone()).exit == Exit::SectionLost => {
             return Err(lost("it had ended before"));
         }
-        // What the command did is acknowledged; the next holder waits for the lease at worst.
-        Err(failure) => eprintln!("fermata: the section was not left for certain: {failure}"),
+        Err((_, heard)) => heard,
+    };
+    // What the command did is acknowledged; the next holder waits for the lease at worst.
+    let sentence = format!(
+        "COMMAND ended with {status} and what it wrote is kept, but leaving the section was not \
+         confirmed: the keys may stay held until its lease has run out (asked {heard})"
+    );
+    let not_left = Failure::new(Exit::NotLeft, sentence);
+    if args.confirm_leave && status == 0 {
+        return Err(not_left);
     }
+    crate::exit::warn(&not_left, global.json);
     Ok(status)
 }
 
@@ -144,6 +190,7 @@ enum Ended {
 /// Starts the command and serves it until it ends.
 async fn run_command(
     args: &LockArgs,
+    held: Arc<HeldKeys>,
     lock_ref: u64,
     section: &Section,
     signals: &mut Signals,
@@ -155,7 +202,6 @@ async fn run_command(
     let listener = UnixListener::bind(&path)
         .map_err(|error| Failure::local(format_args!("listening at {}", path.display()), error))?;
     let mut command = Running::start(&args.command, &path, lock_ref)?;
-    let held = Arc::new(HeldKeys::of(args));
     let mut children = JoinSet::new();
     let status = loop {
         tokio::select! {
@@ -191,20 +237,16 @@ async fn end(command: &mut Running) {
     }
 }
 
-/// The keys of the section, as children may name them.
+/// The keys of the section, as children may name them, and where to ask for others.
 struct HeldKeys {
     keyspace: String,
     keys: Vec<OsString>,
+    /// The socket of the section around this one.
+    outer: Option<PathBuf>,
+    patience: Duration,
 }
 
 impl HeldKeys {
-    fn of(args: &LockArgs) -> HeldKeys {
-        HeldKeys {
-            keyspace: args.space.keyspace.clone(),
-            keys: args.keys.clone(),
-        }
-    }
-
     fn has(&self, keyspace: &str, key: &[u8]) -> bool {
         self.keyspace == keyspace && self.keys.iter().any(|held| held.as_bytes() == key)
     }
@@ -221,27 +263,39 @@ async fn serve(mut stream: UnixStream, section: SectionHandle, held: Arc<HeldKey
             env!("CARGO_PKG_VERSION"),
             ask.version
         );
-        let exit = Exit::Refused as u8;
-        (Answer::Failed { exit, sentence }, None)
-    } else if !held.has(&ask.keyspace, &ask.key) {
-        (Answer::NotHeld, None)
-    } else {
+        answer(Err(Failure::new(Exit::Refused, sentence)))
+    } else if held.has(&ask.keyspace, &ask.key) {
         let result = match ask.action {
             Action::Get => section.get(&ask.key).await,
             Action::Put => section.put(&ask.key, value).await.map(|()| None),
             Action::Delete => section.delete(&ask.key).await.map(|()| None),
             Action::Holds => Ok(None),
         };
-        match result.map_err(Failure::from) {
-            Ok(value) => {
-                let is_some = value.is_some();
-                (Answer::Done { value: is_some }, value)
-            }
-            Err(failure) => {
-                let (exit, sentence) = (failure.exit as u8, failure.sentence);
-                (Answer::Failed { exit, sentence }, None)
-            }
-        }
+        answer(result.map_err(Failure::from))
+    } else if let Some(outer) = &held.outer {
+        let named = (ask.keyspace.as_str(), ask.key.as_ref());
+        answer(socket::ask(outer, ask.action, named, &value, held.patience).await)
+    } else {
+        (Answer::NotHeld, None)
     };
+    // A child that has gone needs no answer.
     let _gone = socket::send(&mut stream, &answer, &value.unwrap_or_default()).await;
+}
+
+/// A result as the child gets it, and the value that follows.
+fn answer(result: Result<Option<Bytes>, Failure>) -> (Answer, Option<Bytes>) {
+    match result {
+        Ok(value) => {
+            let is_some = value.is_some();
+            (Answer::Done { value: is_some }, value)
+        }
+        Err(failure) => {
+            let failed = Answer::Failed {
+                exit: failure.exit as u8,
+                code: failure.code,
+                sentence: failure.sentence,
+            };
+            (failed, None)
+        }
+    }
 }

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,9 @@ pub(crate) const SECTION_ENV: &str = "FERMATA_SECTION";
 
 /// The fencing token, in the environment of a command under `fermata lock`.
 pub(crate) const LOCK_REF_ENV: &str = "FERMATA_LOCK_REF";
+
+/// How much longer a child waits than a section with the same `--timeout` works on its request.
+const MARGIN: Duration = Duration::from_secs(1);
 
 const HEADER_MAX: u32 = 64 << 10;
 const VALUE_MAX: u32 = 64 << 20;
@@ -71,6 +75,8 @@ pub(crate) enum Answer {
     Failed {
         /// The exit status.
         exit: u8,
+        /// The stable code.
+        code: String,
         /// One sentence.
         sentence: String,
     },
@@ -115,7 +121,8 @@ where
     Ok((serde_json::from_slice(&header)?, value.into()))
 }
 
-/// Asks the surrounding section.
+/// Asks the surrounding section, which answers within its own `--timeout`; the child's `patience`
+/// is a bound for a `fermata lock` that does not even say that.
 ///
 /// # Errors
 /// What the section answered; a local failure when the socket cannot be reached, which means that
@@ -123,14 +130,14 @@ where
 pub(crate) async fn ask(
     path: &Path,
     action: Action,
-    keyspace: &str,
-    key: &[u8],
+    (keyspace, key): (&str, &[u8]),
     value: &[u8],
+    patience: Duration,
 ) -> Result<Option<Bytes>, Failure> {
     let gone = |error: io::Error| {
         let sentence = format!(
-            "the surrounding section does not answer at {} ({error}): it is over, or {SECTION_ENV} \
-             is set outside of `fermata lock`",
+            "the surrounding section does not answer at {} ({error}): it is over, its `fermata \
+             lock` is stopped, or {SECTION_ENV} is set outside of one",
             path.display()
         );
         // A put may have been on its way.
@@ -152,9 +159,14 @@ pub(crate) async fn ask(
         keyspace: keyspace.to_owned(),
         key: key.to_vec(),
     };
-    let mut stream = UnixStream::connect(path).await.map_err(gone)?;
-    send(&mut stream, &ask, value).await.map_err(gone)?;
-    let (answer, value) = receive(&mut stream).await.map_err(gone)?;
+    let exchange = async {
+        let mut stream = UnixStream::connect(path).await?;
+        send(&mut stream, &ask, value).await?;
+        receive(&mut stream).await
+    };
+    let exchanged = tokio::time::timeout(patience + MARGIN, exchange).await;
+    let exchanged = exchanged.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let (answer, value) = exchanged.map_err(gone)?;
     match answer {
         Answer::Done { value: true } => Ok(Some(value)),
         Answer::Done { value: false } => Ok(None),
@@ -166,7 +178,14 @@ pub(crate) async fn ask(
                 String::from_utf8_lossy(key)
             ),
         )),
-        Answer::Failed { exit, sentence } => Err(Failure::new(exit_of(exit), sentence)),
+        Answer::Failed {
+            exit,
+            code,
+            sentence,
+        } => Err(Failure {
+            code,
+            ..Failure::new(exit_of(exit), sentence)
+        }),
     }
 }
 

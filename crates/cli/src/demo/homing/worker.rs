@@ -201,7 +201,8 @@ impl Worker<'_> {
             .latencies
             .note(&self.site, "enter, with the value", start);
         let lock_ref = section.lock_ref(key).map_or(0, |lock_ref| lock_ref.0);
-        let found = section.entry_value(key);
+        // From memory, unless it was too large to come with the entry.
+        let found = section.get(key).await?;
         let Some(mut job) = found.and_then(|value| Job::decode(&value).ok()) else {
             // The front end's put has not reached the quorum yet, which no worker waits for.
             section.leave();

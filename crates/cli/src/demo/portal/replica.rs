@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fermata_client::{Client, Enter, Mode, Options, Section};
+use fermata_client::{Client, Code, Enter, Mode, Options, Section};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -154,7 +154,11 @@ async fn own(
         latencies.note(site, "look at the queue", start);
         for entry in queue.iter().filter(|entry| entry.holds) {
             let start = Instant::now();
-            client.release(KEYSPACE, key, entry.lock_ref).await?;
+            match client.release(KEYSPACE, key, entry.lock_ref).await {
+                // It has left, or somebody else was faster.
+                Err(error) if error.code() == Code::NoLongerHolder => {}
+                released => released?,
+            }
             latencies.note(site, "forced release", start);
         }
     }
@@ -168,7 +172,8 @@ async fn own(
         lease: None,
     };
     let section = client.enter(KEYSPACE, &[key], enter).await?;
-    let found = section.entry_value(key);
+    // From memory, unless it was too large to come with the entry.
+    let found = section.get(key).await?;
     let roles = found.and_then(|value| serde_json::from_slice(&value).ok());
     Ok(Owned {
         section,

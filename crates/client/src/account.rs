@@ -1,0 +1,114 @@
+//! What each node said last: the part of an error that tells where to look.
+//!
+//! "Unavailable" alone helps nobody at three in the morning. Whoever reads it wants to know which
+//! nodes were asked, and whether they refused the connection, said nothing, or had no quorum
+//! themselves. The account keeps one line per node, the latest; lines older than the operation's
+//! time say nothing about it and are left out.
+
+use std::error::Error;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The latest word of each node, in the order of the client's nodes.
+#[derive(Debug)]
+pub(crate) struct Account {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    who: String,
+    said: Option<(Instant, String)>,
+}
+
+/// The account, shared between the background task and the client's handles.
+pub(crate) type SharedAccount = Arc<Mutex<Account>>;
+
+/// The account itself. A thread that panicked with it in hand leaves it whole.
+pub(crate) fn locked(shared: &SharedAccount) -> MutexGuard<'_, Account> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Account {
+    /// Nothing was said yet.
+    pub(crate) fn new(who: impl IntoIterator<Item = String>) -> Account {
+        let line = |who| Line { who, said: None };
+        Account {
+            lines: who.into_iter().map(line).collect(),
+        }
+    }
+
+    /// A node said this, or this can be said of it.
+    pub(crate) fn note(&mut self, node: usize, said: impl Into<String>) {
+        if let Some(line) = self.lines.get_mut(node) {
+            line.said = Some((Instant::now(), said.into()));
+        }
+    }
+
+    /// What was said within this time, by node; empty if nothing was.
+    pub(crate) fn sentence(&self, within: Duration) -> String {
+        let now = Instant::now();
+        let fresh = |line: &Line| match &line.said {
+            Some((at, said)) if now.duration_since(*at) <= within => {
+                Some(format!("{}: {said}", line.who))
+            }
+            _ => None,
+        };
+        let lines: Vec<String> = self.lines.iter().filter_map(fresh).collect();
+        lines.join("; ")
+    }
+}
+
+/// Why a connection failed, in a few words: the innermost cause, since the outer ones only say that
+/// it did.
+pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    let mut last = String::from("no connection");
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && let Some(known) = known(io.kind())
+        {
+            return known.to_owned();
+        }
+        last = error.to_string();
+        cause = error.source();
+    }
+    last
+}
+
+fn known(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::ConnectionRefused => Some("connection refused"),
+        io::ErrorKind::ConnectionReset => Some("connection reset"),
+        io::ErrorKind::TimedOut => Some("no connection in time"),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("unreachable"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_word_of_each_node_is_told_and_old_ones_are_not() {
+        let mut account = Account::new(["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        assert_eq!(account.sentence(Duration::MAX), "");
+        account.note(0, "no answer");
+        account.note(0, "connection refused");
+        account.note(2, "no quorum");
+        account.note(9, "nobody");
+        let all = account.sentence(Duration::from_secs(3_600));
+        assert_eq!(all, "a: connection refused; c: no quorum");
+        account.lines[0].said = Some((Instant::now() - Duration::from_secs(2), "old".into()));
+        assert_eq!(account.sentence(Duration::from_secs(1)), "c: no quorum");
+    }
+
+    #[test]
+    fn the_innermost_cause_is_told() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(why(&io::Error::other(refused)), "connection refused");
+        assert_eq!(why(&io::Error::other("odd")), "odd");
+    }
+}

@@ -1,0 +1,183 @@
+//! Client leases across a change of primary.
+//!
+//! **Problem.** A primary that begins does not know which leases the one before it has granted, so
+//! it takes every ref as heard at that moment and waits one full lease before it releases anybody
+//! (F10). Where the change was planned, a dead holder keeps its key for up to a lease more than it
+//! should.
+//!
+//! **Idea.** A primary that is about to end, since its log stops or since it hands the log over,
+//! states its leases as the last command that it proposes: the *lease table*, in the segment's
+//! state from there on. From that very step it grants and renews nothing. A primary that begins and
+//! finds a table proposes `LeasesTaken`, which removes it, and only when that is applied does it
+//! grant, renew, and use what the table says: a ref in it keeps its lease for the time that was
+//! left, lengthened by the drift bound and counted from when this primary began; a ref that is not
+//! in it has none. Without a table it waits the full lease.
+//!
+//! **Invariants.**
+//! * *A table in the state is true.* Let primary P with ballot b have proposed it. P has granted
+//!   nothing since. Primaries of lower ballots have lost their read lease before P began. Whoever
+//!   has a higher ballot, or leads the successor log, has recovered every entry that was or can
+//!   still be chosen below its own `Begin`: so it either finds the table applied when it begins,
+//!   and grants nothing before its own `LeasesTaken` is applied, or the table is never chosen. So
+//!   as long as the table is there, nobody has granted or renewed since it was proposed.
+//! * *A table is used once.* `LeasesTaken` removes it from the state, in the log, before its
+//!   proposer grants anything. A later primary finds none and waits the full lease. If the one that
+//!   took it dies before `LeasesTaken` is chosen, it has granted nothing, and the next one takes
+//!   it.
+//! * *The table names every leased ref.* A primary leases only refs that hold in its applied state,
+//!   a ref holds until it is removed, and the table names all that hold, granted or not. Refs that
+//!   were enqueued behind them, or after, have no lease.
+//!
+//! The time that passes between the two primaries is counted for nobody: the holder may be silent
+//! for it. Time left on the old primary's clock is the longer for its drift already; it is
+//! lengthened once more, and never beyond the full lease.
+//!
+//! **Departures.** MUSIC has no leases.
+
+use super::primary::{Cx, Primary};
+use super::state::{Queues, Ref};
+use crate::base::{LockRef, Micros, Now, Timing};
+use crate::command::{Body, ClientLease, Command, SegmentCommand};
+use crate::segment::SegmentState;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A table is at most so long; with more holders none is stated.
+const LEASES_MAX: usize = 10_000;
+
+/// Whether a primary grants and renews.
+#[derive(Debug)]
+pub(super) enum Leasing {
+    /// It has found a table, and has not taken it yet: nothing.
+    Taking {
+        /// The table.
+        table: Vec<ClientLease>,
+        /// When `LeasesTaken` was proposed last.
+        proposed: Micros,
+    },
+    /// It does.
+    Open,
+    /// It has stated its table, or tried to: nothing any more.
+    Closed,
+}
+
+impl Leasing {
+    /// For a primary that begins in this state.
+    pub(super) fn new(state: &SegmentState, now: Now) -> Leasing {
+        match state.leases() {
+            Some(table) => Leasing::Taking {
+                table: table.to_vec(),
+                proposed: now.monotonic,
+            },
+            None => Leasing::Open,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Leasing::Open)
+    }
+
+    /// The command that takes the table, where there is one to take.
+    pub(super) fn taking(&self) -> Option<Body> {
+        let taking = matches!(self, Leasing::Taking { .. });
+        taking.then_some(Body::Segment(SegmentCommand::LeasesTaken))
+    }
+}
+
+/// What a table has told of a ref that this primary has not heard of since.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told {
+    /// Nothing, or it was heard.
+    Nothing,
+    /// Its lease runs out then.
+    Until(Micros),
+    /// It has no lease.
+    NoLease,
+}
+
+/// When the lease that a ref may have runs out: no forced release before.
+pub(super) fn leased_until(told: Told, heard: Micros, lease: Micros, timing: &Timing) -> Micros {
+    match told {
+        Told::Nothing => heard + timing.lengthened(lease),
+        Told::Until(until) => until,
+        Told::NoLease => 0,
+    }
+}
+
+/// When a ref that stays silent is released. A ref without a lease may still have a client.
+pub(super) fn patient_until(told: Told, heard: Micros, lease: Micros, timing: &Timing) -> Micros {
+    match told {
+        Told::Until(until) => until,
+        Told::Nothing | Told::NoLease => heard + timing.lengthened(lease),
+    }
+}
+
+impl Primary {
+    /// The primary is about to end. From now on it grants and renews nothing; returned is the
+    /// command that states its leases, to be proposed in this very step as its last. None where
+    /// nobody holds, the holders are too many, or it had not begun to grant itself.
+    pub fn close(&mut self, queues: &Queues, now: Now, timing: &Timing) -> Option<Command> {
+        let was_open = self.leasing.is_open();
+        self.leasing = Leasing::Closed;
+        if !was_open {
+            return None;
+        }
+        let left = |(lock_ref, known): (LockRef, &Ref)| {
+            let holding = self.holdings.get(&lock_ref)?;
+            // Whoever has no lease may be alive all the same: it is not released the sooner.
+            let until = patient_until(holding.told, holding.heard, known.origin.lease, timing);
+            Some(ClientLease {
+                lock_ref,
+                generation: known.generation,
+                left: until.max(holding.free_at).saturating_sub(now.monotonic),
+            })
+        };
+        let holders = queues.refs().filter(|(r, _)| queues.holds(*r));
+        let table: Vec<ClientLease> = holders.filter_map(left).collect();
+        let stated = !table.is_empty() && table.len() <= LEASES_MAX;
+        stated.then(|| self.own(Body::Segment(SegmentCommand::Leases(table))))
+    }
+
+    /// `LeasesTaken` has removed the table from the state: it is this primary's alone.
+    pub(super) fn take_table(&mut self, queues: &Queues, cx: &Cx<'_>) {
+        let Leasing::Taking { table, .. } = &self.leasing else {
+            return;
+        };
+        let table: BTreeMap<LockRef, ClientLease> =
+            table.iter().map(|lease| (lease.lock_ref, *lease)).collect();
+        self.leasing = Leasing::Open;
+        for (lock_ref, holding) in &mut self.holdings {
+            let Some(known) = queues.get(*lock_ref) else {
+                continue;
+            };
+            // Whoever has been heard since, or has come since, is counted from then.
+            if holding.heard > self.since {
+                continue;
+            }
+            let full = self.since + cx.timing.lengthened(known.origin.lease);
+            holding.told = match table.get(lock_ref) {
+                Some(lease) if lease.generation == known.generation => {
+                    Told::Until(full.min(self.since + cx.timing.lengthened(lease.left)))
+                }
+                Some(_) => Told::Nothing,
+                None => Told::NoLease,
+            };
+        }
+    }
+
+    /// `LeasesTaken` was not taken by the log, or its proposal was lost: once more.
+    pub(super) fn take_again(&mut self, cx: &Cx<'_>) {
+        let now = cx.now.monotonic;
+        if let Leasing::Taking { proposed, .. } = &mut self.leasing
+            && *proposed + 4 * cx.timing.retry <= now
+        {
+            *proposed = now;
+            self.propose_taking();
+        }
+    }
+
+    pub(super) fn propose_taking(&mut self) {
+        let taking = self.leasing.taking().map(|body| self.own(body));
+        self.proposals.extend(taking);
+    }
+}

@@ -1,0 +1,129 @@
+//! A replica that is created late: by a member that was away while its log ended, perhaps more than
+//! once, and has a seat in the log in force.
+//!
+//! Its peers keep nothing of the log that it follows; they say so ([`Message::Succeeded`]), or it
+//! hears of the newer log otherwise. It asks a member for that log ([`Message::Join`]) and is sent
+//! the view, the owner of ballot 0, and the member's snapshot ([`Message::Birth`]), in parts. Only
+//! when it has everything does it create its replica and drop the old one, in one durable batch.
+//!
+//! # Why the acceptor is blank, and truthful
+//! * It has promised and accepted nothing in this log: it never had a replica of it. A node takes
+//!   epochs in ascending order only, and drops a log only in the batch that creates a later one; so
+//!   whatever it had of this log is still there, and then there is nothing to create. "Nothing
+//!   accepted above the snapshot" is thus no forgetting but the truth, and ballot 0 is what every
+//!   blank acceptor promises.
+//! * A creation that was not durable is repeated. Nothing that needs memory left before it was
+//!   durable, but leases are granted without a flush: so a late replica refuses everybody for one
+//!   lease, as a restarted one does.
+//! * What the snapshot says is chosen is chosen, wherever it comes from, and also if the sender
+//!   loses what it has not made durable yet: chosen is not a matter of one memory.
+//! * It follows, also if it owns ballot 0. It could lead it, having never led it; but that log was
+//!   begun without it, and an election is a round trip.
+//!
+//! # Why the old log is kept until the new one's state is here
+//! Of A, B and C, B alone has the state of the new log, and A does not know yet that the old one
+//! has ended. If C dropped the old log upon hearing of the new one, and B died then, the old log
+//! had no quorum and the new one no state, with one of three lost. With the rule, whoever dropped
+//! a log has the state of a later one: either a quorum still has the old log, or somebody alive can
+//! give the new one.
+
+use super::learner::{Partial, Snapshot, Taken};
+use super::store::{self, CreatedRecord};
+use super::{Chunk, Cx, Log, Message, Recovered};
+use crate::base::{LogId, Micros, NodeName, Seat, Slot, View};
+use bytes::Bytes;
+
+/// A replica of a log that is to be created here, while its snapshot arrives.
+#[derive(Debug)]
+pub struct Joining {
+    id: LogId,
+    /// Until then the peer that was asked has time to answer.
+    due: Micros,
+    partial: Option<Partial>,
+}
+
+impl Joining {
+    /// Nothing has been asked yet.
+    pub fn new(id: LogId) -> Joining {
+        Joining {
+            id,
+            due: 0,
+            partial: None,
+        }
+    }
+
+    /// Which log.
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
+    /// Whether the peer asked last has had its time.
+    pub fn overdue(&self, cx: &Cx<'_>) -> bool {
+        self.due <= cx.now.monotonic
+    }
+
+    /// Asks a member of the log for it, or for more of it.
+    pub fn ask(&mut self, peer: NodeName, cx: &mut Cx<'_>) {
+        self.due = cx.now.monotonic + cx.timing.retry;
+        let resume = Partial::resume(self.partial.as_ref());
+        let (log, message) = (self.id, Message::Join { resume });
+        cx.fx.send(peer, crate::Message::Paxos { log, message });
+    }
+
+    /// A part has come from `peer`. Once everything is here, the replica is created, durably: it is
+    /// a blank acceptor that has everything up to the snapshot's slot. More is asked for otherwise.
+    ///
+    /// # Errors
+    /// One phrase, when the answer is of no use: `me` has no seat there, or it is damaged.
+    pub fn on_birth(
+        &mut self,
+        (peer, me): (NodeName, NodeName),
+        (view, first): (View, Seat),
+        chunk: Chunk,
+        cx: &mut Cx<'_>,
+    ) -> Result<Option<Recovered>, &'static str> {
+        let sound = (1..=13).contains(&view.len())
+            && usize::from(first.0) < view.len()
+            && view.epoch == self.id.epoch;
+        let seat = view.seat_of(me).filter(|_| sound);
+        let seat = seat.ok_or("a log without a seat for this node")?;
+        match Partial::collect(&mut self.partial, chunk) {
+            Taken::Useless => Err("chunk out of order"),
+            Taken::More => {
+                self.ask(peer, cx);
+                Ok(None)
+            }
+            Taken::Whole(whole) => {
+                let (record, raw) = whole.open()?;
+                let (slot, state) = (record.slot, record.state.clone());
+                // A replica that begins later than the log never needs the initial state.
+                let start = match slot {
+                    Slot(0) => state.clone(),
+                    _ => Bytes::new(),
+                };
+                let created = CreatedRecord { view, first, start };
+                store::put_created(self.id, &created, cx.fx);
+                let mut log = Log::blank(self.id, &created, seat, cx.now.monotonic);
+                log.planted = cx.planted;
+                if slot > Slot(0) {
+                    log.put_snapshot(raw.clone(), slot, cx.fx);
+                    log.adopt(&record, Snapshot::new(&record, raw));
+                }
+                log.wait_election(log.boot_over(cx.timing), cx.timing);
+                Ok(Some(Recovered { log, slot, state }))
+            }
+        }
+    }
+}
+
+impl Log {
+    /// A member asks for what it takes to create its replica.
+    pub(super) fn on_join(&self, from: Seat, resume: Option<(Slot, u64)>, cx: &mut Cx<'_>) {
+        let birth = Message::Birth {
+            view: self.view.clone(),
+            first: self.first,
+            chunk: self.snapshot.chunk(resume, cx.limits),
+        };
+        self.send(from, birth, cx);
+    }
+}

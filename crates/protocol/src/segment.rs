@@ -1,0 +1,196 @@
+//! The replicated state of one segment: what every member gets by applying the segment's log.
+//!
+//! **Problem.** A segment orders commands of several kinds of state, and some things belong to none
+//! of them: the number that a command has in the segment's history, the memory of what clients have
+//! asked before, the client leases that cross to the next log. Kept inside one kind of state, each
+//! further kind would need its own copy, and two copies of a session table can disagree on whether
+//! a command has taken effect.
+//!
+//! **Idea.** [`SegmentState`] has what is the segment's own: the number of commands in the whole
+//! history, the session table, the floor, and the client leases that cross from one primary to the
+//! next. It counts every command, answers repeated ones from
+//! the session table, and gives the others to their *key kind* by [`Body`]. A key kind is a state
+//! machine over keys (keyspace id and key) that knows nothing of sessions and positions but what it
+//! is told with each command. There is one, [`Queues`]; versions and log keys will stand beside it.
+//!
+//! **Holds and votes** of transactions belong to the segment as well, not to a key kind: a
+//! transaction may hold lock refs, versions and log keys at once, a guard on a lock ref has to see
+//! them, and a participant's vote is about all its keys together. They will be fields of
+//! [`SegmentState`] beside the session table, and [`SegmentState::apply`] will ask them before it
+//! gives a command to a key kind. [`Body::Transaction`] is reserved for their commands.
+//!
+//! **Invariants.**
+//! * S1. The state is a function of the log alone, and so are its bytes: no map in hash order, no
+//!   clock, no chance. The simulator compares the bytes of all members after every command.
+//! * S2. A command's position is its number in the whole history, over all logs of the segment.
+//! * S3. A command of a session takes effect once, also across snapshots and epochs (F2).
+//!
+//! **Departures.** None: the papers have one kind of state per log.
+
+use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
+use crate::command::{Body, ClientLease, Command, SegmentCommand};
+use crate::lock::{Outcome, Queues, Ref};
+use crate::register::HolderState;
+use crate::request::{Code, Refusal};
+use crate::sessions::Sessions;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// What applying one command did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The command's number in the segment's history.
+    pub position: u64,
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// It had taken effect before; this time nothing changed.
+    pub repeated: bool,
+    /// Keys whose queue or flag the command was about.
+    pub touched: Vec<KeyId>,
+    /// The ref that left or was released, with what it was.
+    pub removed: Option<(LockRef, Ref)>,
+    /// Tags of last writes that a clean leave stated, for hand-overs (F3).
+    pub left: Vec<(KeyId, Option<Tag>)>,
+}
+
+impl Applied {
+    /// Nothing was changed yet by the command with this number.
+    fn at(position: u64) -> Applied {
+        Applied {
+            position,
+            outcome: Outcome::Gone,
+            repeated: false,
+            touched: Vec::new(),
+            removed: None,
+            left: Vec::new(),
+        }
+    }
+}
+
+/// The state of one segment. It is the whole content of the segment's snapshots, and what the next
+/// epoch's log starts from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentState {
+    /// Commands in the segment's whole history, over all its logs.
+    commands: u64,
+    /// Who asked what.
+    sessions: Sessions,
+    /// All refs up to here are past, and data replicas may say so (F8f).
+    floor: LockRef,
+    /// The client leases that a primary stated before it ended. As long as they are here nobody has
+    /// granted or renewed since (`lock/leases.rs`).
+    leases: Option<Vec<ClientLease>>,
+    /// The key kind of critical sections.
+    queues: Queues,
+}
+
+impl SegmentState {
+    /// The next log of this segment starts from this state. Its command numbers go on.
+    pub fn succeed(mut self, planted: Planted) -> SegmentState {
+        if planted.has(Bug::RefsRestartWithLog) {
+            self.commands = 0;
+        }
+        self
+    }
+
+    /// Commands in the segment's whole history.
+    pub fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    /// All refs up to here are past.
+    pub fn floor(&self) -> LockRef {
+        self.floor
+    }
+
+    /// The lease table of a primary that has ended, if no later one has taken it.
+    pub fn leases(&self) -> Option<&[ClientLease]> {
+        self.leases.as_deref()
+    }
+
+    /// The lock queues.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// The outcome of a command that has taken effect already.
+    pub fn outcome(&self, session: SessionId, number: u64) -> Option<Outcome> {
+        self.sessions.outcome(session, number)
+    }
+
+    /// What this state says of a ref and generation that somebody names as its own for `key`.
+    pub fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState {
+        match self.queues.holder_state(key, lock_ref, generation) {
+            Some(state) => state,
+            None if lock_ref.0 <= self.commands => HolderState::Past,
+            None => HolderState::Unknown,
+        }
+    }
+
+    /// Applies the next command of the log.
+    pub fn apply(&mut self, command: &Command, planted: Planted) -> Applied {
+        self.commands += 1;
+        let mut applied = Applied::at(self.commands);
+        if command.session != Sessions::OWN
+            && !planted.has(Bug::NoDeduplication)
+            && let Some(outcome) = self.outcome(command.session, command.number)
+        {
+            applied.outcome = outcome;
+            applied.repeated = true;
+            return applied;
+        }
+        match &command.body {
+            Body::Lock(body) => self.queues.apply(command, body, planted, &mut applied),
+            Body::Group(_) => {
+                applied.outcome = refused("a group's command does not belong to a segment");
+            }
+            Body::Transaction(_) => {
+                applied.outcome =
+                    refused("this segment does not know such a command; nothing was changed");
+            }
+            Body::Segment(body) => applied.outcome = self.apply_own(body, planted),
+        }
+        self.sessions.remember(
+            command.session,
+            command.number,
+            command.answered_through,
+            applied.position,
+            applied.outcome.clone(),
+        );
+        applied
+    }
+
+    fn apply_own(&mut self, body: &SegmentCommand, planted: Planted) -> Outcome {
+        match body {
+            SegmentCommand::Leases(table) => {
+                self.leases = Some(table.clone());
+                Outcome::Done
+            }
+            SegmentCommand::LeasesTaken if self.leases.is_none() => Outcome::Gone,
+            SegmentCommand::LeasesTaken => {
+                if !planted.has(Bug::LeaseTableKept) {
+                    self.leases = None;
+                }
+                Outcome::Done
+            }
+        }
+    }
+
+    /// Checks what must hold after every command.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn assert_invariants(&self) {
+        self.queues.assert_invariants();
+        for (lock_ref, _) in self.queues.refs() {
+            assert!(
+                lock_ref.0 <= self.commands,
+                "a ref is the number of a command"
+            );
+        }
+    }
+}
+
+fn refused(why: &str) -> Outcome {
+    Outcome::Refused(Refusal::definite(Code::BadRequest, why))
+}

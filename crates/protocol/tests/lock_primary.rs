@@ -1,0 +1,247 @@
+//! The primary of a segment by itself: what its refusals leave behind.
+
+use bytes::Bytes;
+use fermata_protocol::base::{
+    Ballot, Cluster, ClusterId, Config, Epoch, GroupId, KeyId, Keyspace, Limits, LockRef, Member,
+    NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Timing, View,
+};
+use fermata_protocol::command::{Body, Command, LockCommand, Origin};
+use fermata_protocol::lock::primary::Cx;
+use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
+use fermata_protocol::register::{Caller, Place, Store};
+use fermata_protocol::request::{Mode, RefState};
+use fermata_protocol::segment::SegmentState;
+use fermata_protocol::{Effects, Memory, Output, Void};
+use std::collections::BTreeMap;
+
+const LEASE: u64 = 10_000_000;
+const SEGMENT: SegmentId = SegmentId(0);
+const NODE: NodeName = NodeName(1);
+
+struct Empty;
+
+impl Memory for Empty {
+    fn get(&self, _: &[u8]) -> Result<Option<Bytes>, Void> {
+        Ok(None)
+    }
+    fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        Vec::new()
+    }
+}
+
+/// A primary of one seat with its segment's state, where a test is the log.
+struct Bench {
+    primary: Primary,
+    state: SegmentState,
+    config: Config,
+    place: Place,
+    now: u64,
+    number: u64,
+    sent: Vec<fermata_protocol::Message>,
+}
+
+impl Bench {
+    /// A primary that leads refs of one key, in this order.
+    fn new(refs: usize) -> (Bench, Vec<LockRef>) {
+        let view = View {
+            group: GroupId(1),
+            epoch: Epoch::FIRST,
+            seats: vec![Member {
+                name: NODE,
+                site: SiteId(0),
+                public_key: None,
+            }],
+        };
+        let config = Config {
+            name: NODE,
+            cluster: Cluster {
+                id: ClusterId(7),
+                segment_bits: 0,
+                sites: vec![],
+                nodes: vec![],
+                groups: vec![],
+            },
+            timing: Timing::default(),
+            limits: Limits::default(),
+            planted: Planted::NONE,
+        };
+        let mut state = SegmentState::default();
+        let mut lock_refs = Vec::new();
+        for number in 1..=refs as u64 {
+            let body = LockCommand::Enqueue {
+                keys: vec![KeyId {
+                    keyspace: Keyspace::SECTIONS,
+                    key: Bytes::from_static(b"k"),
+                }],
+                mode: Mode::Exclusive,
+                origin: Origin {
+                    node: NODE,
+                    site: SiteId(0),
+                    since: 0,
+                    lease: LEASE,
+                    section_max: 100 * LEASE,
+                },
+            };
+            match state.apply(&command(number, body), Planted::NONE).outcome {
+                Outcome::Enqueued { lock_ref } => lock_refs.push(lock_ref),
+                other => panic!("{other:?}"),
+            }
+        }
+        let primary = Primary::new(
+            SEGMENT,
+            Epoch::FIRST,
+            Ballot::default(),
+            &state,
+            at(0),
+            &config,
+        );
+        let bench = Bench {
+            primary,
+            state,
+            config,
+            place: Place {
+                store: Store {
+                    segment: SEGMENT,
+                    epoch: Epoch::FIRST,
+                },
+                view,
+                order: vec![Seat(0)],
+                storage: StoragePolicy::Replicated,
+            },
+            now: 0,
+            number: refs as u64,
+            sent: Vec::new(),
+        };
+        (bench, lock_refs)
+    }
+
+    fn step<T>(&mut self, act: impl FnOnce(&mut Primary, &SegmentState, &mut Cx<'_>) -> T) -> T {
+        let mut fx = Effects::new();
+        let mut cx = Cx {
+            now: at(self.now),
+            fx: &mut fx,
+            timing: &self.config.timing,
+            limits: &self.config.limits,
+            planted: Planted::NONE,
+            registers: &mut Caller::new(NODE, 1),
+            memory: &Empty,
+            place: &self.place,
+            keyspaces: &Keyspace::built_in(),
+            leased: true,
+            segment: SEGMENT,
+            started: &mut BTreeMap::new(),
+        };
+        let result = act(&mut self.primary, &self.state, &mut cx);
+        for output in fx.outputs {
+            if let Output::Send { message, .. } = output {
+                self.sent.push(message);
+            }
+        }
+        result
+    }
+
+    /// Asks for a forced release; what was refused, or the command that is proposed.
+    fn release(&mut self, lock_ref: LockRef) -> Result<Command, Rejection> {
+        self.number += 1;
+        let command = command(
+            self.number,
+            LockCommand::Release {
+                lock_ref,
+                key: None,
+            },
+        );
+        self.sent.clear();
+        self.step(|it, state, cx| it.on_submit(NODE, 1, command, state, cx));
+        if let Some(proposed) = self.primary.take_proposals().pop() {
+            return Ok(proposed);
+        }
+        match self.sent.pop() {
+            Some(fermata_protocol::Message::Lock(Message::Submitted {
+                result: Err(why), ..
+            })) => Err(why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The log does not take the command.
+    fn decline(&mut self, command: &Command) {
+        let id = (command.session, command.number);
+        self.step(|it, _, cx| it.declined(id, Rejection::Busy, cx.fx));
+    }
+
+    fn renew(&mut self, lock_ref: LockRef) -> RefState {
+        let refs = [(lock_ref, 0)];
+        self.step(|it, state, cx| it.on_renew(NODE, &refs, &[], state.queues(), cx))[0]
+    }
+}
+
+fn command(number: u64, body: LockCommand) -> Command {
+    Command::new(SessionId(9), number, 0, Epoch::FIRST, Body::Lock(body))
+}
+
+fn at(monotonic: u64) -> Now {
+    Now {
+        monotonic,
+        wall: monotonic,
+        interval: None,
+    }
+}
+
+const LEASED: RefState = RefState::Holding { lease: LEASE };
+const NO_LEASE: RefState = RefState::Holding { lease: 0 };
+
+#[test]
+fn a_release_that_waits_for_the_lease_has_ended_it() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.renew(refs[0]), LEASED);
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    assert_eq!(bench.renew(refs[0]), NO_LEASE);
+}
+
+#[test]
+fn a_release_that_the_log_does_not_take_changes_nothing() {
+    let (mut bench, refs) = Bench::new(1);
+    // The lease has run out a moment ago, and its client comes back in this moment.
+    bench.now = LEASE + LEASE / 10;
+    let release = bench.release(refs[0]).expect("proposed");
+    assert_eq!(
+        bench.renew(refs[0]),
+        NO_LEASE,
+        "while it may still be chosen"
+    );
+    bench.decline(&release);
+    assert_eq!(bench.renew(refs[0]), LEASED);
+}
+
+#[test]
+fn a_refused_release_of_a_waiting_ref_lets_it_enter_later() {
+    let (mut bench, refs) = Bench::new(2);
+    let first = bench.release(refs[1]).expect("proposed");
+    let second = bench.release(refs[1]).expect("proposed");
+    let leave = LockCommand::Leave {
+        lock_ref: refs[0],
+        generation: 0,
+        clean: vec![],
+        waiting_only: false,
+    };
+    bench.number += 1;
+    let leave = command(bench.number, leave);
+    let applied = bench.state.apply(&leave, Planted::NONE);
+    bench.step(|it, state, cx| it.applied(&leave, &applied, state.queues(), cx));
+    bench.decline(&first);
+    assert_eq!(
+        bench.renew(refs[1]),
+        NO_LEASE,
+        "another release is in flight"
+    );
+    bench.decline(&second);
+    assert_eq!(bench.renew(refs[1]), LEASED);
+}
+
+#[test]
+fn a_primary_with_no_room_for_commands_ends_no_lease() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.config.limits.proposals = 0;
+    assert_eq!(bench.release(refs[0]), Err(Rejection::Busy));
+    assert_eq!(bench.renew(refs[0]), LEASED);
+}
