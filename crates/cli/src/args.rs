@@ -99,6 +99,11 @@ impl Global {
         self.keyspace.as_deref().unwrap_or("default")
     }
 
+    /// The keyspace of the keys of a command that works on registers.
+    pub(crate) fn keyspace_of_registers(&self) -> &str {
+        self.keyspace.as_deref().unwrap_or("registers")
+    }
+
     /// How long to wait for an answer.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(TIMEOUT)
@@ -392,11 +397,32 @@ pub(crate) struct LoadArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: u32,
     /// What a client does in its loop.
-    #[arg(long, value_enum, default_value_t = LoadMode::Section)]
+    #[arg(long, value_enum, default_value_t = LoadMode::Section, conflicts_with = "reads")]
     pub(crate) mode: LoadMode,
-    /// Each client works on its own key; this many keys in all make them compete.
+    /// Read and write registers instead, this share of the operations being reads: 0 to 1. Default
+    /// keyspace: `registers`.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) reads: Option<f64>,
+    /// Keys in all. Sections: default one per client; fewer make them compete. Registers: default
+    /// 1000, and every client works on all of them.
     #[arg(long)]
     pub(crate) keys: Option<u32>,
+    /// Which register an operation takes.
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform, requires = "reads")]
+    pub(crate) distribution: Distribution,
+    /// Write what was done to the registers and seen of them to this file, for `fermata check`.
+    /// Each run takes new keys then, since a history begins with empty registers.
+    #[arg(long, value_name = "FILE", requires = "reads")]
+    pub(crate) record: Option<PathBuf>,
+}
+
+/// Which keys a register workload prefers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Distribution {
+    /// All alike.
+    Uniform,
+    /// The i-th key with weight i^-0.99, as YCSB does it.
+    Zipfian,
 }
 
 /// What a client of `bench load` does in its loop.

@@ -22,6 +22,12 @@ fn wrong_usage_has_status_2() {
         &["sim", "--planted-bug", "no-such-bug"],
         &["bench", "rtt", "--profile", "mars"],
         &["bench", "load", "--clients", "0"],
+        &["bench", "load", "--reads", "1.5"],
+        &["bench", "load", "--reads", "0.5", "--mode", "put"],
+        &["bench", "load", "--record", "x"],
+        &[
+            "bench", "load", "--reads", "0.5", "--record", "x", "--size", "8",
+        ],
         &["get", "k", "--endpoint", "no-port"],
         &["get", "k", "--endpoint", "https://h:1"],
         &["get", "k", "--timeout", "0s"],

@@ -5,6 +5,8 @@
 //! that is not counted. Latencies are the client library's, from call to answer; throughput counts
 //! what was done within the time. Clients live in this process: on the machine of the servers they
 //! take their share of its processors, so the figures are for both together.
+//!
+//! With `--reads` the loop is one of reads and writes of registers: `registers.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,8 +23,6 @@ use crate::connect::connect;
 use crate::demo::latency::percentile;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Table};
-
-const KEYSPACE: &str = "default";
 
 /// One combination's figures.
 #[derive(Debug, Serialize)]
@@ -51,6 +51,9 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
     }
     if args.keys == Some(0) {
         return Err(Failure::usage("--keys is at least 1"));
+    }
+    if let Some(reads) = args.reads {
+        return super::registers::run(global, &args, reads).await;
     }
     let mut outcomes = Vec::new();
     for &clients in &args.clients {
@@ -102,6 +105,7 @@ const STOP: u8 = 2;
 /// One client's loop.
 struct Loop {
     client: Client,
+    keyspace: String,
     key: Vec<u8>,
     value: Bytes,
     mode: LoadMode,
@@ -129,6 +133,7 @@ async fn combination(
     for number in 0..u32::from(clients) {
         let one = Loop {
             client: connect(global).await?,
+            keyspace: global.keyspace().to_owned(),
             key: format!("bench/{size}/{}", number % keys).into_bytes(),
             value: Bytes::from(vec![b'x'; size as usize]),
             mode: args.mode,
@@ -213,7 +218,8 @@ impl Loop {
 
     async fn enter(&self) -> Result<Section, Error> {
         let keys = [self.key.as_slice()];
-        self.client.enter(KEYSPACE, &keys, Enter::default()).await
+        let how = Enter::default();
+        self.client.enter(&self.keyspace, &keys, how).await
     }
 
     async fn turn(&self, section: Option<&Section>) -> Result<(), Error> {

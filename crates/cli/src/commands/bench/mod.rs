@@ -1,4 +1,6 @@
 //! `fermata bench`: exact latencies in virtual time, and load on a running cluster.
 
 pub(crate) mod load;
+mod recorded;
+mod registers;
 pub(crate) mod rtt;

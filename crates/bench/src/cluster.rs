@@ -1,0 +1,186 @@
+//! A cluster in this process: one node per site, on ephemeral loopback ports, each over a directory
+//! of its own or over memory.
+//!
+//! Nodes are those of `fermata server`, with their sockets, threads and flushes. What differs from
+//! separate processes: they share this one's runtime and its allocator.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use fermata_client::{Client, Keyspace, Options, Purpose};
+use fermata_protocol::base::StoragePolicy;
+use fermata_server::config::{LimitsConfig, TimingConfig};
+use fermata_server::{
+    ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_over,
+};
+use fermata_storage::{Disk, FileDisk, MemDisk, Options as Layout, Store};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Where nodes keep their stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Disks {
+    /// Files, flushed to the disk before anything is acknowledged.
+    Files,
+    /// Memory: what disks cost is left out.
+    Memory,
+}
+
+impl Disks {
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Disks::Files => "files",
+            Disks::Memory => "memory",
+        }
+    }
+}
+
+/// A running cluster. Dropped, its nodes end at once and their directories go.
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    endpoints: Vec<String>,
+    folder: tempfile::TempDir,
+}
+
+struct Node {
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<Result<(), StartError>>,
+    disk: Arc<dyn Disk>,
+}
+
+impl Cluster {
+    /// Starts `n` nodes, each a site of its own and all one group, and waits until they serve.
+    pub(crate) async fn start(n: u16, disks: Disks) -> Result<Cluster> {
+        let folder = tempfile::Builder::new()
+            .prefix("fermata-bench-")
+            .tempdir()?;
+        let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
+        for name in 1..=n {
+            let (peer, peer_at) = free().await?;
+            let (grpc, grpc_at) = free().await?;
+            let (rest, rest_at) = free().await?;
+            let rest = Some(rest);
+            listeners.push(Listeners { peer, grpc, rest });
+            nodes.push(NodeConfig {
+                name,
+                label: format!("n{name}"),
+                site: format!("s{name}"),
+                peer: peer_at,
+                grpc: grpc_at,
+                rest: rest_at,
+            });
+        }
+        let endpoints = nodes.iter().map(|n| format!("http://{}", n.grpc)).collect();
+        let cluster = ClusterConfig {
+            id: format!("{:032x}", 0xbe),
+            segment_bits: 3,
+            sites: (1..=n).map(|s| format!("s{s}")).collect(),
+            nodes,
+            groups: vec![],
+        };
+        let mut running = Vec::new();
+        for (name, listeners) in (1..=n).zip(listeners) {
+            let dir = folder.path().join(format!("n{name}"));
+            let disk: Arc<dyn Disk> = match disks {
+                Disks::Memory => Arc::new(MemDisk::new()),
+                Disks::Files => Arc::new(FileDisk::open(dir.join("store"))?),
+            };
+            let config = config(name, dir, cluster.clone());
+            running.push(launch(&config, listeners, disk)?);
+        }
+        let cluster = Cluster {
+            nodes: running,
+            endpoints,
+            folder,
+        };
+        for at in 0..usize::from(n) {
+            let client = cluster.client(at).await?;
+            client
+                .read("registers", "ready")
+                .await
+                .context("the cluster did not come up")?;
+        }
+        Ok(cluster)
+    }
+
+    /// A client on the site of a node.
+    pub(crate) async fn client(&self, at: usize) -> Result<Client> {
+        let options = Options::new([self.endpoints[at].as_str()]).site(format!("s{}", at + 1));
+        Ok(Client::connect(options).await?)
+    }
+
+    /// Creates a keyspace of registers.
+    pub(crate) async fn create(&self, name: &str, storage: StoragePolicy) -> Result<()> {
+        let [_, template] = Keyspace::built_in();
+        let keyspace = Keyspace {
+            name: name.to_owned(),
+            purpose: Purpose::Registers,
+            storage,
+            ..template
+        };
+        self.client(0).await?.create_keyspace(keyspace).await?;
+        Ok(())
+    }
+
+    /// Stops all nodes and hands out their stores, as the next start would find them, with the
+    /// directory that they need.
+    pub(crate) async fn stop(self) -> Result<(Vec<Store>, tempfile::TempDir)> {
+        let mut stores = Vec::new();
+        let (stops, rest): (Vec<_>, Vec<_>) = self
+            .nodes
+            .into_iter()
+            .map(|node| (node.stop, (node.done, node.disk)))
+            .unzip();
+        for stop in stops {
+            // A node that has ended says below why.
+            let _ended = stop.send(());
+        }
+        for (done, disk) in rest {
+            done.await??;
+            let layout = Layout::default();
+            let opened = tokio::task::spawn_blocking(move || Store::open(disk, layout)).await?;
+            stores.push(opened?.0);
+        }
+        Ok((stores, self.folder))
+    }
+}
+
+async fn free() -> Result<(TcpListener, String)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    Ok((listener, address))
+}
+
+fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> ServerConfig {
+    ServerConfig {
+        node: format!("n{name}"),
+        data_dir,
+        listen_peer: None,
+        listen_grpc: None,
+        listen_rest: None,
+        insecure: false,
+        rtt: "none".into(),
+        log_format: LogFormat::Text,
+        cluster_file: None,
+        timing: TimingConfig::default(),
+        limits: LimitsConfig::default(),
+        cluster: Some(cluster),
+    }
+}
+
+fn launch(config: &ServerConfig, listeners: Listeners, disk: Arc<dyn Disk>) -> Result<Node> {
+    let resolved = config.resolve().map_err(|why| anyhow!(why))?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async {
+        // A dropped sender stops the node too.
+        let _ = stopped.await;
+    };
+    let medium = Medium {
+        disk: disk.clone(),
+        options: Layout::default(),
+    };
+    let done = tokio::spawn(run_over(resolved, listeners, medium, shutdown));
+    Ok(Node { stop, done, disk })
+}

@@ -1,0 +1,46 @@
+//! Measurements of whole clusters in this process.
+//!
+//! * `storage` is Table I of CassandrEAS: what each storage policy keeps, from running clusters.
+//! * `figure1` is its Figure 1: latency and throughput of the policies beside each other.
+//!
+//! Both need a release build (`cargo run --release -p fermata-bench -- …`) to mean anything about
+//! time; what is stored does not depend on it.
+
+mod chart;
+mod cluster;
+mod figure1;
+mod report;
+mod storage;
+mod workload;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Measurements of whole clusters in one process.
+#[derive(Debug, Parser)]
+#[command(name = "fermata-bench")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Table I of CassandrEAS: bytes at rest per replica, measured.
+    Storage(storage::StorageArgs),
+    /// Figure 1 of CassandrEAS: latency and throughput by write ratio and by size of values.
+    Figure1(figure1::Figure1Args),
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match cli.what {
+            What::Storage(args) => storage::run(args).await,
+            What::Figure1(args) => figure1::run(args).await,
+        }
+    })
+}

@@ -1,0 +1,165 @@
+//! Closed loops of reads and writes on registers: each client does one thing after the other.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use fermata_client::Client;
+use fermata_protocol::base::Rng;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::storage::noise;
+
+/// What all clients of a slice do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    /// Share of the operations that are writes, 0 to 1.
+    pub(crate) writes: f64,
+    /// Bytes of a value.
+    pub(crate) size: usize,
+    /// Registers, taken uniformly.
+    pub(crate) keys: u32,
+}
+
+impl Mix {
+    fn key(&self, number: u64) -> String {
+        format!("{}/{number}", self.size)
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) reads: Vec<Duration>,
+    pub(crate) writes: Vec<Duration>,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+    /// Of the time that was counted.
+    pub(crate) seconds: f64,
+}
+
+/// Latencies of one kind of operation, milliseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) count: usize,
+    pub(crate) mean: f64,
+    pub(crate) p95: f64,
+}
+
+impl Latency {
+    /// Of these samples.
+    pub(crate) fn of(mut samples: Vec<Duration>) -> Latency {
+        if samples.is_empty() {
+            return Latency::default();
+        }
+        samples.sort_unstable();
+        let sum: Duration = samples.iter().sum();
+        let at = (samples.len() * 95).div_ceil(100) - 1;
+        Latency {
+            count: samples.len(),
+            mean: sum.as_secs_f64() * 1e3 / samples.len() as f64,
+            p95: samples[at].as_secs_f64() * 1e3,
+        }
+    }
+}
+
+impl Counted {
+    /// Adds what was counted in another slice, or by another client at the same time.
+    pub(crate) fn add(&mut self, other: Counted) {
+        self.reads.extend(other.reads);
+        self.writes.extend(other.writes);
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+        self.seconds += other.seconds;
+    }
+}
+
+/// Writes every register of a mix once, the clients sharing them.
+pub(crate) async fn load(clients: &[Client], keyspace: &str, mix: Mix) -> Result<()> {
+    let mut loops = JoinSet::new();
+    let count = clients.len() as u64;
+    for (number, client) in clients.iter().cloned().enumerate() {
+        let keyspace = keyspace.to_owned();
+        loops.spawn(async move {
+            let mut rng = Rng::new(number as u64);
+            for key in (number as u64..u64::from(mix.keys)).step_by(count as usize) {
+                let value = noise(&mut rng, mix.size);
+                client.write(&keyspace, mix.key(key), Some(value)).await?;
+            }
+            Ok::<(), fermata_client::Error>(())
+        });
+    }
+    while let Some(ended) = loops.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Runs all clients at once for `time`; the first tenth of it is not counted.
+pub(crate) async fn slice(
+    clients: &[Client],
+    keyspace: &str,
+    mix: Mix,
+    time: Duration,
+    seed: u64,
+) -> Result<Counted> {
+    let mut loops = JoinSet::new();
+    let from = Instant::now() + time / 10;
+    let to = from + time * 9 / 10;
+    for (number, client) in clients.iter().cloned().enumerate() {
+        let one = Loop {
+            client,
+            keyspace: keyspace.to_owned(),
+            mix,
+            rng: Rng::new(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
+        };
+        loops.spawn(one.run(from, to));
+    }
+    let mut all = Counted::default();
+    while let Some(counted) = loops.join_next().await {
+        all.add(counted?);
+    }
+    all.seconds = (to - from).as_secs_f64();
+    Ok(all)
+}
+
+struct Loop {
+    client: Client,
+    keyspace: String,
+    mix: Mix,
+    rng: Rng,
+}
+
+impl Loop {
+    /// An operation counts if it ends within the time.
+    async fn run(mut self, from: Instant, to: Instant) -> Counted {
+        let mut counted = Counted::default();
+        let value = noise(&mut self.rng, self.mix.size);
+        while Instant::now() < to {
+            let key = self.mix.key(self.rng.below(u64::from(self.mix.keys)));
+            let chance = (self.rng.draw() >> 11) as f64 / (1_u64 << 53) as f64;
+            let writes = chance < self.mix.writes;
+            let start = Instant::now();
+            let done = if writes {
+                let value = Some(value.clone());
+                self.client.write(&self.keyspace, key, value).await
+            } else {
+                self.client.read(&self.keyspace, key).await.map(drop)
+            };
+            let end = Instant::now();
+            if let Err(error) = done {
+                counted.errors += 1;
+                counted.first_error.get_or_insert(error.to_string());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            } else if end >= from && end < to {
+                let of = if writes {
+                    &mut counted.writes
+                } else {
+                    &mut counted.reads
+                };
+                of.push(end - start);
+            }
+        }
+        counted
+    }
+}
