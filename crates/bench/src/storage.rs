@@ -78,17 +78,22 @@ struct Space {
 
 /// Measures everything and prints it.
 pub(crate) async fn run(args: StorageArgs) -> Result<()> {
-    let mut rows = Vec::new();
-    for &nodes in &args.nodes {
-        eprintln!("{nodes} nodes");
-        rows.extend(one_cluster(&args, nodes).await?);
-    }
+    let rows = measure(&args).await?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(());
     }
     print(&args, &rows);
     Ok(())
+}
+
+async fn measure(args: &StorageArgs) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &nodes in &args.nodes {
+        eprintln!("{nodes} nodes");
+        rows.extend(one_cluster(args, nodes).await?);
+    }
+    Ok(rows)
 }
 
 fn spaces(args: &StorageArgs) -> Vec<Space> {
@@ -243,6 +248,7 @@ fn print(args: &StorageArgs, rows: &[Row]) {
         "to replicated",
         "formula",
         "",
+        "",
     ];
     let mut table = vec![head.map(str::to_owned)];
     for row in rows {
@@ -255,7 +261,8 @@ fn print(args: &StorageArgs, rows: &[Row]) {
             format!("{:.4}", row.measured),
             format!("{:.4}", row.most),
             format!("{:.4}", row.to_replicated),
-            format!("{:.4} = {}", row.formula, row.formula_in_letters),
+            format!("{:.4}", row.formula),
+            row.formula_in_letters.to_owned(),
             published(row).to_owned(),
         ]);
     }
@@ -269,5 +276,35 @@ fn published(row: &Row) -> &'static str {
         (7, 1, 1, "oreas" | "treas-opt") => "paper's example: 1/3",
         (9, 2, 3, "replicated") | (7, 1, 1, "replicated") => "Cassandra: 1",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once everything superseded has been dropped, which no bound in time is promised for.
+    #[tokio::test]
+    async fn what_is_at_rest_is_what_the_formulas_say() {
+        let wrong = |row: &Row| (row.measured / row.formula - 1.0).abs() > 0.02;
+        let mut last = Vec::new();
+        for settle in [1, 5, 25] {
+            let args = StorageArgs {
+                nodes: vec![5],
+                faults: vec![1],
+                delta: vec![1],
+                size: 30_000,
+                keys: 2,
+                settle,
+                disks: Disks::Memory,
+                json: false,
+            };
+            last = measure(&args).await.expect("a cluster");
+            if !last.iter().any(wrong) {
+                assert_eq!(last.len(), 5);
+                return;
+            }
+        }
+        panic!("{last:#?}");
     }
 }

@@ -77,9 +77,8 @@ fn a_damaged_value_in_a_history_is_a_violation() {
     let key = read
         .and_then(|line| line.split('"').nth(3))
         .expect("a read");
-    let false_read = format!(
-        r#"{{"key":"{key}","client":9,"op":"read","value":"damaged, 128 bytes","call":0,"return":1,"outcome":"ok"}}"#
-    );
+    let read = r#""op":"read","value":"damaged, 128 bytes","call":0,"return":1,"outcome":"ok""#;
+    let false_read = format!("{{\"key\":\"{key}\",\"client\":9,{read}}}");
     std::fs::write(&history, format!("{recorded}{false_read}\n")).expect("it is ours");
     assert_eq!(status(&dev.run(&["check", path])), 1);
 }

@@ -97,7 +97,7 @@ pub(super) async fn run(global: &Global, args: &LoadArgs, reads: f64) -> Result<
     if args.record.is_some() && args.size.iter().any(too_small) {
         let least = recorded::NAME_MAX;
         return Err(Failure::usage(format!(
-            "--record needs values of at least {least} bytes, which tell who wrote them: give --size"
+            "--record needs values of at least {least} bytes, which tell who wrote them: see --size"
         )));
     }
     let mut history = args.record.as_deref().map(History::create).transpose()?;
