@@ -6,6 +6,7 @@ use std::fmt::Write;
 /// One line of a chart.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
+    pub(crate) dashed: bool,
     /// One per place; none leaves a gap.
     pub(crate) values: Vec<Option<f64>>,
 }
@@ -25,7 +26,7 @@ pub(crate) struct Chart {
 
 /// Colours that differ for people who do not see all of them, one per line.
 const COLOURS: [&str; 6] = [
-    "#222222", "#0072b2", "#009e73", "#cc79a7", "#d55e00", "#8a6d00",
+    "#222222", "#0072b2", "#009e73", "#cc79a7", "#d55e00", "#999999",
 ];
 
 const WIDTH: f64 = 760.0;
@@ -132,7 +133,7 @@ impl Chart {
             .iter()
             .map(|(x, y)| format!("{x:.1},{y:.1}"))
             .collect();
-        let dashes = if index == 0 { "6 4" } else { "none" };
+        let dashes = if line.dashed { "6 4" } else { "none" };
         let _ = writeln!(
             out,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
@@ -211,6 +212,7 @@ mod tests {
         ] {
             let line = |name| Line {
                 name,
+                dashed: false,
                 values: values.clone(),
             };
             let chart = Chart {
