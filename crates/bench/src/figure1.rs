@@ -186,7 +186,7 @@ async fn point(
             policy: name,
             writes,
             size,
-            throughput: (counted.reads.len() + counted.writes.len()) as f64 / counted.seconds,
+            throughput: counted.throughput(clients.len()),
             read_ms: Latency::of(counted.reads),
             write_ms: Latency::of(counted.writes),
             errors: counted.errors,

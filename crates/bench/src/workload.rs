@@ -34,8 +34,8 @@ pub(crate) struct Counted {
     pub(crate) writes: Vec<Duration>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
-    /// Of the time that was counted.
-    pub(crate) seconds: f64,
+    /// That clients spent on what was counted, all clients together.
+    pub(crate) client_seconds: f64,
 }
 
 /// Latencies of one kind of operation, milliseconds.
@@ -64,13 +64,23 @@ impl Latency {
 }
 
 impl Counted {
+    /// Operations per second of so many clients together.
+    pub(crate) fn throughput(&self, clients: usize) -> f64 {
+        let done = (self.reads.len() + self.writes.len()) as f64;
+        if self.client_seconds > 0.0 {
+            done * clients as f64 / self.client_seconds
+        } else {
+            0.0
+        }
+    }
+
     /// Adds what was counted in another slice, or by another client at the same time.
     pub(crate) fn add(&mut self, other: Counted) {
         self.reads.extend(other.reads);
         self.writes.extend(other.writes);
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
-        self.seconds += other.seconds;
+        self.client_seconds += other.client_seconds;
     }
 }
 
@@ -119,7 +129,6 @@ pub(crate) async fn slice(
     while let Some(counted) = loops.join_next().await {
         all.add(counted?);
     }
-    all.seconds = (to - from).as_secs_f64();
     Ok(all)
 }
 
@@ -131,11 +140,14 @@ struct Loop {
 }
 
 impl Loop {
-    /// An operation counts if it ends within the time.
+    /// An operation counts if it begins within the time, and then whole: one that is stalled beyond
+    /// the end is not left out, nor is the time that it took.
     async fn run(mut self, from: Instant, to: Instant) -> Counted {
         let mut counted = Counted::default();
         let value = noise(&mut self.rng, self.mix.size);
-        while Instant::now() < to {
+        let mut first = None;
+        let mut last = Instant::now();
+        while last < to {
             let key = self.mix.key(self.rng.below(u64::from(self.mix.keys)));
             let chance = (self.rng.draw() >> 11) as f64 / (1_u64 << 53) as f64;
             let writes = chance < self.mix.writes;
@@ -147,11 +159,16 @@ impl Loop {
                 self.client.read(&self.keyspace, key).await.map(drop)
             };
             let end = Instant::now();
+            last = end;
+            let counts = start >= from;
+            if counts {
+                first.get_or_insert(start);
+            }
             if let Err(error) = done {
                 counted.errors += 1;
                 counted.first_error.get_or_insert(error.to_string());
                 tokio::time::sleep(Duration::from_millis(10)).await;
-            } else if end >= from && end < to {
+            } else if counts {
                 let of = if writes {
                     &mut counted.writes
                 } else {
@@ -160,6 +177,7 @@ impl Loop {
                 of.push(end - start);
             }
         }
+        counted.client_seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
         counted
     }
 }
