@@ -10,8 +10,8 @@
 //! where rates on their own do not. Round trips on one machine cost next to nothing, so that
 //! latencies here are processing and flushes; the paper's machines were 0.3 ms apart.
 //!
-//! **Noise.** `again` is a second keyspace with the policy of `replicated`: how far the two are apart
-//! is what this run cannot tell.
+//! **Noise.** `again` is a second keyspace with the policy of `replicated`: how far the two are
+//! apart is what this run cannot tell.
 //!
 //! The paper's four lines are Cassandra-Quorum (`replicated` here), Cassandra-All, OREAS and ARES.
 
@@ -377,7 +377,8 @@ fn saw(part: &Part, samples: &[Sample], names: &[&'static str]) -> String {
         }
     }
     format!(
-        "This run, as multiples of {}: {}.",
+        "This run, as multiples of {}: {}. How far `again`, the same policy once more, is from 1 \
+         is what this run cannot tell.",
         names[0],
         said.join(", ")
     )
