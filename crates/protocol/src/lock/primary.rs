@@ -109,6 +109,17 @@ impl Holding {
     }
 }
 
+/// A release of a ref that was not given yet, as far as is applied here, is agreed as one that names
+/// none: what it names may be enqueued, granted and leased below it in the log, and nothing would
+/// then wait for that lease (G18).
+fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
+    if let LockCommand::Release { lock_ref, .. } = body
+        && lock_ref.0 > state.commands()
+    {
+        *lock_ref = LockRef(0);
+    }
+}
+
 /// The primary of one segment, for one ballot.
 #[derive(Debug)]
 pub struct Primary {
@@ -210,7 +221,7 @@ impl Primary {
         &mut self,
         from: NodeName,
         call: u64,
-        command: Command,
+        mut command: Command,
         state: &SegmentState,
         cx: &mut Cx<'_>,
     ) {
@@ -228,9 +239,10 @@ impl Primary {
             pending.askers.push((from, call));
             return;
         }
-        let Body::Lock(body) = &command.body else {
+        let Body::Lock(body) = &mut command.body else {
             return self.reject(from, call, Rejection::Elsewhere(None), cx);
         };
+        release_no_later(body, state);
         if self.pending.len() >= cx.limits.proposals {
             return self.reject(from, call, Rejection::Busy, cx);
         }
