@@ -101,11 +101,13 @@ pub enum Bug {
     SealedStoreChanges,
     /// G17: a replica that is created late goes on from an empty state.
     LateReplicaEmpty,
+    /// G19: a write of a register that is repeated at another node is done again.
+    RegisterWriteRepeated,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 48] = [
+    pub const ALL: [Bug; 49] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -154,6 +156,7 @@ impl Bug {
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
         Bug::LateReplicaEmpty,
+        Bug::RegisterWriteRepeated,
     ];
 }
 

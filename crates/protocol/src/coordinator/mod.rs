@@ -179,6 +179,8 @@ struct Client {
     call: Option<CallId>,
     session: SessionId,
     number: u64,
+    /// Which transmission of the request this is, of those that may have an effect, from 0.
+    attempt: u32,
     answered_through: u64,
     site: SiteId,
     /// When a request that has no quorum is given up.
@@ -265,6 +267,7 @@ impl Coordinator {
             call: Some(call),
             session: request.session,
             number: request.number,
+            attempt: request.attempt,
             answered_through: request.answered_through,
             site: request.site,
             deadline: cx.after(cx.timing.request),
