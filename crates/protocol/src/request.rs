@@ -197,7 +197,7 @@ pub enum Reply {
     Entered {
         /// Every key, with its latest value as far as it fits the answer (see [`EntryValue`]).
         keys: Vec<Entered>,
-        /// Lease, microseconds, counted from when the client sent this request's last transmission.
+        /// Lease, microseconds, counted from when the client first sent this request.
         lease: Micros,
     },
     /// The section is over: preempted, expired or left.

@@ -488,7 +488,9 @@ pub(super) fn put_twice(stage: &mut Stage) {
 /// G19: a write of a register is stored, and read, and its answer is lost; another write follows;
 /// then the first one is repeated through another node.
 pub(super) fn write_twice(stage: &mut Stage) {
-    let writer = stage.client_with(&[4, 5], |o| o.attempt = 3_000_000);
+    let writer = stage.client_with(&[4, 5], |o| {
+        (o.attempt, o.request) = (3_000_000, 10_000_000);
+    });
     let [other, reader] = stage.clients([6, 6]);
     let key = stage.register();
     let write = |text: &str| Call::Write {
@@ -501,8 +503,10 @@ pub(super) fn write_twice(stage: &mut Stage) {
     stage.pass(1_000);
     let read = stage.call(reader, Call::Read { key: key.clone() });
     let seen = stage.wait(read);
+    stage.pass(1);
     let second = stage.call(other, write("w2"));
     stage.wait(second);
+    stage.pass(1);
     let repeated = stage.wait(first);
     let read = stage.call(reader, Call::Read { key: key.clone() });
     stage.wait(read);
