@@ -274,3 +274,25 @@ fn a_release_of_a_ref_to_come_does_not_end_it_in_its_lease() {
     assert_eq!(applied.outcome, Outcome::Gone);
     assert_eq!(bench.renew(next), LEASED);
 }
+
+#[test]
+fn a_section_that_is_to_end_is_not_kept_by_resuming_it() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.renew(refs[0]), LEASED);
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    bench.now = LEASE / 2;
+    bench.number += 1;
+    let origin = bench.state.queues().get(refs[0]).expect("holds").origin;
+    let resume = LockCommand::Resume {
+        lock_ref: refs[0],
+        generation: 0,
+        origin,
+    };
+    let resume = command(bench.number, resume);
+    let applied = bench.state.apply(&resume, Planted::NONE);
+    assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
+    bench.step(|it, state, cx| it.applied(&resume, &applied, state.queues(), cx));
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    bench.now = LEASE + LEASE / 10;
+    assert!(bench.release(refs[0]).is_ok(), "the lease given is over");
+}

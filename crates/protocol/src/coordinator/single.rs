@@ -136,7 +136,7 @@ impl Job for One {
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over && !(may_have_taken_effect && self.writes()) => {
+                } if !(over || may_have_taken_effect && self.writes()) => {
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
                 }

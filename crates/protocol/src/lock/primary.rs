@@ -558,8 +558,12 @@ impl Primary {
                 let told = leased_until(holding.told, holding.heard, lease, cx.timing);
                 holding.free_at = holding.free_at.max(told);
             }
-            holding.heard = cx.now.monotonic;
-            holding.told = Told::Nothing;
+            // One that is ending is not granted any more, whoever resumes it: its end waits for the
+            // lease that was given, and for no other.
+            if !holding.ending {
+                holding.heard = cx.now.monotonic;
+                holding.told = Told::Nothing;
+            }
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
                 holding.waiter = Some(*node);
