@@ -449,7 +449,7 @@ fn in_words(reply: &Reply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_protocol::base::{KeyId, KeyspaceId, SessionId, SiteId};
+    use fermata_protocol::base::{KeyspaceId, SessionId, SiteId};
     use fermata_protocol::client::Options;
 
     const AT: Endpoint = Endpoint(0);
@@ -471,7 +471,7 @@ mod tests {
         let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri], told);
         let mut ends = Vec::new();
         for (ticket, size) in [(1, 10), (2, 3 << 20), (3, 2 << 20), (4, 10)] {
-            let call = put(keyspace, size);
+            let call = list(keyspace, size);
             let (tell, ended) = oneshot::channel();
             driver.obey(clock::now(), Command::Call(Ticket(ticket), call, tell));
             driver.carry_out();
@@ -490,12 +490,13 @@ mod tests {
         assert_eq!(driver.session.open(), 3);
     }
 
-    fn put(keyspace: KeyspaceId, size: usize) -> Call {
-        let key = KeyId {
+    /// A request that is repeated after a silence, and as long as one likes.
+    fn list(keyspace: KeyspaceId, size: usize) -> Call {
+        Call::Keys {
             keyspace,
-            key: "k".into(),
-        };
-        let value = Some(vec![0; size].into());
-        Call::Put { key, value }
+            prefix: vec![0; size].into(),
+            after: None,
+            limit: 1,
+        }
     }
 }
