@@ -90,6 +90,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
         Bug::RegisterWriteRepeated => Trap::Scenario("g19-write-twice"),
+        Bug::IdleKeyNotSynched => Trap::Scenario("f18-idle-key"),
     }
 }
 
