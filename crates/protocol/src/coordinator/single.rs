@@ -1,20 +1,24 @@
 //! Operations on one key outside the client's own sections.
 //!
 //! * Eventual `get` and `put`, `inspect`, and `read` and `write` of registers: one register
-//!   operation each.
+//!   operation each. What writes is done at most once: a write that another node, or an earlier
+//!   try, may have stored is covered by a later one, after it was read, and would then be read once
+//!   more. So a repeated `write` of a register is refused, unknown, before anything is sent (G19).
 //! * `write` in a section keyspace is a section of its own (MUSIC's CP put, F7): enqueue, put
 //!   number 1, leave. It is answered when the put has its quorum; the leave is on its way. Its
 //!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes
 //!   under the same tag, and learns from the leave's record that it has been done.
 //! * `read` in a section keyspace is a shared section of its own; the grant carries the value. It
 //!   changes nothing, so every attempt is the coordinator's own affair, under its own session.
+//! * A key that stays flagged because nobody enters it gets such a shared section, too, for which
+//!   nobody waits (F18).
 
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
 use super::leave::{Background, Leaves, Left};
 use super::refuse;
 use super::{Client, Cx, Event, Job, Step};
-use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::register;
 use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
@@ -53,6 +57,9 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
+            if client.attempt > 0 && !cx.planted.has(Bug::RegisterWriteRepeated) {
+                return Err(refuse::once_unsure("the write"));
+            }
             // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
             // is nobody's name.
             let writer = (client.session.0 ^ u128::from(client.number)).max(1);
@@ -77,7 +84,6 @@ pub(super) fn register_job(
         key,
         op,
         again: None,
-        unsure: false,
         sweeping: None,
     }))
 }
@@ -90,8 +96,6 @@ struct One {
     key: KeyId,
     op: register::Op,
     again: Option<Micros>,
-    /// An earlier attempt may have taken effect.
-    unsure: bool,
     /// What the client is told once the sweep that was started for it has ended.
     sweeping: Option<Refusal>,
 }
@@ -102,10 +106,6 @@ impl One {
             self.op,
             register::Op::Write { .. } | register::Op::EventualPut { .. }
         )
-    }
-
-    fn puts_once(&self) -> bool {
-        matches!(self.op, register::Op::EventualPut { .. })
     }
 
     /// Unfinished writes fill the replicas: they are swept, and the client told to try again.
@@ -142,7 +142,7 @@ impl Job for One {
         let over = cx.now.monotonic >= client.deadline;
         match event {
             Event::Start => self.operate(client, desk, cx),
-            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, self.unsure)),
+            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, false)),
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
             Event::Register(outcome) => match outcome {
@@ -150,11 +150,8 @@ impl Job for One {
                     let busy = self.sweeping.take();
                     Step::refuse(busy.expect("there is one"))
                 }
-                register::Outcome::Busy {
-                    may_have_taken_effect,
-                } => {
-                    let mut busy = refuse::failed(self.what, &outcome);
-                    busy.may_have_taken_effect = may_have_taken_effect | self.unsure;
+                register::Outcome::Busy { .. } => {
+                    let busy = refuse::failed(self.what, &outcome);
                     self.sweep(busy, client, desk, cx)
                 }
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
@@ -163,22 +160,20 @@ impl Job for One {
                 register::Outcome::Inspection(inspection) => {
                     Step::reply(Reply::Inspect(inspection))
                 }
-                // Reads start over, a write goes on under its writer. An eventual put has no name
-                // that would be known again: it is tried again only if it had no effect (G16).
+                // Reads start over. A write leaves nothing that would surely be known again: it is
+                // tried again only if it had no effect (G16, G19).
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over && (!may_have_taken_effect || !self.puts_once()) => {
-                    self.unsure |= may_have_taken_effect;
+                } if !(over || may_have_taken_effect && self.writes()) => {
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
                 }
                 other => {
                     let mut refusal = refuse::failed(self.what, &other);
-                    refusal.may_have_taken_effect |= self.unsure;
                     refusal.may_have_taken_effect &= self.writes();
-                    if self.puts_once() && refusal.may_have_taken_effect {
-                        refusal = refuse::put_unsure();
+                    if refusal.may_have_taken_effect {
+                        refusal = refuse::once_unsure(self.what);
                     }
                     Step::refuse(refusal)
                 }
@@ -196,7 +191,19 @@ impl Job for One {
 #[derive(Debug)]
 enum Use {
     Read,
+    /// Only for the synch of its grant.
+    Synch,
     Write(Option<Bytes>),
+}
+
+/// The job that synchs a key by a section of the coordinator's own, for `nobody`.
+pub(super) fn synch(
+    key: KeyId,
+    nobody: &Client,
+    desk: &mut Desk,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    section(key, Use::Synch, nobody, desk, cx)
 }
 
 fn section(
@@ -207,7 +214,7 @@ fn section(
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
     let (owner, mode) = match purpose {
-        Use::Read => (desk.own.client(client), Mode::Shared),
+        Use::Read | Use::Synch => (desk.own.client(client), Mode::Shared),
         Use::Write(_) => (client.clone(), Mode::Exclusive),
     };
     let owner = Client {
@@ -259,6 +266,7 @@ impl Section {
     fn what(&self) -> &'static str {
         match self.purpose {
             Use::Read => "the read",
+            Use::Synch => "the synchronization",
             Use::Write(_) => "the write",
         }
     }
@@ -276,7 +284,7 @@ impl Section {
         };
         let leaves = [(self.segment, leave)].into();
         let job = match self.purpose {
-            Use::Read => Background::private(leaves, cx),
+            Use::Read | Use::Synch => Background::private(leaves, cx),
             Use::Write(_) => Background::new(leaves, cx),
         };
         desk.spawn(client, Box::new(job));
@@ -298,6 +306,10 @@ impl Section {
             return Step::refuse(refuse::nonsense(self.what()));
         };
         let op = match (&self.purpose, value) {
+            (Use::Synch, _) => {
+                self.leave(None, client, desk, cx);
+                return Step::Close(None);
+            }
             (Use::Read, EntryValue::Omitted) => register::Op::Get {
                 key: self.key.clone(),
                 holder: register::Holder {
@@ -353,7 +365,7 @@ impl Section {
             // Perhaps an earlier transmission, at another node, has written and left.
             register::Outcome::Past { .. } => {
                 let refusal = match self.purpose {
-                    Use::Read => refuse::past(self.what()),
+                    Use::Read | Use::Synch => refuse::past(self.what()),
                     Use::Write(_) => refuse::past_unsure(self.what()),
                 };
                 self.failed(refusal, client, desk, cx)
@@ -376,7 +388,7 @@ impl Section {
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
-        if refusal.code != Code::NoLongerHolder || matches!(self.purpose, Use::Read) {
+        if refusal.code != Code::NoLongerHolder || !matches!(self.purpose, Use::Write(_)) {
             self.acquire.give_up(&self.owner, desk, cx);
             return Step::refuse(refusal);
         }
@@ -454,7 +466,7 @@ impl Job for Section {
 
     fn close(&mut self, client: &Client, desk: &mut Desk) {
         self.acquire.close(client, desk);
-        if matches!(self.purpose, Use::Read) {
+        if !matches!(self.purpose, Use::Write(_)) {
             desk.own.done(self.owner.number);
         }
     }

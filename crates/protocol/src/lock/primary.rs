@@ -5,6 +5,7 @@
 //! renewals.
 
 use super::grant::{Grants, Occasion, Target};
+use super::idle::Idle;
 use super::leases::{Leasing, Told, leased_until, patient_until};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
@@ -119,6 +120,17 @@ impl Holding {
     }
 }
 
+/// A release of a ref that was not given yet, as far as is applied here, is agreed as one that names
+/// none: what it names may be enqueued, granted and leased below it in the log, and nothing would
+/// then wait for that lease (G18).
+fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
+    if let LockCommand::Release { lock_ref, .. } = body
+        && lock_ref.0 > state.commands()
+    {
+        *lock_ref = LockRef(0);
+    }
+}
+
 /// The primary of one segment, for one ballot.
 #[derive(Debug)]
 pub struct Primary {
@@ -128,6 +140,8 @@ pub struct Primary {
     wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
+    /// Keys that nobody wants, to be synched.
+    pub(super) idle: Idle,
     pub(super) proposals: Vec<Command>,
     /// Whether it grants and renews.
     pub(super) leasing: Leasing,
@@ -176,6 +190,7 @@ impl Primary {
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(holding).collect(),
             grants: Grants::new(epoch, ballot, LockRef(state.commands())),
+            idle: Idle::new(queues, since, config.timing.request),
             proposals: Vec::new(),
             leasing: Leasing::new(state, now),
             since,
@@ -220,7 +235,7 @@ impl Primary {
         &mut self,
         from: NodeName,
         call: u64,
-        command: Command,
+        mut command: Command,
         state: &SegmentState,
         cx: &mut Cx<'_>,
     ) {
@@ -238,9 +253,10 @@ impl Primary {
             pending.askers.push((from, call));
             return;
         }
-        let Body::Lock(body) = &command.body else {
+        let Body::Lock(body) = &mut command.body else {
             return self.reject(from, call, Rejection::Elsewhere(None), cx);
         };
+        release_no_later(body, state);
         if self.pending.len() >= cx.limits.proposals {
             return self.reject(from, call, Rejection::Busy, cx);
         }
@@ -459,6 +475,10 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
+        for key in &applied.touched {
+            let (now, grace) = (cx.now.monotonic, cx.timing.request);
+            self.idle.look(key, queues, now, grace);
+        }
         let taken = matches!(command.body, Body::Segment(SegmentCommand::LeasesTaken));
         if taken && applied.outcome == Outcome::Done {
             self.take_table(queues, cx);
@@ -556,8 +576,12 @@ impl Primary {
                 let told = leased_until(holding.told, holding.heard, lease, cx.timing);
                 holding.free_at = holding.free_at.max(told);
             }
-            holding.heard = cx.now.monotonic;
-            holding.told = Told::Nothing;
+            // One that is ending is not granted any more, whoever resumes it: its end waits for the
+            // lease that was given, and for no other.
+            if !holding.ending {
+                holding.heard = cx.now.monotonic;
+                holding.told = Told::Nothing;
+            }
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
                 holding.waiter = Some(*node);

@@ -148,6 +148,16 @@ pub const ALL: &[Scenario] = &[
         play: acknowledgements::late_synch_done,
     },
     Scenario {
+        name: "f18-idle-key",
+        about: "a holder dies with a put at one replica, and nobody wants the key any more",
+        play: locks::idle_key,
+    },
+    Scenario {
+        name: "f18-idle-key-again",
+        about: "a primary dies while it synchs a key that nobody wants",
+        play: locks::idle_key_again,
+    },
+    Scenario {
         name: "f19-lost-key",
         about: "one key of a section is lost, and the section with it",
         play: locks::lost_key,
@@ -256,6 +266,11 @@ pub const ALL: &[Scenario] = &[
         name: "g17-late-member",
         about: "a member is away during two changes of view, and is needed then",
         play: machines::late_member,
+    },
+    Scenario {
+        name: "g19-write-twice",
+        about: "a write of a register is repeated when another one has followed it",
+        play: found::write_twice,
     },
     Scenario {
         name: "m1-forced-release",
