@@ -53,6 +53,7 @@ const SECTIONS: &[Section] = &[
         cargo: &[
             "test",
             "--workspace",
+            "--no-fail-fast",
             "--exclude",
             "xtask",
             "--exclude",

@@ -101,11 +101,13 @@ pub enum Bug {
     SealedStoreChanges,
     /// G17: a replica that is created late goes on from an empty state.
     LateReplicaEmpty,
+    /// F18: the flag of a key that nobody wants is cleared without a synch.
+    IdleKeyNotSynched,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 48] = [
+    pub const ALL: [Bug; 49] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -154,6 +156,7 @@ impl Bug {
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
         Bug::LateReplicaEmpty,
+        Bug::IdleKeyNotSynched,
     ];
 }
 

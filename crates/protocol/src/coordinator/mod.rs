@@ -54,12 +54,13 @@ mod topology;
 pub use message::Message;
 pub use topology::{HolderState, Target, Topology};
 
+use crate::base::{KeyId, LockRef, Micros, Now, Planted, SegmentId, SessionId, SiteId, Wake};
 use crate::base::{Limits, NodeName, Timing};
-use crate::base::{LockRef, Micros, Now, Planted, SegmentId, SessionId, SiteId, Wake};
 use crate::io::{CallId, Effects, Memory};
 use crate::lock::{self, Latest};
 use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
+use crate::sessions::Sessions;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -291,6 +292,26 @@ impl Coordinator {
         }
         self.run(id, Event::Cancelled, cx);
         self.drain(cx);
+    }
+
+    /// Has a section of its own on a key that is flagged and wanted by nobody, so that the key is
+    /// synched (F18). If nothing comes of it within one request time, whoever leads then tries it
+    /// again.
+    pub fn synchronize(&mut self, key: KeyId, site: SiteId, cx: &mut Cx<'_>) {
+        let nobody = Client {
+            task: self.desk.next_task(),
+            call: None,
+            session: Sessions::OWN,
+            number: 0,
+            answered_through: 0,
+            site,
+            deadline: cx.after(cx.timing.request),
+            alone: true,
+        };
+        // A keyspace that this node has not heard of yet: later.
+        if let Ok(job) = single::synch(key, &nobody, &mut self.desk, cx) {
+            self.start(nobody, job, cx);
+        }
     }
 
     /// A primary's answer or push. Questions to primaries are not for a coordinator.

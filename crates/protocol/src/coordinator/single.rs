@@ -8,6 +8,8 @@
 //!   under the same tag, and learns from the leave's record that it has been done.
 //! * `read` in a section keyspace is a shared section of its own; the grant carries the value. It
 //!   changes nothing, so every attempt is the coordinator's own affair, under its own session.
+//! * A key that stays flagged because nobody enters it gets such a shared section, too, for which
+//!   nobody waits (F18).
 
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
@@ -196,7 +198,19 @@ impl Job for One {
 #[derive(Debug)]
 enum Use {
     Read,
+    /// Only for the synch of its grant.
+    Synch,
     Write(Option<Bytes>),
+}
+
+/// The job that synchs a key by a section of the coordinator's own, for `nobody`.
+pub(super) fn synch(
+    key: KeyId,
+    nobody: &Client,
+    desk: &mut Desk,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
+    section(key, Use::Synch, nobody, desk, cx)
 }
 
 fn section(
@@ -207,7 +221,7 @@ fn section(
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
     let (owner, mode) = match purpose {
-        Use::Read => (desk.own.client(client), Mode::Shared),
+        Use::Read | Use::Synch => (desk.own.client(client), Mode::Shared),
         Use::Write(_) => (client.clone(), Mode::Exclusive),
     };
     let owner = Client {
@@ -259,6 +273,7 @@ impl Section {
     fn what(&self) -> &'static str {
         match self.purpose {
             Use::Read => "the read",
+            Use::Synch => "the synchronization",
             Use::Write(_) => "the write",
         }
     }
@@ -276,7 +291,7 @@ impl Section {
         };
         let leaves = [(self.segment, leave)].into();
         let job = match self.purpose {
-            Use::Read => Background::private(leaves, cx),
+            Use::Read | Use::Synch => Background::private(leaves, cx),
             Use::Write(_) => Background::new(leaves, cx),
         };
         desk.spawn(client, Box::new(job));
@@ -298,6 +313,10 @@ impl Section {
             return Step::refuse(refuse::nonsense(self.what()));
         };
         let op = match (&self.purpose, value) {
+            (Use::Synch, _) => {
+                self.leave(None, client, desk, cx);
+                return Step::Close(None);
+            }
             (Use::Read, EntryValue::Omitted) => register::Op::Get {
                 key: self.key.clone(),
                 holder: register::Holder {
@@ -353,7 +372,7 @@ impl Section {
             // Perhaps an earlier transmission, at another node, has written and left.
             register::Outcome::Past { .. } => {
                 let refusal = match self.purpose {
-                    Use::Read => refuse::past(self.what()),
+                    Use::Read | Use::Synch => refuse::past(self.what()),
                     Use::Write(_) => refuse::past_unsure(self.what()),
                 };
                 self.failed(refusal, client, desk, cx)
@@ -376,7 +395,7 @@ impl Section {
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
-        if refusal.code != Code::NoLongerHolder || matches!(self.purpose, Use::Read) {
+        if refusal.code != Code::NoLongerHolder || !matches!(self.purpose, Use::Write(_)) {
             self.acquire.give_up(&self.owner, desk, cx);
             return Step::refuse(refusal);
         }
@@ -454,7 +473,7 @@ impl Job for Section {
 
     fn close(&mut self, client: &Client, desk: &mut Desk) {
         self.acquire.close(client, desk);
-        if matches!(self.purpose, Use::Read) {
+        if !matches!(self.purpose, Use::Write(_)) {
             desk.own.done(self.owner.number);
         }
     }

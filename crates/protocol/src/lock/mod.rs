@@ -27,6 +27,7 @@
 //! new generation, since a new ref at the head would outrank those that wait behind it.
 
 mod grant;
+mod idle;
 mod leases;
 pub mod message;
 pub mod primary;

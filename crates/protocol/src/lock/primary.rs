@@ -5,6 +5,7 @@
 //! renewals.
 
 use super::grant::{Grants, Occasion, Target};
+use super::idle::Idle;
 use super::leases::{Leasing, Told, leased_until, patient_until};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
@@ -128,6 +129,8 @@ pub struct Primary {
     wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
     grants: Grants,
+    /// Keys that nobody wants, to be synched.
+    pub(super) idle: Idle,
     pub(super) proposals: Vec<Command>,
     /// Whether it grants and renews.
     pub(super) leasing: Leasing,
@@ -176,6 +179,7 @@ impl Primary {
             wanted: BTreeMap::new(),
             holdings: queues.refs().map(holding).collect(),
             grants: Grants::new(epoch, ballot, LockRef(state.commands())),
+            idle: Idle::new(queues, since, config.timing.request),
             proposals: Vec::new(),
             leasing: Leasing::new(state, now),
             since,
@@ -459,6 +463,10 @@ impl Primary {
             }
         }
         self.grants.note_left(applied, queues);
+        for key in &applied.touched {
+            let (now, grace) = (cx.now.monotonic, cx.timing.request);
+            self.idle.look(key, queues, now, grace);
+        }
         let taken = matches!(command.body, Body::Segment(SegmentCommand::LeasesTaken));
         if taken && applied.outcome == Outcome::Done {
             self.take_table(queues, cx);

@@ -205,7 +205,26 @@ impl Node {
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.tick(state.queues(), cx)
                 });
+                if beats {
+                    self.look_after_idle(segment, step);
+                }
             }
+        }
+    }
+
+    /// Synchs a key of a segment led here that is flagged and wanted by nobody (F18).
+    fn look_after_idle(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        if !self.here.writable {
+            return;
+        }
+        let neglected = self.with_primary(segment, step, |primary, state, cx| {
+            primary.neglected(state.queues(), cx)
+        });
+        if let Some(key) = neglected.flatten() {
+            let site = self.here.site_of(self.here.id.name);
+            self.coordinate(step, |coordinator, cx| {
+                coordinator.synchronize(key, site, cx);
+            });
         }
     }
 

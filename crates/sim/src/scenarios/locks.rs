@@ -2,8 +2,8 @@
 
 use super::stage::{A, B, C, Stage, answers, store_of, value};
 use crate::history::{Outcome, SectionIx};
-use crate::network::{ClientId, Parcel};
-use fermata_protocol::base::NodeName;
+use crate::network::{ClientId, Parcel, RuleId};
+use fermata_protocol::base::{Keyspace, NodeName};
 use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock};
@@ -234,6 +234,90 @@ pub(super) fn lease_table_twice(stage: &mut Stage) {
         stage.pass(1_000);
     }
     stage.leave(h3, s3);
+}
+
+/// How long a key is flagged and without a queue, in these scenarios, before it is synched.
+const GRACE: u64 = 6_000_000;
+
+/// A holder's put is at C alone when it dies; its section ends by force. The rule returned keeps
+/// the put from A and B.
+fn dies_putting(stage: &mut Stage, client: ClientId, text: &str) -> Option<RuleId> {
+    let section = stage.enter(client)?;
+    stage.put(client, section, "v0");
+    let late = stage.hold(store_of(text, &[A, B]));
+    stage.begin_put(client, section, text);
+    stage.pass(300);
+    stage.world.kill_client(client);
+    stage.gone(section);
+    Some(late)
+}
+
+/// Waits until somebody is in the key's queue.
+fn until_queued(stage: &mut Stage) -> bool {
+    let deadline = stage.world.now + 3 * GRACE;
+    while stage.queue_at(A).is_empty() && stage.world.now < deadline {
+        stage.pass(5);
+    }
+    !stage.queue_at(A).is_empty()
+}
+
+/// An eventual put, and whether it was stored.
+fn eventual_put_is(stage: &mut Stage, client: ClientId, text: &str) -> bool {
+    let (key, value) = (stage.key.clone(), value(text));
+    let put = stage.call(client, Call::Put { key, value });
+    matches!(stage.wait(put), Outcome::Done(_))
+}
+
+/// F18: H1 dies, and nobody enters. The key is synched all the same; H2 dies, too, and H3 enters
+/// just then.
+pub(super) fn idle_key(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.request = GRACE);
+    let [h1, h2, h3, other] = stage.clients([4, 5, 6, 4]);
+    let Some(late) = dies_putting(stage, h1, "v1") else {
+        return;
+    };
+    let refused = !eventual_put_is(stage, other, "e0");
+    stage.expect(refused, "a key that is not synched takes no eventual put");
+    stage.pass(GRACE / 1_000 + 2_000);
+    stage.release(late);
+    let stored = eventual_put_is(stage, other, "e1");
+    stage.expect(stored, "a key that nobody wants is synched");
+    stage.pass(3_000);
+    let Some(late) = dies_putting(stage, h2, "v2") else {
+        return;
+    };
+    stage.pass(GRACE / 2_000);
+    let synched = until_queued(stage);
+    let asked = stage.world.now;
+    let Some(s3) = stage.enter(h3) else { return };
+    stage.expect(
+        synched && stage.world.now - asked < 1_500_000,
+        "whoever enters waits for one short section at most",
+    );
+    stage.get(h3, s3);
+    stage.release(late);
+    stage.get(h3, s3);
+    stage.leave(h3, s3);
+}
+
+/// F18: the primary dies with the section in which it synchs an idle key; the next one ends that
+/// section when its lease is over, and has its own.
+pub(super) fn idle_key_again(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.request = GRACE);
+    let [h1, other] = stage.clients([4, 5]);
+    let Some(late) = dies_putting(stage, h1, "v1") else {
+        return;
+    };
+    let begun = until_queued(stage);
+    stage.world.stop(A, true);
+    stage.expect(begun, "the first primary synchs the key");
+    stage.leader_other_than(A);
+    // The first primary's ref keeps the lease of its keyspace, as that of a `read`.
+    let lease = Keyspace::built_in()[0].lease;
+    stage.pass((lease + GRACE) / 1_000 + 3_000);
+    let stored = eventual_put_is(stage, other, "e");
+    stage.expect(stored, "the next primary synchs the key");
+    stage.release(late);
 }
 
 /// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it

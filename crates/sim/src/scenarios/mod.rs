@@ -148,6 +148,16 @@ pub const ALL: &[Scenario] = &[
         play: acknowledgements::late_synch_done,
     },
     Scenario {
+        name: "f18-idle-key",
+        about: "a holder dies with a put at one replica, and nobody wants the key any more",
+        play: locks::idle_key,
+    },
+    Scenario {
+        name: "f18-idle-key-again",
+        about: "a primary dies while it synchs a key that nobody wants",
+        play: locks::idle_key_again,
+    },
+    Scenario {
         name: "f19-lost-key",
         about: "one key of a section is lost, and the section with it",
         play: locks::lost_key,
