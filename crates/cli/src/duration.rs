@@ -50,6 +50,17 @@ pub(crate) fn wait(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads the bound on a clock's error: at most a second, beyond which no clock is trusted.
+///
+/// # Errors
+/// As [`parse`], and the bound.
+pub(crate) fn clock_bound(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        given if given > Duration::from_secs(1) => Err("at most 1s".to_owned()),
+        given => Ok(given),
+    }
+}
+
 /// A duration in a table: one unit, at most two digits behind the point.
 pub(crate) fn show(duration: Duration) -> String {
     let micros = duration.as_micros();
@@ -100,6 +111,8 @@ mod tests {
         assert_eq!(patience("61m"), Err("at most 1h".to_owned()));
         assert_eq!(wait("24h"), Ok(Duration::from_secs(86_400)));
         assert_eq!(wait("0s"), Ok(Duration::ZERO));
+        assert_eq!(clock_bound("5ms"), Ok(Duration::from_millis(5)));
+        assert_eq!(clock_bound("2s"), Err("at most 1s".to_owned()));
         assert_eq!(wait("25h"), Err("at most 24h".to_owned()));
     }
 

@@ -2,7 +2,7 @@
 //! and what durable memory looks like. Two worlds drive the same node: the server's shell and the
 //! simulator.
 
-use crate::base::{NodeId, NodeName, Wake};
+use crate::base::{Interval, NodeId, NodeName, Wake};
 use crate::message::Message;
 use crate::request::{Reply, Request};
 use alloc::string::String;
@@ -22,6 +22,16 @@ pub enum Input {
         from: NodeId,
         /// What it says.
         message: Message,
+    },
+    /// A frame has come: what its envelope says of its sender's interval clock. Its messages are
+    /// the inputs that follow, until the next of these; a world that compares no clocks leaves it
+    /// out.
+    Heard {
+        /// Who sent it.
+        from: NodeId,
+        /// Read when the frame was closed, whether or not the sender relies on it; none: the sender
+        /// has no such clock.
+        interval: Option<Interval>,
     },
     /// A client's request.
     Request {

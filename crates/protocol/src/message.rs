@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Envelope {
     /// The sender.
     pub from: NodeId,
-    /// The sender's interval clock when it sent, where it has one.
+    /// The sender's interval clock when it sent, where it has one: read after everything in
+    /// `messages` was said, and told also while the sender does not rely on it.
     pub interval: Option<Interval>,
     /// In the order sent.
     pub messages: Vec<Message>,

@@ -379,6 +379,77 @@ pub struct LogStatus {
     pub busy_keys: u64,
 }
 
+/// What a node makes of its interval clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClockState {
+    /// Its machine gives no bound on the clock's error.
+    #[default]
+    Absent,
+    /// The bound is too large to be trusted.
+    TooWide,
+    /// Some time ago a peer's clock, or an earlier reading of its own, contradicted it.
+    Violated,
+    /// It is relied on.
+    Trusted,
+}
+
+impl ClockState {
+    /// All, in order.
+    pub const ALL: [ClockState; 4] = [
+        ClockState::Absent,
+        ClockState::TooWide,
+        ClockState::Violated,
+        ClockState::Trusted,
+    ];
+
+    /// Its stable name on every face.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClockState::Absent => "absent",
+            ClockState::TooWide => "too_wide",
+            ClockState::Violated => "violated",
+            ClockState::Trusted => "trusted",
+        }
+    }
+
+    /// What it means, for people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            ClockState::Absent => {
+                "no interval clock: the machine gives no bound on its clock's error; \
+                 linearizable writes take two round trips"
+            }
+            ClockState::TooWide => {
+                "no interval clock: the bound on the clock's error is above 1 s; \
+                 linearizable writes take two round trips"
+            }
+            ClockState::Violated => {
+                "the interval clock is given up: a clock was further off than its bound; \
+                 linearizable writes take two round trips until 10 minutes after the last sign of \
+                 it, or a restart"
+            }
+            ClockState::Trusted => {
+                "interval clock: linearizable writes of coded keyspaces take one round trip"
+            }
+        }
+    }
+}
+
+/// A node's interval clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockStatus {
+    /// Whether it is relied on.
+    pub state: ClockState,
+    /// The bound on its error of the last reading, microseconds, relied on or not; none: the
+    /// machine gives none.
+    pub bound: Option<Micros>,
+    /// Proofs that some clock was beyond its bound, since the node's start, at most one per beat.
+    pub violations: u64,
+    /// While violated: the node whose clock contradicts this one's, which of the two is wrong is not
+    /// known; none: this node's own clock was stepped.
+    pub against: Option<NodeName>,
+}
+
 /// One node's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -390,6 +461,8 @@ pub struct NodeStatus {
     pub site: SiteId,
     /// Whether its disk takes writes.
     pub writable: bool,
+    /// Its interval clock.
+    pub clock: ClockStatus,
     /// Peers heard within the last lease.
     pub alive: Vec<NodeName>,
     /// Its logs.

@@ -28,6 +28,7 @@ use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName, Planted,
     SegmentId, SiteId, Timing, View,
 };
+use fermata_protocol::node::clock_watch::BOUND_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -68,6 +69,9 @@ pub struct ServerConfig {
     /// Bounds.
     #[serde(default)]
     pub limits: LimitsConfig,
+    /// The interval clock.
+    #[serde(default)]
+    pub clock: ClockConfig,
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
@@ -187,6 +191,24 @@ pub struct LimitsConfig {
     pub requests: Option<usize>,
 }
 
+/// How far the machine's wall clock may be from true time, and who says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClockConfig {
+    /// The operator's promise that the wall clock is never further off than this, microseconds, at
+    /// most 1,000,000. Where it is broken, acknowledged writes of coded keyspaces may be outranked
+    /// until another node notices. 0: no interval clock. Absent: what the kernel says, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_us: Option<u64>,
+    /// For tests alone: added to the wall clock, microseconds, to make a clock that is wrong.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub test_offset_us: i64,
+}
+
+fn is_zero(offset: &i64) -> bool {
+    *offset == 0
+}
+
 /// Everything checked: what the node is made of.
 #[derive(Clone, Debug)]
 pub struct Resolved {
@@ -206,6 +228,8 @@ pub struct Resolved {
     pub listen_rest: SocketAddr,
     /// Where the data lies.
     pub data_dir: PathBuf,
+    /// The interval clock.
+    pub clock: ClockConfig,
 }
 
 impl ServerConfig {
@@ -280,6 +304,7 @@ impl ServerConfig {
             site,
             profile,
             data_dir: self.data_dir.clone(),
+            clock: self.clock.resolve()?,
         })
     }
 
@@ -463,6 +488,18 @@ impl TimingConfig {
     }
 }
 
+impl ClockConfig {
+    fn resolve(&self) -> Result<ClockConfig, String> {
+        match self.bound_us {
+            Some(bound) if bound > BOUND_MAX => Err(format!(
+                "clock.bound_us is {bound}, not 0 to {BOUND_MAX}: a clock that may be further off \
+                 is of no use, leave it out"
+            )),
+            _ => Ok(self.clone()),
+        }
+    }
+}
+
 impl LimitsConfig {
     fn resolve(&self) -> Result<Limits, String> {
         let default = Limits::default();
@@ -517,6 +554,7 @@ mod tests {
             cluster_file: None,
             timing: TimingConfig::default(),
             limits: LimitsConfig::default(),
+            clock: ClockConfig::default(),
             cluster: Some(ClusterConfig {
                 id: format!("{:032x}", 7),
                 segment_bits: 4,
@@ -550,7 +588,8 @@ mod tests {
                 members: members.to_vec(),
             }
         }
-        let spoils: [(&str, Spoil); 13] = [
+        let spoils: [(&str, Spoil); 14] = [
+            ("bound_us", |c| c.clock.bound_us = Some(BOUND_MAX + 1)),
             ("not in the cluster", |c| c.node = "nobody".into()),
             ("--insecure", |c| c.listen_grpc = Some("0.0.0.0:1".into())),
             ("host:port", |c| c.listen_peer = Some("here".into())),

@@ -27,14 +27,15 @@
 //! for an election, goes on answering for a moment, flushes, and ends.
 
 use crate::ballast::Ballast;
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::mailbox::{Call, Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::Peers;
 use bytes::Bytes;
 use fermata_protocol::base::{Config, Micros, NodeId, NodeName};
 use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
-use fermata_protocol::{CallId, Message, Node, Reply};
+use fermata_protocol::request::{ClockState, ClockStatus};
+use fermata_protocol::{CallId, Message, Node, Reply, register};
 use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +79,7 @@ pub(crate) struct Parts {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) peers: Peers,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<Clock>,
     /// Set once the node knows every node of its cluster and answers.
     pub(crate) started: Arc<AtomicBool>,
 }
@@ -89,6 +91,9 @@ pub(crate) struct Driver {
     mailbox: Arc<Mailbox>,
     peers: Peers,
     metrics: Arc<Metrics>,
+    clock: Arc<Clock>,
+    /// What the log says of the interval clock.
+    clock_told: Option<ClockStatus>,
     flusher: mpsc::Sender<Flush>,
     chores: mpsc::Sender<Chore>,
     calls: HashMap<CallId, Call>,
@@ -138,9 +143,10 @@ impl Driver {
             mailbox,
             peers,
             metrics,
+            clock,
             started,
         } = parts;
-        let node = Node::recover(config, id, &StoreMemory(&store), clock::now(), seed)?;
+        let node = Node::recover(config, id, &StoreMemory(&store), clock.now(), seed)?;
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
         let (back, reserve) = (mailbox.clone(), ballast.clone());
         let flusher = worker("flush", move |flush: Flush| {
@@ -167,6 +173,8 @@ impl Driver {
             mailbox,
             peers,
             metrics,
+            clock,
+            clock_told: None,
             flusher,
             chores,
             calls: HashMap::new(),
@@ -202,6 +210,7 @@ impl Driver {
             }
             self.flush();
             self.release_round();
+            self.tell_clock();
             self.started
                 .store(self.node.is_started(), Ordering::Relaxed);
             if self.abandoned {
@@ -217,7 +226,13 @@ impl Driver {
 
     fn handle(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Frame(from, messages, _permit) => {
+            Event::Frame {
+                from,
+                interval,
+                messages,
+                permit: _permit,
+            } => {
+                self.step(Input::Heard { from, interval })?;
                 for message in messages {
                     self.step(Input::Message { from, message })?;
                 }
@@ -345,7 +360,7 @@ impl Driver {
     fn step(&mut self, input: Input) -> Result<(), String> {
         let mut fx = Effects::new();
         self.node
-            .step(clock::now(), input, &StoreMemory(&self.store), &mut fx);
+            .step(self.clock.now(), input, &StoreMemory(&self.store), &mut fx);
         self.metrics.steps.increment(1);
         if !fx.writes.is_empty() {
             self.store.append(batch(fx.writes));
@@ -376,6 +391,11 @@ impl Driver {
 
     /// Lets an output go whose time has come.
     fn release(&mut self, output: Output) {
+        if let Output::Send { message, .. } = &output
+            && let Message::Register(register::Message::Ask { ask, .. }) = message
+        {
+            self.metrics.asked(ask);
+        }
         match output {
             Output::Send { to, message, .. } if to == self.id.name => self.own.push_back(message),
             Output::Send { to, message, .. } => self.round.entry(to).or_default().push(message),
@@ -426,6 +446,24 @@ impl Driver {
         }
         self.metrics.open_requests.set(self.calls.len() as f64);
         self.metrics.held_outputs.set(self.held.len() as f64);
+    }
+
+    /// Says in metrics and, when it changes, in the log what becomes of the interval clock.
+    fn tell_clock(&mut self) {
+        let status = self.node.clock();
+        self.metrics.clock(&status);
+        let told = self.clock_told.replace(status);
+        if told.is_some_and(|told| (told.state, told.against) == (status.state, status.against)) {
+            return;
+        }
+        let (bound_us, source) = (status.bound, self.clock.source());
+        let line = status.state.sentence();
+        if status.state == ClockState::Violated {
+            let against = status.against.map(|n| n.0);
+            tracing::error!(?bound_us, source, ?against, "{line}");
+        } else {
+            tracing::info!(?bound_us, source, "{line}");
+        }
     }
 
     fn flush(&mut self) {

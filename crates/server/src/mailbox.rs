@@ -5,7 +5,7 @@
 //! whoever puts in holds a permit (of requests, of bytes from peers) that travels with the event
 //! and is given back when the event has been handled.
 
-use fermata_protocol::base::{Micros, NodeId};
+use fermata_protocol::base::{Interval, Micros, NodeId};
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -34,8 +34,15 @@ pub(crate) struct Call {
 
 /// What may happen to a driver.
 pub(crate) enum Event {
-    /// A frame from a peer, with the permit for its bytes.
-    Frame(NodeId, Vec<Message>, OwnedSemaphorePermit),
+    /// A frame from a peer.
+    Frame {
+        from: NodeId,
+        /// The peer's clock when it closed the frame.
+        interval: Option<Interval>,
+        messages: Vec<Message>,
+        /// For its bytes.
+        permit: OwnedSemaphorePermit,
+    },
     /// A client's request.
     Request(CallId, Box<Request>, Call),
     /// Nobody waits for this call any more.

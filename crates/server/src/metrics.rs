@@ -1,6 +1,7 @@
 //! What a node counts, in its own Prometheus registry: several nodes may live in one process.
 
-use fermata_protocol::request::{Critical, Operation};
+use fermata_protocol::register::message::Ask;
+use fermata_protocol::request::{ClockState, ClockStatus, Critical, Operation};
 use fermata_protocol::{Code, Reply};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -62,6 +63,11 @@ pub(crate) struct Metrics {
     pub(crate) logs_led: Gauge,
     pub(crate) peers_alive: Gauge,
     pub(crate) frames_refused: Counter,
+    clock_bound: Gauge,
+    clock_interval: Gauge,
+    clock_violations: Counter,
+    asks_read: Counter,
+    asks_store: Counter,
 }
 
 const SECONDS: [f64; 14] = [
@@ -92,6 +98,11 @@ impl Metrics {
             logs_led: gauge!("fermata_logs_led"),
             peers_alive: gauge!("fermata_peers_alive"),
             frames_refused: counter!("fermata_frames_refused_total"),
+            clock_bound: gauge!("fermata_clock_bound_seconds"),
+            clock_interval: gauge!("fermata_clock_interval"),
+            clock_violations: counter!("fermata_clock_violations_total"),
+            asks_read: counter!("fermata_register_asks_total", "ask" => "read"),
+            asks_store: counter!("fermata_register_asks_total", "ask" => "store"),
         });
         made.writable.set(1.0);
         Metrics { recorder, ..made }
@@ -134,6 +145,24 @@ impl Metrics {
             let labels = [("operation", operation), ("code", code)];
             counter!("fermata_requests_total", &labels).increment(1);
         });
+    }
+
+    /// What the node makes of its interval clock.
+    pub(crate) fn clock(&self, status: &ClockStatus) {
+        let bound = status.bound.map_or(f64::NAN, |micros| micros as f64 / 1e6);
+        self.clock_bound.set(bound);
+        let trusted = status.state == ClockState::Trusted;
+        self.clock_interval.set(f64::from(u8::from(trusted)));
+        self.clock_violations.absolute(status.violations);
+    }
+
+    /// Messages about registers that ask a member for something, its own included.
+    pub(crate) fn asked(&self, ask: &Ask) {
+        match ask {
+            Ask::Read { .. } => self.asks_read.increment(1),
+            Ask::Store { .. } => self.asks_store.increment(1),
+            _ => {}
+        }
     }
 
     /// The gauges of one peer's outgoing queue: messages waiting, and messages dropped so far.
@@ -184,6 +213,22 @@ fn describe() {
     c!(
         "fermata_frames_refused_total",
         "Malformed or foreign frames from peers."
+    );
+    g!(
+        "fermata_clock_bound_seconds",
+        "Bound on the clock's error, relied on or not; NaN: none is known."
+    );
+    g!(
+        "fermata_clock_interval",
+        "1 while the interval clock is relied on."
+    );
+    c!(
+        "fermata_clock_violations_total",
+        "Signs that a clock, this node's or a peer's, was beyond its bound."
+    );
+    c!(
+        "fermata_register_asks_total",
+        "Questions to members about registers: rounds of reading, rounds of storing."
     );
     c!(
         "fermata_requests_total",

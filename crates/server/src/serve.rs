@@ -1,5 +1,6 @@
 //! Start, run and stop of one node.
 
+use crate::clock::Clock;
 use crate::config::{LogFormat, Resolved, ServerConfig};
 use crate::driver::{Driver, Parts};
 use crate::gate::Gate;
@@ -184,7 +185,8 @@ async fn run_node(
     let metrics = Arc::new(Metrics::new());
     metrics.void_records.set(opened.recovery.void.len() as f64);
     let mut tasks = JoinSet::new();
-    let peers = Peers::start(&resolved, id, &metrics, &mut tasks).map_err(no_thread)?;
+    let clock = Arc::new(Clock::new(&resolved.clock));
+    let peers = Peers::start(&resolved, id, &clock, &metrics, &mut tasks).map_err(no_thread)?;
     let session = SessionId(seed);
     let gate = Arc::new(Gate::new(
         mailbox.clone(),
@@ -201,6 +203,7 @@ async fn run_node(
         mailbox: mailbox.clone(),
         peers,
         metrics: metrics.clone(),
+        clock,
         started: gate.started.clone(),
     })
     .await?;

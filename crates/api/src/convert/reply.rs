@@ -8,7 +8,8 @@ use crate::v1::ref_state::State;
 use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, SegmentId};
 use fermata_protocol::request::{
-    Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry, RefState, Reply,
+    ClockState, ClockStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry,
+    RefState, Reply,
 };
 
 /// The message of a reply.
@@ -126,7 +127,39 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
         group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
+        clock: Some(clock_to(s.clock)),
     }
+}
+
+fn clock_to(c: ClockStatus) -> v1::ClockStatus {
+    let state = match c.state {
+        ClockState::Absent => v1::ClockState::Unspecified,
+        ClockState::TooWide => v1::ClockState::TooWide,
+        ClockState::Violated => v1::ClockState::Violated,
+        ClockState::Trusted => v1::ClockState::Trusted,
+    };
+    v1::ClockStatus {
+        state: state.into(),
+        bound_us: c.bound,
+        violations: c.violations,
+        against: c.against.map(|n| n.0.into()),
+    }
+}
+
+/// A node that says nothing, or what is not known here, has no interval clock.
+fn clock_from(c: Option<v1::ClockStatus>) -> Result<ClockStatus, Refusal> {
+    let c = c.unwrap_or_default();
+    Ok(ClockStatus {
+        state: match c.state() {
+            v1::ClockState::Unspecified => ClockState::Absent,
+            v1::ClockState::TooWide => ClockState::TooWide,
+            v1::ClockState::Violated => ClockState::Violated,
+            v1::ClockState::Trusted => ClockState::Trusted,
+        },
+        bound: c.bound_us,
+        violations: c.violations,
+        against: c.against.map(node_from).transpose()?,
+    })
 }
 
 /// The reply that a message is, for a client; names it does not know yet are added.
@@ -287,6 +320,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .map(log)
             .collect::<Result<_, Refusal>>()?,
         requests: s.requests,
+        clock: clock_from(s.clock)?,
         group_sizes: s
             .group_sizes
             .into_iter()

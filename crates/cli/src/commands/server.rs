@@ -48,6 +48,8 @@ pub(crate) struct ServerArgs {
     timing: TimingArgs,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    clock: ClockArgs,
     /// Stop when standard input closes: for a parent that must leave no node behind.
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -93,6 +95,16 @@ struct LimitArgs {
     /// Requests open at once.
     #[arg(long, env = "FERMATA_REQUESTS", value_name = "N")]
     requests: Option<u64>,
+}
+
+/// `[clock]`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Interval clock")]
+struct ClockArgs {
+    /// Promise that this machine's clock is never further off than this, microseconds, at most
+    /// 1000000; 0: no interval clock [default: what the kernel says].
+    #[arg(long, env = "FERMATA_CLOCK_BOUND_US", value_name = "US")]
+    clock_bound_us: Option<u64>,
 }
 
 /// Runs the node until SIGTERM or SIGINT.
@@ -176,6 +188,8 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("requests", args.limits.requests),
     ];
     overlay_section(&mut table, "limits", limits)?;
+    let clock = [("bound_us", args.clock.clock_bound_us)];
+    overlay_section(&mut table, "clock", clock)?;
     if table.is_empty() {
         return Err(
             "give the node's file with --config, or see `fermata server --help`".to_owned(),
@@ -282,7 +296,9 @@ mod tests {
             (Some(5), Some(9))
         );
         assert_eq!(read.cluster_file, Some(folder.path().join("c.toml")));
-        assert!(!read.insecure);
+        assert_eq!((read.clock.bound_us, read.insecure), (None, false));
+        let bound = ["--config", file, "--clock-bound-us", "700"];
+        assert_eq!(config(&bound).unwrap().clock.bound_us, Some(700));
         assert!(config(&["--config", file, "--insecure"]).unwrap().insecure);
     }
 

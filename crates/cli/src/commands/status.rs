@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use fermata_client::{Client, Node, NodeStatus};
 use fermata_protocol::base::NodeName;
+use fermata_protocol::request::{ClockState, ClockStatus};
 use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::connect::connect;
+use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Table};
 
@@ -40,6 +42,9 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
         output::json(&as_json(&client, &asked))?;
     } else {
         output::text(nodes_table(&asked))?;
+        for line in clock_lines(&asked) {
+            output::text(line)?;
+        }
         output::text(format!("\n{}", segments_table(&asked)))?;
     }
     let well = asked.iter().all(|(_, status)| status.is_ok());
@@ -57,6 +62,7 @@ fn nodes_table(asked: &[Asked]) -> Table {
         "logs",
         "busy keys",
         "requests",
+        "clock",
     ]);
     for (node, status) in asked {
         let endpoint = node.endpoint.trim_start_matches("http://").to_owned();
@@ -75,10 +81,11 @@ fn nodes_table(asked: &[Asked]) -> Table {
                     status.logs.len().to_string(),
                     busy.to_string(),
                     status.requests.to_string(),
+                    clock(&status.clock),
                 ]
             }
             Err(_) => {
-                let nothing = std::iter::repeat_n("-".to_owned(), 5);
+                let nothing = std::iter::repeat_n("-".to_owned(), 6);
                 std::iter::once("no answer".to_owned())
                     .chain(nothing)
                     .collect()
@@ -99,6 +106,30 @@ fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     } else {
         "well"
     }
+}
+
+/// The interval clock, in a word: its bound where it is relied on.
+fn clock(status: &ClockStatus) -> String {
+    match (status.state, status.bound) {
+        (ClockState::Trusted, Some(micros)) => {
+            format!("within {}", duration::show(Duration::from_micros(micros)))
+        }
+        (state, _) => state.name().replace('_', " "),
+    }
+}
+
+/// A line for each way in which clocks of nodes are not relied on.
+fn clock_lines(asked: &[Asked]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for state in ClockState::ALL {
+        let has = |status: &NodeStatus| status.clock.state == state;
+        let of = asked.iter().filter(|(_, s)| s.as_ref().is_ok_and(has));
+        let of: Vec<&str> = of.map(|(node, _)| node.label.as_str()).collect();
+        if state != ClockState::Trusted && !of.is_empty() {
+            lines.push(format!("{}: {}", of.join(" "), state.sentence()));
+        }
+    }
+    lines
 }
 
 /// The peers that a node hears. A node's word for who is alive may include itself.
@@ -155,6 +186,13 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
             Ok(status) => json!({
                 "health": health(status, asked.len()),
                 "writable": status.writable,
+                "clock": {
+                    "state": status.clock.state.name(),
+                    "detail": status.clock.state.sentence(),
+                    "bound_us": status.clock.bound,
+                    "violations": status.clock.violations,
+                    "against": status.clock.against.map(|name| name.0),
+                },
                 "site": client.site_name(status.site),
                 "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),
                 "requests": status.requests,

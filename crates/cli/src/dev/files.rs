@@ -11,7 +11,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use fermata_server::config::{ClusterConfig, GroupConfig, NodeConfig, ServerConfig};
+use fermata_server::config::{ClockConfig, ClusterConfig, GroupConfig, NodeConfig, ServerConfig};
 use fermata_server::wan::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +108,10 @@ pub(super) fn write(
             cluster_file: Some(cluster.clone()),
             timing: Default::default(),
             limits: Default::default(),
+            clock: ClockConfig {
+                bound_us: plan.clock_bound_us,
+                ..ClockConfig::default()
+            },
             cluster: None,
         };
         // Now, so that a mistake is one sentence here and not a death in a log.

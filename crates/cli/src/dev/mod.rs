@@ -39,6 +39,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
         nodes_per_site: args.nodes_per_site,
         segments: args.segments,
         rtt: args.rtt.clone(),
+        clock_bound_us: args.clock_bound.map(|bound| bound.as_micros() as u64),
     };
     let folder = Folder::at(args.data.as_deref())?;
     let plan = plan_in(folder.path(), &wishes)?;

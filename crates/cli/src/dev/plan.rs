@@ -24,6 +24,9 @@ pub(crate) struct Plan {
     pub(crate) segment_bits: u8,
     /// Delays between sites: a profile's name or a file.
     pub(crate) rtt: String,
+    /// What the clocks' error is promised to be at most, microseconds; none: the kernel is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clock_bound_us: Option<u64>,
 }
 
 /// One node of the plan.
@@ -61,6 +64,7 @@ pub(crate) struct Wishes {
     pub(crate) nodes_per_site: Option<u8>,
     pub(crate) segments: Option<u32>,
     pub(crate) rtt: Option<String>,
+    pub(crate) clock_bound_us: Option<u64>,
 }
 
 impl Plan {
@@ -95,6 +99,7 @@ impl Plan {
             nodes_per_site: wishes.nodes_per_site.unwrap_or(1),
             segment_bits: segment_bits(wishes.segments.unwrap_or(16))?,
             rtt,
+            clock_bound_us: wishes.clock_bound_us,
         };
         plan.check()?;
         Ok(plan)
@@ -123,6 +128,7 @@ impl Plan {
         if let Some(rtt) = &wishes.rtt {
             self.rtt.clone_from(rtt);
         }
+        self.clock_bound_us = wishes.clock_bound_us.or(self.clock_bound_us);
         self.check()?;
         Ok(self)
     }
@@ -278,7 +284,7 @@ mod tests {
                 sites: Some(sites),
                 nodes_per_site: Some(nodes),
                 segments: Some(segments),
-                rtt: None,
+                ..Wishes::default()
             };
             Plan::new(&wishes, &[], 0)
         };
@@ -307,6 +313,13 @@ mod tests {
         let stored = plan(3, 2);
         let nothing = Wishes::default();
         assert_eq!(stored.clone().resumed(&nothing).unwrap(), stored);
+        let bound = Wishes {
+            clock_bound_us: Some(5_000),
+            ..Wishes::default()
+        };
+        let bounded = stored.clone().resumed(&bound).unwrap();
+        assert_eq!(bounded.clone().resumed(&nothing).unwrap(), bounded);
+        assert_eq!(bounded.clock_bound_us, Some(5_000));
         let other = Wishes {
             sites: Some(5),
             ..Wishes::default()

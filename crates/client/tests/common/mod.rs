@@ -70,6 +70,7 @@ impl Cluster {
             cluster_file: None,
             timing: TimingConfig::default(),
             limits: limits.clone(),
+            clock: Default::default(),
             cluster: Some(cluster.clone()),
         };
         let configs: Vec<ServerConfig> = (1..=3).map(config).collect();

@@ -33,7 +33,8 @@ pub struct Now {
     /// The wall clock, microseconds since 1970, without any promise: for people and
     /// last-writer-wins.
     pub wall: u64,
-    /// The interval clock, where the machine has one.
+    /// The interval clock, where the machine has one. The shell gives what the machine says; within
+    /// a node it is there only as long as it is trusted (`node::clock_watch`).
     pub interval: Option<Interval>,
 }
 

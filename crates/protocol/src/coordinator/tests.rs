@@ -99,6 +99,7 @@ impl Topology for Cluster {
             label: "me".into(),
             site: SiteId(0),
             writable: true,
+            clock: Default::default(),
             alive: Vec::new(),
             logs: Vec::new(),
             requests: 0,

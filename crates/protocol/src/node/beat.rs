@@ -1,9 +1,10 @@
 //! Beats: one message per pair of nodes, whatever the number of logs. A beat says which logs its
-//! sender leads; the answer extends their leases. Both say how new the sender's catalogue is.
+//! sender leads; the answer extends their leases. Both say how new the sender's catalogue is. An
+//! answer also bounds the trip, by which interval clocks are compared ([`super::clock_watch`]).
 
 use super::agenda::Room;
 use super::{Here, Node, Step};
-use crate::base::{LogId, NodeName, Part};
+use crate::base::{Interval, LogId, NodeId, NodeName, Part};
 use crate::io::Effects;
 use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
@@ -15,6 +16,7 @@ impl Node {
     pub(super) fn beat(&mut self, step: &mut Step<'_>) {
         self.start_when_ready(step);
         self.place_primaries(step);
+        self.here.clocks.on_beat(step.now.monotonic);
         for peer in self.here.peers() {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
@@ -33,6 +35,14 @@ impl Node {
             } else {
                 self.say_hello(peer, true, step);
             }
+        }
+    }
+
+    /// A frame has come whose messages follow.
+    pub(super) fn on_heard(&mut self, from: NodeId, theirs: Option<Interval>, step: &Step<'_>) {
+        if self.here.started && self.here.knows(from) {
+            let Here { clocks, config, .. } = &mut self.here;
+            clocks.on_frame(from.name, theirs, step.now, &config.timing);
         }
     }
 
@@ -65,6 +75,8 @@ impl Node {
     }
 
     pub(super) fn on_beat_ack(&mut self, from: NodeName, ack: BeatAck, step: &mut Step<'_>) {
+        let Here { clocks, config, .. } = &mut self.here;
+        clocks.on_answer(from, ack.sent, step.now, &config.timing);
         for (id, ballot) in ack.follows {
             self.here.with_log(id, step, |log, cx| {
                 if let Some(seat) = log.view().seat_of(from) {

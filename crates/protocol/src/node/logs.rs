@@ -1,6 +1,7 @@
 //! The logs that a node keeps, and the states that they order.
 
 use super::agenda::{Agenda, Room};
+use super::clock_watch::ClockWatch;
 use super::membership::Registry;
 use super::{Node, Step};
 use crate::base::{
@@ -62,6 +63,8 @@ pub struct Here {
     pub started: bool,
     /// Whether its disk takes writes.
     pub writable: bool,
+    /// What it makes of its interval clock.
+    pub(super) clocks: ClockWatch,
     /// The segments in which it has a seat.
     pub segments: BTreeMap<SegmentId, Segment>,
     /// The groups in which it has a seat.
@@ -125,6 +128,7 @@ impl Here {
             config,
             started,
             writable: true,
+            clocks: ClockWatch::default(),
             segments: BTreeMap::new(),
             groups: BTreeMap::new(),
             registry,

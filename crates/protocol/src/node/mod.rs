@@ -7,6 +7,7 @@
 
 mod agenda;
 mod beat;
+pub mod clock_watch;
 mod late;
 mod logs;
 mod membership;
@@ -21,7 +22,7 @@ use crate::lock;
 use crate::log::ReplicatedLog;
 use crate::message::Message;
 use crate::register::{Caller, OpId, Replica};
-use crate::request::{Code, Refusal, Reply};
+use crate::request::{ClockStatus, Code, Refusal, Reply};
 use crate::segment::SegmentState;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -77,8 +78,10 @@ impl Node {
 
     /// Handles one input.
     pub fn step(&mut self, now: Now, input: Input, memory: &dyn Memory, fx: &mut Effects) {
+        let now = self.here.clocks.read(now, &self.here.config.timing);
         let mut step = Step { now, memory, fx };
         match input {
+            Input::Heard { from, interval } => self.on_heard(from, interval, &step),
             Input::Message { from, message } => self.receive(from, message, &mut step),
             Input::Request { call, request } if self.here.started => {
                 self.coordinate(&mut step, |coordinator, cx| {
@@ -134,6 +137,11 @@ impl Node {
     /// Whether it knows the whole cluster and takes part.
     pub fn is_started(&self) -> bool {
         self.here.started
+    }
+
+    /// What this node makes of its interval clock, as of its last step.
+    pub fn clock(&self) -> ClockStatus {
+        self.here.clocks.status()
     }
 
     /// Messages not taken, by reason.

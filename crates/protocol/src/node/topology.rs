@@ -212,6 +212,7 @@ impl Topology for Known<'_> {
             label: here.label(here.id.name).to_string(),
             site: here.site_of(here.id.name),
             writable: here.writable,
+            clock: here.clocks.status(),
             alive: here
                 .alive
                 .iter()

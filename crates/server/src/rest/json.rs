@@ -457,6 +457,7 @@ pub(super) struct Status {
     version: &'static str,
     healthy: bool,
     writable: bool,
+    clock: ClockOut,
     alive: Vec<u16>,
     requests: u64,
     cluster: String,
@@ -465,6 +466,16 @@ pub(super) struct Status {
     groups: Vec<GroupOut>,
     nodes: Vec<NodeOut>,
     logs: Vec<Log>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClockOut {
+    state: &'static str,
+    /// What that means.
+    detail: &'static str,
+    bound_us: Option<u64>,
+    violations: u64,
+    against: Option<u16>,
 }
 
 #[derive(Debug, Serialize)]
@@ -529,6 +540,13 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             healthy,
             writable: status.writable,
+            clock: ClockOut {
+                state: status.clock.state.name(),
+                detail: status.clock.state.sentence(),
+                bound_us: status.clock.bound,
+                violations: status.clock.violations,
+                against: status.clock.against.map(name),
+            },
             // Peers: the node itself is no news.
             alive: (status.alive.iter().copied())
                 .filter(|peer| *peer != status.node)

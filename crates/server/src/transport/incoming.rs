@@ -157,9 +157,11 @@ async fn receive_frame(
     let permit = shared.room.clone().acquire_many_owned(permits).await;
     let permit = permit.map_err(|_| Error::from(ErrorKind::BrokenPipe))?;
     drop(decoding);
-    shared
-        .incoming
-        .mailbox
-        .put(Event::Frame(from, envelope.messages, permit));
+    shared.incoming.mailbox.put(Event::Frame {
+        from,
+        interval: envelope.interval,
+        messages: envelope.messages,
+        permit,
+    });
     Ok(())
 }

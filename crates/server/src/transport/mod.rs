@@ -21,6 +21,7 @@ mod outgoing;
 
 pub(crate) use incoming::{Incoming, listen};
 
+use crate::clock::Clock;
 use crate::config::Resolved;
 use crate::metrics::Metrics;
 use bytes::Bytes;
@@ -66,6 +67,7 @@ impl Peers {
     pub(crate) fn start(
         resolved: &Resolved,
         id: NodeId,
+        clock: &Arc<Clock>,
         metrics: &Metrics,
         tasks: &mut tokio::task::JoinSet<()>,
     ) -> std::io::Result<Peers> {
@@ -85,7 +87,11 @@ impl Peers {
                 from: id,
                 to,
             };
-            let peer = Arc::new(Outgoing::new(greeting, metrics.peer(&node.label)));
+            let peer = Arc::new(Outgoing::new(
+                greeting,
+                clock.clone(),
+                metrics.peer(&node.label),
+            ));
             tasks.spawn(outgoing::run(peer.clone(), node.peer.clone()));
             let delay = resolved.profile.one_way(resolved.site, info.site);
             if !delay.is_zero() {

@@ -1,13 +1,14 @@
 //! The sending half of a connection: a bounded queue, and a task that empties it.
 
 use super::{FRAME_MAX, GREETING_MAX, GREETING_PATIENCE, Greeting, MAGIC, weight};
-use fermata_protocol::base::NodeId;
+use crate::clock::Clock;
+use fermata_protocol::base::{Interval, NodeId};
 use fermata_protocol::message::Envelope;
 use fermata_protocol::{Message, wire};
 use metrics::{Counter, Gauge};
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,6 +25,7 @@ const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1
 
 /// What waits for one peer.
 pub(super) struct Outgoing {
+    clock: Arc<Clock>,
     greeting: Greeting,
     queue: Mutex<Queue>,
     arrived: Notify,
@@ -38,9 +40,14 @@ struct Queue {
 }
 
 impl Outgoing {
-    pub(super) fn new(greeting: Greeting, (waiting, dropped): (Gauge, Counter)) -> Outgoing {
+    pub(super) fn new(
+        greeting: Greeting,
+        clock: Arc<Clock>,
+        (waiting, dropped): (Gauge, Counter),
+    ) -> Outgoing {
         let queue = Mutex::default();
         Outgoing {
+            clock,
             greeting,
             queue,
             arrived: Notify::new(),
@@ -96,7 +103,7 @@ impl Outgoing {
 }
 
 /// Connects, greets, sends, and does so again whenever the connection breaks; never ends.
-pub(super) async fn run(peer: std::sync::Arc<Outgoing>, address: String) {
+pub(super) async fn run(peer: Arc<Outgoing>, address: String) {
     let [first, longest] = BACKOFF;
     let mut backoff = first;
     let mut complaint = String::new();
@@ -160,13 +167,18 @@ pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Er
 
 /// The frames that carry the messages in order: one, unless they weigh more than they were taken
 /// to.
-fn frames(from: NodeId, messages: Vec<Message>, longest: usize) -> Vec<Vec<u8>> {
+fn frames(
+    from: NodeId,
+    interval: Option<Interval>,
+    messages: Vec<Message>,
+    longest: usize,
+) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(1);
     let mut parts = VecDeque::from([messages]);
     while let Some(messages) = parts.pop_front() {
         let mut envelope = Envelope {
             from,
-            interval: None,
+            interval,
             messages,
         };
         let frame = wire::frame::seal(&envelope);
@@ -195,7 +207,9 @@ async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
                 peer.arrived.notified().await;
                 continue;
             }
-            for frame in frames(peer.greeting.from, messages, FRAME_MAX) {
+            // Only now: after all that the messages say has been.
+            let interval = peer.clock.now().interval;
+            for frame in frames(peer.greeting.from, interval, messages, FRAME_MAX) {
                 if let Err(error) = write.write_all(&frame).await {
                     return error;
                 }
@@ -217,6 +231,7 @@ async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ClockConfig;
     use fermata_protocol::base::{ClusterId, Incarnation, NodeName};
     use fermata_protocol::message::Hello;
 
@@ -238,7 +253,7 @@ mod tests {
     fn messages_that_are_longer_than_they_weigh_go_in_several_frames() {
         for longest in [1, 60, 100, 200, 1_000] {
             let messages: Vec<Message> = (0..40).map(|n| hello(n % 7 * 4)).collect();
-            let frames = frames(ME, messages.clone(), longest);
+            let frames = frames(ME, None, messages.clone(), longest);
             let open = |frame: &Vec<u8>| {
                 assert!(frame.len() - wire::frame::LENGTH <= longest);
                 wire::frame::open(&frame[wire::frame::LENGTH..])
@@ -273,7 +288,8 @@ mod tests {
             from: ME,
             to: NodeName(2),
         };
-        let peer = Outgoing::new(greeting, metrics);
+        let clock = Arc::new(Clock::new(&ClockConfig::default()));
+        let peer = Outgoing::new(greeting, clock, metrics);
         let all = wire::frame::MESSAGES_MAX + 10;
         peer.push((0..all).map(|_| hello(0)).collect());
         let mut arrived = 0;

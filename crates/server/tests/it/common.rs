@@ -2,7 +2,7 @@
 
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
-use fermata_server::config::{LimitsConfig, TimingConfig};
+use fermata_server::config::{ClockConfig, LimitsConfig, TimingConfig};
 use fermata_server::{
     ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_on,
     run_over,
@@ -35,6 +35,8 @@ pub(crate) struct Choice {
     pub(crate) timing: TimingConfig,
     pub(crate) limits: LimitsConfig,
     pub(crate) media: HashMap<usize, Medium>,
+    /// By node; where there is none: no interval clock, whatever this machine's kernel says.
+    pub(crate) clocks: Vec<ClockConfig>,
     /// One port for gRPC and REST.
     pub(crate) one_port: bool,
 }
@@ -91,6 +93,14 @@ impl TestCluster {
             cluster_file: None,
             timing: choice.timing.clone(),
             limits: choice.limits.clone(),
+            clock: choice
+                .clocks
+                .get(usize::from(name) - 1)
+                .cloned()
+                .unwrap_or(ClockConfig {
+                    bound_us: Some(0),
+                    ..ClockConfig::default()
+                }),
             cluster: Some(cluster.clone()),
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();

@@ -1,5 +1,6 @@
 //! Whole nodes in this process, from the outside.
 
+mod clock;
 mod cluster;
 mod common;
 mod disk;

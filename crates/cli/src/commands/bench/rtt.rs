@@ -39,6 +39,7 @@ pub(crate) fn run(global: &Global, wanted: Option<String>) -> Result<(), Failure
                     "primary": row.primary,
                     "step": row.step,
                     "puts": row.puts,
+                    "storage": row.storage,
                     "ms": row.ms,
                 })
             })
@@ -54,7 +55,10 @@ pub(crate) fn run(global: &Global, wanted: Option<String>) -> Result<(), Failure
             row.profile.to_owned(),
             row.client.to_owned(),
             row.primary.to_owned(),
-            row.step.to_owned(),
+            match row.storage {
+                "replicated" => row.step.to_owned(),
+                storage => format!("{} ({storage})", row.step),
+            },
             row.puts.to_string(),
             format!("{:.2}", row.ms),
             published(row).map_or(String::new(), |ms| format!("{ms:.0}")),
@@ -62,7 +66,8 @@ pub(crate) fn run(global: &Global, wanted: Option<String>) -> Result<(), Failure
     }
     output::text(table)?;
     output::text(
-        "\nVirtual time: only distance costs anything. MUSIC ms: MUSIC on Cassandra as published.",
+        "\nVirtual time: only distance costs anything. MUSIC ms: MUSIC on Cassandra as published. \
+         coded: a coded keyspace; clock: interval clocks of 5 ms.",
     )
 }
 
