@@ -89,6 +89,14 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
+        Bug::CodedQuorumMajority
+        | Bug::PartsOfTwoTags
+        | Bug::FinalBeforeStored
+        | Bug::DropNotNoted
+        | Bug::CorruptCountsAsMissing
+        | Bug::SweepWithoutFence
+        | Bug::ReaderDoesNotWait => Trap::Registers("atomicity"),
+        Bug::TwoValuesUnderOneTag | Bug::ChecksumIgnored => Trap::Registers("coded"),
     }
 }
 

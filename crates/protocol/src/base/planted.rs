@@ -101,11 +101,29 @@ pub enum Bug {
     SealedStoreChanges,
     /// G17: a replica that is created late goes on from an empty state.
     LateReplicaEmpty,
+    /// F8: a quorum of a coded register is a majority, whatever f is.
+    CodedQuorumMajority,
+    /// F8h: parts of several tags are decoded together.
+    PartsOfTwoTags,
+    /// F8h: a replica takes another value under a tag that it holds.
+    TwoValuesUnderOneTag,
+    /// F8c: parts whose bytes have changed are taken for sound.
+    ChecksumIgnored,
+    /// F8a: a reader tells that a tag is final instead of storing it at a quorum.
+    FinalBeforeStored,
+    /// F8b: a drop is durable, and the final tag that caused it is not.
+    DropNotNoted,
+    /// F8c: a corrupt part is left out of an answer that counts all the same.
+    CorruptCountsAsMissing,
+    /// F8g: a sweep reads without a fence.
+    SweepWithoutFence,
+    /// F9: a reader returns a tag whose time may not have passed.
+    ReaderDoesNotWait,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 48] = [
+    pub const ALL: [Bug; 57] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -154,6 +172,15 @@ impl Bug {
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
         Bug::LateReplicaEmpty,
+        Bug::CodedQuorumMajority,
+        Bug::PartsOfTwoTags,
+        Bug::TwoValuesUnderOneTag,
+        Bug::ChecksumIgnored,
+        Bug::FinalBeforeStored,
+        Bug::DropNotNoted,
+        Bug::CorruptCountsAsMissing,
+        Bug::SweepWithoutFence,
+        Bug::ReaderDoesNotWait,
     ];
 }
 
