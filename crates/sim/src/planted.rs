@@ -89,13 +89,13 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
-        Bug::CodedQuorumMajority
-        | Bug::PartsOfTwoTags
-        | Bug::FinalBeforeStored
-        | Bug::DropNotNoted
-        | Bug::CorruptCountsAsMissing
-        | Bug::SweepWithoutFence
-        | Bug::ReaderDoesNotWait => Trap::Registers("atomicity"),
+        Bug::FinalBeforeStored => Trap::Scenario("f8a-final-before-parts"),
+        Bug::DropNotNoted => Trap::Scenario("f8b-lost-mark"),
+        Bug::CorruptCountsAsMissing => Trap::Scenario("f8c-corrupt-part"),
+        Bug::SweepWithoutFence => Trap::Scenario("f8g-sweep"),
+        Bug::ReaderDoesNotWait => Trap::Scenario("f9-reader-waits"),
+        Bug::CodedQuorumMajority => Trap::Scenario("coded-quorum"),
+        Bug::PartsOfTwoTags => Trap::Scenario("coded-dying-writers"),
         Bug::TwoValuesUnderOneTag | Bug::ChecksumIgnored => Trap::Registers("coded"),
     }
 }

@@ -41,7 +41,7 @@ pub const PROGRESS: &str = "progress";
 
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
 /// other did: the test `planted` proves it and prints which.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 19] = [
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -59,6 +59,7 @@ pub const NAMES: [&str; 18] = [
     tags::NAME,
     durability::NAME,
     durability::ACKNOWLEDGED,
+    stuck::NAME,
     PROGRESS,
 ];
 
