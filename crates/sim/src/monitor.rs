@@ -112,12 +112,18 @@ impl Monitor {
     }
 
     /// A flush of a node ended.
-    pub fn flushed(&mut self, name: NodeName, result: Flushed, world: (&Cluster, &Catalogue)) {
+    pub fn flushed(
+        &mut self,
+        name: NodeName,
+        result: Flushed,
+        world: (&Cluster, &Catalogue),
+        found: &mut Vec<Violation>,
+    ) {
         if self.on
             && let Flushed::Through(lsn) = result
         {
             let heads = self.durability.flushed(name, lsn);
-            self.stuck.flushed(name, &heads, world);
+            self.stuck.flushed(name, &heads, world, found);
         }
     }
 
@@ -134,6 +140,7 @@ impl Monitor {
         let machine = &machines[&name];
         self.durability.restarted(machine, found);
         self.tags.restarted(machine);
+        self.stuck.restarted(machine);
         self.data_store.restarted(machine);
         self.agreement.restarted(name);
     }
@@ -142,6 +149,7 @@ impl Monitor {
     pub fn rotten(&mut self, name: NodeName) {
         self.durability.forget(name);
         self.tags.rotten(name);
+        self.stuck.forget(name);
         self.data_store.rotten(name);
     }
 
@@ -149,6 +157,7 @@ impl Monitor {
     pub fn wiped(&mut self, name: NodeName) {
         self.durability.forget(name);
         self.tags.forget(name);
+        self.stuck.forget(name);
         self.data_store.forget(name);
     }
 

@@ -455,7 +455,8 @@ impl World {
         }
         let (result, done) = machine.flushed(now);
         let world = (&self.setup.cluster, &self.history.catalogue);
-        self.monitor.flushed(name, result, world);
+        self.monitor
+            .flushed(name, result, world, &mut self.violations);
         match result {
             Flushed::Broken => {
                 self.stop(name, true);

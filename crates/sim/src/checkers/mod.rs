@@ -40,7 +40,8 @@ use crate::history::History;
 pub const PROGRESS: &str = "progress";
 
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
-/// other did: the test `planted` proves it and prints which.
+/// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
+/// which the policies that may be stuck are held to.
 pub const NAMES: [&str; 19] = [
     linearizable::NAME,
     "latest-state",
@@ -59,7 +60,7 @@ pub const NAMES: [&str; 19] = [
     tags::NAME,
     durability::NAME,
     durability::ACKNOWLEDGED,
-    stuck::NAME,
+    stuck::LOST,
     PROGRESS,
 ];
 

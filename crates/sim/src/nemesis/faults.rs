@@ -174,6 +174,11 @@ pub fn heal(world: &mut World) {
             .expect("a machine of this world");
         machine.disk.set_full(false);
         machine.disk.latency = latency;
+        if let Some(interval) = &mut machine.clock.interval
+            && interval.error.unsigned_abs() > interval.width
+        {
+            interval.error = 0;
+        }
         world.start(name);
     }
     for client in 0..world.clients.len() {

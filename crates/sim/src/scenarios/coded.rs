@@ -149,9 +149,11 @@ pub(super) fn sweep(stage: &mut Stage) {
     let write = stage.begin_write(writer, &key, "v3");
     let sweeps = stage.until(|w| w.network.held(swept) >= 4);
     stage.expect(sweeps, "a key that is full is swept");
+    // What is read is told to be final now, and makes room.
+    stage.discard(untold);
     let without_5 = stage.lose(reads_by(NodeName(8), &members(&[5])));
     stage.read(reader, &key);
-    for rule in [untold, not_stored, without_3, without_5] {
+    for rule in [not_stored, without_3, without_5] {
         stage.discard(rule);
     }
     stage.release(swept);
