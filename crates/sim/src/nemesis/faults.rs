@@ -56,7 +56,7 @@ pub enum Fault {
     Storm,
     /// A clock drifts or jumps.
     Clock,
-    /// As many members of one group lose power at once as its coded keyspaces bear.
+    /// The largest minority of one group loses power at once: no fewer than any policy bears.
     CrashFaults,
     /// Writers of a register die with their parts at some members only.
     DyingWriters,
@@ -362,8 +362,8 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
     });
 }
 
-/// Members of one group lose power at once: f for the smallest f of any policy here, which is 1 in
-/// a group of three or four, and 2 in larger ones.
+/// A minority of one group, as large as there is, loses power at once: at least as many as any
+/// policy bears there.
 fn crash_faults(world: &mut World, dice: &mut Dice, duration: u64) {
     let Some(group) = dice.pick(&world.setup.cluster.groups).cloned() else {
         return;
@@ -400,10 +400,11 @@ fn dying_writers(world: &mut World, dice: &mut Dice) {
     }
     let end = world.now + dice.between(50_000, 1_000_000);
     let deaf = end + dice.between(0, 300_000);
-    let dead = dice
-        .chance(50)
-        .then_some(writers.clone())
-        .unwrap_or_default();
+    let dead = if dice.chance(50) {
+        writers.clone()
+    } else {
+        Vec::new()
+    };
     let back = end + dice.between(200_000, 3_000_000);
     let wait = back - end;
     world.at(end, move |w| {
