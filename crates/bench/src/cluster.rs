@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use fermata_client::{Client, Keyspace, Options, Purpose};
 use fermata_protocol::base::StoragePolicy;
-use fermata_server::config::{LimitsConfig, TimingConfig};
+use fermata_server::config::{ClockConfig, LimitsConfig, TimingConfig};
 use fermata_server::{
     ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_over,
 };
@@ -166,6 +166,11 @@ fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> Se
         cluster_file: None,
         timing: TimingConfig::default(),
         limits: LimitsConfig::default(),
+        // All nodes read the clock of one machine.
+        clock: ClockConfig {
+            bound_us: Some(50),
+            ..ClockConfig::default()
+        },
         cluster: Some(cluster),
     }
 }

@@ -4,6 +4,7 @@
 //! True time is the simulator's own, in microseconds from 0. Leases rest on the *rate* of boot-time
 //! clocks alone (F10); nothing else may matter to safety, and the nemesis tries.
 
+use crate::dice::Dice;
 use fermata_protocol::base::{Interval, Now};
 
 /// True time 0 in microseconds since 1970.
@@ -18,8 +19,35 @@ pub struct Clock {
     anchor: (u64, u64),
     /// Wall clock minus true time, microseconds.
     wall_offset: i64,
-    /// Half the width of the interval clock, microseconds; none: the machine has no such clock.
-    pub interval_width: Option<u64>,
+    /// The interval clock, if the machine has one. It knows the true time by other means than the
+    /// wall clock, which jumps.
+    pub interval: Option<IntervalClock>,
+}
+
+/// An interval clock: it says that the true time is within `width` of its reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntervalClock {
+    /// Half the width of what it says, microseconds.
+    pub width: u64,
+    /// Its reading minus the true time, microseconds: within the bound while it is at most `width`
+    /// either way.
+    pub error: i64,
+}
+
+impl IntervalClock {
+    /// A clock within its bound: an error that is drawn, of at most `width`.
+    pub fn honest(width: u64, dice: &mut Dice) -> IntervalClock {
+        let error = dice.below(2 * width + 1) as i64 - width as i64;
+        IntervalClock { width, error }
+    }
+
+    fn read(self, now: u64) -> Interval {
+        let reading = (EPOCH as i64 + now as i64 + self.error) as u64;
+        Interval {
+            earliest: reading.saturating_sub(self.width),
+            latest: reading + self.width,
+        }
+    }
 }
 
 impl Clock {
@@ -29,7 +57,7 @@ impl Clock {
             rate_ppm,
             anchor: (0, uptime),
             wall_offset,
-            interval_width: None,
+            interval: None,
         }
     }
 
@@ -57,10 +85,7 @@ impl Clock {
     /// What the machine's programs read at a true time.
     pub fn read(&self, now: u64) -> Now {
         let wall = (EPOCH as i64 + now as i64 + self.wall_offset) as u64;
-        let interval = self.interval_width.map(|w| Interval {
-            earliest: wall.saturating_sub(w),
-            latest: wall + w,
-        });
+        let interval = self.interval.map(|clock| clock.read(now));
         Now {
             monotonic: self.monotonic(now),
             wall,

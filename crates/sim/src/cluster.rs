@@ -13,6 +13,21 @@ pub fn smallest() -> Cluster {
     build(2, &sites, &groups)
 }
 
+/// Seven nodes in groups of five and of four that share two of them: a value is coded into as many
+/// parts, of which three, or two, give it back after one failure.
+pub fn broad() -> Cluster {
+    let sites = [0, 1, 2, 0, 1, 2, 0];
+    let groups: [(u128, (u32, u32), &[u16]); 2] =
+        [(1, (0, 1), &[1, 2, 3, 4, 5]), (2, (2, 3), &[4, 5, 6, 7])];
+    build(2, &sites, &groups)
+}
+
+/// One group of seven, which bears two failures with three parts, and one with five.
+pub fn seven() -> Cluster {
+    let sites = [0, 1, 2, 0, 1, 2, 0];
+    build(1, &sites, &[(1, (0, 1), &[1, 2, 3, 4, 5, 6, 7])])
+}
+
 /// One group of some replicas, one per site, and two segments: what schedules are told about, with
 /// one more node per site that has no seat, so that a coordinator need not be a replica.
 pub fn schedule(replicas: u16) -> Cluster {

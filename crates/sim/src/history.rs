@@ -3,6 +3,7 @@
 //! An operation that failed with "may have taken effect", or never ended, is *unknown*, which is
 //! not *failed*: a checker must admit that it took effect at any later time, or never.
 
+use crate::catalogue::Catalogue;
 use crate::network::ClientId;
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, LockRef, SessionId, Tag};
@@ -55,6 +56,18 @@ pub enum What {
     Release(KeyId, LockRef),
     /// The lock queue.
     Queue(KeyId),
+}
+
+impl What {
+    /// The key of an operation on one.
+    pub fn key(&self) -> Option<&KeyId> {
+        match self {
+            What::Read(key) | What::Get(key) | What::EventualGet(key) => Some(key),
+            What::Write(key, _) | What::Put { key, .. } | What::EventualPut(key, _) => Some(key),
+            What::Release(key, _) | What::Queue(key) => Some(key),
+            What::Enter { .. } | What::Leave => None,
+        }
+    }
 }
 
 /// How it ended.
@@ -143,6 +156,10 @@ pub struct History {
     pub sections: Vec<Section>,
     /// The operations that have ended, in the order of their ends.
     pub ended: Vec<OpId>,
+    /// The keyspaces that it is about.
+    pub catalogue: Catalogue,
+    /// Interval clocks may leave their bound: writes of one round are not ordered then.
+    pub false_intervals: bool,
 }
 
 impl History {

@@ -17,6 +17,7 @@
 //! [`rtt`], which measures exact latencies in virtual time. [`planted`] proves that the checkers
 //! see: each wrong rule that can be switched on is caught within a stated number of seeds.
 
+pub mod catalogue;
 pub mod checkers;
 pub mod client;
 pub mod clock;

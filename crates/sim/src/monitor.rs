@@ -4,15 +4,16 @@
 //! lock state (read from the running node), every client's leases. History variables are kept
 //! beside them and survive crashes.
 
+use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
-use crate::checkers::{agreement, begin, data_store, durability, leases, tags};
+use crate::checkers::{agreement, begin, data_store, durability, leases, stuck, tags};
 use crate::client::Client;
 use crate::disk::Flushed;
-use crate::history::History;
+use crate::history::{History, OpId};
 use crate::machine::{Machine, Stepped};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::Message;
-use fermata_protocol::base::{Cluster, NodeName};
+use fermata_protocol::base::{Cluster, KeyId, NodeName};
 use std::collections::BTreeMap;
 
 /// All watchers of one world.
@@ -26,6 +27,10 @@ pub struct Monitor {
     data_store: data_store::DataStore,
     durability: durability::Durability,
     leases: leases::Leases,
+    /// Coded reads.
+    stuck: stuck::Stuck,
+    /// Operations of the history seen so far.
+    ops: usize,
     /// Sections of the history seen so far.
     sections: usize,
     /// Ends of operations seen so far.
@@ -44,6 +49,8 @@ impl Monitor {
             data_store: data_store::DataStore::default(),
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
+            stuck: stuck::Stuck::default(),
+            ops: 0,
             sections: 0,
             ended: 0,
         }
@@ -54,6 +61,16 @@ impl Monitor {
         self.clocks_trusted = trust;
     }
 
+    /// Whether reads of the key may find no value now: see [`stuck`].
+    pub fn is_excused(&self, key: &KeyId, catalogue: &Catalogue) -> bool {
+        self.stuck.is_excused(key, catalogue)
+    }
+
+    /// Reads so far that found no value, where that is no violation.
+    pub fn beyond_delta(&self) -> u64 {
+        self.stuck.beyond_delta
+    }
+
     /// A node was stepped.
     pub fn after_step(
         &mut self,
@@ -61,6 +78,7 @@ impl Monitor {
         done: &Stepped,
         machines: &BTreeMap<NodeName, Machine>,
         clients: &[Client],
+        catalogue: &Catalogue,
         found: &mut Vec<Violation>,
     ) {
         if !self.on {
@@ -69,10 +87,10 @@ impl Monitor {
         let machine = &machines[&name];
         self.durability.wrote(name, done);
         let heads = tags::heads(&done.writes);
-        self.tags.wrote(name, &heads, found);
+        self.tags.wrote(name, &heads, catalogue, found);
         let moved = self.agreement.after_step(machine, found);
         self.data_store
-            .after_step(name, &heads, &moved, machines, found);
+            .after_step(name, &heads, &moved, machines, catalogue, found);
         if self.clocks_trusted {
             self.leases.after_step(now, machine, &moved, clients, found);
         }
@@ -80,6 +98,9 @@ impl Monitor {
 
     /// Something was sent.
     pub fn sent(&mut self, parcel: &Parcel, found: &mut Vec<Violation>) {
+        if self.on {
+            self.stuck.sent(parcel);
+        }
         if let Parcel::Peer {
             message: Message::Paxos { log, message },
             ..
@@ -91,11 +112,18 @@ impl Monitor {
     }
 
     /// A flush of a node ended.
-    pub fn flushed(&mut self, name: NodeName, result: Flushed) {
+    pub fn flushed(
+        &mut self,
+        name: NodeName,
+        result: Flushed,
+        world: (&Cluster, &Catalogue),
+        found: &mut Vec<Violation>,
+    ) {
         if self.on
             && let Flushed::Through(lsn) = result
         {
-            self.durability.flushed(name, lsn);
+            let heads = self.durability.flushed(name, lsn);
+            self.stuck.flushed(name, &heads, world, found);
         }
     }
 
@@ -112,6 +140,7 @@ impl Monitor {
         let machine = &machines[&name];
         self.durability.restarted(machine, found);
         self.tags.restarted(machine);
+        self.stuck.restarted(machine);
         self.data_store.restarted(machine);
         self.agreement.restarted(name);
     }
@@ -119,6 +148,8 @@ impl Monitor {
     /// A disk rots: what it held may be void from now on.
     pub fn rotten(&mut self, name: NodeName) {
         self.durability.forget(name);
+        self.tags.rotten(name);
+        self.stuck.forget(name);
         self.data_store.rotten(name);
     }
 
@@ -126,6 +157,7 @@ impl Monitor {
     pub fn wiped(&mut self, name: NodeName) {
         self.durability.forget(name);
         self.tags.forget(name);
+        self.stuck.forget(name);
         self.data_store.forget(name);
     }
 
@@ -145,9 +177,18 @@ impl Monitor {
             self.data_store.entered(section, found);
         }
         self.sections = history.sections.len();
+        let catalogue = &history.catalogue;
+        for (i, op) in history.ops.iter().enumerate().skip(self.ops) {
+            self.stuck.began(OpId(i), op);
+        }
+        self.ops = history.ops.len();
         for id in &history.ended[self.ended..] {
-            self.durability
-                .acknowledged(&history.ops[id.0], cluster, found);
+            let op = &history.ops[id.0];
+            let key = op.what.key();
+            let promised = key.is_none_or(|key| !self.stuck.is_excused(key, catalogue));
+            let world = (cluster, catalogue);
+            self.durability.acknowledged(op, promised, world, found);
+            self.stuck.ended(*id, op, catalogue, found);
         }
         self.ended = history.ended.len();
         if self.clocks_trusted {

@@ -91,6 +91,14 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
         Bug::RegisterWriteRepeated => Trap::Scenario("g19-write-twice"),
         Bug::IdleKeyNotSynched => Trap::Scenario("f18-idle-key"),
+        Bug::FinalBeforeStored => Trap::Scenario("f8a-final-before-parts"),
+        Bug::DropNotNoted => Trap::Scenario("f8b-lost-mark"),
+        Bug::CorruptCountsAsMissing => Trap::Scenario("f8c-corrupt-part"),
+        Bug::SweepWithoutFence => Trap::Scenario("f8g-sweep"),
+        Bug::ReaderDoesNotWait => Trap::Scenario("f9-reader-waits"),
+        Bug::CodedQuorumMajority => Trap::Scenario("coded-quorum"),
+        Bug::PartsOfTwoTags => Trap::Scenario("coded-dying-writers"),
+        Bug::TwoValuesUnderOneTag | Bug::ChecksumIgnored => Trap::Registers("coded"),
     }
 }
 

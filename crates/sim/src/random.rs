@@ -4,17 +4,20 @@
 //! all is healed, and everybody who is alive must come to an end within a stated virtual time, and
 //! every key must be entered and every register read once more.
 
+use crate::catalogue;
 use crate::checkers::{self, Kind, Violation};
+use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
 use crate::profile;
-use crate::workload::{Audit, Ground, Worker};
+use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
 use crate::world::{Setup, World};
-use fermata_protocol::base::{Bug, Keyspace, Limits, NodeName, Planted, Timing};
+use fermata_protocol::base::{
+    Bug, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
+};
 use fermata_protocol::client::Options;
-use fermata_protocol::command::GroupCommand;
 
 /// All who live must end within this virtual time after healing, microseconds.
 pub const PROGRESS_MAX: u64 = 180_000_000;
@@ -64,9 +67,11 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     let keys = dice.between(1, 4) as usize;
     let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
     vary(&mut world, &mut ground, &mut dice);
-    equip(&mut world, &mut dice);
     let length = dice.between(8_000_000, 40_000_000);
     let plan = Plan::draw(&mut dice, length);
+    equip(&mut world, &plan, &mut dice);
+    world.registers = ground.registers.clone();
+    world.history.false_intervals = plan.false_intervals;
     let mut options = patience(world.setup.planted);
     options.cached_gets = !plan.wild_clocks;
     world.monitor.trust_clocks(!plan.wild_clocks);
@@ -92,19 +97,25 @@ pub fn no_progress(detail: String) -> Violation {
     }
 }
 
-/// Kinds of machines: a disk that is slow until all is healed; interval clocks, whose width bounds
-/// the error of the wall clocks that [`World`] draws, or does not. No rule rests on them yet.
-fn equip(world: &mut World, dice: &mut Dice) {
+/// Kinds of machines: a disk that is slow until all is healed; interval clocks on some machines or
+/// on all, within their bound or, where the plan says so, beyond it.
+fn equip(world: &mut World, plan: &Plan, dice: &mut Dice) {
     let names: Vec<NodeName> = world.machines.keys().copied().collect();
     let slow = dice.pick(&names).copied().filter(|_| dice.chance(10));
     if let Some(machine) = slow.and_then(|name| world.machines.get_mut(&name)) {
         machine.disk.latency = (30_000, 300_000);
     }
-    let widths = [(1_000_001, 2_000_000), (1_000, 500_000)];
-    if let Some((from, to)) = dice.pick(&widths).copied().filter(|_| dice.chance(40)) {
-        for machine in world.machines.values_mut() {
-            machine.clock.interval_width = Some(dice.between(from, to));
+    if !dice.chance(45) && !plan.false_intervals {
+        return;
+    }
+    // All machines, or about half of them.
+    let percent = [100, 100, 50][dice.below(3) as usize];
+    for machine in world.machines.values_mut() {
+        let mut clock = IntervalClock::honest(dice.between(500, 60_000), dice);
+        if plan.false_intervals && dice.chance(50) {
+            clock.error = dice.below(4_000_000) as i64 - 2_000_000;
         }
+        machine.clock.interval = dice.chance(percent).then_some(clock);
     }
 }
 
@@ -115,28 +126,59 @@ fn vary(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
     }
     ground.shared_percent = [15, 15, 60][dice.below(3) as usize];
     if dice.chance(20) {
-        ground.hurry();
-        let keyspace = Keyspace {
-            name: "hurried".into(),
-            section_max: 2_500_000,
-            ..Keyspace::built_in()[0].clone()
+        let (purpose, storage) = (Purpose::Sections, StoragePolicy::Replicated);
+        let id = world.history.catalogue.add(purpose, storage, 2_500_000);
+        ground.hurry(id);
+    }
+    if dice.chance(60) {
+        code(world, ground, dice);
+    }
+    world.at(500_000, catalogue::furnish);
+}
+
+/// Keyspaces with storage policies, and keys of theirs: registers mostly.
+fn code(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
+    let groups = &world.setup.cluster.groups;
+    let smallest = groups.iter().map(|g| g.view.len()).min().unwrap_or(1);
+    let bits = world.setup.cluster.segment_bits;
+    let section_max = Keyspace::built_in()[0].section_max;
+    for _ in 0..dice.between(1, 3) {
+        let terms = Terms {
+            faults: dice.between(1, (smallest as u64 - 1) / 2) as u8,
+            delta: dice.between(1, 4) as u8,
+            whole_below: WHOLE_BELOW,
         };
-        let session = dice.draw();
-        // Again and again, since it may be lost; it takes effect once.
-        for at in (500_000..50_000_000).step_by(1_500_000) {
-            let body = GroupCommand::CreateKeyspace(keyspace.clone());
-            world.at(at, move |w| nemesis::propose(w, session, body));
-        }
+        let policies = [
+            StoragePolicy::Coded(terms),
+            StoragePolicy::Coded(terms),
+            StoragePolicy::TreasOpt(terms),
+            StoragePolicy::Oreas(terms),
+            StoragePolicy::Ares(terms),
+        ];
+        let Some(storage) = dice.pick(&policies).copied() else {
+            return;
+        };
+        let purpose = match dice.chance(60) {
+            true => Purpose::Registers,
+            false => Purpose::Sections,
+        };
+        let id = world.history.catalogue.add(purpose, storage, section_max);
+        ground.extend(purpose, id, bits, 1);
     }
 }
 
 fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
     let mut dice = Dice::new(seed ^ 0x5e7_0000);
     let profile = &profile::ALL[dice.below(3) as usize];
+    let cluster = match dice.below(5) {
+        0 => cluster::broad(),
+        1 => cluster::seven(),
+        _ => cluster::smallest(),
+    };
     Setup {
         seed,
         profile,
-        cluster: cluster::smallest(),
+        cluster,
         timing: timing(),
         limits: limits(&mut dice),
         planted: planted.map_or(Planted::NONE, Planted::only),
@@ -199,7 +241,7 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
     }
     let stuck: Vec<String> = workers
         .iter()
-        .filter(|w| !w.is_done())
+        .filter(|w| !w.is_done() && !w.is_excused(world))
         .map(Worker::state)
         .collect();
     if !stuck.is_empty() {
@@ -220,7 +262,7 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
             w.clients[client.0 as usize].ended.len() > before || !w.violations.is_empty()
         };
         if !world.run_until(deadline, ended) {
-            let detail = format!("after healing nobody can read {}", audit.missing());
+            let detail = format!("after healing nobody can use {}", audit.missing());
             world.violations.push(no_progress(detail));
             return;
         }

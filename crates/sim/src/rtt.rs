@@ -9,7 +9,7 @@
 //! without and with an interval clock: a write takes two round trips or one, behind which the wait
 //! until its tag has passed is hidden (F9) as long as it is shorter.
 
-use crate::clock::EPOCH;
+use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::history::{OpId, Outcome, SectionIx};
 use crate::nemesis;
@@ -165,11 +165,11 @@ impl Bench {
     /// A register of a coded keyspace.
     fn run_coded(&mut self, clocked: bool, rows: &mut Vec<Row>) {
         self.row.storage = if clocked { "coded+clock" } else { "coded" };
-        let now = self.world.now;
         for machine in self.world.machines.values_mut().filter(|_| clocked) {
-            let off = machine.clock.read(now).wall as i64 - (EPOCH + now) as i64;
-            machine.clock.jump(-off);
-            machine.clock.interval_width = Some(CLOCK_BOUND);
+            machine.clock.interval = Some(IntervalClock {
+                width: CLOCK_BOUND,
+                error: 0,
+            });
         }
         let keyspace = Keyspace {
             name: "coded".into(),

@@ -3,7 +3,7 @@
 use crate::network::Parcel;
 use fermata_protocol::base::{KeyId, Tag};
 use fermata_protocol::client::Call;
-use fermata_protocol::register::{Answer, Ask, Content, Version};
+use fermata_protocol::register::{Answer, Ask, Coding, Content, Version};
 use fermata_protocol::request::Critical;
 use fermata_protocol::{Message, Operation, Reply, lock, paxos, register};
 
@@ -175,7 +175,13 @@ fn answer(answer: &Answer) -> String {
 
 fn content(content: &Content) -> String {
     match content {
-        Content::Value(fragment) => String::from_utf8_lossy(&fragment.bytes).into_owned(),
+        Content::Value(fragment) => match fragment.coding {
+            Coding::Whole => value(&Some(fragment.bytes.clone())),
+            Coding::Parts { members, needed } => {
+                let (seat, digest) = (fragment.seat.0, fragment.digest >> 48);
+                format!("part {seat} of [{members},{needed}] of {digest:x}")
+            }
+        },
         Content::Absent => "absent".to_owned(),
         Content::Tombstone => "tombstone".to_owned(),
     }

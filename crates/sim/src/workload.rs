@@ -10,7 +10,7 @@ use crate::history::{OpId, Outcome, SectionIx};
 use crate::network::ClientId;
 use crate::world::World;
 use bytes::Bytes;
-use fermata_protocol::base::{Address, KeyId, Keyspace, KeyspaceId, SegmentId, TagRule};
+use fermata_protocol::base::{Address, KeyId, Keyspace, KeyspaceId, Purpose, SegmentId, TagRule};
 use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
 use std::collections::BTreeSet;
@@ -42,12 +42,22 @@ impl Ground {
         self.sections.extend(beside.take(2));
     }
 
-    /// Keys of the keyspace that is made next; its sections are short.
-    pub fn hurry(&mut self) {
+    /// Keys of a keyspace whose sections are short.
+    pub fn hurry(&mut self, keyspace: KeyspaceId) {
         for key in &mut self.sections {
-            key.keyspace = KeyspaceId(Keyspace::REGISTERS.0 + 1);
+            key.keyspace = keyspace;
         }
         self.lingers = true;
+    }
+
+    /// Keys of one more keyspace.
+    pub fn extend(&mut self, purpose: Purpose, keyspace: KeyspaceId, bits: u8, count: usize) {
+        let letter = format!("{}.", keyspace.0);
+        let keys = spread(keyspace, &letter, bits, count);
+        match purpose {
+            Purpose::Sections => self.sections.extend(keys),
+            Purpose::Registers => self.registers.extend(keys),
+        }
     }
 
     /// Keys that lie in different segments where there are enough: names are tried in order.
@@ -166,6 +176,18 @@ impl Worker {
     /// All rounds are over.
     pub fn is_done(&self) -> bool {
         self.stage == Stage::Done
+    }
+
+    /// Whether it waits for a key with more unfinished writes than its policy bears.
+    pub fn is_excused(&self, world: &World) -> bool {
+        let excused = |key: &KeyId| world.monitor.is_excused(key, &world.history.catalogue);
+        self.waits.iter().any(|op| {
+            let what = &world.history.ops[op.0].what;
+            match what {
+                crate::history::What::Enter { keys, .. } => keys.iter().any(excused),
+                _ => what.key().is_some_and(excused),
+            }
+        })
     }
 
     /// What the worker waits for, for people.
@@ -326,7 +348,8 @@ impl Worker {
         if self.dice.chance(4) {
             return None;
         }
-        Some(Bytes::from(format!("v{}.{}", self.client.0, self.written)))
+        let name = format!("v{}.{}", self.client.0, self.written);
+        Some(padded(name, &mut self.dice))
     }
 
     fn entered(&mut self, world: &mut World, op: OpId) {
@@ -529,6 +552,18 @@ impl Worker {
     }
 }
 
+/// A value of any of several lengths, below [`WHOLE_BELOW`] and above it.
+pub fn padded(mut name: String, dice: &mut Dice) -> Bytes {
+    let length = [0, 0, 40, 41, 150][dice.below(5) as usize];
+    while name.len() < length {
+        name.push('~');
+    }
+    Bytes::from(name)
+}
+
+/// Values shorter than this are kept whole in the keyspaces of the simulator, bytes.
+pub const WHOLE_BELOW: u32 = 32;
+
 /// Somebody ends a forgotten section by force, and tries again until it is over.
 fn release_all(world: &mut World, who: ClientId, held: Vec<fermata_protocol::request::Held>) {
     if !world.clients[who.0 as usize].alive {
@@ -559,6 +594,10 @@ pub struct Audit {
     open: Option<OpId>,
     left: Option<SectionIx>,
     lease: u64,
+    /// The register that was read last is still to be written.
+    writes: Option<KeyId>,
+    /// Keys that were given up: see [`Audit::act`].
+    pub given_up: usize,
 }
 
 impl Audit {
@@ -571,15 +610,18 @@ impl Audit {
             open: None,
             left: None,
             lease: ground.lease,
+            writes: None,
+            given_up: 0,
         }
     }
 
-    /// Goes on: true when all is read.
+    /// Goes on: true when all is read, and every register written once more. A key with more
+    /// unfinished writes than its policy bears is tried once.
     pub fn act(&mut self, world: &mut World) -> bool {
         if let Some(op) = self.open {
             match world.outcome(op) {
                 Outcome::Open => return false,
-                Outcome::Failed(_) | Outcome::Unknown(_) => {}
+                Outcome::Failed(_) | Outcome::Unknown(_) => self.failed(world),
                 _ => self.succeeded(world, op),
             }
             self.open = None;
@@ -603,6 +645,11 @@ impl Audit {
                 wait: 60_000_000,
                 lease: Some(self.lease),
             }
+        } else if let Some(key) = self.writes.clone() {
+            // Unique: keys differ.
+            let value = format!("audit.{}.{}", key.keyspace.0, crate::show::key(&key));
+            let value = Some(Bytes::from(format!("{value:~<60}")));
+            Call::Write { key, value }
         } else if let Some(key) = self.registers.last() {
             Call::Read { key: key.clone() }
         } else {
@@ -618,10 +665,23 @@ impl Audit {
                 self.sections.pop();
                 self.left = world.history.ops[op.0].section;
             }
-            crate::history::What::Read(_) => {
-                self.registers.pop();
-            }
+            crate::history::What::Read(_) => self.writes = self.registers.pop(),
+            crate::history::What::Write(..) => self.writes = None,
             _ => {}
+        }
+    }
+
+    fn failed(&mut self, world: &World) {
+        let excused = |key: &KeyId| world.monitor.is_excused(key, &world.history.catalogue);
+        if let Some(key) = self.sections.last() {
+            if excused(key) {
+                self.sections.pop();
+                self.given_up += 1;
+            }
+        } else if self.writes.is_none() && self.registers.last().is_some_and(excused) {
+            // What cannot be read can still be written, and then be read.
+            self.writes = self.registers.pop();
+            self.given_up += 1;
         }
     }
 

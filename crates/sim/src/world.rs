@@ -18,7 +18,7 @@ use crate::profile::Profile;
 use crate::show;
 use crate::trace::Trace;
 use fermata_protocol::base::{
-    Bug, Cluster, Config, Incarnation, Limits, NodeName, Planted, SessionId, Timing,
+    Bug, Cluster, Config, Incarnation, KeyId, Limits, NodeName, Planted, SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::{Input, Output};
@@ -85,6 +85,8 @@ pub struct World {
     pub violations: Vec<Violation>,
     /// For whoever drives the world.
     pub dice: Dice,
+    /// Registers that faults aim at.
+    pub registers: Vec<KeyId>,
     queue: BTreeMap<(u64, u64), Happening>,
     sequence: u64,
 }
@@ -114,6 +116,7 @@ impl World {
             trace: Trace::new(setup.trace),
             violations: Vec::new(),
             dice,
+            registers: Vec::new(),
             queue: BTreeMap::new(),
             sequence: 0,
             setup,
@@ -365,6 +368,7 @@ impl World {
             &done,
             &self.machines,
             &self.clients,
+            &self.history.catalogue,
             &mut self.violations,
         );
         for output in done.outputs {
@@ -450,7 +454,9 @@ impl World {
             return;
         }
         let (result, done) = machine.flushed(now);
-        self.monitor.flushed(name, result);
+        let world = (&self.setup.cluster, &self.history.catalogue);
+        self.monitor
+            .flushed(name, result, world, &mut self.violations);
         match result {
             Flushed::Broken => {
                 self.stop(name, true);

@@ -105,11 +105,29 @@ pub enum Bug {
     RegisterWriteRepeated,
     /// F18: the flag of a key that nobody wants is cleared without a synch.
     IdleKeyNotSynched,
+    /// F8: a quorum of a coded register is a majority, whatever f is.
+    CodedQuorumMajority,
+    /// F8h: parts of several tags are decoded together.
+    PartsOfTwoTags,
+    /// F8h: a replica takes another value under a tag that it holds.
+    TwoValuesUnderOneTag,
+    /// F8c: parts whose bytes have changed are taken for sound.
+    ChecksumIgnored,
+    /// F8a: a reader tells that a tag is final instead of storing it at a quorum.
+    FinalBeforeStored,
+    /// F8b: a drop is durable, and the final tag that caused it is not.
+    DropNotNoted,
+    /// F8c: a corrupt part is left out of an answer that counts all the same.
+    CorruptCountsAsMissing,
+    /// F8g: a sweep reads without a fence.
+    SweepWithoutFence,
+    /// F9: a reader returns a tag whose time may not have passed.
+    ReaderDoesNotWait,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 50] = [
+    pub const ALL: [Bug; 59] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -160,6 +178,15 @@ impl Bug {
         Bug::LateReplicaEmpty,
         Bug::RegisterWriteRepeated,
         Bug::IdleKeyNotSynched,
+        Bug::CodedQuorumMajority,
+        Bug::PartsOfTwoTags,
+        Bug::TwoValuesUnderOneTag,
+        Bug::ChecksumIgnored,
+        Bug::FinalBeforeStored,
+        Bug::DropNotNoted,
+        Bug::CorruptCountsAsMissing,
+        Bug::SweepWithoutFence,
+        Bug::ReaderDoesNotWait,
     ];
 }
 

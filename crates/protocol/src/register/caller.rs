@@ -10,7 +10,7 @@ use crate::base::{Micros, NodeName, Rng};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Runs any number of operations; the node bounds them by its open requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     name: NodeName,
     names: Names,
@@ -24,7 +24,7 @@ pub struct Caller {
     finished: VecDeque<(OpId, Outcome)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     running: Running,
     wake: Micros,

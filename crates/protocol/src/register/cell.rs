@@ -1,6 +1,6 @@
 //! The durable form of one key's registers at one replica: a head, a content per version, and an
-//! eventual content (see `wire::record`). The head is read and written by every operation and is small; contents are read only when a value is
-//! wanted, and are not copied on the way out.
+//! eventual content (see `wire::record`). The head is read and written by every operation and is
+//! small; contents are read only when a value is wanted, and are not copied on the way out.
 //!
 //! All are written in one atomic batch, so a head that disagrees with a content is damage,
 //! and damage is never taken for absence: everything that reads here can answer [`Void`].
@@ -256,14 +256,17 @@ impl<'a> Cell<'a> {
 
     /// Drops the versions below a final tag, and notes durably that it has; the highest stays, so
     /// that tags here never decrease. False where there was nothing to drop.
-    pub(crate) fn drop_below(&mut self, fx: &mut Effects, tag: Tag) -> bool {
+    /// `notes`: false in a planted bug alone.
+    pub(crate) fn drop_below(&mut self, fx: &mut Effects, tag: Tag, notes: bool) -> bool {
         let before = self.head.versions.clone();
         let highest = self.head.tag();
         self.head.versions.retain(|v| v.tag >= tag.min(highest));
         if self.head.versions.len() == before.len() {
             return false;
         }
-        self.head.dropped = self.head.dropped.max(tag);
+        if notes {
+            self.head.dropped = self.head.dropped.max(tag);
+        }
         self.delete_unused(fx, &before);
         self.put_head(fx);
         true

@@ -46,7 +46,7 @@ pub struct PutName {
 }
 
 /// The sender's side: gives names.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Names {
     draw: u64,
     life: Option<Life>,

@@ -10,7 +10,7 @@
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, Store, Version};
-use super::replica::Replica;
+use super::replica::{PIPELINED_MAX, Replica, SWEEPS_MAX};
 use super::{Cx, SegmentView, policy};
 use crate::base::{
     Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Rng, Seat, Shape, StoragePolicy, Tag,
@@ -26,15 +26,15 @@ const MARK: u64 = 1 << 63;
 const REPAIRS_MAX: usize = 1_024;
 
 /// Records of versions that a damaged head may have used.
-const SLOTS: u8 = crate::base::storage::DELTA_MAX + 2;
+const SLOTS: u8 = crate::base::storage::DELTA_MAX + 2 + (PIPELINED_MAX + SWEEPS_MAX) as u8;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Repairs {
     next_call: u64,
     open: BTreeMap<(Store, KeyId), Repair>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Repair {
     at: At,
     policy: StoragePolicy,
@@ -44,7 +44,7 @@ struct Repair {
     heard: BTreeMap<NodeName, Learnt>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Learnt {
     versions: Vec<Version>,
     dropped: Tag,
@@ -240,6 +240,10 @@ impl Repair {
         let highest = versions.keys().next_back().copied().unwrap_or_default();
         versions.retain(|tag, _| *tag >= least.min(highest));
         head.dropped = head.dropped.max(least);
+        if versions.len() > usize::from(SLOTS) {
+            // No honest members have so many. None may be left out, so nothing is written.
+            return false;
+        }
         let mut cell = Cell::replacing(cx.memory, &self.at, head);
         cell.clear(cx.fx, 0..SLOTS);
         let count = match shape.kept {

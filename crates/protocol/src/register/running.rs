@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 /// What is asked in the present phase.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Phase {
     /// Cells of q members.
     Collect,
@@ -65,7 +65,7 @@ pub(super) enum Next {
     Done(Outcome),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Running {
     op: Op,
     pub(super) place: Place,
@@ -88,6 +88,8 @@ pub(super) struct Running {
     tells: bool,
     /// A tag that q members hold as of now: they are told so.
     settles: Option<Tag>,
+    /// The tag below which q members have promised to store nothing.
+    swept: Option<Tag>,
 }
 
 impl Running {
@@ -145,6 +147,7 @@ impl Running {
             stuck: false,
             tells: false,
             settles: None,
+            swept: None,
         }
     }
 
@@ -247,7 +250,10 @@ impl Running {
         };
         match self.phase {
             Phase::Tags => return read(None, false, None, false, false),
-            Phase::Fenced { tag } => return read(None, true, Some(tag), false, true),
+            Phase::Fenced { tag } => {
+                let fence = (!cx.planted.has(Bug::SweepWithoutFence)).then_some(tag);
+                return read(None, true, fence, false, true);
+            }
             _ => {}
         }
         match &self.op {
@@ -299,12 +305,13 @@ impl Running {
         if let Phase::One { .. } = self.phase {
             return self.on_single_answer(seat, answer, cx);
         }
-        let answer = if is_sound(&answer, self.key()) {
+        let answer = if is_sound(&answer, self.key()) || cx.planted.has(Bug::ChecksumIgnored) {
             answer
         } else {
             Answer::Void
         };
         let storing = matches!(self.phase, Phase::Store { .. });
+        let clash = matches!(answer, Answer::Outranked { tag } if self.is_clash(tag));
         let member = &mut self.members[usize::from(seat.0)];
         if member.settled() {
             return Next::Wait;
@@ -320,6 +327,12 @@ impl Running {
                 return self.on_past(seat, tag, soon, cx);
             }
             Answer::Past { tag } => return self.on_past(seat, tag, soon, cx),
+            // Another value under this very tag, which only a writer that uses a name twice makes:
+            // nothing was stored. A put says so itself, once q members have.
+            Answer::Outranked { .. } if clash => {
+                member.refusal = Some(answer);
+                member.due = soon;
+            }
             Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
             // The replica may apply what it lacks any moment; a beat carries it.
             Answer::NotHolder
@@ -337,6 +350,11 @@ impl Running {
         self.judge(cx)
     }
 
+    fn is_clash(&self, known: Tag) -> bool {
+        let put = matches!(self.op, Op::Put { .. });
+        !put && matches!(self.phase, Phase::Store { tag, .. } if tag == known)
+    }
+
     fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, cx: &Cx<'_>) -> Next {
         match (&self.op, &self.phase) {
             (Op::Get { holder, .. }, Phase::Store { .. }) if Holder::of(tag) == *holder => {
@@ -351,6 +369,11 @@ impl Running {
             // that has met another.
             (Op::Read { .. } | Op::Sweep { .. }, Phase::Store { .. } | Phase::Fenced { .. }) => {
                 self.enter(Phase::Tags, soon);
+                return Next::Phase;
+            }
+            // Nothing of this write is stored yet: it takes a higher tag.
+            (Op::Write { .. }, Phase::Fenced { .. }) => {
+                self.enter(Phase::Collect, soon);
                 return Next::Phase;
             }
             _ => {
@@ -410,6 +433,9 @@ impl Running {
 
     fn quorum_size(&self, cx: &Cx<'_>) -> usize {
         let q = self.place.shape().quorum;
+        if cx.planted.has(Bug::CodedQuorumMajority) {
+            return self.members.len() / 2 + 1;
+        }
         if cx.planted.has(Bug::RegisterQuorumTooSmall) {
             (q - 1).max(1)
         } else {
@@ -452,29 +478,48 @@ impl Running {
         }
         let refusing = self.members.iter().filter(|m| m.refusal.is_some());
         let firmly = refusing.filter(|m| !matches!(m.refusal, Some(Answer::Void)));
-        if firmly.count() > self.members.len() - q && !patient {
-            return Next::Done(self.refused());
+        if firmly.count() > self.members.len() - q {
+            if self.has_no_room() {
+                self.enter(Phase::Tags, cx.now.monotonic);
+                return Next::Phase;
+            }
+            if !patient {
+                return Next::Done(self.refused());
+            }
         }
         Next::Wait
+    }
+
+    /// Whether a reader cannot complete what it has found because unfinished writes fill the
+    /// members: it sweeps them, for which there is always room.
+    fn has_no_room(&self) -> bool {
+        let busy = |m: &Member| m.refusal == Some(Answer::Busy);
+        let completing = matches!(self.phase, Phase::Store { tag, .. } if self.swept != Some(tag));
+        matches!(self.op, Op::Read { .. }) && completing && self.members.iter().any(busy)
     }
 
     /// q replicas have answered a read.
     fn collected(&mut self, cx: &Cx<'_>) -> Next {
         let now = cx.now.monotonic;
         if let Some(tag) = self.tag_to_write(cx) {
-            return self.write_under(tag, now);
+            return self.write_under(tag, cx);
         }
-        let Some(cells) = Cells::of(&self.members, &self.place) else {
+        let mixes = cx.planted.has(Bug::PartsOfTwoTags);
+        let Some(cells) = Cells::of(&self.members, &self.place, mixes) else {
             return self.undecodable(cx);
         };
         let at = (cells.tag, cells.origin);
         let value = cells.value.clone();
         match (&self.op, &self.phase) {
-            (Op::Entry { .. }, _) => Next::Done(Outcome::Entry {
-                value,
-                tag: cells.tag,
-                eventual: cells.newer_eventual(self.key()),
-            }),
+            (Op::Entry { .. }, _) => {
+                let entry = Outcome::Entry {
+                    value,
+                    tag: cells.tag,
+                    eventual: cells.newer_eventual(self.key()),
+                };
+                self.settles = (cells.agree && cells.crowded).then_some(cells.tag);
+                Next::Done(entry)
+            }
             (Op::EventualGet { .. }, _) => {
                 let eventual = cells.newer_eventual(self.key());
                 Next::Done(Outcome::Value {
@@ -497,16 +542,9 @@ impl Running {
                 Next::Phase
             }
             (_, Phase::Fenced { tag }) => {
-                let then = match &self.op {
-                    Op::Sweep { .. } => Outcome::Stored { tag: *tag },
-                    _ => Outcome::Value {
-                        value: value.clone(),
-                        tag: *tag,
-                    },
-                };
-                let at = (*tag, cells.origin);
-                self.store(at, value.as_ref(), then, now);
-                Next::Phase
+                let tag = *tag;
+                let origin = cells.origin;
+                self.carry_on((tag, origin), value, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let then = Outcome::Value {
@@ -518,6 +556,9 @@ impl Running {
                     _ => true,
                 };
                 let skip = cells.agree || cells.is_final || !owned;
+                if !skip && cx.planted.has(Bug::FinalBeforeStored) {
+                    return self.once_passed(cells.tag, then, true, cx);
+                }
                 if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
                     let (tag, tells) = (cells.tag, cells.agree && cells.crowded);
                     return match cells.is_final {
@@ -532,9 +573,24 @@ impl Running {
         }
     }
 
+    /// q members have promised to store nothing below `tag`. What they hold is stored under it, or
+    /// the write that is to come above it.
+    fn carry_on(&mut self, at: (Tag, LockRef), found: Option<Bytes>, now: Micros) -> Next {
+        let tag = at.0;
+        let (value, then) = match &self.op {
+            Op::Sweep { .. } => (found, Outcome::Stored { tag }),
+            Op::Write { value, .. } => (value.clone(), Outcome::Stored { tag }),
+            _ => (found.clone(), Outcome::Value { value: found, tag }),
+        };
+        self.swept = Some(tag);
+        self.store(at, value.as_ref(), then, now);
+        Next::Phase
+    }
+
     /// Ends with `then`, and tells the members that the tag is final where `tells`; but if the tag
     /// is a time, not before that has certainly passed: an operation that begins after this one has
-    /// ended must not be given a lower one (F9).
+    /// ended must not be given a lower one (F9). Below a fence at q members nothing completes any
+    /// more, whatever the time.
     fn once_passed(&mut self, tag: Tag, then: Outcome, tells: bool, cx: &Cx<'_>) -> Next {
         self.tells = tells;
         self.phase = Phase::Passing {
@@ -550,12 +606,14 @@ impl Running {
         };
         let reads = matches!(self.op, Op::Read { .. });
         let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
-        if !is_physical(tag) || earliest.max(self.passed) > tag.sequence {
+        let over = earliest.max(self.passed) > tag.sequence;
+        let hasty = reads && cx.planted.has(Bug::ReaderDoesNotWait);
+        if !is_physical(tag) || over || self.swept == Some(tag) || hasty {
             self.settles = self.tells.then_some(tag);
             return Next::Done((**then).clone());
         }
         if cx.now.interval.is_none() && reads {
-            // No clock here tells. Below a fence no other tag can complete any more.
+            // No clock here tells: a fence instead of the time.
             self.enter(Phase::Tags, cx.now.monotonic);
             return Next::Phase;
         }
@@ -568,22 +626,31 @@ impl Running {
         let clocked = self.place.storage.has_one_round_writes();
         let latest = cx.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
         match (&self.op, &self.phase) {
-            (Op::Write { writer, .. }, _) | (Op::Sweep { writer, .. }, Phase::Tags) => {
+            (Op::Write { writer, .. }, Phase::Collect) => {
                 Some(tag_for(&self.members, *writer, latest))
             }
-            // A reader that sweeps: under a tag that nobody else makes.
-            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper(), 0)),
+            (Op::Sweep { writer, .. }, Phase::Tags) => {
+                Some(tag_for(&self.members, self.sweeper(*writer), latest))
+            }
+            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper(0), 0)),
             _ => None,
         }
     }
 
-    /// A name for the sweep of a reader: its own call, at its own node.
-    fn sweeper(&self) -> u128 {
-        u128::MAX - u128::from(self.call)
+    /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
+    /// different values, and a tag names one. Calls begin at random, and are counted.
+    fn sweeper(&self, name: u128) -> u128 {
+        u128::MAX - u128::from(self.call) ^ name << 64
     }
 
-    fn write_under(&mut self, tag: Tag, now: Micros) -> Next {
+    fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
+        let now = cx.now.monotonic;
+        let clockless = cx.now.interval.is_none() && self.passed <= tag.sequence;
         match &self.op {
+            // A time that this node cannot wait out, for it has no clock: a fence instead.
+            Op::Write { .. } if clockless && is_physical(tag) => {
+                self.enter(Phase::Fenced { tag }, now);
+            }
             Op::Write { value, .. } => {
                 let value = value.clone();
                 self.store(
@@ -729,7 +796,8 @@ impl Running {
         if self.members.iter().any(|m| m.past) {
             return self.past();
         }
-        if self.stuck {
+        // Where tags are made final every quorum gives a value, so that answers are missing.
+        if self.stuck && !self.place.storage.finalizes() {
             return Outcome::Undecodable;
         }
         Outcome::Unavailable {
@@ -783,7 +851,8 @@ struct Cells<'a> {
 
 impl<'a> Cells<'a> {
     /// None where the answers give no value that may be returned.
-    fn of(members: &'a [Member], place: &Place) -> Option<Cells<'a>> {
+    /// `mixes`, a planted bug: a tag is decoded from the parts of all.
+    fn of(members: &'a [Member], place: &Place, mixes: bool) -> Option<Cells<'a>> {
         let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
         let (mut eventual, mut highest) = (None, Vec::new());
         let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
@@ -809,6 +878,13 @@ impl<'a> Cells<'a> {
                 entry.1.push(&version.content);
             }
             eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
+        }
+        if mixes {
+            let all: Vec<&Content> = found
+                .values()
+                .flat_map(|(_, parts)| parts.clone())
+                .collect();
+            found.values_mut().for_each(|entry| entry.1 = all.clone());
         }
         let least = least_to_return(&mut highest, dropped, place);
         let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {

@@ -14,20 +14,20 @@
 use super::Cx;
 use super::cell::{At, Cell};
 use super::message::Store;
-use crate::base::{KeyId, Micros, Tag};
+use crate::base::{Bug, KeyId, Micros, Tag};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Keys with versions to drop that are remembered at once; beyond, they are dropped without grace.
 const PENDING_MAX: usize = 65_536;
 
 /// Final tags told to one replica whose lower versions are still here.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Settled {
     pending: BTreeMap<(Store, KeyId), Pending>,
     due: BTreeSet<(Micros, Store, KeyId)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     at: At,
     /// What lies below this goes at `due`.
@@ -53,7 +53,7 @@ impl Settled {
             return;
         }
         if self.pending.len() >= PENDING_MAX {
-            cell.drop_below(cx.fx, tag);
+            cell.drop_below(cx.fx, tag, notes(cx));
             return;
         }
         let due = cx.now.monotonic + cx.timing.retry;
@@ -95,7 +95,7 @@ impl Settled {
                 continue;
             };
             if let Ok(mut cell) = Cell::load(cx.memory, &pending.at) {
-                cell.drop_below(cx.fx, pending.ripe);
+                cell.drop_below(cx.fx, pending.ripe, notes(cx));
             }
             if pending.highest > pending.ripe {
                 pending.ripe = pending.highest;
@@ -105,4 +105,9 @@ impl Settled {
             }
         }
     }
+}
+
+/// Whether a drop is noted in the record that it changes: it is (F8b).
+pub(super) fn notes(cx: &Cx<'_>) -> bool {
+    !cx.planted.has(Bug::DropNotNoted)
 }

@@ -55,7 +55,7 @@ pub(super) enum Status {
 }
 
 /// The stores that are not open at this node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stores {
     closed: BTreeMap<Store, Result<Status, Void>>,
 }

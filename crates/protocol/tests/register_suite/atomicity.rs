@@ -1,136 +1,295 @@
-//! Registers are atomic: tags follow real time, and a read returns the value of its tag.
+//! Registers are atomic: tags follow real time, a read returns the value of its tag, and what a
+//! sweep carries on under its own tag is never older than what had completed.
 
-use crate::world::{World, register_key};
+use crate::world::{BOUND, Clock, World, register_key};
 use bytes::Bytes;
 use fermata_protocol::base::{Planted, StoragePolicy, Tag, Terms};
 use fermata_protocol::register::{Op, OpId, Outcome};
 use std::collections::BTreeMap;
 
+/// Which interval clocks a world has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clocks {
+    None,
+    /// Everybody, within the bound.
+    All,
+    /// Some callers and replicas, within the bound.
+    Some,
+    /// Everybody, some beyond the bound.
+    Wrong,
+}
+
+/// A kind of schedule.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    storage: StoragePolicy,
+    n: usize,
+    planted: Planted,
+    /// Now and then one replica's records are damaged, while no other's are.
+    damage: bool,
+    clocks: Clocks,
+}
+
+/// An operation that has completed.
 struct Done {
     began: usize,
     ended: usize,
     tag: Tag,
     write: bool,
+    /// The tag of the write whose value it is; unknown of a sweep.
+    source: Option<Tag>,
 }
 
-#[derive(Clone)]
-struct Under {
-    began: usize,
-    written: Option<u128>,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Write(u128),
+    Read,
+    Sweep,
 }
 
-/// One schedule over whole copies.
-fn run(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<(), String> {
-    run_on(StoragePolicy::Replicated, n, seed, planted, damage)
+/// Writers of sweeps; those of writes are smaller.
+const SWEEPS: u128 = 1 << 90;
+
+struct Run {
+    case: Case,
+    world: World,
+    open: BTreeMap<(usize, OpId), (usize, Kind)>,
+    done: Vec<Done>,
+    /// The source of every tag that an operation has ended with.
+    sources: BTreeMap<Tag, Tag>,
+    names: u128,
 }
 
-/// One schedule. `damage`: now and then one replica's records are damaged, while no other's are.
-fn run_on(
-    storage: StoragePolicy,
-    n: usize,
-    seed: u64,
-    planted: Planted,
-    damage: bool,
-) -> Result<(), String> {
-    let mut world = World::new(n, 3, seed, planted);
-    world.storage = storage;
-    let mut open: BTreeMap<(usize, OpId), Under> = BTreeMap::new();
-    let (mut done, mut writers) = (Vec::<Done>::new(), 0u128);
-    for step in 0..120 {
+impl Run {
+    fn new(case: Case, seed: u64) -> Run {
+        let mut world = World::new(case.n, 3, seed, case.planted);
+        world.storage = case.storage;
+        for i in 0..case.n {
+            world.node_clocks[i] = clock(&mut world, case.clocks);
+        }
+        for i in 0..3 {
+            world.caller_clocks[i] = clock(&mut world, case.clocks);
+        }
+        Run {
+            case,
+            world,
+            open: BTreeMap::new(),
+            done: Vec::new(),
+            sources: BTreeMap::new(),
+            names: 0,
+        }
+    }
+
+    fn step(&mut self, step: usize) -> Result<(), String> {
+        let world = &mut self.world;
         let caller = world.rng.below(3) as usize;
-        if storage != StoragePolicy::Replicated && world.chance(4) {
+        if self.case.storage != StoragePolicy::Replicated && world.chance(4) {
             world.replace_caller(caller);
-            open.retain(|(of, _), _| *of != caller);
+            self.open.retain(|(of, _), _| *of != caller);
         }
-        if !open.keys().any(|(c, _)| *c == caller) && world.chance(60) {
-            let write = world.chance(50);
-            let op = if write {
-                writers += 1;
-                Op::Write {
-                    key: register_key(),
-                    writer: writers,
-                    value: Some(value_of(writers)),
-                }
-            } else {
-                Op::Read {
-                    key: register_key(),
-                }
-            };
-            let id = world.start(caller, op);
-            let written = write.then_some(writers);
-            open.insert(
-                (caller, id),
-                Under {
-                    began: step,
-                    written,
-                },
-            );
+        if !self.open.keys().any(|(c, _)| *c == caller) && world.chance(60) {
+            self.start(caller, step);
         }
-        if damage && world.chance(3) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
-            let i = world.rng.below(n as u64) as usize;
-            let all = world.chance(50);
-            world.damage(i, |key| key[0] == b'r' && (all || key[13] == 1));
+        let world = &mut self.world;
+        let n = self.case.n as u64;
+        if self.case.damage {
+            if world.chance(3) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
+                let i = world.rng.below(n) as usize;
+                let all = world.chance(50);
+                world.damage(i, |key| key[0] == b'r' && (all || key[13] == 1));
+            }
+            if world.chance(6) {
+                world.advance(5_000_000);
+            }
         }
-        if damage && world.chance(6) {
-            world.advance(5_000_000);
+        if self.case.clocks != Clocks::None {
+            let by = world.rng.below(BOUND / 2);
+            world.advance(by);
         }
         world.disturb();
-        for (caller, id, outcome) in std::mem::take(&mut world.outcomes) {
-            let under = open
-                .remove(&(caller, id))
-                .expect("one outcome for each operation");
-            let tag = match outcome {
-                Outcome::Value { value, tag } => {
-                    let expected = (tag != Tag::ZERO).then(|| value_of(tag.writer));
-                    if value != expected {
-                        return Err("a read returned another tag's value".into());
-                    }
-                    tag
+        self.collect(step)
+    }
+
+    fn start(&mut self, caller: usize, step: usize) {
+        let key = register_key();
+        let (op, kind) = match self.world.rng.below(100) {
+            0..8 => {
+                self.names += 1;
+                let writer = SWEEPS + self.names;
+                (Op::Sweep { key, writer }, Kind::Sweep)
+            }
+            8..54 => {
+                self.names += 1;
+                let writer = self.names;
+                let value = Some(value_of(writer));
+                (Op::Write { key, writer, value }, Kind::Write(writer))
+            }
+            _ => (Op::Read { key }, Kind::Read),
+        };
+        let id = self.world.start(caller, op);
+        self.open.insert((caller, id), (step, kind));
+    }
+
+    fn collect(&mut self, step: usize) -> Result<(), String> {
+        for (caller, id, outcome) in std::mem::take(&mut self.world.outcomes) {
+            let under = self.open.remove(&(caller, id));
+            let (began, kind) = under.expect("one outcome for each operation");
+            if let Some((tag, source)) = self.completed(kind, outcome)? {
+                self.done.push(Done {
+                    began,
+                    ended: step,
+                    tag,
+                    write: matches!(kind, Kind::Write(_)),
+                    source,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The tag that an operation has ended with, and its source.
+    fn completed(
+        &mut self,
+        kind: Kind,
+        outcome: Outcome,
+    ) -> Result<Option<(Tag, Option<Tag>)>, String> {
+        match (kind, outcome) {
+            (Kind::Read, Outcome::Value { value, tag }) => {
+                let source = self.source(value.as_ref());
+                let known = *self.sources.entry(tag).or_insert(source);
+                if known != source || (self.is_of_a_write(tag) && source != tag) {
+                    return Err("a read returned another tag's value".into());
                 }
-                Outcome::Stored { tag } => tag,
+                Ok(Some((tag, Some(source))))
+            }
+            (Kind::Write(writer), Outcome::Stored { tag }) => {
+                if tag.writer != writer {
+                    return Err("a write completed another's tag".into());
+                }
+                Ok(Some((tag, Some(tag))))
+            }
+            (Kind::Sweep, Outcome::Stored { tag }) => Ok(Some((tag, None))),
+            (Kind::Read, Outcome::Undecodable) if self.case.storage.finalizes() => {
+                Err("a read is stuck".into())
+            }
+            (
+                _,
                 Outcome::Unavailable { .. }
                 | Outcome::Undecodable
                 | Outcome::Busy { .. }
-                | Outcome::Past { .. } => continue,
-                other => panic!("not an outcome of a register: {other:?}"),
-            };
-            if under.written.is_some_and(|w| w != tag.writer) {
-                return Err("a write completed another's tag".into());
-            }
-            done.push(Done {
-                began: under.began,
-                ended: step,
-                tag,
-                write: under.written.is_some(),
-            });
+                | Outcome::Past { .. },
+            ) => Ok(None),
+            (_, other) => panic!("not an outcome of a register: {other:?}"),
         }
     }
-    check(&done)
+
+    fn is_of_a_write(&self, tag: Tag) -> bool {
+        tag.writer != 0 && tag.writer <= self.names
+    }
+
+    /// The tag of the write of a value: each makes one.
+    fn source(&self, value: Option<&Bytes>) -> Tag {
+        let Some(value) = value else { return Tag::ZERO };
+        let mut writers = 1..=self.names;
+        let writer = writers.find(|w| value_of(*w) == *value);
+        let tags = &self.world.tags[&writer.expect("every value was written by somebody")];
+        assert_eq!(tags.len(), 1, "a write has one tag");
+        *tags.first().expect("one")
+    }
+
+    /// All callers die, f replicas fall silent, and a read and a write must still complete.
+    fn end(&mut self, step: usize) -> Result<(), String> {
+        let silent = self.world.some_silent();
+        self.open.clear();
+        for caller in 0..3 {
+            self.world.replace_caller(caller);
+        }
+        for began in [step, step + 1] {
+            let key = register_key();
+            let outcome = self.world.run_without(0, Op::Read { key }, &silent);
+            match self.completed(Kind::Read, outcome.clone())? {
+                Some((tag, source)) => self.done.push(Done {
+                    began,
+                    ended: began,
+                    tag,
+                    write: false,
+                    source,
+                }),
+                None => {
+                    return Err(format!(
+                        "with {silent:?} silent a read ended in {outcome:?}"
+                    ));
+                }
+            }
+        }
+        let sweep = Op::Sweep {
+            key: register_key(),
+            writer: SWEEPS,
+        };
+        match self.world.run_without(0, sweep, &silent) {
+            Outcome::Stored { .. } => Ok(()),
+            other => Err(format!("with {silent:?} silent a sweep ended in {other:?}")),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for a in &self.done {
+            for b in self.done.iter().filter(|b| a.ended < b.began) {
+                if b.tag < a.tag || (b.write && b.tag == a.tag) {
+                    return Err(format!("{:?} after {:?} had completed", b.tag, a.tag));
+                }
+                if let (Some(a), Some(later)) = (a.source, b.source)
+                    && (later < a || (b.write && later == a))
+                {
+                    return Err(format!("the value of {later:?} after that of {a:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-fn check(done: &[Done]) -> Result<(), String> {
-    for a in done {
-        for b in done.iter().filter(|b| a.ended < b.began) {
-            if b.tag < a.tag || (b.write && b.tag == a.tag) {
-                return Err(format!("{:?} after {:?} had completed", b.tag, a.tag));
-            }
-        }
+fn clock(world: &mut World, clocks: Clocks) -> Option<Clock> {
+    let bound = BOUND as i64;
+    let some = match clocks {
+        Clocks::None => false,
+        Clocks::Some => world.chance(50),
+        Clocks::All | Clocks::Wrong => true,
+    };
+    let offset = match world.rng.below(4) {
+        0 => bound,
+        1 => -bound,
+        _ => world.rng.below(2 * BOUND) as i64 - bound,
+    };
+    let drift = world.rng.below(2_000) as i64 - 1_000;
+    let wrong = clocks == Clocks::Wrong && world.chance(40);
+    some.then_some(Clock {
+        offset: if wrong { 6 * offset } else { offset },
+        drift,
+        sound: !wrong,
+    })
+}
+
+/// One schedule.
+fn run(case: Case, seed: u64) -> Result<(), String> {
+    let mut run = Run::new(case, seed);
+    const STEPS: usize = 120;
+    for step in 0..STEPS {
+        run.step(step)?;
     }
-    Ok(())
+    // Policies with a bound on concurrent writes may lose a value to dead writers.
+    let lasting = matches!(
+        case.storage,
+        StoragePolicy::Replicated | StoragePolicy::Coded(_)
+    );
+    if lasting && !case.damage {
+        run.end(STEPS)?;
+    }
+    run.check()
 }
 
 fn value_of(writer: u128) -> Bytes {
     Bytes::from(format!("value {writer}"))
-}
-
-#[test]
-fn registers_of_three_and_five_replicas_are_atomic() {
-    for seed in 0..1_500 {
-        run(3, seed, Planted::NONE, false).unwrap_or_else(|e| panic!("n 3, seed {seed}: {e}"));
-    }
-    for seed in 0..500 {
-        run(5, seed, Planted::NONE, false).unwrap_or_else(|e| panic!("n 5, seed {seed}: {e}"));
-    }
 }
 
 /// The terms under which a value of two bytes is coded.
@@ -142,59 +301,165 @@ fn terms(faults: u8, delta: u8) -> Terms {
     }
 }
 
+fn case(storage: StoragePolicy, n: usize) -> Case {
+    Case {
+        storage,
+        n,
+        planted: Planted::NONE,
+        damage: false,
+        clocks: Clocks::None,
+    }
+}
+
+fn all_pass(case: Case, seeds: u64) {
+    for seed in 0..seeds {
+        run(case, seed).unwrap_or_else(|e| panic!("{case:?}, seed {seed}: {e}"));
+    }
+}
+
+/// n and f.
+const SIZES: [(usize, u8); 3] = [(3, 1), (5, 1), (5, 2)];
+
 #[test]
-fn coded_registers_are_atomic_with_dying_writers() {
-    for (n, faults) in [(3, 1), (5, 1), (5, 2)] {
-        for (policy, runs) in [
-            (StoragePolicy::Coded(terms(faults, 3)), 1_500),
-            (StoragePolicy::TreasOpt(terms(faults, 1)), 500),
-            (StoragePolicy::Ares(terms(faults, 1)), 500),
-        ] {
-            for seed in 0..runs {
-                run_on(policy, n, seed, Planted::NONE, false)
-                    .unwrap_or_else(|e| panic!("{policy:?}, n {n}, seed {seed}: {e}"));
+fn whole_copies_are_atomic_with_sweeps() {
+    all_pass(case(StoragePolicy::Replicated, 3), 1_500);
+    all_pass(case(StoragePolicy::Replicated, 5), 500);
+}
+
+#[test]
+fn coded_registers_are_atomic_with_sweeps_and_dying_writers() {
+    for (n, f) in SIZES {
+        all_pass(case(StoragePolicy::Coded(terms(f, 3)), n), 1_200);
+        all_pass(case(StoragePolicy::Coded(terms(f, 1)), n), 400);
+    }
+}
+
+#[test]
+fn the_published_policies_are_atomic_with_sweeps_and_dying_writers() {
+    for (n, f) in SIZES {
+        all_pass(case(StoragePolicy::TreasOpt(terms(f, 1)), n), 400);
+        all_pass(case(StoragePolicy::Oreas(terms(f, 1)), n), 400);
+        all_pass(case(StoragePolicy::Ares(terms(f, 1)), n), 400);
+    }
+}
+
+#[test]
+fn writes_of_one_round_and_readers_that_wait_are_atomic() {
+    for (n, f) in SIZES {
+        for clocks in [Clocks::All, Clocks::Some] {
+            for storage in [
+                StoragePolicy::Coded(terms(f, 3)),
+                StoragePolicy::Oreas(terms(f, 2)),
+            ] {
+                let case = Case {
+                    clocks,
+                    ..case(storage, n)
+                };
+                all_pass(case, 300);
             }
         }
     }
 }
 
+/// Beyond its bound a clock makes writes vanish: what the bound promises is needed.
 #[test]
-fn coded_registers_stay_atomic_while_damaged_records_are_learnt_again() {
-    for (n, faults) in [(3, 1), (5, 1)] {
-        for seed in 0..700 {
-            let policy = StoragePolicy::Coded(terms(faults, 3));
-            run_on(policy, n, seed, Planted::NONE, true)
-                .unwrap_or_else(|e| panic!("n {n}, seed {seed}: {e}"));
-        }
-    }
+fn clocks_beyond_their_bound_break_writes_of_one_round() {
+    let case = Case {
+        clocks: Clocks::Wrong,
+        ..case(StoragePolicy::Coded(terms(1, 3)), 3)
+    };
+    assert!((0..2_000).any(|seed| run(case, seed).is_err()));
 }
 
 #[test]
 fn registers_stay_atomic_while_damaged_records_are_learnt_again() {
-    for seed in 0..1_000 {
-        run(3, seed, Planted::NONE, true).unwrap_or_else(|e| panic!("n 3, seed {seed}: {e}"));
+    for (storage, n, seeds) in [
+        (StoragePolicy::Replicated, 3, 800),
+        (StoragePolicy::Coded(terms(1, 3)), 3, 700),
+        (StoragePolicy::Coded(terms(1, 3)), 5, 700),
+    ] {
+        let case = Case {
+            damage: true,
+            ..case(storage, n)
+        };
+        all_pass(case, seeds);
     }
 }
 
 #[cfg(feature = "planted-bugs")]
 mod planted {
-    use super::run;
-    use fermata_protocol::base::{Bug, Planted};
+    use super::{Case, Clocks, case, run, terms};
+    use fermata_protocol::base::{Bug, Planted, StoragePolicy};
+
+    fn caught(bug: Bug, case: Case, seeds: u64) {
+        let case = Case {
+            planted: Planted::only(bug),
+            ..case
+        };
+        let found = (0..seeds).find_map(|seed| Some((seed, run(case, seed).err()?)));
+        assert!(found.is_some(), "{bug:?} survived {seeds} schedules");
+        println!("{bug:?} caught by {found:?}");
+    }
+
+    fn coded(n: usize) -> Case {
+        case(StoragePolicy::Coded(terms(1, 3)), n)
+    }
 
     #[test]
     fn a_quorum_one_too_small_is_caught() {
         for n in [3, 5] {
-            let bug = Planted::only(Bug::RegisterQuorumTooSmall);
-            assert!(
-                (0..2_000).any(|seed| run(n, seed, bug, false).is_err()),
-                "n {n}"
-            );
+            let case = case(StoragePolicy::Replicated, n);
+            caught(Bug::RegisterQuorumTooSmall, case, 2_000);
         }
     }
 
     #[test]
     fn a_read_without_write_back_is_caught() {
-        let bug = Planted::only(Bug::ReadWithoutWriteBack);
-        assert!((0..5_000).any(|seed| run(3, seed, bug, false).is_err()));
+        let replicated = case(StoragePolicy::Replicated, 3);
+        caught(Bug::ReadWithoutWriteBack, replicated, 5_000);
+        caught(Bug::ReadWithoutWriteBack, coded(5), 5_000);
+    }
+
+    #[test]
+    fn a_majority_of_coded_parts_is_caught() {
+        caught(Bug::CodedQuorumMajority, coded(5), 2_000);
+    }
+
+    #[test]
+    fn parts_of_two_tags_decoded_together_are_caught() {
+        caught(Bug::PartsOfTwoTags, coded(5), 2_000);
+    }
+
+    #[test]
+    fn a_tag_told_final_before_it_is_stored_is_caught() {
+        caught(Bug::FinalBeforeStored, coded(5), 5_000);
+    }
+
+    #[test]
+    fn a_drop_that_is_not_noted_is_caught() {
+        caught(Bug::DropNotNoted, coded(5), 20_000);
+    }
+
+    #[test]
+    fn a_corrupt_part_taken_for_missing_is_caught() {
+        let case = Case {
+            damage: true,
+            ..coded(5)
+        };
+        caught(Bug::CorruptCountsAsMissing, case, 20_000);
+    }
+
+    #[test]
+    fn a_sweep_without_a_fence_is_caught() {
+        caught(Bug::SweepWithoutFence, coded(5), 20_000);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_wait_is_caught() {
+        let case = Case {
+            clocks: Clocks::All,
+            ..case(StoragePolicy::Oreas(terms(1, 2)), 3)
+        };
+        caught(Bug::ReaderDoesNotWait, case, 20_000);
     }
 }

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, Member, NodeName, Now, Planted, Rng, Seat,
-    SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
+    Epoch, GroupId, Interval, KeyId, Keyspace, KeyspaceId, Limits, Member, NodeName, Now, Planted,
+    Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
     Answer, Ask, Caller, Content, Cx, Holder, HolderState, Life, Message, Op, OpId, Outcome, Place,
@@ -32,6 +32,47 @@ pub(crate) fn register_key() -> KeyId {
         keyspace: Keyspace::REGISTERS,
         key: Bytes::from_static(b"r"),
     }
+}
+
+/// The true time when a world begins, microseconds since 1970.
+pub(crate) const BEGINNING: u64 = 1_700_000_000_000_000;
+/// What an interval clock says that its error is at most, microseconds.
+pub(crate) const BOUND: u64 = 100_000;
+
+/// An interval clock and its error, in microseconds of true time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// Its error at the beginning.
+    pub(crate) offset: i64,
+    /// How the error grows, microseconds in a second.
+    pub(crate) drift: i64,
+    /// Whether the error stays within what the clock says.
+    pub(crate) sound: bool,
+}
+
+impl Clock {
+    fn interval(self, elapsed: u64) -> Interval {
+        let error = self.offset + self.drift * elapsed as i64 / 1_000_000;
+        let bound = BOUND as i64;
+        let error = if self.sound {
+            error.clamp(-bound, bound)
+        } else {
+            error
+        };
+        let reading = (BEGINNING + elapsed).checked_add_signed(error);
+        let reading = reading.expect("clocks of this century");
+        Interval {
+            earliest: reading - BOUND,
+            latest: reading + BOUND,
+        }
+    }
+}
+
+/// Whose step it is.
+#[derive(Clone, Copy)]
+enum Who {
+    Node(usize),
+    Caller(usize),
 }
 
 #[derive(Clone, Default)]
@@ -209,6 +250,11 @@ pub(crate) struct World {
     /// How both keyspaces store values.
     pub(crate) storage: StoragePolicy,
     pub(crate) outcomes: Vec<(usize, OpId, Outcome)>,
+    /// Interval clocks of the nodes and of the callers; none at all by default.
+    pub(crate) node_clocks: Vec<Option<Clock>>,
+    pub(crate) caller_clocks: Vec<Option<Clock>>,
+    /// Tags under which stores were asked for, by their writers.
+    pub(crate) tags: BTreeMap<u128, BTreeSet<Tag>>,
     /// Contents of eventual puts with the tags they were given.
     pub(crate) eventual: Vec<(Bytes, fermata_protocol::base::EventualTag)>,
     /// Contents of eventual puts that are durable somewhere, with each tag that they were given.
@@ -268,6 +314,9 @@ impl World {
             planted,
             storage: StoragePolicy::Replicated,
             outcomes: Vec::new(),
+            node_clocks: vec![None; n],
+            caller_clocks: vec![None; callers],
+            tags: BTreeMap::new(),
             eventual: Vec::new(),
             spread: BTreeSet::new(),
             written: 0,
@@ -301,9 +350,13 @@ impl World {
 
     fn step<T>(
         &mut self,
-        node: Option<usize>,
+        who: Who,
         f: impl FnOnce(&mut World, &dyn SegmentView, &mut Cx<'_>) -> T,
     ) -> (T, Effects) {
+        let (node, clock) = match who {
+            Who::Node(i) => (Some(i), self.node_clocks[i]),
+            Who::Caller(i) => (None, self.caller_clocks[i]),
+        };
         let prefix = node.map_or(0, |i| self.nodes[i].applied);
         let mut applied = Applied::new(
             view(self.nodes.len()),
@@ -320,7 +373,7 @@ impl World {
             now: Now {
                 monotonic: self.now,
                 wall: self.wall,
-                interval: None,
+                interval: clock.map(|clock| clock.interval(self.now)),
             },
             fx: &mut fx,
             memory: &memory,
@@ -338,7 +391,7 @@ impl World {
     }
 
     pub(crate) fn start_at(&mut self, caller: usize, op: Op, place: &Place) -> OpId {
-        let (id, fx) = self.step(None, |w, _, cx| {
+        let (id, fx) = self.step(Who::Caller(caller), |w, _, cx| {
             let deadline = cx.now.monotonic + cx.timing.request;
             w.callers[caller].start(op, place, deadline, cx)
         });
@@ -355,6 +408,13 @@ impl World {
             let fermata_protocol::Message::Register(message) = message else {
                 panic!("registers speak of registers");
             };
+            if let Message::Ask {
+                ask: Ask::Store { tag, .. },
+                ..
+            } = &message
+            {
+                self.tags.entry(tag.writer).or_default().insert(*tag);
+            }
             match self.nodes.get_mut(usize::from(from.0)) {
                 Some(node) if when == When::Durable => node.held.push((to, message)),
                 _ => self.bag.push(Letter { from, to, message }),
@@ -379,7 +439,7 @@ impl World {
         else {
             panic!("callers are not asked");
         };
-        let ((), fx) = self.step(None, |w, _, cx| {
+        let ((), fx) = self.step(Who::Caller(caller), |w, _, cx| {
             w.callers[caller].on_answer(from, call, store, answer, cx);
         });
         self.release(to, fx);
@@ -412,7 +472,7 @@ impl World {
             } => Some(f.bytes.clone()),
             _ => None,
         };
-        let ((), fx) = self.step(Some(i), |w, applied, cx| match message {
+        let ((), fx) = self.step(Who::Node(i), |w, applied, cx| match message {
             Message::Ask {
                 call,
                 store,
@@ -563,7 +623,7 @@ impl World {
     ) -> Option<fermata_protocol::request::Inspection> {
         let name = NodeName(i as u16);
         let mut replica = Replica::recover(name, 0, &self.nodes[i].disk);
-        let ((), fx) = self.step(Some(i), |_, applied, cx| {
+        let ((), fx) = self.step(Who::Node(i), |_, applied, cx| {
             let ask = Ask::Inspect;
             replica.on_ask(caller_name(0), 1, STORE, key.clone(), ask, applied, cx);
         });
@@ -656,12 +716,12 @@ impl World {
         self.now += by;
         self.wall += by;
         for caller in 0..self.callers.len() {
-            let ((), fx) = self.step(None, |w, _, cx| w.callers[caller].tick(cx));
+            let ((), fx) = self.step(Who::Caller(caller), |w, _, cx| w.callers[caller].tick(cx));
             self.release(caller_name(caller), fx);
             self.collect(caller);
         }
         for i in 0..self.nodes.len() {
-            let ((), fx) = self.step(Some(i), |w, _, cx| w.nodes[i].replica.tick(cx));
+            let ((), fx) = self.step(Who::Node(i), |w, _, cx| w.nodes[i].replica.tick(cx));
             self.commit(i, fx);
         }
     }
@@ -705,6 +765,50 @@ impl World {
             }
         }
         panic!("messages never end");
+    }
+
+    /// As [`World::settle`], while these nodes hear and say nothing.
+    pub(crate) fn settle_without(&mut self, silent: &[usize]) {
+        let silent: Vec<NodeName> = silent.iter().map(|i| NodeName(*i as u16)).collect();
+        let is_silent = |name: NodeName| silent.contains(&name);
+        self.bag.retain(|l| !is_silent(l.from) && !is_silent(l.to));
+        for _ in 0..10_000 {
+            for i in 0..self.nodes.len() {
+                self.flush(i);
+            }
+            self.bag.retain(|l| !is_silent(l.from) && !is_silent(l.to));
+            if !self.deliver_one(|l| l.to != NodeName(99)) {
+                return;
+            }
+        }
+        panic!("messages never end");
+    }
+
+    /// Runs one operation of a new caller while these nodes are silent and everything else reaches
+    /// everybody; its outcome.
+    pub(crate) fn run_without(&mut self, caller: usize, op: Op, silent: &[usize]) -> Outcome {
+        self.replace_caller(caller);
+        let id = self.start(caller, op);
+        for _ in 0..200 {
+            self.settle_without(silent);
+            if let Some(outcome) = self.outcome(id, caller) {
+                return outcome;
+            }
+            self.advance(150_000);
+        }
+        panic!("an operation ends at its deadline");
+    }
+
+    /// f nodes by chance.
+    pub(crate) fn some_silent(&mut self) -> Vec<usize> {
+        let mut left: Vec<usize> = (0..self.nodes.len()).collect();
+        let faults = self.place().shape().faults();
+        let mut silent = Vec::new();
+        for _ in 0..faults {
+            let at = self.rng.below(left.len() as u64) as usize;
+            silent.push(left.swap_remove(at));
+        }
+        silent
     }
 
     /// The outcome of an operation, once it has one.

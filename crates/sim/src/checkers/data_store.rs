@@ -12,7 +12,8 @@
 //! The lock state is that of the replica that has applied most, ever: what was chosen stays chosen.
 
 use super::Violation;
-use super::tags::{Head, head};
+use super::tags::{Head, Seen, Version, head};
+use crate::catalogue::Catalogue;
 use crate::history::Section;
 use crate::machine::Machine;
 use crate::show;
@@ -41,8 +42,8 @@ struct Lock {
 struct Key {
     segment: SegmentId,
     members: Vec<NodeName>,
-    majority: usize,
-    cells: BTreeMap<NodeName, (Bytes, Tag, u64)>,
+    quorum: usize,
+    cells: BTreeMap<NodeName, (Bytes, Seen)>,
     lock: Lock,
 }
 
@@ -62,19 +63,17 @@ impl DataStore {
         heads: &[Head],
         moved: &[SegmentId],
         machines: &BTreeMap<NodeName, Machine>,
+        catalogue: &Catalogue,
         found: &mut Vec<Violation>,
     ) {
         let machine = &machines[&name];
-        for head in heads
-            .iter()
-            .filter(|h| super::sections::is_section_key(&h.key))
-        {
+        for head in heads.iter().filter(|h| catalogue.has_sections(&h.key)) {
             let cluster = &machine.config.cluster;
             let key = self
                 .keys
                 .entry(head.key.clone())
-                .or_insert_with(|| fresh(cluster, head));
-            let cell = (head.record.clone(), head.seen.tag, head.seen.digest);
+                .or_insert_with(|| fresh(cluster, catalogue, head));
+            let cell = (head.record.clone(), head.seen.clone());
             key.cells.insert(name, cell);
             check(&head.key, key, &self.lost, found);
         }
@@ -106,7 +105,7 @@ impl DataStore {
                 .recall(&cell.0)
                 .and_then(|value| head(&cell.0, &value));
             match kept {
-                Some(head) => (cell.1, cell.2) = (head.seen.tag, head.seen.digest),
+                Some(head) => cell.1 = head.seen,
                 None => {
                     key.cells.remove(&machine.name());
                 }
@@ -154,22 +153,26 @@ impl Key {
     /// Why the key is not defined with respect to the tags that count, if so.
     fn undefined(&self, lost: &BTreeSet<NodeName>, counts: impl Fn(Tag) -> bool) -> Option<String> {
         // A cell that was only fenced holds nothing.
-        let cells = self
-            .cells
-            .values()
-            .filter(|c| c.1 > Tag::ZERO && counts(c.1));
-        let (_, highest, digest) = cells.max_by_key(|c| c.1)?;
+        let cells = self.cells.values().flat_map(|c| &c.1.versions);
+        let cells = cells.filter(|v| counts(v.tag));
+        let Version {
+            tag: highest,
+            digest,
+            ..
+        } = cells.max_by_key(|v| v.tag)?;
         // A delete says no more than a cell that was never written: a read finds nothing in both.
         let nothing = *digest <= NOTHING_MAX;
         let holds = |m: &&NodeName| match self.cells.get(m) {
-            Some((_, tag, known)) => {
-                tag >= highest || known == digest || (nothing && *known <= NOTHING_MAX)
+            Some((_, seen)) => {
+                let known = seen.versions.last().map_or(0, |v| v.digest);
+                let here = seen.tag().max(seen.dropped) >= *highest;
+                here || known == *digest || (nothing && known <= NOTHING_MAX)
             }
             None => nothing,
         };
         let counts = |m: &&NodeName| lost.contains(m) || holds(m);
         let holders = self.members.iter().filter(counts).count();
-        (holders < self.majority).then(|| {
+        (holders < self.quorum).then(|| {
             format!(
                 "tag {} is at {holders} of {}",
                 show::tag(highest),
@@ -204,7 +207,7 @@ fn lock_of(state: &SegmentState, id: &KeyId) -> Lock {
     }
 }
 
-fn fresh(cluster: &Cluster, head: &Head) -> Key {
+fn fresh(cluster: &Cluster, catalogue: &Catalogue, head: &Head) -> Key {
     // Segment, in the record after the first byte.
     let number = head
         .record
@@ -215,10 +218,12 @@ fn fresh(cluster: &Cluster, head: &Head) -> Key {
     let group = cluster
         .group_of(segment)
         .expect("every segment has a group");
+    let shape = catalogue.storage(&head.key).shape(group.view.len());
+    let shape = shape.expect("keyspaces fit their groups");
     Key {
         segment,
         members: group.view.nodes().collect(),
-        majority: group.view.majority(),
+        quorum: shape.quorum,
         cells: BTreeMap::new(),
         lock: Lock::default(),
     }

@@ -6,10 +6,14 @@
 //!
 //! *What is acknowledged is on a quorum of disks.* At the moment at which a client is told that
 //! its write is done, a quorum of the key's replicas hold its tag, or a higher one, in what they
-//! have flushed: any crash may follow. A quorum that merely remembers it is none (F8c). Disks that
-//! were lost or that rot count as holding it, since the rest of the quorum does.
+//! have flushed: any crash may follow. A quorum that merely remembers it is none (F8c). Where
+//! values are coded, the parts of one tag that is no lower must be on enough disks to give a value
+//! back; and where versions are kept until one is final, a quorum must hold this very tag's, or
+//! have dropped them for a higher final one. Disks that were lost or that rot count as holding it,
+//! since the rest of the quorum does.
 
 use super::{Violation, tags};
+use crate::catalogue::Catalogue;
 use crate::history::{Op, Outcome, What};
 use crate::machine::{Machine, Stepped};
 use crate::show;
@@ -47,14 +51,17 @@ impl Durability {
         }
     }
 
-    /// Everything up to here is durable.
-    pub fn flushed(&mut self, name: NodeName, lsn: u64) {
+    /// Everything up to here is durable; the heads that are so now.
+    pub fn flushed(&mut self, name: NodeName, lsn: u64) -> Vec<tags::Head> {
         let node = self.nodes.entry(name).or_default();
+        let mut heads = Vec::new();
         while node.pending.front().is_some_and(|(at, _)| *at <= lsn) {
             if let Some((_, writes)) = node.pending.pop_front() {
+                heads.extend(tags::heads(&writes));
                 apply(&mut node.durable, &writes);
             }
         }
+        heads
     }
 
     /// A process has started on the disk.
@@ -93,8 +100,15 @@ impl Durability {
         self.gone.insert(name);
     }
 
-    /// A client was told that its write of a tag is done.
-    pub fn acknowledged(&self, op: &Op, cluster: &Cluster, found: &mut Vec<Violation>) {
+    /// A client was told that its write of a tag is done. `promised`: a value must be readable;
+    /// false where more writes are unfinished than the key's policy bears.
+    pub fn acknowledged(
+        &self,
+        op: &Op,
+        promised: bool,
+        (cluster, catalogue): (&Cluster, &Catalogue),
+        found: &mut Vec<Violation>,
+    ) {
         let (What::Put { key, .. } | What::Write(key, _), Outcome::Done(Some(tag))) =
             (&op.what, &op.outcome)
         else {
@@ -102,17 +116,36 @@ impl Durability {
         };
         let group = cluster.group_of(segment_of(key, cluster.segment_bits));
         let view = &group.expect("every segment has a group").view;
-        let holds = |name: &NodeName| {
-            let node = self.nodes.get(name);
-            self.gone.contains(name) || node.and_then(|n| n.tag_of(key)) >= Some(*tag)
-        };
-        let holders = view.nodes().filter(holds).count();
-        if holders < view.majority() {
+        let storage = catalogue.storage(key);
+        let shape = storage.shape(view.len()).expect("keyspaces fit groups");
+        let mut holders = 0;
+        let mut gone = 0;
+        let mut parts: BTreeMap<Tag, (usize, usize)> = BTreeMap::new();
+        for name in view.nodes() {
+            if self.gone.contains(&name) {
+                (holders, gone) = (holders + 1, gone + 1);
+                continue;
+            }
+            let Some(seen) = self.nodes.get(&name).and_then(|n| n.seen(key)) else {
+                continue;
+            };
+            holders += usize::from(match storage.finalizes() {
+                true => seen.version(*tag).is_some() || seen.dropped > *tag,
+                false => seen.tag() >= *tag,
+            });
+            for version in seen.versions.iter().filter(|v| v.tag >= *tag) {
+                let needed = catalogue.parts(key, version.length, view.len());
+                parts.entry(version.tag).or_insert((0, needed)).0 += 1;
+            }
+        }
+        let decodable = parts.values().any(|(have, needed)| have + gone >= *needed);
+        if holders < shape.quorum || (promised && !decodable) {
             let detail = format!(
-                "key {}: {} is acknowledged, and on the disks of {holders} of {}",
+                "key {}: {} is acknowledged, and on the disks of {holders} of {}, with parts {:?}",
                 show::key(key),
                 show::tag(tag),
-                view.len()
+                view.len(),
+                parts.values().collect::<Vec<_>>(),
             );
             found.push(Violation::new(ACKNOWLEDGED, detail));
         }
@@ -120,13 +153,14 @@ impl Durability {
 }
 
 impl Node {
-    /// The highest tag of the key, over all epochs, that was flushed.
-    fn tag_of(&self, key: &KeyId) -> Option<Tag> {
+    /// What was flushed of the key: of the epoch with the highest tag.
+    fn seen(&self, key: &KeyId) -> Option<tags::Seen> {
         let cells = self
             .durable
             .range(Bytes::from_static(b"r")..Bytes::from_static(b"s"));
         let heads = cells.filter_map(|(record, value)| tags::head(record, value));
-        heads.filter(|h| h.key == *key).map(|h| h.seen.tag).max()
+        let mine = heads.filter(|h| h.key == *key).map(|h| h.seen);
+        mine.max_by_key(tags::Seen::tag)
     }
 }
 

@@ -5,7 +5,6 @@
 //! whose outcome is unknown says nothing. Values are unique but for deletes, so nothing is too long
 //! for a verdict; a history that is, all the same, is reported: unchecked is not correct.
 
-use super::sections::is_section_key;
 use super::{Violation, show};
 use crate::history::{self, History, What};
 use bytes::Bytes;
@@ -32,7 +31,10 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
             }
             _ => Outcome::Unknown,
         };
-        if !is_section_key(key) {
+        // Whose tags are times (F9).
+        let timed = history.catalogue.storage(key).has_one_round_writes();
+        let ordered = !(timed && history.false_intervals);
+        if ordered && !history.catalogue.has_sections(key) {
             registers.entry(key).or_default().push(Operation {
                 client: u64::from(op.client.0),
                 call: op.invoked,

@@ -13,7 +13,8 @@
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
 //! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
-//! | tags and fences never go backwards | F1, F8c | `tags` | replicas, every step |
+//! | tags, fences and marks never go backwards; versions go below a mark only | F1, F8 | `tags` | replicas, every step |
+//! | a read finds a value: always, or with at most δ writes unfinished | F8; CassandrEAS §III | `stuck` | messages, disks, history |
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
@@ -30,6 +31,7 @@ pub mod linearizable;
 pub mod lock_refs;
 pub mod queues;
 pub mod sections;
+pub mod stuck;
 pub mod tags;
 
 use crate::history::History;
@@ -38,8 +40,9 @@ use crate::history::History;
 pub const PROGRESS: &str = "progress";
 
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
-/// other did: the test `planted` proves it and prints which.
-pub const NAMES: [&str; 18] = [
+/// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
+/// which the policies that may be stuck are held to.
+pub const NAMES: [&str; 19] = [
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -57,6 +60,7 @@ pub const NAMES: [&str; 18] = [
     tags::NAME,
     durability::NAME,
     durability::ACKNOWLEDGED,
+    stuck::LOST,
     PROGRESS,
 ];
 
@@ -114,6 +118,9 @@ pub fn check(history: &History) -> Vec<Violation> {
 pub fn show(value: &crate::history::Value) -> String {
     match value {
         None => "nothing".to_owned(),
-        Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        // What is put behind a value to make it long says nothing.
+        Some(bytes) => String::from_utf8_lossy(bytes)
+            .trim_end_matches('~')
+            .to_owned(),
     }
 }

@@ -1,7 +1,8 @@
 //! Histories of sections, sorted by key and lock ref: what the section checkers read.
 
+use crate::catalogue::Catalogue;
 use crate::history::{History, Op, Outcome, SectionIx, Value, What};
-use fermata_protocol::base::{KeyId, Keyspace};
+use fermata_protocol::base::KeyId;
 use fermata_protocol::request::Mode;
 use std::collections::BTreeMap;
 
@@ -76,11 +77,6 @@ pub struct Chain<'a> {
     pub failed: Vec<(&'a Op, &'a Value)>,
 }
 
-/// Whether the keys of this keyspace are locked.
-pub fn is_section_key(key: &KeyId) -> bool {
-    key.keyspace != Keyspace::REGISTERS
-}
-
 /// The chains of all keys of section keyspaces.
 pub fn chains(history: &History) -> BTreeMap<&KeyId, Chain<'_>> {
     let mut chains: BTreeMap<&KeyId, Chain<'_>> = BTreeMap::new();
@@ -100,7 +96,7 @@ pub fn chains(history: &History) -> BTreeMap<&KeyId, Chain<'_>> {
     }
     let mut issued: BTreeMap<SectionIx, u64> = BTreeMap::new();
     for op in &history.ops {
-        place(op, &mut chains, &mut issued);
+        place(op, &history.catalogue, &mut chains, &mut issued);
     }
     for chain in chains.values_mut() {
         chain.links.sort_by_key(|l| (l.position, l.entered));
@@ -110,6 +106,7 @@ pub fn chains(history: &History) -> BTreeMap<&KeyId, Chain<'_>> {
 
 fn place<'a>(
     op: &'a Op,
+    catalogue: &Catalogue,
     chains: &mut BTreeMap<&'a KeyId, Chain<'a>>,
     issued: &mut BTreeMap<SectionIx, u64>,
 ) {
@@ -130,7 +127,7 @@ fn place<'a>(
                 link.gets.push(op);
             }
         }
-        (What::Write(key, value), _) if is_section_key(key) => {
+        (What::Write(key, value), _) if catalogue.has_sections(key) => {
             let chain = chains.entry(key).or_default();
             match &op.outcome {
                 Outcome::Failed(_) => chain.failed.push((op, value)),
@@ -151,7 +148,7 @@ fn place<'a>(
                 _ => chain.floating.push(op),
             }
         }
-        (What::Read(key), _) if is_section_key(key) && op.succeeded() => {
+        (What::Read(key), _) if catalogue.has_sections(key) && op.succeeded() => {
             chains.entry(key).or_default().reads.push(op);
         }
         (What::EventualPut(key, value), _) => {

@@ -1,14 +1,16 @@
-//! At a replica, the tag of a cell and its fence never go backwards, and one tag names
-//! one value everywhere (F8h).
+//! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards;
+//! where versions are kept until one is final, none goes but below a durable mark (F8b); and one
+//! tag names one value everywhere (F8h).
 
 use super::Violation;
+use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
 use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, Tag};
 use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the checker calls itself in a violation.
 pub const NAME: &str = "tags";
@@ -16,15 +18,38 @@ pub const NAME: &str = "tags";
 /// Where a register record says which part of a cell it is: after `r`, segment and epoch.
 const PART_AT: usize = 13;
 
-/// What a replica holds of a key.
+/// One version that a replica holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Of the critical or register cell.
+pub struct Version {
+    /// Of the write.
     pub tag: Tag,
     /// Names the value.
     pub digest: u64,
+    /// Bytes of the whole value; none: absent or deleted.
+    pub length: Option<u64>,
+}
+
+/// What a replica holds of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Of the critical or register cell, by tag, lowest first.
+    pub versions: Vec<Version>,
+    /// Versions below this tag may have been here and are gone.
+    pub dropped: Tag,
     /// Below it writes are refused.
     pub fence: Tag,
+}
+
+impl Seen {
+    /// The highest tag; zero where never written.
+    pub fn tag(&self) -> Tag {
+        self.versions.last().map_or(Tag::ZERO, |v| v.tag)
+    }
+
+    /// The version of exactly this tag.
+    pub fn version(&self, tag: Tag) -> Option<&Version> {
+        self.versions.iter().find(|v| v.tag == tag)
+    }
 }
 
 /// One head that was written.
@@ -51,17 +76,11 @@ pub fn heads(writes: &[Write]) -> Vec<Head> {
     out
 }
 
+/// The layout of one version in a head: tag, origin, digest, length, slot.
+type Trace = (Tag, LockRef, u64, Option<u64>, u8);
+
 /// The layout of a head: see `register::cell` in the protocol crate.
-type Layout = (
-    Tag,
-    LockRef,
-    u64,
-    Option<u64>,
-    Tag,
-    Option<EventualTag>,
-    bool,
-    Option<Tag>,
-);
+type Layout = (Vec<Trace>, Tag, Tag, Option<EventualTag>, bool, Option<Tag>);
 
 /// A head, if the record is one.
 pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
@@ -69,9 +88,18 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         return None;
     }
     let key = record::key_of(record)?;
-    let (tag, _, digest, _, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
+    let (traces, dropped, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
+    let version = |(tag, _, digest, length, _): Trace| Version {
+        tag,
+        digest,
+        length,
+    };
+    let seen = Seen {
+        versions: traces.into_iter().map(version).collect(),
+        dropped,
+        fence,
+    };
     let record = record.clone();
-    let seen = Seen { tag, digest, fence };
     Some(Head { record, key, seen })
 }
 
@@ -80,37 +108,46 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
 pub struct Tags {
     at: BTreeMap<NodeName, BTreeMap<Bytes, Seen>>,
     values: BTreeMap<(KeyId, Tag), u64>,
+    /// Disks of which single records may be damaged, and are learnt again.
+    rotten: BTreeSet<NodeName>,
 }
 
 impl Tags {
     /// A node wrote heads.
-    pub fn wrote(&mut self, name: NodeName, heads: &[Head], found: &mut Vec<Violation>) {
+    pub fn wrote(
+        &mut self,
+        name: NodeName,
+        heads: &[Head],
+        catalogue: &Catalogue,
+        found: &mut Vec<Violation>,
+    ) {
         let at = self.at.entry(name).or_default();
         for head in heads {
-            let Seen { tag, digest, fence } = head.seen;
-            if let Some(before) = at.insert(head.record.clone(), head.seen)
-                && (tag < before.tag || fence < before.fence)
-            {
-                let detail = format!(
-                    "key {} at node {}: from {} (fence {}) back to {} (fence {})",
-                    show::key(&head.key),
-                    name.0,
-                    show::tag(&before.tag),
-                    show::tag(&before.fence),
-                    show::tag(&tag),
-                    show::tag(&fence)
-                );
-                found.push(Violation::new(NAME, detail));
+            let seen = &head.seen;
+            if let Some(before) = at.insert(head.record.clone(), seen.clone()) {
+                let finalizes = catalogue.storage(&head.key).finalizes();
+                let strict = finalizes && !self.rotten.contains(&name);
+                if let Some(what) = backwards(&before, seen, strict) {
+                    let (key, node) = (show::key(&head.key), name.0);
+                    let detail = format!("key {key} at node {node}: {what}");
+                    found.push(Violation::new(NAME, detail));
+                }
             }
-            let known = self.values.entry((head.key.clone(), tag)).or_insert(digest);
-            if *known != digest {
-                let (key, tag) = (show::key(&head.key), show::tag(&tag));
-                found.push(Violation::new(
-                    NAME,
-                    format!("key {key}: two values under {tag}"),
-                ));
+            for version in &seen.versions {
+                let place = (head.key.clone(), version.tag);
+                let known = self.values.entry(place).or_insert(version.digest);
+                if *known != version.digest {
+                    let (key, tag) = (show::key(&head.key), show::tag(&version.tag));
+                    let detail = format!("key {key}: two values under {tag}");
+                    found.push(Violation::new(NAME, detail));
+                }
             }
         }
+    }
+
+    /// A disk rots.
+    pub fn rotten(&mut self, name: NodeName) {
+        self.rotten.insert(name);
     }
 
     /// A process has started: what it remembers is what counts; that nothing durable is missing is
@@ -128,4 +165,23 @@ impl Tags {
     pub fn forget(&mut self, name: NodeName) {
         self.at.remove(&name);
     }
+}
+
+/// What went backwards, if anything did. `strict`: versions go below a mark only.
+fn backwards(before: &Seen, now: &Seen, strict: bool) -> Option<String> {
+    let pairs = [
+        ("the tag", before.tag(), now.tag()),
+        ("the fence", before.fence, now.fence),
+        ("the mark of what was dropped", before.dropped, now.dropped),
+    ];
+    for (what, from, to) in pairs {
+        if to < from {
+            let (from, to) = (show::tag(&from), show::tag(&to));
+            return Some(format!("{what} goes from {from} back to {to}"));
+        }
+    }
+    let mut gone = before.versions.iter();
+    let gone = gone.find(|v| now.version(v.tag).is_none() && v.tag >= now.dropped)?;
+    let (tag, mark) = (show::tag(&gone.tag), show::tag(&now.dropped));
+    strict.then(|| format!("{tag} is gone, and only what is below {mark} may be"))
 }

@@ -1,13 +1,15 @@
 //! A random schedule of faults, drawn from the seed.
 
+use crate::clock::IntervalClock;
 use crate::dice::Dice;
 use crate::history::History;
 use crate::network::{ClientId, End, Parcel, Weather};
+use crate::workload::padded;
 use crate::world::World;
-use fermata_protocol::base::{Epoch, NodeName, SessionId};
+use fermata_protocol::base::{Epoch, KeyId, NodeName, SessionId};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
-use fermata_protocol::{Message, coordinator};
+use fermata_protocol::{Message, coordinator, register};
 
 /// What may go wrong in one run, drawn once: seeds differ in kind, not only in detail.
 #[derive(Clone, Debug)]
@@ -24,6 +26,9 @@ pub struct Plan {
     pub per_mille: u64,
     /// Clocks may leave their stated bound: nothing that rests on leases is promised then.
     pub wild_clocks: bool,
+    /// Interval clocks are wrong by more than they say: linearizability of registers whose tags are
+    /// times is not promised then (F9). All else is: values, tags, progress.
+    pub false_intervals: bool,
 }
 
 /// One kind of fault.
@@ -51,6 +56,12 @@ pub enum Fault {
     Storm,
     /// A clock drifts or jumps.
     Clock,
+    /// The largest minority of one group loses power at once: no fewer than any policy bears.
+    CrashFaults,
+    /// Writers of a register die with their parts at some members only.
+    DyingWriters,
+    /// All clients write and read one register at once.
+    Crowd,
     /// A disk is slow.
     SlowDisk,
     /// A disk is full.
@@ -73,8 +84,27 @@ impl Plan {
     pub fn draw(dice: &mut Dice, length: u64) -> Plan {
         use Fault::*;
         let common = [
-            Crash, Stop, Pause, Isolate, OneWay, SiteCut, Suspect, KillClient, Force, Force, Storm,
-            Suspect, Clock, SlowDisk, Retire, NextView,
+            Crash,
+            Stop,
+            Pause,
+            Isolate,
+            OneWay,
+            SiteCut,
+            Suspect,
+            KillClient,
+            Force,
+            Force,
+            Storm,
+            Suspect,
+            Clock,
+            SlowDisk,
+            Retire,
+            NextView,
+            CrashFaults,
+            DyingWriters,
+            Crowd,
+            DyingWriters,
+            Crowd,
         ];
         let rare = [FullDisk, Rot, Wipe, Blackout, NextView, NextView, FullDisk];
         let count = dice.between(2, 6) as usize;
@@ -96,6 +126,7 @@ impl Plan {
             weather,
             per_mille: [0, 20, 60, 150][dice.below(4) as usize],
             wild_clocks: dice.chance(8),
+            false_intervals: dice.chance(8),
         }
     }
 }
@@ -143,6 +174,11 @@ pub fn heal(world: &mut World) {
             .expect("a machine of this world");
         machine.disk.set_full(false);
         machine.disk.latency = latency;
+        if let Some(interval) = &mut machine.clock.interval
+            && interval.error.unsigned_abs() > interval.width
+        {
+            interval.error = 0;
+        }
         world.start(name);
     }
     for client in 0..world.clients.len() {
@@ -170,6 +206,9 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::SiteCut => cut_site(world, dice.below(3) as u16, duration),
         Fault::Suspect | Fault::KillClient => strike_client(world, fault, &mut dice, duration),
         Fault::Force => force(world, &mut dice),
+        Fault::CrashFaults => crash_faults(world, &mut dice, duration),
+        Fault::DyingWriters => dying_writers(world, &mut dice),
+        Fault::Crowd => crowd(world, &mut dice),
         Fault::Storm => {
             let before = world.fates.per_mille;
             world.note(|| format!("! macro-steps for {duration}"));
@@ -307,6 +346,12 @@ fn turn_clock(world: &mut World, name: NodeName, dice: &mut Dice, wild: bool) {
     let clock = &mut machine(world, name).clock;
     clock.set_rate(now, rate);
     clock.jump(jump);
+    // Within the bound it drifts, too; one that is beyond it stays so.
+    if let Some(interval) = &mut clock.interval
+        && interval.error.unsigned_abs() <= interval.width
+    {
+        *interval = IntervalClock::honest(interval.width, dice);
+    }
 }
 
 fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration: u64) {
@@ -315,6 +360,99 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
     world.at(world.now + duration, move |w| {
         machine(w, name).disk.latency = w.setup.flush;
     });
+}
+
+/// A minority of one group, as large as there is, loses power at once: at least as many as any
+/// policy bears there.
+fn crash_faults(world: &mut World, dice: &mut Dice, duration: u64) {
+    let Some(group) = dice.pick(&world.setup.cluster.groups).cloned() else {
+        return;
+    };
+    let members: Vec<NodeName> = group.view.nodes().collect();
+    let faults = members.len().div_ceil(2) - 1;
+    for name in dice.subset(&members, faults) {
+        down(world, name, true, duration);
+    }
+}
+
+/// One to four clients write a register; what they store reaches some members only; then their
+/// coordinators die, and at times the clients.
+fn dying_writers(world: &mut World, dice: &mut Dice) {
+    let Some(key) = dice.pick(&world.registers).cloned() else {
+        return;
+    };
+    let nodes: Vec<NodeName> = world.machines.keys().copied().collect();
+    let count = dice.between(1, nodes.len() as u64 - 1) as usize;
+    let reached = dice.subset(&nodes, count);
+    let about = key.clone();
+    let rule = world.network.lose(move |parcel| {
+        let Parcel::Peer { to, message, .. } = parcel else {
+            return false;
+        };
+        matches!(message, Message::Register(register::Message::Ask { key, ask, .. })
+            if *key == about && matches!(ask, register::Ask::Store { .. }))
+            && !reached.contains(to)
+    });
+    let count = dice.between(1, 4) as usize;
+    let writers = dice.subset(&living(world), count);
+    for client in &writers {
+        write(world, *client, key.clone(), dice);
+    }
+    let end = world.now + dice.between(50_000, 1_000_000);
+    let deaf = end + dice.between(0, 300_000);
+    let dead = if dice.chance(50) {
+        writers.clone()
+    } else {
+        Vec::new()
+    };
+    let back = end + dice.between(200_000, 3_000_000);
+    let wait = back - end;
+    world.at(end, move |w| {
+        let sites: Vec<u16> = writers
+            .iter()
+            .map(|c| w.clients[c.0 as usize].site)
+            .collect();
+        let near = |m: &&crate::machine::Machine| sites.contains(&m.site);
+        // The nearest node of a client is its coordinator.
+        let name = w.machines.values().find(near).map(|m| m.name());
+        if let Some(name) = name {
+            down(w, name, true, wait);
+        }
+        for client in dead {
+            w.kill_client(client);
+            w.at(back, move |w| w.restart_client(client));
+        }
+    });
+    world.at(deaf, move |w| w.discard(rule));
+}
+
+/// Writes and reads of one register, all at once.
+fn crowd(world: &mut World, dice: &mut Dice) {
+    let Some(key) = dice.pick(&world.registers).cloned() else {
+        return;
+    };
+    for client in living(world) {
+        for _ in 0..dice.between(1, 3) {
+            let (key, mut dice) = (key.clone(), dice.fork());
+            world.at(world.now + dice.below(400_000), move |w| {
+                if !w.clients[client.0 as usize].alive {
+                    return;
+                }
+                if dice.chance(60) {
+                    write(w, client, key, &mut dice);
+                } else {
+                    w.call(client, Call::Read { key });
+                }
+            });
+        }
+    }
+}
+
+fn write(world: &mut World, client: ClientId, key: KeyId, dice: &mut Dice) {
+    // The history grows with every call, so the value is unique.
+    let name = format!("n{}", world.history.ops.len());
+    let value = Some(padded(name, dice));
+    world.call(client, Call::Write { key, value });
 }
 
 /// A group goes on under the next epoch, at times twice in a row, at times while a member is cut

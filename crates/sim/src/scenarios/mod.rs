@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod coded;
 mod commands;
 mod found;
 mod locks;
@@ -96,6 +97,46 @@ pub const ALL: &[Scenario] = &[
         name: "f7-write-beside-section",
         about: "a write of a section key waits for its turn",
         play: locks::write_beside_section,
+    },
+    Scenario {
+        name: "f8a-final-before-parts",
+        about: "a reader completes a dead write, and a member dies",
+        play: coded::final_before_parts,
+    },
+    Scenario {
+        name: "f8b-lost-mark",
+        about: "a member drops what was final, restarts, and answers a read under way",
+        play: coded::lost_mark,
+    },
+    Scenario {
+        name: "f8c-corrupt-part",
+        about: "a part of the newest value is corrupt at a member that has an older one",
+        play: coded::corrupt_part,
+    },
+    Scenario {
+        name: "f8g-sweep",
+        about: "a dead write is read and completed while a sweep is under way",
+        play: coded::sweep,
+    },
+    Scenario {
+        name: "f9-reader-waits",
+        about: "a value is read whose time has not passed, then another is written by a slower clock",
+        play: coded::reader_waits,
+    },
+    Scenario {
+        name: "treas-opt-stuck",
+        about: "more writers die than delta says: reads find nothing, until somebody writes",
+        play: coded::treas_opt_stuck,
+    },
+    Scenario {
+        name: "coded-dying-writers",
+        about: "the same under `coded`: every read finds the value",
+        play: coded::dying_writers,
+    },
+    Scenario {
+        name: "coded-quorum",
+        about: "what is at a majority, but at no quorum, is not acknowledged",
+        play: coded::quorum,
     },
     Scenario {
         name: "f10-lease-at-a-cut-site",

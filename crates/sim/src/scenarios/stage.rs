@@ -1,5 +1,6 @@
 //! What the scenarios are written with.
 
+use crate::catalogue;
 use crate::checkers::Violation;
 use crate::cluster;
 use crate::history::{OpId, Outcome, SectionIx, Value};
@@ -11,10 +12,11 @@ use crate::workload::Ground;
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Address, Bug, KeyId, Limits, LockRef, NodeName, Planted, SegmentId, TagRule, Timing,
+    Address, Bug, KeyId, Limits, LockRef, NodeName, Planted, Purpose, SegmentId, StoragePolicy,
+    TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
-use fermata_protocol::register::{Ask, Content, Message as Register};
+use fermata_protocol::register::{Ask, Content, Message as Register, policy};
 use fermata_protocol::request::{Held, Mode};
 use fermata_protocol::{Message, Operation, lock, paxos};
 
@@ -135,6 +137,51 @@ impl Stage {
     /// A register.
     pub fn register(&self) -> KeyId {
         self.ground.registers[0].clone()
+    }
+
+    /// Begins again with one group of `members`, nodes 1 to `members`, and three nodes behind them
+    /// without a seat, and with a keyspace of registers: one of its keys.
+    pub fn coded(&mut self, members: u16, storage: StoragePolicy) -> KeyId {
+        self.again(|setup| {
+            setup.cluster = cluster::schedule(members);
+            setup.timing.request = 4_000_000;
+        });
+        let section_max = 3_600_000_000;
+        let catalogue = &mut self.world.history.catalogue;
+        let id = catalogue.add(Purpose::Registers, storage, section_max);
+        catalogue::furnish(&mut self.world);
+        let known = self.until(|w| {
+            let mut nodes = w.machines.values().filter_map(|m| m.node());
+            nodes.all(|node| node.here().keyspace(id).is_some())
+        });
+        self.expect(known, "a keyspace can be created");
+        self.ground.extend(Purpose::Registers, id, 1, 1);
+        self.pass(1_000);
+        let last = self.ground.registers.last();
+        last.cloned().expect("a register was just added")
+    }
+
+    /// Begins to write a register.
+    pub fn begin_write(&mut self, client: ClientId, key: &KeyId, text: &str) -> OpId {
+        let (key, value) = (key.clone(), long(text));
+        self.call(client, Call::Write { key, value })
+    }
+
+    /// Writes a register, and waits.
+    pub fn write(&mut self, client: ClientId, key: &KeyId, text: &str) -> Outcome {
+        let op = self.begin_write(client, key, text);
+        self.wait(op)
+    }
+
+    /// Begins to read a register.
+    pub fn begin_read(&mut self, client: ClientId, key: &KeyId) -> OpId {
+        self.call(client, Call::Read { key: key.clone() })
+    }
+
+    /// Reads a register, and waits.
+    pub fn read(&mut self, client: ClientId, key: &KeyId) -> Outcome {
+        let op = self.begin_read(client, key);
+        self.wait(op)
     }
 
     /// A client at the site of the first of `nodes`, which talks to these alone, in this order.
@@ -447,6 +494,47 @@ fn segment_of(key: &KeyId) -> SegmentId {
 /// A value.
 pub(super) fn value(text: &str) -> Value {
     Some(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+/// A value that is coded where values are, with no part like another value's.
+pub(super) fn long(text: &str) -> Value {
+    Some(Bytes::from(format!("{text}.").repeat(20)))
+}
+
+/// What stores parts of a long value, or copies, on its way to any of `to`.
+pub(super) fn parts_of(text: &str, to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let digest = policy::digest(&long(text).unwrap_or_default());
+    let to = to.to_vec();
+    move |parcel| match parcel {
+        Parcel::Peer {
+            to: target,
+            message: Message::Register(Register::Ask { ask, .. }),
+            ..
+        } => {
+            let part = matches!(ask, Ask::Store { content: Content::Value(f), .. }
+                if f.digest == digest);
+            part && to.contains(target)
+        }
+        _ => false,
+    }
+}
+
+/// What tells any of `to` that a tag is final.
+pub(super) fn final_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to: target, message: Message::Register(Register::Ask { ask, .. }), .. }
+            if matches!(ask, Ask::Settle { .. }) && to.contains(target))
+    }
+}
+
+/// Reads of registers by one coordinator on their way to any of `to`.
+pub(super) fn reads_by(from: NodeName, to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from: f, to: target, message: Message::Register(Register::Ask { ask, .. }) }
+            if f.name == from && matches!(ask, Ask::Read { .. }) && to.contains(target))
+    }
 }
 
 /// Stores of a value, on their way to any of `to`.
