@@ -362,25 +362,29 @@ fn an_outranked_put_of_the_same_section_is_stored_in_effect() {
 }
 
 #[test]
-fn a_linearizable_write_is_not_repeated_once_it_may_have_arrived() {
+fn a_linearizable_write_that_is_repeated_in_doubt_says_so() {
     let mut client = Client::new();
     let call = || Call::Write {
         key: key("r"),
         value: value("x"),
     };
     let write = client.call(call());
-    client.must_send();
-    client.pass(5_000_000);
+    let (_, first) = client.must_send();
+    assert_eq!(first.attempt, 0);
     client.disconnect(A);
+    let (at, again) = client.must_send();
+    assert_eq!((again.number, again.attempt), (first.number, 1));
+    client.reply(at, again.number, unknown(Code::Unavailable));
     let refusal = client.must_end(write).expect_err("unknown");
     assert!(refusal.may_have_taken_effect);
     assert!(client.sent().is_none());
-    // One that was certainly refused is.
+    // After a refusal that is certain the first transmission is still to come.
     let write = client.call(call());
     let (at, request) = client.must_send();
     client.reply(at, request.number, definite(Code::Busy));
     client.pass(200_000);
     let (at, request) = client.must_send();
+    assert_eq!(request.attempt, 0);
     client.reply(at, request.number, done());
     assert!(client.must_end(write).is_ok());
 }

@@ -245,3 +245,54 @@ fn a_primary_with_no_room_for_commands_ends_no_lease() {
     assert_eq!(bench.release(refs[0]), Err(Rejection::Busy));
     assert_eq!(bench.renew(refs[0]), LEASED);
 }
+
+#[test]
+fn a_release_of_a_ref_to_come_does_not_end_it_in_its_lease() {
+    let (mut bench, refs) = Bench::new(1);
+    // Somebody names the next ref while its enqueue is in flight: the release comes after it in the
+    // log, when the ref has been granted with a lease.
+    let next = LockRef(refs[0].0 + 1);
+    let release = bench.release(next).expect("proposed");
+    bench.number += 1;
+    let enqueue = command(
+        bench.number,
+        LockCommand::Enqueue {
+            keys: vec![KeyId {
+                keyspace: Keyspace::SECTIONS,
+                key: Bytes::from_static(b"free"),
+            }],
+            mode: Mode::Exclusive,
+            origin: bench.state.queues().get(refs[0]).expect("waits").origin,
+        },
+    );
+    let applied = bench.state.apply(&enqueue, Planted::NONE);
+    assert_eq!(applied.outcome, Outcome::Enqueued { lock_ref: next });
+    bench.step(|it, state, cx| it.applied(&enqueue, &applied, state.queues(), cx));
+    assert_eq!(bench.renew(next), LEASED);
+    let applied = bench.state.apply(&release, Planted::NONE);
+    bench.step(|it, state, cx| it.applied(&release, &applied, state.queues(), cx));
+    assert_eq!(applied.outcome, Outcome::Gone);
+    assert_eq!(bench.renew(next), LEASED);
+}
+
+#[test]
+fn a_section_that_is_to_end_is_not_kept_by_resuming_it() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.renew(refs[0]), LEASED);
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    bench.now = LEASE / 2;
+    bench.number += 1;
+    let origin = bench.state.queues().get(refs[0]).expect("holds").origin;
+    let resume = LockCommand::Resume {
+        lock_ref: refs[0],
+        generation: 0,
+        origin,
+    };
+    let resume = command(bench.number, resume);
+    let applied = bench.state.apply(&resume, Planted::NONE);
+    assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
+    bench.step(|it, state, cx| it.applied(&resume, &applied, state.queues(), cx));
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    bench.now = LEASE + LEASE / 10;
+    assert!(bench.release(refs[0]).is_ok(), "the lease given is over");
+}

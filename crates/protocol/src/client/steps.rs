@@ -202,11 +202,11 @@ impl Session {
         };
         if again && open.pinned.is_none() {
             open.doubt |= refusal.may_have_taken_effect;
+            if open.ends_in_doubt(&refusal) {
+                return self.finish(now, number, Err(refusal), out);
+            }
             open.refusal = Some(refusal);
-            if matches!(open.kind, Kind::Once) && open.doubtful() {
-                let refusal = open.refusal.take().unwrap_or_else(silent);
-                self.finish(now, number, Err(refusal), out);
-            } else if open.listening.is_empty() {
+            if open.listening.is_empty() {
                 self.pause(now, number);
             }
             return;

@@ -180,6 +180,8 @@ struct Client {
     call: Option<CallId>,
     session: SessionId,
     number: u64,
+    /// Which transmission of the request this is, of those that may have an effect, from 0.
+    attempt: u32,
     answered_through: u64,
     site: SiteId,
     /// When a request that has no quorum is given up.
@@ -266,6 +268,7 @@ impl Coordinator {
             call: Some(call),
             session: request.session,
             number: request.number,
+            attempt: request.attempt,
             answered_through: request.answered_through,
             site: request.site,
             deadline: cx.after(cx.timing.request),
@@ -303,6 +306,7 @@ impl Coordinator {
             call: None,
             session: Sessions::OWN,
             number: 0,
+            attempt: 0,
             answered_through: 0,
             site,
             deadline: cx.after(cx.timing.request),

@@ -61,10 +61,13 @@ pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
     }
 }
 
-/// An eventual put has left for a replica, and nothing certain has come back.
-pub(super) fn put_unsure() -> Refusal {
-    let text = "the put has no confirmation; it may have taken effect, or may still, once: get the \
-                key, and put again only if a second put does no harm";
+/// An eventual put, or a write of a register, has left for replicas, and nothing certain has come
+/// back; or it is repeated, and nothing tells what came of it before.
+pub(super) fn once_unsure(what: &str) -> Refusal {
+    let text = format!(
+        "{what} has no confirmation; it may have taken effect, or may still, once: read the key, \
+         and write again, under a new number, only if a second time does no harm"
+    );
     Refusal::unknown(Code::Unavailable, text)
 }
 

@@ -1,7 +1,9 @@
 //! Operations on one key outside the client's own sections.
 //!
 //! * Eventual `get` and `put`, `inspect`, and `read` and `write` of registers: one register
-//!   operation each.
+//!   operation each. What writes is done at most once: a write that another node, or an earlier
+//!   try, may have stored is covered by a later one, after it was read, and would then be read once
+//!   more. So a repeated `write` of a register is refused, unknown, before anything is sent (G19).
 //! * `write` in a section keyspace is a section of its own (MUSIC's CP put, F7): enqueue, put
 //!   number 1, leave. It is answered when the put has its quorum; the leave is on its way. Its
 //!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes
@@ -16,7 +18,7 @@ use super::desk::Desk;
 use super::leave::{Background, Leaves, Left};
 use super::refuse;
 use super::{Client, Cx, Event, Job, Step};
-use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::register;
 use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
@@ -55,6 +57,9 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
+            if client.attempt > 0 && !cx.planted.has(Bug::RegisterWriteRepeated) {
+                return Err(refuse::once_unsure("the write"));
+            }
             // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
             // is nobody's name.
             let writer = (client.session.0 ^ u128::from(client.number)).max(1);
@@ -79,7 +84,6 @@ pub(super) fn register_job(
         key,
         op,
         again: None,
-        unsure: false,
     }))
 }
 
@@ -91,8 +95,6 @@ struct One {
     key: KeyId,
     op: register::Op,
     again: Option<Micros>,
-    /// An earlier attempt may have taken effect.
-    unsure: bool,
 }
 
 impl One {
@@ -101,10 +103,6 @@ impl One {
             self.op,
             register::Op::Write { .. } | register::Op::EventualPut { .. }
         )
-    }
-
-    fn puts_once(&self) -> bool {
-        matches!(self.op, register::Op::EventualPut { .. })
     }
 
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
@@ -125,7 +123,7 @@ impl Job for One {
         let over = cx.now.monotonic >= client.deadline;
         match event {
             Event::Start => self.operate(client, desk, cx),
-            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, self.unsure)),
+            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, false)),
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
             Event::Register(outcome) => match outcome {
@@ -135,22 +133,20 @@ impl Job for One {
                 register::Outcome::Inspection(inspection) => {
                     Step::reply(Reply::Inspect(inspection))
                 }
-                // Reads start over, a write goes on under its writer. An eventual put has no name
-                // that would be known again: it is tried again only if it had no effect (G16).
+                // Reads start over. A write leaves nothing that would surely be known again: it is
+                // tried again only if it had no effect (G16, G19).
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over && (!may_have_taken_effect || !self.puts_once()) => {
-                    self.unsure |= may_have_taken_effect;
+                } if !(over || may_have_taken_effect && self.writes()) => {
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
                 }
                 other => {
                     let mut refusal = refuse::failed(self.what, &other);
-                    refusal.may_have_taken_effect |= self.unsure;
                     refusal.may_have_taken_effect &= self.writes();
-                    if self.puts_once() && refusal.may_have_taken_effect {
-                        refusal = refuse::put_unsure();
+                    if refusal.may_have_taken_effect {
+                        refusal = refuse::once_unsure(self.what);
                     }
                     Step::refuse(refusal)
                 }

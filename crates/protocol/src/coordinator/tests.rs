@@ -175,11 +175,16 @@ impl Bench {
     }
 
     fn ask(&mut self, number: u64, operation: Operation) -> CallId {
+        self.ask_again(number, 0, operation)
+    }
+
+    fn ask_again(&mut self, number: u64, attempt: u32, operation: Operation) -> CallId {
         self.calls += 1;
         let call = CallId(self.calls);
         let request = Request {
             session: SESSION,
             number,
+            attempt,
             answered_through: number - 1,
             site: SiteId(0),
             operation,
@@ -736,12 +741,7 @@ fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
     };
     let mut register = key("r");
     register.keyspace = Keyspace::REGISTERS;
-    let write = Operation::Write {
-        key: register.clone(),
-        value: None,
-    };
-    // A write begins with its round of tags again: its writer is in the operation, not in the ask.
-    for (number, operation) in [(3, get), (4, Operation::Read { key: register }), (5, write)] {
+    for (number, operation) in [(3, get), (4, Operation::Read { key: register })] {
         bench.ask(number, operation);
         let first = asked(&bench);
         assert!(matches!(first[..], [register::Ask::Read { .. }]));
@@ -749,13 +749,44 @@ fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
         bench.wait(bench.timing.retry);
         assert_eq!(asked(&bench), first, "from the start");
         let (value, tag) = (None, Tag::ZERO);
-        bench.register(match number {
-            5 => register::Outcome::Stored { tag },
-            _ => register::Outcome::Value { value, tag },
-        });
+        bench.register(register::Outcome::Value { value, tag });
         assert_eq!(bench.replies.len(), 1);
     }
     bench.quiet();
+}
+
+#[test]
+fn a_write_of_a_register_is_done_again_only_where_it_had_no_effect() {
+    let mut bench = Bench::new();
+    let write = |keyspace| Operation::Write {
+        key: KeyId {
+            keyspace,
+            ..key("r")
+        },
+        value: None,
+    };
+    let moved = |may_have_taken_effect| register::Outcome::Moved {
+        next: None,
+        may_have_taken_effect,
+    };
+    bench.ask(1, write(Keyspace::REGISTERS));
+    bench.register(moved(false));
+    assert!(bench.replies.is_empty());
+    bench.wait(bench.timing.retry);
+    assert!(matches!(asked(&bench)[..], [register::Ask::Read { .. }]));
+    bench.register(moved(true));
+    assert!(bench.refusal().may_have_taken_effect);
+    bench.quiet();
+    // A repetition finds nothing that would tell what came of it, and sends nothing.
+    bench.ask_again(1, 1, write(Keyspace::REGISTERS));
+    assert!(bench.sent.is_empty());
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
+    bench.quiet();
+    // In a section keyspace it finds its ref.
+    bench.ask_again(2, 1, write(Keyspace::SECTIONS));
+    assert!(bench.replies.is_empty() && !bench.sent.is_empty());
 }
 
 #[test]

@@ -110,6 +110,17 @@ impl Holding {
     }
 }
 
+/// A release of a ref that was not given yet, as far as is applied here, is agreed as one that names
+/// none: what it names may be enqueued, granted and leased below it in the log, and nothing would
+/// then wait for that lease (G18).
+fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
+    if let LockCommand::Release { lock_ref, .. } = body
+        && lock_ref.0 > state.commands()
+    {
+        *lock_ref = LockRef(0);
+    }
+}
+
 /// The primary of one segment, for one ballot.
 #[derive(Debug)]
 pub struct Primary {
@@ -214,7 +225,7 @@ impl Primary {
         &mut self,
         from: NodeName,
         call: u64,
-        command: Command,
+        mut command: Command,
         state: &SegmentState,
         cx: &mut Cx<'_>,
     ) {
@@ -232,9 +243,10 @@ impl Primary {
             pending.askers.push((from, call));
             return;
         }
-        let Body::Lock(body) = &command.body else {
+        let Body::Lock(body) = &mut command.body else {
             return self.reject(from, call, Rejection::Elsewhere(None), cx);
         };
+        release_no_later(body, state);
         if self.pending.len() >= cx.limits.proposals {
             return self.reject(from, call, Rejection::Busy, cx);
         }
@@ -554,8 +566,12 @@ impl Primary {
                 let told = leased_until(holding.told, holding.heard, lease, cx.timing);
                 holding.free_at = holding.free_at.max(told);
             }
-            holding.heard = cx.now.monotonic;
-            holding.told = Told::Nothing;
+            // One that is ending is not granted any more, whoever resumes it: its end waits for the
+            // lease that was given, and for no other.
+            if !holding.ending {
+                holding.heard = cx.now.monotonic;
+                holding.told = Told::Nothing;
+            }
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
                 holding.waiter = Some(*node);
