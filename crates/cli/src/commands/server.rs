@@ -254,8 +254,8 @@ fn overlay_section<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_server::config::{LimitsConfig, TimingConfig};
     use clap::Parser;
+    use fermata_server::config::{LimitsConfig, TimingConfig};
 
     #[derive(Parser)]
     struct Alone {
