@@ -38,6 +38,8 @@ struct Bench {
     now: u64,
     number: u64,
     sent: Vec<fermata_protocol::Message>,
+    /// To whom, of the last step.
+    sent_to: Vec<NodeName>,
 }
 
 impl Bench {
@@ -111,6 +113,7 @@ impl Bench {
             now: 0,
             number: refs as u64,
             sent: Vec::new(),
+            sent_to: Vec::new(),
         };
         (bench, lock_refs)
     }
@@ -132,8 +135,10 @@ impl Bench {
             started: &mut BTreeMap::new(),
         };
         let result = act(&mut self.primary, &self.state, &mut cx);
+        self.sent_to.clear();
         for output in fx.outputs {
-            if let Output::Send { message, .. } = output {
+            if let Output::Send { to, message, .. } = output {
+                self.sent_to.push(to);
                 self.sent.push(message);
             }
         }
@@ -142,6 +147,10 @@ impl Bench {
 
     /// Asks for a forced release; what was refused, or the command that is proposed.
     fn release(&mut self, lock_ref: LockRef) -> Result<Command, Rejection> {
+        self.release_from(NODE, lock_ref)
+    }
+
+    fn release_from(&mut self, from: NodeName, lock_ref: LockRef) -> Result<Command, Rejection> {
         self.number += 1;
         let command = command(
             self.number,
@@ -151,7 +160,7 @@ impl Bench {
             },
         );
         self.sent.clear();
-        self.step(|it, state, cx| it.on_submit(NODE, 1, command, state, cx));
+        self.step(|it, state, cx| it.on_submit(from, 1, command, state, cx));
         if let Some(proposed) = self.primary.take_proposals().pop() {
             return Ok(proposed);
         }
@@ -196,6 +205,63 @@ fn a_release_that_waits_for_the_lease_has_ended_it() {
     assert_eq!(bench.renew(refs[0]), LEASED);
     assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
     assert_eq!(bench.renew(refs[0]), NO_LEASE);
+}
+
+/// Who was told that this ref is past.
+fn told_lost(bench: &mut Bench, ended: &Command, lock_ref: LockRef) -> Vec<NodeName> {
+    let applied = bench.state.apply(ended, Planted::NONE);
+    bench.sent.clear();
+    bench.step(|it, state, cx| it.applied(ended, &applied, state.queues(), cx));
+    let sent = bench.sent.iter().zip(&bench.sent_to);
+    let lost = sent.filter_map(|(message, to)| match message {
+        fermata_protocol::Message::Lock(Message::Lost { lock_ref: r, .. }) if *r == lock_ref => {
+            Some(*to)
+        }
+        _ => None,
+    });
+    lost.collect()
+}
+
+#[test]
+fn whoever_was_told_to_wait_for_a_lease_is_told_when_the_ref_is_past() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.renew(refs[0]);
+    for node in [NodeName(7), NodeName(8), NodeName(7)] {
+        let refused = bench.release_from(node, refs[0]);
+        assert!(matches!(refused, Err(Rejection::Leased(_))));
+    }
+    let leave = LockCommand::Leave {
+        lock_ref: refs[0],
+        generation: 0,
+        clean: vec![],
+        waiting_only: false,
+    };
+    bench.number += 1;
+    let leave = command(bench.number, leave);
+    let told = told_lost(&mut bench, &leave, refs[0]);
+    assert_eq!(told, [NODE, NodeName(7), NodeName(8)]);
+}
+
+#[test]
+fn a_ref_is_ended_by_the_release_that_waited_for_its_lease() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.renew(refs[0]);
+    let refused = bench.release_from(NodeName(7), refs[0]);
+    assert!(matches!(refused, Err(Rejection::Leased(_))));
+    let asked = (SessionId(9), bench.number);
+    let of = |commands: Vec<Command>| -> Vec<(SessionId, u64)> {
+        commands.iter().map(|c| (c.session, c.number)).collect()
+    };
+    bench.now = LEASE + LEASE / 10;
+    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    assert_eq!(of(bench.primary.take_proposals()), [asked]);
+    // Its session has gone on and forgotten it: the primary's own release follows.
+    bench.now += 4 * Timing::default().retry;
+    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    assert_eq!(
+        of(bench.primary.take_proposals()),
+        [(fermata_protocol::sessions::Sessions::OWN, 0)]
+    );
 }
 
 #[test]

@@ -150,6 +150,22 @@ impl Open {
         }
     }
 
+    /// What to say if its time is over while a node keeps it: that it waits, and for whom.
+    pub(super) fn in_queue(&self, ahead: u32) -> Refusal {
+        let text = match &self.operation {
+            Operation::Release { .. } => {
+                "The release waits for the holder's lease, which is not renewed any more: the \
+                 section ends when it has run out."
+                    .into()
+            }
+            _ => format!(
+                "The key is locked: {ahead} refs hold it or wait for it before this request; its \
+                 queue shows them. Try again."
+            ),
+        };
+        Refusal::definite(Code::Unavailable, text)
+    }
+
     /// Whether anything sent so far may have taken effect, or may still.
     pub(super) fn doubtful(&self) -> bool {
         self.mutates() && (self.doubt || !self.listening.is_empty())

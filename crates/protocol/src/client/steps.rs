@@ -142,7 +142,7 @@ impl Session {
         ahead: u32,
         out: &mut Vec<Event>,
     ) {
-        let Some(open) = self.open.get(&number) else {
+        let Some(open) = self.open.get_mut(&number) else {
             return;
         };
         let Kind::Enter {
@@ -151,6 +151,13 @@ impl Session {
             wait_until,
         } = open.kind
         else {
+            // A node that is at work on it says so again and again.
+            if matches!(open.kind, Kind::Plain) {
+                open.phase = Phase::Sent(now.saturating_add(self.options.attempt));
+                open.queued = true;
+                open.refusal = Some(open.in_queue(ahead));
+                self.arm(number);
+            }
             return;
         };
         // In the queue: from here on its wait is the bound, not the time for an answer.

@@ -23,6 +23,7 @@ use crate::command::LockCommand;
 use crate::register;
 use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 /// The jobs of `Get`, `Put`, `Read`, `Write` and `Inspect`.
@@ -206,6 +207,19 @@ pub(super) fn synch(
     section(key, Use::Synch, nobody, desk, cx)
 }
 
+/// The lease of such a section: none for the keyspace's, which is never exceeded.
+///
+/// A section of one request is over with it, and its coordinator renews it as long as it is at work:
+/// an abandoned one need not keep the key for as long as a client's. It may be short, since nothing
+/// but cached gets hangs on a lease (F10), and here are none: what ends the section too soon sets
+/// the flag, and the next holder's synch fences the put (F1). But it outlasts the silence after
+/// which a client asks another node, where the repeated request finds its ref.
+fn lease(key: &KeyId, cx: &Cx<'_>) -> Option<Micros> {
+    let short = (cx.timing.request / 2).max(super::enter::LEASE_MIN);
+    let longest = cx.topology.keyspace(key.keyspace)?.lease;
+    (short < longest).then_some(short)
+}
+
 fn section(
     key: KeyId,
     purpose: Use,
@@ -223,7 +237,7 @@ fn section(
     };
     let keys = [key.clone()];
     let segment = super::leave::segment_of(&key, cx);
-    let commands = super::enter::enqueues(&keys, mode, None, &owner, cx);
+    let commands = super::enter::enqueues(&keys, mode, lease(&key, cx), &owner, cx);
     let (Ok(segment), Ok(commands)) = (segment, commands) else {
         desk.own.done(owner.number);
         return Err(refuse::bad("the key has no place on the ring"));
@@ -329,6 +343,9 @@ impl Section {
                 counter_above: false,
             },
         };
+        if matches!(self.phase, Phase::Acquiring) {
+            self.acquire.keep(cx);
+        }
         let begun = desk.operate(client, (self.segment, &self.key), op, cx);
         let again = cx.after(cx.timing.retry / 8 + 1);
         self.phase = Phase::Operating(begun.is_none().then_some(again));
@@ -406,12 +423,20 @@ impl Section {
         Step::Open
     }
 
+    /// Tells the client that its request waits, so that it does not take this node for dead. The
+    /// ref is this request's own affair.
+    fn queued(&self, client: &Client, cx: &mut Cx<'_>) -> Step {
+        let (held, ahead) = (Vec::new(), self.acquire.ahead());
+        client.tell(Reply::Queued { held, ahead }, cx);
+        Step::Open
+    }
+
     fn over(&mut self, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         self.acquire.give_up(&self.owner, desk, cx);
         if matches!(self.phase, Phase::Operating(_)) {
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
-        Step::refuse(refuse::wait_over())
+        Step::refuse(self.acquire.wait_over(cx))
     }
 }
 
@@ -429,16 +454,34 @@ impl Job for Section {
             }
             (Phase::Acquiring, Event::Cancelled) => self.over(desk, cx),
             (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => self.over(desk, cx),
-            (Phase::Acquiring, event) => match self.acquire.on(event, client, desk, cx) {
-                Progress::Nothing | Progress::Queued => Step::Open,
-                Progress::Entered => self.entered(client, desk, cx),
-                Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
-            },
+            (Phase::Acquiring, event) => {
+                let goes_on = matches!(event, Event::Timer) && self.acquire.waits();
+                match self.acquire.on(event, client, desk, cx) {
+                    Progress::Nothing if goes_on => self.queued(client, cx),
+                    Progress::Nothing => Step::Open,
+                    Progress::Queued => self.queued(client, cx),
+                    Progress::Entered => self.entered(client, desk, cx),
+                    Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
+                }
+            }
             (Phase::Operating(_), Event::Register(outcome)) => {
                 self.operated(outcome, client, desk, cx)
             }
-            (Phase::Operating(Some(_)), Event::Timer) if over => self.over(desk, cx),
-            (Phase::Operating(Some(_)), Event::Timer) => self.entered(client, desk, cx),
+            (Phase::Operating(again), Event::Timer) => {
+                let again = again.filter(|at| over || *at <= cx.now.monotonic);
+                if cx.now.monotonic >= self.acquire.wake() {
+                    self.acquire.renew(client, desk, cx);
+                }
+                match again {
+                    Some(_) if over => self.over(desk, cx),
+                    Some(_) => self.entered(client, desk, cx),
+                    None => Step::Open,
+                }
+            }
+            (Phase::Operating(_), Event::Asked { ask, .. }) => {
+                self.acquire.renewed(ask);
+                Step::Open
+            }
             (Phase::Probing(leaves), Event::Asked { ask, answer }) => {
                 let left = leaves.on(ask, answer);
                 match left {
@@ -459,7 +502,10 @@ impl Job for Section {
                 Some(self.acquire.wake().min(client.deadline))
             }
             Phase::Acquiring => Some(self.acquire.wake()),
-            Phase::Operating(again) => again.map(|at| at.min(client.deadline)),
+            Phase::Operating(again) => {
+                let again = again.map_or(Micros::MAX, |at| at.min(client.deadline));
+                Some(self.acquire.wake().min(again))
+            }
             Phase::Probing(_) => None,
         }
     }
