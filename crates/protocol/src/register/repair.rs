@@ -26,8 +26,7 @@ const MARK: u64 = 1 << 63;
 const REPAIRS_MAX: usize = 1_024;
 
 /// Records of versions that a damaged head may have used.
-const SLOTS: u8 =
-    crate::base::storage::DELTA_MAX + 2 + (PIPELINED_MAX + SWEEPS_MAX) as u8;
+const SLOTS: u8 = crate::base::storage::DELTA_MAX + 2 + (PIPELINED_MAX + SWEEPS_MAX) as u8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Repairs {

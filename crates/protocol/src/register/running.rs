@@ -881,7 +881,10 @@ impl<'a> Cells<'a> {
             eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
         }
         if mixes {
-            let all: Vec<&Content> = found.values().flat_map(|(_, parts)| parts.clone()).collect();
+            let all: Vec<&Content> = found
+                .values()
+                .flat_map(|(_, parts)| parts.clone())
+                .collect();
             found.values_mut().for_each(|entry| entry.1 = all.clone());
         }
         let least = least_to_return(&mut highest, dropped, place);

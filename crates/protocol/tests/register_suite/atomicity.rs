@@ -215,7 +215,11 @@ impl Run {
                     write: false,
                     source,
                 }),
-                None => return Err(format!("with {silent:?} silent a read ended in {outcome:?}")),
+                None => {
+                    return Err(format!(
+                        "with {silent:?} silent a read ended in {outcome:?}"
+                    ));
+                }
             }
         }
         let sweep = Op::Sweep {

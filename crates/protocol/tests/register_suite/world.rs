@@ -54,7 +54,11 @@ impl Clock {
     fn interval(self, elapsed: u64) -> Interval {
         let error = self.offset + self.drift * elapsed as i64 / 1_000_000;
         let bound = BOUND as i64;
-        let error = if self.sound { error.clamp(-bound, bound) } else { error };
+        let error = if self.sound {
+            error.clamp(-bound, bound)
+        } else {
+            error
+        };
         let reading = (BEGINNING + elapsed).checked_add_signed(error);
         let reading = reading.expect("clocks of this century");
         Interval {
