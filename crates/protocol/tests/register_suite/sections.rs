@@ -457,8 +457,8 @@ fn coded_sections_lose_nothing() {
     };
     for (n, f) in [(3, 1), (5, 1), (5, 2)] {
         let policies = [
-            (StoragePolicy::Coded(terms(f)), 700),
-            (StoragePolicy::Ares(terms(f)), 300),
+            (StoragePolicy::Coded(terms(f)), 400),
+            (StoragePolicy::Ares(terms(f)), 150),
         ];
         for (policy, seeds) in policies {
             let mut entered = 0;
@@ -474,7 +474,7 @@ fn coded_sections_lose_nothing() {
         }
     }
     for n in [3, 5] {
-        for seed in 0..400 {
+        for seed in 0..200 {
             run_on(StoragePolicy::Coded(terms(1)), n, seed, Planted::NONE, true)
                 .unwrap_or_else(|e| panic!("damage, n {n}, seed {seed}: {e}"));
         }
