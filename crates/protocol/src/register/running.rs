@@ -478,24 +478,25 @@ impl Running {
         }
         let refusing = self.members.iter().filter(|m| m.refusal.is_some());
         let firmly = refusing.filter(|m| !matches!(m.refusal, Some(Answer::Void)));
-        if firmly.count() > self.members.len() - q {
-            if self.has_no_room() {
+        let blocked = firmly.count() > self.members.len() - q;
+        match self.op {
+            _ if patient || !(blocked || self.has_no_room()) => Next::Wait,
+            Op::Read { .. } if self.has_no_room() => {
                 self.enter(Phase::Tags, cx.now.monotonic);
-                return Next::Phase;
+                Next::Phase
             }
-            if !patient {
-                return Next::Done(self.refused());
-            }
+            _ => Next::Done(self.refused()),
         }
-        Next::Wait
     }
 
-    /// Whether a reader cannot complete what it has found because unfinished writes fill the
-    /// members: it sweeps them, for which there is always room.
+    /// Whether an operation of a register cannot store because unfinished writes fill a member,
+    /// while others may be silent. Only a sweep ends that, for which there is always room: a
+    /// reader sweeps itself, a writer says `Busy`.
     fn has_no_room(&self) -> bool {
         let busy = |m: &Member| m.refusal == Some(Answer::Busy);
-        let completing = matches!(self.phase, Phase::Store { tag, .. } if self.swept != Some(tag));
-        matches!(self.op, Op::Read { .. }) && completing && self.members.iter().any(busy)
+        let storing = matches!(self.phase, Phase::Store { tag, .. } if self.swept != Some(tag));
+        let of_register = matches!(self.op, Op::Read { .. } | Op::Write { .. });
+        of_register && storing && self.members.iter().any(busy)
     }
 
     /// q replicas have answered a read.

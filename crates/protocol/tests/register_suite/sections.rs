@@ -7,7 +7,9 @@
 
 use crate::world::{Command, World, section_key};
 use bytes::Bytes;
-use fermata_protocol::base::{Ballot, Epoch, LockRef, Planted, SessionId, Tag};
+use fermata_protocol::base::{
+    Ballot, Epoch, LockRef, Planted, SessionId, StoragePolicy, Tag, Terms,
+};
 use fermata_protocol::register::{Holder, Op, OpId, Outcome};
 use std::collections::BTreeMap;
 
@@ -62,9 +64,11 @@ struct Play {
 }
 
 impl Play {
-    fn new(n: usize, seed: u64, planted: Planted) -> Play {
+    fn new(storage: StoragePolicy, n: usize, seed: u64, planted: Planted) -> Play {
+        let mut world = World::new(n, CLIENTS, seed, planted);
+        world.storage = storage;
         Play {
-            world: World::new(n, CLIENTS, seed, planted),
+            world,
             clients: vec![Client::Idle; CLIENTS],
             open: BTreeMap::new(),
             queue: Vec::new(),
@@ -261,7 +265,9 @@ impl Play {
                     return Err(format!("{lock_ref} read {value:?}, not {expected:?}"));
                 }
             }
-            (Under::Put(r, number), Outcome::Unavailable { .. }) => self.put_failed(i, r, number),
+            (Under::Put(r, number), Outcome::Unavailable { .. } | Outcome::Busy { .. }) => {
+                self.put_failed(i, r, number);
+            }
             (Under::Put(r, _) | Under::Get { lock_ref: r, .. }, Outcome::Past { .. }) => {
                 if self.queue.first() == Some(&r) {
                     return Err(format!("{r} holds the key and was told that it is past"));
@@ -270,9 +276,43 @@ impl Play {
             }
             (Under::Put(r, number), Outcome::NotHolder { .. }) => self.put_failed(i, r, number),
             (Under::Put(..), other @ Outcome::StaleSequence) => panic!("{other:?}"),
+            (_, Outcome::Undecodable) if self.lasting() => {
+                return Err("answers of a quorum gave no value".into());
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the policy has no bound on writes under way.
+    fn lasting(&self) -> bool {
+        matches!(
+            self.world.storage,
+            StoragePolicy::Replicated | StoragePolicy::Coded(_)
+        )
+    }
+
+    /// Everybody dies but the replicas, f of which fall silent: a last section's synch must end,
+    /// with nothing lost.
+    fn last_section(&mut self) -> Result<(), String> {
+        let silent = self.world.some_silent();
+        while let Some(past) = self.queue.pop() {
+            self.command(Command::Remove(past));
+        }
+        let lock_ref = self.command(Command::Enqueue);
+        let key = section_key();
+        let epoch = Epoch::FIRST;
+        let attempt = self.attempts + 1;
+        let tag = Tag::synch(LockRef(lock_ref), 0, epoch, Ballot::default(), attempt);
+        let op = Op::Synch {
+            key,
+            tag,
+            adopts: true,
+        };
+        match self.world.run_without(0, op, &silent) {
+            Outcome::Synched { value, .. } if self.origin(value.as_ref()) >= self.acked => Ok(()),
+            other => Err(format!("with {silent:?} silent the last synch: {other:?}")),
+        }
     }
 
     fn put_acked(&mut self, i: usize, r: u64, number: u64, tag: Tag) -> Result<(), String> {
@@ -354,12 +394,18 @@ fn holder(lock_ref: u64) -> Holder {
 }
 
 fn run(n: usize, seed: u64, planted: Planted) -> Result<u64, String> {
-    run_with(n, seed, planted, false)
+    run_on(StoragePolicy::Replicated, n, seed, planted, false)
 }
 
 /// One schedule. `damage`: now and then one replica's records are damaged, while no other's are.
-fn run_with(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<u64, String> {
-    let mut play = Play::new(n, seed, planted);
+fn run_on(
+    storage: StoragePolicy,
+    n: usize,
+    seed: u64,
+    planted: Planted,
+    damage: bool,
+) -> Result<u64, String> {
+    let mut play = Play::new(storage, n, seed, planted);
     for _ in 0..200 {
         let world = &mut play.world;
         if damage && world.chance(4) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
@@ -371,6 +417,9 @@ fn run_with(n: usize, seed: u64, planted: Planted, damage: bool) -> Result<u64, 
             world.advance(5_000_000);
         }
         play.step()?;
+    }
+    if play.lasting() && !damage {
+        play.last_section()?;
     }
     Ok(play.entered)
 }
@@ -394,7 +443,41 @@ fn sections_of_three_and_five_replicas_lose_nothing() {
 #[test]
 fn sections_lose_nothing_while_damaged_records_are_learnt_again() {
     for seed in 0..2_000 {
-        run_with(3, seed, Planted::NONE, true).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        run_on(StoragePolicy::Replicated, 3, seed, Planted::NONE, true)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
+#[test]
+fn coded_sections_lose_nothing() {
+    let terms = |faults| Terms {
+        faults,
+        delta: 3,
+        whole_below: 0,
+    };
+    for (n, f) in [(3, 1), (5, 1), (5, 2)] {
+        let policies = [
+            (StoragePolicy::Coded(terms(f)), 400),
+            (StoragePolicy::Ares(terms(f)), 150),
+        ];
+        for (policy, seeds) in policies {
+            let mut entered = 0;
+            for seed in 0..seeds {
+                let sections = run_on(policy, n, seed, Planted::NONE, false)
+                    .unwrap_or_else(|e| panic!("{policy:?}, n {n}, seed {seed}: {e}"));
+                entered += u64::from(sections > 1);
+            }
+            assert!(
+                3 * entered > seeds,
+                "{policy:?}, n {n}: seldom a second section: {entered}"
+            );
+        }
+    }
+    for n in [3, 5] {
+        for seed in 0..200 {
+            run_on(StoragePolicy::Coded(terms(1)), n, seed, Planted::NONE, true)
+                .unwrap_or_else(|e| panic!("damage, n {n}, seed {seed}: {e}"));
+        }
     }
 }
 

@@ -108,6 +108,17 @@ impl Disk {
         hit.len()
     }
 
+    /// Changes the last byte of every record whose key satisfies `which`; nothing tells.
+    pub(crate) fn alter(&mut self, which: impl Fn(&[u8]) -> bool) {
+        for (key, value) in &mut self.live {
+            if which(key) {
+                let mut bytes = value.to_vec();
+                *bytes.last_mut().expect("a record has bytes") ^= 1;
+                *value = bytes.into();
+            }
+        }
+    }
+
     pub(crate) fn is_damaged(&self) -> bool {
         !self.damaged.is_empty()
     }

@@ -1,0 +1,332 @@
+//! Rules of coded values, by name.
+
+use crate::world::{Clock, Letter, World, register_key, section_key};
+use bytes::Bytes;
+use fermata_protocol::base::{LockRef, NodeName, Planted, SessionId, StoragePolicy, Tag, Terms};
+use fermata_protocol::register::{Ask, Message, Op, OpId, Outcome};
+
+/// A value of two bytes is coded, too.
+fn terms(faults: u8, delta: u8) -> Terms {
+    Terms {
+        faults,
+        delta,
+        whole_below: 0,
+    }
+}
+
+fn world(storage: StoragePolicy, n: usize, planted: Planted) -> World {
+    let mut world = World::new(n, 3, 1, planted);
+    world.storage = storage;
+    world
+}
+
+fn coded(n: usize, faults: u8, delta: u8) -> World {
+    let storage = StoragePolicy::Coded(terms(faults, delta));
+    world(storage, n, Planted::NONE)
+}
+
+fn value(text: &str) -> Option<Bytes> {
+    Some(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn write(writer: u128, text: &str) -> Op {
+    Op::Write {
+        key: register_key(),
+        writer,
+        value: value(text),
+    }
+}
+
+fn read() -> Op {
+    Op::Read {
+        key: register_key(),
+    }
+}
+
+fn sweep(writer: u128) -> Op {
+    Op::Sweep {
+        key: register_key(),
+        writer,
+    }
+}
+
+fn is_store(letter: &Letter) -> bool {
+    let ask = |ask: &Ask| matches!(ask, Ask::Store { .. });
+    matches!(&letter.message, Message::Ask { ask: found, .. } if ask(found))
+}
+
+fn run(world: &mut World, op: Op) -> Outcome {
+    world.run_without(0, op, &[])
+}
+
+/// A writer that dies when its store has reached `nodes`; nobody hears their answers.
+fn dying_write(world: &mut World, writer: u128, nodes: &[usize]) {
+    world.start(0, write(writer, &format!("value {writer}")));
+    for i in 0..world.nodes.len() {
+        world.flush(i);
+    }
+    while world.deliver_one(|l| !is_store(l)) {
+        (0..world.nodes.len()).for_each(|i| world.flush(i));
+    }
+    for node in nodes {
+        assert!(world.deliver_one(|l| is_store(l) && l.to == NodeName(*node as u16)));
+        world.flush(*node);
+    }
+    world.replace_caller(0);
+    world.bag.clear();
+}
+
+fn found(outcome: Outcome) -> Option<Bytes> {
+    match outcome {
+        Outcome::Value { value, .. } => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// n = 5, f = 1, δ = 1: with more than δ dead writers TREAS-OPT has lost the value, as published,
+/// and says so; where tags are made final it is still there.
+#[test]
+fn dead_writers_beyond_delta_lose_a_value_of_treas_opt_and_none_of_coded() {
+    let schedule = |storage| {
+        let mut w = world(storage, 5, Planted::NONE);
+        assert!(matches!(
+            run(&mut w, write(99, "first")),
+            Outcome::Stored { .. }
+        ));
+        for node in 0..5 {
+            dying_write(&mut w, 1 + node as u128, &[node]);
+        }
+        [run(&mut w, read()), run(&mut w, read())]
+    };
+    let lost = schedule(StoragePolicy::TreasOpt(terms(1, 1)));
+    assert_eq!(lost, [Outcome::Undecodable, Outcome::Undecodable]);
+    for outcome in schedule(StoragePolicy::Coded(terms(1, 3))) {
+        assert_eq!(found(outcome), value("first"));
+    }
+}
+
+/// F8e: what a reader may still need is kept for a grace time, so that it collects once.
+#[test]
+fn a_reader_beside_a_stream_of_writes_collects_once() {
+    let mut w = coded(5, 1, 3);
+    run(&mut w, write(50, "first"));
+    let reader = NodeName(100);
+    let id = w.start(0, read());
+    let asks = |w: &World| {
+        let reads = |l: &&Letter| {
+            let read = matches!(
+                &l.message,
+                Message::Ask {
+                    ask: Ask::Read { .. },
+                    ..
+                }
+            );
+            l.from == reader && read
+        };
+        w.bag.iter().filter(reads).count()
+    };
+    assert_eq!(asks(&w), 5);
+    for node in 0..5 {
+        // A whole write between any two answers: a new final tag each time.
+        let writer = 60 + node as u128;
+        let write = w.start(1, write(writer, &format!("value {writer}")));
+        loop {
+            (0..5).for_each(|i| w.flush(i));
+            if !w.deliver_one(|l| l.from != reader && l.to != reader) {
+                break;
+            }
+        }
+        assert!(matches!(w.outcome(write, 1), Some(Outcome::Stored { .. })));
+        let node = NodeName(node as u16);
+        if w.deliver_one(|l| l.from == reader && l.to == node) {
+            w.flush(usize::from(node.0));
+            assert!(w.deliver_one(|l| l.from == node && l.to == reader));
+        }
+        w.advance(w.timing.retry / 8);
+    }
+    w.bag.retain(|l| l.from != reader || is_store(l));
+    w.settle();
+    assert!(matches!(w.outcome(id, 0), Some(Outcome::Value { .. })));
+}
+
+#[test]
+fn a_sweep_makes_room_where_unfinished_writes_fill_all_replicas() {
+    let mut w = coded(3, 1, 1);
+    dying_write(&mut w, 1, &[0, 1, 2]);
+    dying_write(&mut w, 2, &[0, 1, 2]);
+    let busy = run(&mut w, write(3, "more"));
+    assert!(matches!(busy, Outcome::Busy { .. }), "{busy:?}");
+    // One that dies halfway takes room of its own.
+    for _ in 0..5 {
+        w.start(0, sweep(9));
+        while w.deliver_one(|l| !is_store(l)) {
+            (0..3).for_each(|i| w.flush(i));
+        }
+        assert!(w.deliver_one(is_store));
+        w.replace_caller(0);
+        w.bag.clear();
+    }
+    let swept = run(&mut w, sweep(9));
+    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    let stored = run(&mut w, write(3, "more"));
+    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    assert_eq!(found(run(&mut w, read())), value("more"));
+}
+
+/// n = 3, f = 1, δ = 1: 0 holds writes 1 and 2, 1 holds writes 1 and 3, 2 is down. A reader that
+/// finds 3 cannot store it at 0.
+#[test]
+fn a_reader_sweeps_where_it_cannot_complete_what_it_found() {
+    let mut w = coded(3, 1, 1);
+    dying_write(&mut w, 1, &[0, 1]);
+    dying_write(&mut w, 2, &[0]);
+    dying_write(&mut w, 3, &[1]);
+    assert_eq!(found(w.run_without(0, read(), &[2])), value("value 3"));
+    let stored = w.run_without(0, write(4, "more"), &[2]);
+    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+}
+
+/// The same with a writer: it says `Busy`, so that somebody sweeps, although the one replica that
+/// is full is not enough to refuse it.
+#[test]
+fn a_writer_that_one_full_replica_stops_is_told() {
+    let mut w = coded(3, 1, 1);
+    dying_write(&mut w, 1, &[0]);
+    dying_write(&mut w, 2, &[0]);
+    let busy = w.run_without(0, write(3, "more"), &[2]);
+    assert!(matches!(busy, Outcome::Busy { .. }), "{busy:?}");
+}
+
+/// More puts in flight than δ, which reach the replicas in opposite orders: none waits for room
+/// that only another one can make.
+#[test]
+fn pipelined_puts_beyond_delta_all_complete() {
+    let mut w = coded(5, 1, 1);
+    w.history = vec![crate::world::Command::Enqueue];
+    w.nodes.iter_mut().for_each(|n| n.applied = 1);
+    let put = |number: u64| Op::Put {
+        key: section_key(),
+        tag: Tag::critical(LockRef(1), 0, number, SessionId(7)),
+        value: value(&format!("put {number}")),
+        counter_above: true,
+    };
+    let ids: Vec<OpId> = (1..=12).map(|number| w.start(0, put(number))).collect();
+    for node in [2, 3] {
+        let to = NodeName(node);
+        let last = |w: &World| w.bag.iter().rposition(|l| l.to == to);
+        while let Some(at) = last(&w) {
+            let letter = w.bag.remove(at);
+            w.deliver(letter);
+        }
+    }
+    w.settle();
+    for id in ids {
+        let outcome = w.outcome(id, 0);
+        assert!(
+            matches!(outcome, Some(Outcome::Stored { .. })),
+            "{outcome:?}"
+        );
+    }
+}
+
+/// A coordinator's retry sweeps under the same name elsewhere, and may find another value.
+#[test]
+fn two_sweeps_of_one_name_have_two_tags() {
+    let mut w = coded(3, 1, 3);
+    dying_write(&mut w, 1, &[0]);
+    let ids = [w.start(0, sweep(9)), w.start(1, sweep(9))];
+    w.settle();
+    for _ in 0..20 {
+        w.advance(150_000);
+        w.settle();
+    }
+    let outcomes = [w.outcome(ids[0], 0), w.outcome(ids[1], 1)];
+    let [
+        Some(Outcome::Stored { tag: a }),
+        Some(Outcome::Stored { tag: b }),
+    ] = outcomes
+    else {
+        panic!("{outcomes:?}");
+    };
+    assert_ne!(a, b);
+}
+
+/// Nobody but one writer has a clock, whose tag has not passed yet: the others fence.
+#[test]
+fn who_has_no_clock_need_not_wait_for_a_time_to_pass() {
+    let mut w = coded(3, 1, 3);
+    w.caller_clocks[0] = Some(Clock {
+        offset: 0,
+        drift: 0,
+        sound: true,
+    });
+    let first = w.start(0, write(1, "one"));
+    w.settle();
+    assert_eq!(w.outcome(first, 0), None, "its time has not passed");
+    for (caller, op) in [(1, write(2, "two")), (2, read())] {
+        let id = w.start(caller, op);
+        w.settle();
+        let outcome = w.outcome(id, caller);
+        let ended = matches!(
+            outcome,
+            Some(Outcome::Stored { .. } | Outcome::Value { .. })
+        );
+        assert!(ended, "{outcome:?}");
+    }
+}
+
+/// A writer that names two values alike: the second one is refused, not mixed with the first.
+fn write_under_a_name_used_before(planted: Planted) -> [Option<Bytes>; 2] {
+    let mut w = world(StoragePolicy::Coded(terms(1, 3)), 3, planted);
+    run(&mut w, write(7, "one"));
+    let before = found(run(&mut w, read()));
+    let again = run(&mut w, write(7, "two"));
+    if planted == Planted::NONE {
+        assert!(matches!(again, Outcome::Unavailable { .. }), "{again:?}");
+    }
+    [before, found(run(&mut w, read()))]
+}
+
+#[test]
+fn a_tag_names_one_value() {
+    let [before, after] = write_under_a_name_used_before(Planted::NONE);
+    assert_eq!(before, after);
+}
+
+/// One replica's bytes change and nothing tells but the part's own sum.
+fn read_of_changed_bytes(storage: StoragePolicy, planted: Planted) -> Outcome {
+    let mut w = world(storage, 5, planted);
+    run(&mut w, write(7, "the value"));
+    w.nodes[0].disk.alter(|key| key[0] == b'r' && key[13] == 1);
+    run(&mut w, read())
+}
+
+#[test]
+fn changed_bytes_are_noticed_and_the_others_suffice() {
+    for storage in [StoragePolicy::Replicated, StoragePolicy::Coded(terms(1, 3))] {
+        let outcome = read_of_changed_bytes(storage, Planted::NONE);
+        assert_eq!(found(outcome), value("the value"));
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+    use fermata_protocol::base::Bug;
+
+    #[test]
+    fn two_values_under_one_tag_are_caught() {
+        let bug = Planted::only(Bug::TwoValuesUnderOneTag);
+        let [before, after] = write_under_a_name_used_before(bug);
+        assert_ne!(before, after);
+    }
+
+    #[test]
+    fn an_ignored_checksum_is_caught() {
+        let bug = Planted::only(Bug::ChecksumIgnored);
+        let wrong = read_of_changed_bytes(StoragePolicy::Replicated, bug);
+        assert_ne!(found(wrong), value("the value"));
+        let stuck = read_of_changed_bytes(StoragePolicy::Coded(terms(1, 3)), bug);
+        assert!(!matches!(stuck, Outcome::Value { .. }), "{stuck:?}");
+    }
+}
