@@ -236,8 +236,8 @@ pub(crate) struct DevArgs {
     /// Segments of the ring, a power of two [default: 16].
     #[arg(long)]
     pub(crate) segments: Option<u32>,
-    /// Promise that no node's clock is further off than this, at most 1s (all share this machine's);
-    /// 0s: no interval clock [default: what the kernel says].
+    /// Promise that no node's clock is further off than this, at most 1s (all share this
+    /// machine's); 0s: no interval clock [default: what the kernel says].
     #[arg(long, value_parser = duration::clock_bound, value_name = "DURATION")]
     pub(crate) clock_bound: Option<Duration>,
 }

@@ -1,10 +1,10 @@
 //! What a client asks of a node and what it is told: the vocabulary of every face (gRPC, REST, the
 //! command line), of the client's session machine, and of the simulator's workloads.
 //!
-//! A request is identified by `(session, number)`. Sending it again, to any node, is safe if it says
-//! so (`attempt`): a command takes effect once, a critical write keeps its tag (MUSIC §III-B), and a
-//! write of a register, which nobody would know again, is refused (G19). An eventual put is not sent
-//! again once it may have arrived (G16).
+//! A request is identified by `(session, number)`. Sending it again, to any node, is safe if it
+//! says so (`attempt`): a command takes effect once, a critical write keeps its tag (MUSIC §III-B),
+//! and a write of a register, which nobody would know again, is refused (G19). An eventual put is
+//! not sent again once it may have arrived (G16).
 
 use crate::base::{
     Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId,
@@ -445,8 +445,8 @@ pub struct ClockStatus {
     pub bound: Option<Micros>,
     /// Proofs that some clock was beyond its bound, since the node's start, at most one per beat.
     pub violations: u64,
-    /// While violated: the node whose clock contradicts this one's, which of the two is wrong is not
-    /// known; none: this node's own clock was stepped.
+    /// While violated: the node whose clock contradicts this one's, which of the two is wrong is
+    /// not known; none: this node's own clock was stepped.
     pub against: Option<NodeName>,
 }
 

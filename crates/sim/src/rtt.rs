@@ -5,9 +5,9 @@
 //! processing and no disk time, for every site of the client and of the primary. The trip between a
 //! client and the node of its site is 0.2 ms there and back.
 //!
-//! A linearizable read and write are measured of a replicated and of a coded keyspace, of the latter
-//! without and with an interval clock: a write takes two round trips or one, behind which the wait
-//! until its tag has passed is hidden (F9) as long as it is shorter.
+//! A linearizable read and write are measured of a replicated and of a coded keyspace, of the
+//! latter without and with an interval clock: a write takes two round trips or one, behind which
+//! the wait until its tag has passed is hidden (F9) as long as it is shorter.
 
 use crate::clock::IntervalClock;
 use crate::cluster;

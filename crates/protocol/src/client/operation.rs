@@ -171,8 +171,8 @@ impl Open {
         self.mutates() && (self.doubt || !self.listening.is_empty())
     }
 
-    /// Whether `refusal` ends it although others of its kind are worth a repetition: an eventual put
-    /// that may have arrived is not repeated, and a write that was repeated in doubt, and is in
+    /// Whether `refusal` ends it although others of its kind are worth a repetition: an eventual
+    /// put that may have arrived is not repeated, and a write that was repeated in doubt, and is in
     /// doubt still, was either refused for being a repetition or has no quorum.
     pub(super) fn ends_in_doubt(&self, refusal: &Refusal) -> bool {
         match (&self.kind, &self.operation) {

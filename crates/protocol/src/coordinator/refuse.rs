@@ -71,8 +71,8 @@ pub(super) fn once_unsure(what: &str) -> Refusal {
     Refusal::unknown(Code::Unavailable, text)
 }
 
-/// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how long
-/// ago it was enqueued, as far as this node knows.
+/// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how
+/// long ago it was enqueued, as far as this node knows.
 pub(super) fn wait_over(ahead: u32, head: Option<(LockRef, Micros)>) -> Refusal {
     let line = match (head, ahead) {
         (Some((head, since)), 1..) => format!(

@@ -1,18 +1,19 @@
 //! A forced release (MUSIC `forcedRelease`).
 //!
-//! **Problem.** The primary takes no release before the holder's lease has run out (F10). The section
-//! may end sooner, because its holder leaves or is released by somebody else, and nobody who waits
-//! for that wants to sit out the lease, or to hear then that there was nothing to release.
+//! **Problem.** The primary takes no release before the holder's lease has run out (F10). The
+//! section may end sooner, because its holder leaves or is released by somebody else, and nobody
+//! who waits for that wants to sit out the lease, or to hear then that there was nothing to
+//! release.
 //!
-//! **Idea.** What is asked for is that the ref be out of its queue. A primary that says `Leased` has
-//! noted who asks, and tells when the ref is past, whatever ended it. That is the good end of a
+//! **Idea.** What is asked for is that the ref be out of its queue. A primary that says `Leased`
+//! has noted who asks, and tells when the ref is past, whatever ended it. That is the good end of a
 //! release. Its word may be lost, and a new primary has not noted anything: so the command is sent
 //! again every two retry times, which ends the lease there, too. Whoever waits is told `Queued`, so
 //! that a client does not take this node for dead.
 //!
 //! **Invariants.**
-//! * `Done` is said only of a ref that has been removed. A generation that is past is not enough: the
-//!   ref of a section that was resumed lives on.
+//! * `Done` is said only of a ref that has been removed. A generation that is past is not enough:
+//!   the ref of a section that was resumed lives on.
 //! * `NoLongerHolder` and `NotHolder` are said only by a release that no primary has answered with
 //!   `Leased`: the ref was past, or not given yet, when it came. The sentence claims nothing of
 //!   earlier transmissions of the same request.

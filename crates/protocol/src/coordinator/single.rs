@@ -209,11 +209,11 @@ pub(super) fn synch(
 
 /// The lease of such a section: none for the keyspace's, which is never exceeded.
 ///
-/// A section of one request is over with it, and its coordinator renews it as long as it is at work:
-/// an abandoned one need not keep the key for as long as a client's. It may be short, since nothing
-/// but cached gets hangs on a lease (F10), and here are none: what ends the section too soon sets
-/// the flag, and the next holder's synch fences the put (F1). But it outlasts the silence after
-/// which a client asks another node, where the repeated request finds its ref.
+/// A section of one request is over with it, and its coordinator renews it as long as it is at
+/// work: an abandoned one need not keep the key for as long as a client's. It may be short, since
+/// nothing but cached gets hangs on a lease (F10), and here are none: what ends the section too
+/// soon sets the flag, and the next holder's synch fences the put (F1). But it outlasts the silence
+/// after which a client asks another node, where the repeated request finds its ref.
 fn lease(key: &KeyId, cx: &Cx<'_>) -> Option<Micros> {
     let short = (cx.timing.request / 2).max(super::enter::LEASE_MIN);
     let longest = cx.topology.keyspace(key.keyspace)?.lease;

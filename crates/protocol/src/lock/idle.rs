@@ -15,8 +15,8 @@
 //! * *Nothing depends on it.* What is noted here is volatile and may be stale: two primaries that
 //!   look after the same key are two readers of it. If the coordinator dies, its ref goes with its
 //!   lease, the key is flagged anew, and the next primary begins with the grace.
-//! * *A key that cannot be synched keeps no other waiting* for longer than one request time: it goes
-//!   behind the others.
+//! * *A key that cannot be synched keeps no other waiting* for longer than one request time: it
+//!   goes behind the others.
 //!
 //! **Departures.** MUSIC leaves the flag to the next holder.
 

@@ -123,9 +123,9 @@ impl Holding {
     }
 }
 
-/// A release of a ref that was not given yet, as far as is applied here, is agreed as one that names
-/// none: what it names may be enqueued, granted and leased below it in the log, and nothing would
-/// then wait for that lease (G18).
+/// A release of a ref that was not given yet, as far as is applied here, is agreed as one that
+/// names none: what it names may be enqueued, granted and leased below it in the log, and nothing
+/// would then wait for that lease (G18).
 fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
     if let LockCommand::Release { lock_ref, .. } = body
         && lock_ref.0 > state.commands()

@@ -7,18 +7,18 @@
 //! that its clock is wrong; two nodes that compare readings can tell that one of theirs is.
 //!
 //! **Idea.** Every frame carries its sender's interval, read after all that the frame says. True
-//! time was not below the sender's `earliest` then, and has not gone back since; so a receiver whose
-//! `latest` is below that proves, with it, that one of the two clocks lies. The other way round the
-//! trip must be known: an answer to this node's beat was sent after the beat was, so the answerer's
-//! `latest` must not be below this node's `earliest` at the sending. And two readings of one clock
-//! must differ by what the boot-time clock says has gone by, or it was stepped.
+//! time was not below the sender's `earliest` then, and has not gone back since; so a receiver
+//! whose `latest` is below that proves, with it, that one of the two clocks lies. The other way
+//! round the trip must be known: an answer to this node's beat was sent after the beat was, so the
+//! answerer's `latest` must not be below this node's `earliest` at the sending. And two readings of
+//! one clock must differ by what the boot-time clock says has gone by, or it was stepped.
 //!
 //! Whoever finds such a proof gives its interval up: the protocol sees none, and does without (two
 //! rounds, which outrank every tag seen). It need not know which of the two clocks is wrong.
 //!
 //! **Why pairs are enough.** Let a write of one round at X have ended before one at Y begins. The
-//! first ended when X's `earliest` had passed its tag; the second's tag is Y's `latest`. They are in
-//! order if Y's `latest` is not below what X's `earliest` was before: which is what Y, or X, has
+//! first ended when X's `earliest` had passed its tag; the second's tag is Y's `latest`. They are
+//! in order if Y's `latest` is not below what X's `earliest` was before: which is what Y, or X, has
 //! found no proof against. What a third clock says does not matter.
 //!
 //! **Invariants.** W1: no interval is handed on that is wider than [`BOUND_MAX`] allows, or while a

@@ -98,7 +98,8 @@ pub enum Op {
         /// Not 0, and no other operation's.
         writer: u128,
     },
-    /// An eventual read at one replica, or of enough that their parts give the value. Ends in `Value` with a zero tag.
+    /// An eventual read at one replica, or of enough that their parts give the value. Ends in
+    /// `Value` with a zero tag.
     EventualGet {
         /// The key.
         key: KeyId,

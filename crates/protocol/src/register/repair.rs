@@ -5,8 +5,8 @@
 //! once would let the replica break that promise while the operation is still collecting. So it
 //! first answers `Void` for as long as any operation may live (invariant I5 of this room), and only
 //! then reads the others. An operation that completed has left its tag and fence at q − 1 of them;
-//! the replica hears enough to meet those ([`crate::base::Shape::others_to_repair`]). One that did not
-//! complete has ended, and binds nobody.
+//! the replica hears enough to meet those ([`crate::base::Shape::others_to_repair`]). One that did
+//! not complete has ended, and binds nobody.
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, Store, Version};

@@ -8,9 +8,9 @@
 //! has k/(δ+1) parts. Beyond δ an `Undecodable` is no violation; it is counted.
 //!
 //! *Lost*: under `coded`, at every moment, the parts of one tag that is no lower than the highest
-//! that was ever complete are on the disks of a quorum, so that f deaths leave enough to read (F8a).
-//! Disks that were lost or that rot count as holding them: the rest of the quorum does. That every
-//! such value is found, too, is what the end of a run demands, when everybody reads again.
+//! that was ever complete are on the disks of a quorum, so that f deaths leave enough to read
+//! (F8a). Disks that were lost or that rot count as holding them: the rest of the quorum does. That
+//! every such value is found, too, is what the end of a run demands, when everybody reads again.
 
 use super::Violation;
 use super::tags::{Head, Seen, head};

@@ -15,9 +15,9 @@
 //!   lost or repeated.
 //! * **Exclusivity**, as ECF promises it: once a worker has entered under a lock ref, no put issued
 //!   later under a smaller ref is acknowledged. (A worker that was wrongly suspected may *believe*
-//!   to hold the section for a moment. It cannot do anything in it.) The same once somebody was told
-//!   that the ref was released by force; and a run shows something about that only if a worker had a
-//!   put refused after it.
+//!   to hold the section for a moment. It cannot do anything in it.) The same once somebody was
+//!   told that the ref was released by force; and a run shows something about that only if a worker
+//!   had a put refused after it.
 //! * **End.** The job is DONE, its state is the last one of the history, and its trail replays.
 
 use std::collections::{BTreeMap, BTreeSet};
