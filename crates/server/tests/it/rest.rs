@@ -399,6 +399,15 @@ async fn what_is_malformed_is_refused_and_changes_nothing() {
             .await;
         assert_eq!(status, 400, "{name}: {value}");
     }
+    // One without the other would not make a repetition known.
+    for half in [
+        ("fermata-session", "000000000000000000000000000000ab"),
+        ("fermata-number", "1"),
+    ] {
+        let (status, _, said) = rest.send("PUT", key, &[half], br#"{"value":"v"}"#).await;
+        assert_eq!(status, 400, "{half:?}");
+        assert!(said.contains("belong together"), "{said}");
+    }
     let long = format!("/v1/keyspaces/default/keys/{}", "k".repeat(2_000));
     assert_eq!(rest.json("PUT", &long, json!({"value": "v"})).await.0, 413);
     let (status, _, _) = rest.send("PUT", key, &[], &vec![b' '; 34 << 20]).await;
