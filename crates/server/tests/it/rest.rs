@@ -406,6 +406,7 @@ async fn what_is_malformed_is_refused_and_changes_nothing() {
     ] {
         let (status, _, said) = rest.send("PUT", key, &[half], br#"{"value":"v"}"#).await;
         assert_eq!(status, 400, "{half:?}");
+        let said = String::from_utf8_lossy(&said);
         assert!(said.contains("belong together"), "{said}");
     }
     let long = format!("/v1/keyspaces/default/keys/{}", "k".repeat(2_000));
