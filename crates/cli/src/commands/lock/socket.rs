@@ -126,8 +126,8 @@ where
 /// is a bound for a `fermata lock` that does not even say that.
 ///
 /// # Errors
-/// What the section answered. `Unavailable` when it cannot be reached or does not answer: nothing was
-/// changed; `OutcomeUnknown` when a change may have been on its way.
+/// What the section answered. `Unavailable` when it cannot be reached or does not answer: nothing
+/// was changed; `OutcomeUnknown` when a change may have been on its way.
 pub(crate) async fn ask(
     path: &Path,
     action: Action,
