@@ -264,8 +264,8 @@ fn exclusivity(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &m
     }
 }
 
-/// No put issued after who asked for its section's release was told of its end is acknowledged. Counts the sections in
-/// which one was refused as past.
+/// No put is acknowledged that was issued after its section was known to be released. Counts the
+/// sections in which such a put was refused as past.
 fn forced(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &mut Judgement) {
     for (lock_ref, attempt) in of_job {
         let Some(released) = attempt.released else {
