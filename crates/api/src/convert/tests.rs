@@ -102,7 +102,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 proptest! {
     #[test]
-    fn a_request_survives_the_wire(operation in operation(), session: u128, number in 1u64.., attempt: u32) {
+    fn a_request_survives_the_wire(
+        operation in operation(),
+        session: u128,
+        number in 1u64..,
+        attempt: u32,
+    ) {
         let request = Request {
             session: SessionId(session),
             number,

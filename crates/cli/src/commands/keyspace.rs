@@ -106,8 +106,8 @@ fn price_in_words(storage: &StoragePolicy, members: usize, price: &Price) -> Str
     };
     format!(
         "{} over {members} members:\n  storage per member: {} of a value, {:.2} of it over all\n  \
-         failures tolerated: {}\n  writes tolerated beside a read: {concurrent}\n  1 round trip per \
-         read (2 while a write is under way), {writes}; a section's put takes 1",
+         failures tolerated: {}\n  writes tolerated beside a read: {concurrent}\n  \
+         1 round trip per read (2 while a write is under way), {writes}; a section's put takes 1",
         storage.name(),
         fraction(price),
         price.stored() * members as f64,

@@ -185,14 +185,16 @@ impl StoragePolicy {
         let (f, delta) = (usize::from(terms.faults), usize::from(terms.delta));
         if 2 * f >= members {
             return Err(format!(
-                "k = n - 2f must be at least 1: with n = {members} members, f = {f} is more than {}",
+                "k = n - 2f must be at least 1: with n = {members} members, f = {f} is more \
+                 than {}",
                 (members - 1) / 2
             ));
         }
         if terms.delta > DELTA_MAX || (terms.delta == 0 && self.finalizes()) {
             let least = u8::from(self.finalizes());
             return Err(format!(
-                "delta must be {least} to {DELTA_MAX}, not {delta}: so many fragments per key are kept"
+                "delta must be {least} to {DELTA_MAX}, not {delta}: so many fragments per key \
+                 are kept"
             ));
         }
         let common = members - 2 * f;

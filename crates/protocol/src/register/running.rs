@@ -548,30 +548,45 @@ impl Running {
                 self.carry_on((tag, origin), value, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
-                let then = Outcome::Value {
-                    value: value.clone(),
-                    tag: cells.tag,
-                };
-                let owned = match &self.op {
-                    Op::Get { holder, .. } => Holder::of(cells.tag) == *holder,
-                    _ => true,
-                };
-                let skip = cells.agree || cells.is_final || !owned;
-                if !skip && cx.planted.has(Bug::FinalBeforeStored) {
-                    return self.once_passed(cells.tag, then, true, cx);
-                }
-                if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
-                    let (tag, tells) = (cells.tag, cells.agree && cells.crowded);
-                    return match cells.is_final {
-                        true => Next::Done(then),
-                        false => self.once_passed(tag, then, tells, cx),
-                    };
-                }
-                self.write_back(at, value, then, now);
-                Next::Phase
+                let tells = cells.agree && cells.crowded;
+                let complete = (cells.agree || cells.is_final, cells.is_final);
+                self.has_read(at, value, complete, tells, cx)
             }
             _ => unreachable!("only reads collect"),
         }
+    }
+
+    /// A read has its value: it ends, or completes the write first. `complete`: whether q have the
+    /// tag, or it is known to be final; and whether the latter. `tells`: the members may be told
+    /// so.
+    fn has_read(
+        &mut self,
+        at: (Tag, LockRef),
+        value: Option<Bytes>,
+        complete: (bool, bool),
+        tells: bool,
+        cx: &Cx<'_>,
+    ) -> Next {
+        let then = Outcome::Value {
+            value: value.clone(),
+            tag: at.0,
+        };
+        let owned = match &self.op {
+            Op::Get { holder, .. } => Holder::of(at.0) == *holder,
+            _ => true,
+        };
+        let skip = complete.0 || !owned;
+        if !skip && cx.planted.has(Bug::FinalBeforeStored) {
+            return self.once_passed(at.0, then, true, cx);
+        }
+        if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
+            return match complete.1 {
+                true => Next::Done(then),
+                false => self.once_passed(at.0, then, tells, cx),
+            };
+        }
+        self.write_back(at, value, then, cx.now.monotonic);
+        Next::Phase
     }
 
     /// q members have promised to store nothing below `tag`. What they hold is stored under it, or
@@ -641,7 +656,7 @@ impl Running {
     /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
     /// different values, and a tag names one. Calls begin at random, and are counted.
     fn sweeper(&self, name: u128) -> u128 {
-        u128::MAX - u128::from(self.call) ^ name << 64
+        (u128::MAX - u128::from(self.call)) ^ (name << 64)
     }
 
     fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {

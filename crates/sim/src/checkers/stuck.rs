@@ -173,7 +173,8 @@ impl Stuck {
         }
         let storage = catalogue.storage(key).name();
         let detail = format!(
-            "key {} ({storage}): client {} was told that there is no value, with {} writes unfinished",
+            "key {} ({storage}): client {} was told that there is no value, with {} writes \
+             unfinished",
             show::key(key),
             op.client.0,
             self.unfinished(key, before)

@@ -120,7 +120,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "f9-reader-waits",
-        about: "a value is read whose time has not passed, then another is written by a slower clock",
+        about: "a value is read before its time, then another is written by a slower clock",
         play: coded::reader_waits,
     },
     Scenario {

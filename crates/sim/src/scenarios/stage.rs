@@ -523,7 +523,8 @@ pub(super) fn parts_of(text: &str, to: &[NodeName]) -> impl Fn(&Parcel) -> bool 
 pub(super) fn final_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        matches!(parcel, Parcel::Peer { to: target, message: Message::Register(Register::Ask { ask, .. }), .. }
+        matches!(parcel, Parcel::Peer {
+            to: target, message: Message::Register(Register::Ask { ask, .. }), .. }
             if matches!(ask, Ask::Settle { .. }) && to.contains(target))
     }
 }
@@ -532,7 +533,8 @@ pub(super) fn final_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
 pub(super) fn reads_by(from: NodeName, to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        matches!(parcel, Parcel::Peer { from: f, to: target, message: Message::Register(Register::Ask { ask, .. }) }
+        matches!(parcel, Parcel::Peer {
+            from: f, to: target, message: Message::Register(Register::Ask { ask, .. }) }
             if f.name == from && matches!(ask, Ask::Read { .. }) && to.contains(target))
     }
 }
