@@ -67,8 +67,7 @@ impl Bench {
             limits: Limits::default(),
             planted: Planted::NONE,
         };
-        let mut state = SegmentState::default();
-        let mut lock_refs = Vec::new();
+        let (mut state, mut lock_refs) = (SegmentState::default(), Vec::new());
         for number in 1..=refs as u64 {
             let body = LockCommand::Enqueue {
                 keys: vec![KeyId {
@@ -112,8 +111,8 @@ impl Bench {
             },
             now: 0,
             number: refs as u64,
-            sent: Vec::new(),
-            sent_to: Vec::new(),
+            sent: vec![],
+            sent_to: vec![],
         };
         (bench, lock_refs)
     }
