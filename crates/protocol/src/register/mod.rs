@@ -41,6 +41,7 @@
 //! which loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one
 //! (F6).
 
+mod answers;
 mod caller;
 mod cell;
 pub mod message;

@@ -190,8 +190,8 @@ impl Rest {
     /// With the first two, a repeated request takes effect once; a repetition says so by
     /// `Fermata-Attempt`, from 1.
     ///
-    /// One of the first two without the other is refused: it would look as if repetitions were known
-    /// again, and they would not be.
+    /// One of the first two without the other is refused: it would look as if repetitions were
+    /// known again, and they would not be.
     fn header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
         let given = |name: &str| headers.contains_key(name);
         if given("fermata-session") != given("fermata-number") {
