@@ -47,6 +47,7 @@ pub mod message;
 mod once;
 mod op;
 pub mod policy;
+mod reading;
 mod repair;
 mod replica;
 mod running;

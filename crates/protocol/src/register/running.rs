@@ -4,10 +4,10 @@
 use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::once::Names;
 use super::op::{Op, Outcome, Place};
+use super::reading::Cells;
 use super::{Cx, is_physical, policy};
-use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Micros, Seat, Tag};
+use crate::base::{Bug, KeyId, LockRef, Micros, Seat, Tag};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -506,7 +506,8 @@ impl Running {
             return self.write_under(tag, cx);
         }
         let mixes = cx.planted.has(Bug::PartsOfTwoTags);
-        let Some(cells) = Cells::of(&self.members, &self.place, mixes) else {
+        let good = self.members.iter().filter_map(|m| m.good.as_ref());
+        let Some(cells) = Cells::of(good, &self.place, mixes) else {
             return self.undecodable(cx);
         };
         let at = (cells.tag, cells.origin);
@@ -548,30 +549,44 @@ impl Running {
                 self.carry_on((tag, origin), value, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
-                let then = Outcome::Value {
-                    value: value.clone(),
-                    tag: cells.tag,
-                };
-                let owned = match &self.op {
-                    Op::Get { holder, .. } => Holder::of(cells.tag) == *holder,
-                    _ => true,
-                };
-                let skip = cells.agree || cells.is_final || !owned;
-                if !skip && cx.planted.has(Bug::FinalBeforeStored) {
-                    return self.once_passed(cells.tag, then, true, cx);
-                }
-                if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
-                    let (tag, tells) = (cells.tag, cells.agree && cells.crowded);
-                    return match cells.is_final {
-                        true => Next::Done(then),
-                        false => self.once_passed(tag, then, tells, cx),
-                    };
-                }
-                self.write_back(at, value, then, now);
-                Next::Phase
+                let tells = cells.agree && cells.crowded;
+                let (agree, is_final) = (cells.agree, cells.is_final);
+                self.found(at, value, (agree, is_final, tells), cx)
             }
             _ => unreachable!("only reads collect"),
         }
+    }
+
+    /// A read's value, which is written back unless its q answers `agree` on it, or it is known to
+    /// be final.
+    fn found(
+        &mut self,
+        at: (Tag, LockRef),
+        value: Option<Bytes>,
+        (agree, is_final, tells): (bool, bool, bool),
+        cx: &Cx<'_>,
+    ) -> Next {
+        let tag = at.0;
+        let then = Outcome::Value {
+            value: value.clone(),
+            tag,
+        };
+        let owned = match &self.op {
+            Op::Get { holder, .. } => Holder::of(tag) == *holder,
+            _ => true,
+        };
+        let skip = agree || is_final || !owned;
+        if !skip && cx.planted.has(Bug::FinalBeforeStored) {
+            return self.once_passed(tag, then, true, cx);
+        }
+        if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
+            return match is_final {
+                true => Next::Done(then),
+                false => self.once_passed(tag, then, tells, cx),
+            };
+        }
+        self.write_back(at, value, then, cx.now.monotonic);
+        Next::Phase
     }
 
     /// q members have promised to store nothing below `tag`. What they hold is stored under it, or
@@ -641,7 +656,7 @@ impl Running {
     /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
     /// different values, and a tag names one. Calls begin at random, and are counted.
     fn sweeper(&self, name: u128) -> u128 {
-        u128::MAX - u128::from(self.call) ^ name << 64
+        (u128::MAX - u128::from(self.call)) ^ (name << 64)
     }
 
     fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
@@ -831,107 +846,6 @@ fn store(
         origin,
         parts: policy::encode(place.storage, place.shape(), op.key(), tag, value),
         then: Box::new(then),
-    }
-}
-
-/// What the answers of a read amount to.
-struct Cells<'a> {
-    /// The highest tag that gives a value, and that value.
-    tag: Tag,
-    /// The section that gave the value.
-    origin: LockRef,
-    value: Option<Bytes>,
-    /// Every answer has it.
-    agree: bool,
-    /// It is known to be final.
-    is_final: bool,
-    /// Somebody keeps more than this.
-    crowded: bool,
-    eventual: Option<&'a (EventualTag, Content)>,
-}
-
-impl<'a> Cells<'a> {
-    /// None where the answers give no value that may be returned.
-    /// `mixes`, a planted bug: a tag is decoded from the parts of all.
-    fn of(members: &'a [Member], place: &Place, mixes: bool) -> Option<Cells<'a>> {
-        let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
-        let (mut eventual, mut highest) = (None, Vec::new());
-        let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
-        let mut crowded = false;
-        for member in members {
-            let Some(Answer::Cells {
-                versions,
-                settled: known,
-                dropped: gone,
-                eventual: e,
-                ..
-            }) = &member.good
-            else {
-                continue;
-            };
-            highest.push(versions.last().map_or(Tag::ZERO, |v| v.tag));
-            settled = settled.max(*known);
-            dropped = dropped.max(*gone);
-            crowded |= versions.len() > 1;
-            for version in versions {
-                let entry = found.entry(version.tag).or_default();
-                entry.0 = entry.0.max(version.origin);
-                entry.1.push(&version.content);
-            }
-            eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
-        }
-        if mixes {
-            let all: Vec<&Content> = found
-                .values()
-                .flat_map(|(_, parts)| parts.clone())
-                .collect();
-            found.values_mut().for_each(|entry| entry.1 = all.clone());
-        }
-        let least = least_to_return(&mut highest, dropped, place);
-        let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {
-            let value = policy::decode(contents).ok()?;
-            Some((*tag, *origin, value, contents.len()))
-        });
-        let (tag, origin, value, holders) = decoded.unwrap_or_default();
-        if tag < least {
-            return None;
-        }
-        Some(Cells {
-            tag,
-            origin,
-            value,
-            // Nothing is left to complete where nothing was ever written.
-            agree: holders == highest.len() || tag == Tag::ZERO,
-            is_final: tag <= settled,
-            crowded,
-            eventual,
-        })
-    }
-
-    /// The eventual value, where it is newer than every section seen (F6).
-    fn newer_eventual(&self, key: &KeyId) -> Option<(EventualTag, Option<Bytes>)> {
-        let (tag, content) = self.eventual?;
-        let sound = policy::is_sound(content, key, Tag::ZERO);
-        let newer = sound && tag.applied >= self.origin.0;
-        newer.then(|| (*tag, policy::decode(&[content]).unwrap_or_default()))
-    }
-}
-
-/// The least tag that a read may return. Every operation that completed before the read began has
-/// left its tag at k of the answers at least.
-///
-/// * Where replicas are told what is final, each of those k has the tag still, or has dropped it
-///   for a higher final one, and says so (F8).
-/// * Otherwise each shows the tag or a higher one, so it is at most the k-th largest of the highest
-///   tags shown (the published rule's list of all tags is not needed).
-fn least_to_return(highest: &mut [Tag], dropped: Tag, place: &Place) -> Tag {
-    match place.shape().kept {
-        Kept::FromFinal(_) => dropped,
-        Kept::Highest | Kept::Several(_) => {
-            highest.sort_unstable_by(|a, b| b.cmp(a));
-            let kth = highest.get(place.shape().common - 1);
-            kth.copied().unwrap_or(Tag::ZERO)
-        }
     }
 }
 

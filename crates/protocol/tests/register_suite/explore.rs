@@ -501,10 +501,10 @@ impl Rules {
             let least = dropped.unwrap_or_default().max(state.completed);
             let mut tags: Vec<Tag> = chosen.iter().flat_map(|i| holds[*i].0.clone()).collect();
             tags.sort_unstable();
-            let found = tags
+            let mut found = tags
                 .chunk_by(|a, b| a == b)
                 .filter(|c| c.len() >= self.parts);
-            let highest = found.last().map_or(Tag::ZERO, |c| c[0]);
+            let highest = found.next_back().map_or(Tag::ZERO, |c| c[0]);
             if highest < least {
                 return Err(format!("{chosen:?} give {highest:?}, not {least:?}"));
             }

@@ -1,0 +1,119 @@
+//! What the answers of a read amount to: the highest tag that they give a value of, and whether it
+//! may be returned.
+//!
+//! Two rules bound it from below, one for replicas that are told what is final and one for the
+//! published policies; see `least_to_return`. What is above the tag found is of writes that have
+//! not completed: fewer than k of the answers show them, or they would have been found.
+
+use super::message::{Answer, Content};
+use super::op::Place;
+use super::policy;
+use crate::base::{EventualTag, Kept, KeyId, LockRef, Tag};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// What the answers of a read amount to.
+pub(super) struct Cells<'a> {
+    /// The highest tag that gives a value, and that value.
+    pub(super) tag: Tag,
+    /// The section that gave the value.
+    pub(super) origin: LockRef,
+    pub(super) value: Option<Bytes>,
+    /// Every answer has it.
+    pub(super) agree: bool,
+    /// It is known to be final.
+    pub(super) is_final: bool,
+    /// Somebody keeps more than this.
+    pub(super) crowded: bool,
+    eventual: Option<&'a (EventualTag, Content)>,
+}
+
+impl<'a> Cells<'a> {
+    /// None where the answers give no value that may be returned.
+    /// `mixes`, a planted bug: a tag is decoded from the parts of all.
+    pub(super) fn of(
+        answers: impl Iterator<Item = &'a Answer>,
+        place: &Place,
+        mixes: bool,
+    ) -> Option<Cells<'a>> {
+        let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
+        let (mut eventual, mut highest) = (None, Vec::new());
+        let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
+        let mut crowded = false;
+        for answer in answers {
+            let Answer::Cells {
+                versions,
+                settled: known,
+                dropped: gone,
+                eventual: e,
+                ..
+            } = answer
+            else {
+                continue;
+            };
+            highest.push(versions.last().map_or(Tag::ZERO, |v| v.tag));
+            settled = settled.max(*known);
+            dropped = dropped.max(*gone);
+            crowded |= versions.len() > 1;
+            for version in versions {
+                let entry = found.entry(version.tag).or_default();
+                entry.0 = entry.0.max(version.origin);
+                entry.1.push(&version.content);
+            }
+            eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
+        }
+        if mixes {
+            let all: Vec<&Content> = found
+                .values()
+                .flat_map(|(_, parts)| parts.clone())
+                .collect();
+            found.values_mut().for_each(|entry| entry.1 = all.clone());
+        }
+        let least = least_to_return(&mut highest, dropped, place);
+        let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {
+            let value = policy::decode(contents).ok()?;
+            Some((*tag, *origin, value, contents.len()))
+        });
+        let (tag, origin, value, holders) = decoded.unwrap_or_default();
+        if tag < least {
+            return None;
+        }
+        Some(Cells {
+            tag,
+            origin,
+            value,
+            // Nothing is left to complete where nothing was ever written.
+            agree: holders == highest.len() || tag == Tag::ZERO,
+            is_final: tag <= settled,
+            crowded,
+            eventual,
+        })
+    }
+
+    /// The eventual value, where it is newer than every section seen (F6).
+    pub(super) fn newer_eventual(&self, key: &KeyId) -> Option<(EventualTag, Option<Bytes>)> {
+        let (tag, content) = self.eventual?;
+        let sound = policy::is_sound(content, key, Tag::ZERO);
+        let newer = sound && tag.applied >= self.origin.0;
+        newer.then(|| (*tag, policy::decode(&[content]).unwrap_or_default()))
+    }
+}
+
+/// The least tag that a read may return. Every operation that completed before the read began has
+/// left its tag at k of the answers at least.
+///
+/// * Where replicas are told what is final, each of those k has the tag still, or has dropped it
+///   for a higher final one, and says so (F8).
+/// * Otherwise each shows the tag or a higher one, so it is at most the k-th largest of the highest
+///   tags shown (the published rule's list of all tags is not needed).
+fn least_to_return(highest: &mut [Tag], dropped: Tag, place: &Place) -> Tag {
+    match place.shape().kept {
+        Kept::FromFinal(_) => dropped,
+        Kept::Highest | Kept::Several(_) => {
+            highest.sort_unstable_by(|a, b| b.cmp(a));
+            let kth = highest.get(place.shape().common - 1);
+            kth.copied().unwrap_or(Tag::ZERO)
+        }
+    }
+}
