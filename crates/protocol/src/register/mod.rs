@@ -41,13 +41,13 @@
 //! which loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one
 //! (F6).
 
-mod answers;
 mod caller;
 mod cell;
 pub mod message;
 mod once;
 mod op;
 pub mod policy;
+mod reading;
 mod repair;
 mod replica;
 mod running;

@@ -1,10 +1,10 @@
 //! One operation under way: which answers it has, what it asks next, when it is done. No sending
 //! here: [`super::Caller`] sends what this asks for.
 
-use super::answers::{Cells, is_sound, one_round_tag, passes_at, tag_for};
-use super::message::{Answer, Ask, Coding, Content, Holder};
+use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::once::Names;
 use super::op::{Op, Outcome, Place};
+use super::reading::Cells;
 use super::{Cx, is_physical, policy};
 use crate::base::{Bug, KeyId, LockRef, Micros, Seat, Tag};
 use alloc::boxed::Box;
@@ -36,9 +36,9 @@ enum Phase {
 
 /// One member in the present phase.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Member {
+struct Member {
     /// Its answer, if it counts towards the quorum.
-    pub(super) good: Option<Answer>,
+    good: Option<Answer>,
     /// Its latest answer, if it refuses for now; it is asked again.
     refusal: Option<Answer>,
     /// It said that the ref is past.
@@ -506,7 +506,8 @@ impl Running {
             return self.write_under(tag, cx);
         }
         let mixes = cx.planted.has(Bug::PartsOfTwoTags);
-        let Some(cells) = Cells::of(&self.members, &self.place, mixes) else {
+        let good = self.members.iter().filter_map(|m| m.good.as_ref());
+        let Some(cells) = Cells::of(good, &self.place, mixes) else {
             return self.undecodable(cx);
         };
         let at = (cells.tag, cells.origin);
@@ -549,40 +550,39 @@ impl Running {
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let tells = cells.agree && cells.crowded;
-                let complete = (cells.agree || cells.is_final, cells.is_final);
-                self.has_read(at, value, complete, tells, cx)
+                let (agree, is_final) = (cells.agree, cells.is_final);
+                self.found(at, value, (agree, is_final, tells), cx)
             }
             _ => unreachable!("only reads collect"),
         }
     }
 
-    /// A read has its value: it ends, or completes the write first. `complete`: whether q have the
-    /// tag, or it is known to be final; and whether the latter. `tells`: the members may be told
-    /// so.
-    fn has_read(
+    /// A read's value, which is written back unless its q answers `agree` on it, or it is known to
+    /// be final.
+    fn found(
         &mut self,
         at: (Tag, LockRef),
         value: Option<Bytes>,
-        complete: (bool, bool),
-        tells: bool,
+        (agree, is_final, tells): (bool, bool, bool),
         cx: &Cx<'_>,
     ) -> Next {
+        let tag = at.0;
         let then = Outcome::Value {
             value: value.clone(),
-            tag: at.0,
+            tag,
         };
         let owned = match &self.op {
-            Op::Get { holder, .. } => Holder::of(at.0) == *holder,
+            Op::Get { holder, .. } => Holder::of(tag) == *holder,
             _ => true,
         };
-        let skip = complete.0 || !owned;
+        let skip = agree || is_final || !owned;
         if !skip && cx.planted.has(Bug::FinalBeforeStored) {
-            return self.once_passed(at.0, then, true, cx);
+            return self.once_passed(tag, then, true, cx);
         }
         if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
-            return match complete.1 {
+            return match is_final {
                 true => Next::Done(then),
-                false => self.once_passed(at.0, then, tells, cx),
+                false => self.once_passed(tag, then, tells, cx),
             };
         }
         self.write_back(at, value, then, cx.now.monotonic);
@@ -846,5 +846,65 @@ fn store(
         origin,
         parts: policy::encode(place.storage, place.shape(), op.key(), tag, value),
         then: Box::new(then),
+    }
+}
+
+/// The tag of a register write: the one that an earlier try of this writer has left, else one above
+/// all that were seen and not below `least`. A fence counts as a tag: what is below it is refused.
+fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
+    let cells = members.iter().filter_map(|member| match &member.good {
+        Some(Answer::Cells {
+            versions, fence, ..
+        }) => Some((versions, *fence)),
+        _ => None,
+    });
+    let (mut seen, mut own) = (Tag::ZERO, None);
+    for (versions, fence) in cells {
+        seen = seen.max(fence);
+        for version in versions {
+            seen = seen.max(version.tag);
+            if version.tag.writer == writer {
+                own = own.max(Some(version.tag));
+            }
+        }
+    }
+    own.unwrap_or(Tag {
+        lock_ref: LockRef(0),
+        sequence: (seen.sequence + 1).max(least),
+        writer,
+    })
+}
+
+/// The tag under which a write may go out at once: the latest that the true time can be. Whoever
+/// begins after the write has ended, which waits for that time to pass, gets a higher one.
+fn one_round_tag(place: &Place, writer: u128, cx: &Cx<'_>) -> Option<Tag> {
+    let interval = cx.now.interval?;
+    place.storage.has_one_round_writes().then_some(Tag {
+        lock_ref: LockRef(0),
+        sequence: interval.latest,
+        writer,
+    })
+}
+
+/// When the tag's time may have passed by this node's interval clock.
+fn passes_at(tag: Tag, cx: &Cx<'_>) -> Micros {
+    let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
+    let left = (tag.sequence + 1).saturating_sub(earliest);
+    cx.now.monotonic.saturating_add(left.max(1))
+}
+
+/// Whether the contents of an answer are what they say.
+fn is_sound(answer: &Answer, key: &KeyId) -> bool {
+    match answer {
+        Answer::Cells {
+            versions, eventual, ..
+        } => {
+            let sound = |v: &Version| policy::is_sound(&v.content, key, v.tag);
+            versions.iter().all(sound)
+                && eventual
+                    .as_ref()
+                    .is_none_or(|(_, e)| policy::is_sound(e, key, Tag::ZERO))
+        }
+        _ => true,
     }
 }

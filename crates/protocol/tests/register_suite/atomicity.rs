@@ -96,7 +96,7 @@ impl Run {
             if world.chance(3) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
                 let i = world.rng.below(n) as usize;
                 let all = world.chance(50);
-                world.damage(i, |key| key[0] == b'r' && (all || key[13] == 1));
+                world.damage(i, |key| key[0] == b'r' && (all || key[13] >= 1));
             }
             if world.chance(6) {
                 world.advance(5_000_000);

@@ -297,7 +297,7 @@ fn a_tag_names_one_value() {
 fn read_of_changed_bytes(storage: StoragePolicy, planted: Planted) -> Outcome {
     let mut w = world(storage, 5, planted);
     run(&mut w, write(7, "the value"));
-    w.nodes[0].disk.alter(|key| key[0] == b'r' && key[13] == 1);
+    w.nodes[0].disk.alter(|key| key[0] == b'r' && key[13] >= 2);
     run(&mut w, read())
 }
 
@@ -326,7 +326,7 @@ mod planted {
         let bug = Planted::only(Bug::ChecksumIgnored);
         let wrong = read_of_changed_bytes(StoragePolicy::Replicated, bug);
         assert_ne!(found(wrong), value("the value"));
-        let stuck = read_of_changed_bytes(StoragePolicy::Coded(terms(1, 3)), bug);
-        assert!(!matches!(stuck, Outcome::Value { .. }), "{stuck:?}");
+        let mixed = read_of_changed_bytes(StoragePolicy::Coded(terms(1, 3)), bug);
+        assert_ne!(found(mixed), value("the value"));
     }
 }

@@ -4,11 +4,13 @@
 //! puts, `epochs` those of stores that end; `atomicity`, `sections` and `epochs` run thousands of
 //! seeded schedules of macro-steps (an operation touches a chosen subset of replicas, the rest
 //! comes late or never; replicas crash and keep only what was flushed) and check what clients saw.
-//! With the feature `planted-bugs` the same schedules must catch each wrong rule.
+//! `explore` visits every state of tiny worlds. With the feature `planted-bugs` the same schedules
+//! must catch each wrong rule.
 
 mod atomicity;
 mod coded;
 mod epochs;
+mod explore;
 mod once;
 mod rules;
 mod sections;

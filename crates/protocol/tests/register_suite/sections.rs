@@ -411,7 +411,7 @@ fn run_on(
         if damage && world.chance(4) && world.nodes.iter().all(|n| !n.disk.is_damaged()) {
             let i = world.rng.below(n as u64) as usize;
             let all = world.chance(50);
-            world.damage(i, |key| key[0] == b'r' && (all || key[13] == 1));
+            world.damage(i, |key| key[0] == b'r' && (all || key[13] >= 1));
         }
         if damage && world.chance(8) {
             world.advance(5_000_000);

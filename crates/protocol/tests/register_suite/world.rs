@@ -83,7 +83,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    fn append(&mut self, writes: Vec<Write>) {
+    pub(crate) fn append(&mut self, writes: Vec<Write>) {
         for write in writes {
             match write {
                 Write::Put { key, value } => {
@@ -171,7 +171,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    fn new(view: View, history: &[Command], storage: StoragePolicy) -> Applied {
+    pub(crate) fn new(view: View, history: &[Command], storage: StoragePolicy) -> Applied {
         let (mut queue, mut given) = (Vec::new(), Vec::new());
         for (i, command) in history.iter().enumerate() {
             match command {

@@ -1,11 +1,14 @@
-//! What the answers of a phase amount to: which tag and value a read may return, which tag a write
-//! takes.
+//! What the answers of a read amount to: the highest tag that they give a value of, and whether it
+//! may be returned.
+//!
+//! Two rules bound it from below, one for replicas that are told what is final and one for the
+//! published policies; see `least_to_return`. What is above the tag found is of writes that have
+//! not completed: fewer than k of the answers show them, or they would have been found.
 
-use super::message::{Answer, Content, Version};
+use super::message::{Answer, Content};
 use super::op::Place;
-use super::running::Member;
-use super::{Cx, policy};
-use crate::base::{EventualTag, Kept, KeyId, LockRef, Micros, Tag};
+use super::policy;
+use crate::base::{EventualTag, Kept, KeyId, LockRef, Tag};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -23,25 +26,29 @@ pub(super) struct Cells<'a> {
     pub(super) is_final: bool,
     /// Somebody keeps more than this.
     pub(super) crowded: bool,
-    pub(super) eventual: Option<&'a (EventualTag, Content)>,
+    eventual: Option<&'a (EventualTag, Content)>,
 }
 
 impl<'a> Cells<'a> {
     /// None where the answers give no value that may be returned.
     /// `mixes`, a planted bug: a tag is decoded from the parts of all.
-    pub(super) fn of(members: &'a [Member], place: &Place, mixes: bool) -> Option<Cells<'a>> {
+    pub(super) fn of(
+        answers: impl Iterator<Item = &'a Answer>,
+        place: &Place,
+        mixes: bool,
+    ) -> Option<Cells<'a>> {
         let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
         let (mut eventual, mut highest) = (None, Vec::new());
         let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
         let mut crowded = false;
-        for member in members {
-            let Some(Answer::Cells {
+        for answer in answers {
+            let Answer::Cells {
                 versions,
                 settled: known,
                 dropped: gone,
                 eventual: e,
                 ..
-            }) = &member.good
+            } = answer
             else {
                 continue;
             };
@@ -108,65 +115,5 @@ fn least_to_return(highest: &mut [Tag], dropped: Tag, place: &Place) -> Tag {
             let kth = highest.get(place.shape().common - 1);
             kth.copied().unwrap_or(Tag::ZERO)
         }
-    }
-}
-
-/// The tag of a register write: the one that an earlier try of this writer has left, else one above
-/// all that were seen and not below `least`. A fence counts as a tag: what is below it is refused.
-pub(super) fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
-    let cells = members.iter().filter_map(|member| match &member.good {
-        Some(Answer::Cells {
-            versions, fence, ..
-        }) => Some((versions, *fence)),
-        _ => None,
-    });
-    let (mut seen, mut own) = (Tag::ZERO, None);
-    for (versions, fence) in cells {
-        seen = seen.max(fence);
-        for version in versions {
-            seen = seen.max(version.tag);
-            if version.tag.writer == writer {
-                own = own.max(Some(version.tag));
-            }
-        }
-    }
-    own.unwrap_or(Tag {
-        lock_ref: LockRef(0),
-        sequence: (seen.sequence + 1).max(least),
-        writer,
-    })
-}
-
-/// The tag under which a write may go out at once: the latest that the true time can be. Whoever
-/// begins after the write has ended, which waits for that time to pass, gets a higher one.
-pub(super) fn one_round_tag(place: &Place, writer: u128, cx: &Cx<'_>) -> Option<Tag> {
-    let interval = cx.now.interval?;
-    place.storage.has_one_round_writes().then_some(Tag {
-        lock_ref: LockRef(0),
-        sequence: interval.latest,
-        writer,
-    })
-}
-
-/// When the tag's time may have passed by this node's interval clock.
-pub(super) fn passes_at(tag: Tag, cx: &Cx<'_>) -> Micros {
-    let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
-    let left = (tag.sequence + 1).saturating_sub(earliest);
-    cx.now.monotonic.saturating_add(left.max(1))
-}
-
-/// Whether the contents of an answer are what they say.
-pub(super) fn is_sound(answer: &Answer, key: &KeyId) -> bool {
-    match answer {
-        Answer::Cells {
-            versions, eventual, ..
-        } => {
-            let sound = |v: &Version| policy::is_sound(&v.content, key, v.tag);
-            versions.iter().all(sound)
-                && eventual
-                    .as_ref()
-                    .is_none_or(|(_, e)| policy::is_sound(e, key, Tag::ZERO))
-        }
-        _ => true,
     }
 }
