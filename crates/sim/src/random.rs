@@ -105,6 +105,21 @@ fn equip(world: &mut World, dice: &mut Dice) {
         for machine in world.machines.values_mut() {
             machine.clock.interval_width = Some(dice.between(from, to));
         }
+        slow_time(world, dice);
+    }
+}
+
+/// Slow time, in a quarter of the seeds with interval clocks: messages take a tenth of the clocks'
+/// bound, so that many orders of events lie within one interval. At most 50 ms: the protocol's
+/// durations are made for that.
+fn slow_time(world: &mut World, dice: &mut Dice) {
+    let widths = world
+        .machines
+        .values()
+        .filter_map(|m| m.clock.interval_width);
+    let bound = widths.min().unwrap_or(0);
+    if dice.chance(25) {
+        world.network.pace = Some((bound / 10).min(50_000));
     }
 }
 
