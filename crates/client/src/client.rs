@@ -196,7 +196,7 @@ impl Client {
     /// [`Error::Options`] if there is no endpoint, or one is not an `http://` URI.
     pub async fn connect(options: Options) -> Result<Client, Error> {
         if options.endpoints.is_empty() {
-            let what = "A client needs at least one endpoint, for example http://127.0.0.1:7101.";
+            let what = "A client needs at least one endpoint, for example http://127.0.0.1:7100.";
             return Err(Error::Options(what.into()));
         }
         for uri in &options.endpoints {

@@ -473,7 +473,7 @@ mod tests {
         for (ticket, size) in [(1, 0), (2, 3 << 20), (3, 2 << 20), (4, 0)] {
             let call = match size {
                 0 => Call::Keyspaces,
-                size => write(keyspace, size),
+                size => put(keyspace, size),
             };
             let (tell, ended) = oneshot::channel();
             driver.obey(clock::now(), Command::Call(Ticket(ticket), call, tell));
@@ -496,12 +496,12 @@ mod tests {
         assert_eq!(driver.session.open(), 2);
     }
 
-    fn write(keyspace: KeyspaceId, size: usize) -> Call {
+    fn put(keyspace: KeyspaceId, size: usize) -> Call {
         let key = KeyId {
             keyspace,
             key: "k".into(),
         };
         let value = Some(vec![0; size].into());
-        Call::Write { key, value }
+        Call::Put { key, value }
     }
 }

@@ -4,7 +4,7 @@
 //! use fermata_client::{Client, Enter, Options};
 //!
 //! # async fn increment() -> Result<(), fermata_client::Error> {
-//! let client = Client::connect(Options::new(["http://127.0.0.1:7101"])).await?;
+//! let client = Client::connect(Options::new(["http://127.0.0.1:7100"])).await?;
 //! let section = client.enter("default", &["counter"], Enter::default()).await?;
 //! let old: u64 = match section.get("counter").await? {
 //!     Some(bytes) => String::from_utf8_lossy(&bytes).parse().unwrap_or(0),

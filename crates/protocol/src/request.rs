@@ -1,8 +1,10 @@
 //! What a client asks of a node and what it is told: the vocabulary of every face (gRPC, REST, the
 //! command line), of the client's session machine, and of the simulator's workloads.
 //!
-//! A request is identified by `(session, number)`. Sending it again, to any node, is always safe: a
-//! command takes effect once, a critical write keeps its tag (MUSIC §III-B).
+//! A request is identified by `(session, number)`. Sending it again, to any node, is safe if it says
+//! so (`attempt`): a command takes effect once, a critical write keeps its tag (MUSIC §III-B), and a
+//! write of a register, which nobody would know again, is refused (G19). An eventual put is not sent
+//! again once it may have arrived (G16).
 
 use crate::base::{
     Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId,
@@ -20,6 +22,9 @@ pub struct Request {
     pub session: SessionId,
     /// Grows with every request of the session; a retry repeats it.
     pub number: u64,
+    /// Which transmission this is, of those that may have an effect: 0 as long as every earlier one
+    /// certainly has none, else at least 1. A write of a register is not done for a repetition.
+    pub attempt: u32,
     /// Every request of the session up to this number has its answer: nobody will retry it.
     pub answered_through: u64,
     /// The client's site, for queue listings and placement.
@@ -192,7 +197,7 @@ pub enum Reply {
     Entered {
         /// Every key, with its latest value as far as it fits the answer (see [`EntryValue`]).
         keys: Vec<Entered>,
-        /// Lease, microseconds, counted from when the client sent this request's last transmission.
+        /// Lease, microseconds, counted from when the client first sent this request.
         lease: Micros,
     },
     /// The section is over: preempted, expired or left.

@@ -3,7 +3,7 @@
 mod client_support;
 
 use client_support::*;
-use fermata_protocol::base::Tag;
+use fermata_protocol::base::{LockRef, Tag};
 use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
 use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
@@ -362,25 +362,29 @@ fn an_outranked_put_of_the_same_section_is_stored_in_effect() {
 }
 
 #[test]
-fn a_linearizable_write_is_not_repeated_once_it_may_have_arrived() {
+fn a_linearizable_write_that_is_repeated_in_doubt_says_so() {
     let mut client = Client::new();
     let call = || Call::Write {
         key: key("r"),
         value: value("x"),
     };
     let write = client.call(call());
-    client.must_send();
-    client.pass(5_000_000);
+    let (_, first) = client.must_send();
+    assert_eq!(first.attempt, 0);
     client.disconnect(A);
+    let (at, again) = client.must_send();
+    assert_eq!((again.number, again.attempt), (first.number, 1));
+    client.reply(at, again.number, unknown(Code::Unavailable));
     let refusal = client.must_end(write).expect_err("unknown");
     assert!(refusal.may_have_taken_effect);
     assert!(client.sent().is_none());
-    // One that was certainly refused is.
+    // After a refusal that is certain the first transmission is still to come.
     let write = client.call(call());
     let (at, request) = client.must_send();
     client.reply(at, request.number, definite(Code::Busy));
     client.pass(200_000);
     let (at, request) = client.must_send();
+    assert_eq!(request.attempt, 0);
     client.reply(at, request.number, done());
     assert!(client.must_end(write).is_ok());
 }
@@ -789,4 +793,33 @@ fn a_resume_that_nobody_answers_ends_with_its_request_time() {
     let refusal = client.must_end(resume).expect_err("nobody answered");
     assert_eq!(refusal.code, Code::Unavailable);
     assert!(refusal.may_have_taken_effect);
+}
+
+#[test]
+fn a_node_that_says_that_a_request_waits_is_not_taken_for_dead() {
+    let release = Call::Release {
+        key: key("k"),
+        lock_ref: LockRef(7),
+    };
+    for call in [release, Call::Read { key: key("k") }] {
+        let mut client = Client::new();
+        let ticket = client.call(call);
+        let (at, request) = client.must_send();
+        for _ in 0..5 {
+            client.pass(1_400_000);
+            let (held, ahead) = (vec![], 2);
+            client.reply(at, request.number, Reply::Queued { held, ahead });
+            assert!(client.sent().is_none(), "nobody else is asked");
+        }
+        // It has died: another one is asked, and says the same until the time is over.
+        client.pass(3_000_000);
+        let (other, again) = client.must_send();
+        assert_ne!(other, at);
+        assert_eq!(again.number, request.number);
+        while client.end(ticket).is_none() {
+            let (held, ahead) = (vec![], 2);
+            client.reply(other, request.number, Reply::Queued { held, ahead });
+            client.pass(1_400_000);
+        }
+    }
 }

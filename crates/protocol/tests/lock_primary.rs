@@ -38,6 +38,8 @@ struct Bench {
     now: u64,
     number: u64,
     sent: Vec<fermata_protocol::Message>,
+    /// To whom, of the last step.
+    sent_to: Vec<NodeName>,
 }
 
 impl Bench {
@@ -111,6 +113,7 @@ impl Bench {
             now: 0,
             number: refs as u64,
             sent: Vec::new(),
+            sent_to: Vec::new(),
         };
         (bench, lock_refs)
     }
@@ -132,8 +135,10 @@ impl Bench {
             started: &mut BTreeMap::new(),
         };
         let result = act(&mut self.primary, &self.state, &mut cx);
+        self.sent_to.clear();
         for output in fx.outputs {
-            if let Output::Send { message, .. } = output {
+            if let Output::Send { to, message, .. } = output {
+                self.sent_to.push(to);
                 self.sent.push(message);
             }
         }
@@ -142,6 +147,10 @@ impl Bench {
 
     /// Asks for a forced release; what was refused, or the command that is proposed.
     fn release(&mut self, lock_ref: LockRef) -> Result<Command, Rejection> {
+        self.release_from(NODE, lock_ref)
+    }
+
+    fn release_from(&mut self, from: NodeName, lock_ref: LockRef) -> Result<Command, Rejection> {
         self.number += 1;
         let command = command(
             self.number,
@@ -151,7 +160,7 @@ impl Bench {
             },
         );
         self.sent.clear();
-        self.step(|it, state, cx| it.on_submit(NODE, 1, command, state, cx));
+        self.step(|it, state, cx| it.on_submit(from, 1, command, state, cx));
         if let Some(proposed) = self.primary.take_proposals().pop() {
             return Ok(proposed);
         }
@@ -196,6 +205,63 @@ fn a_release_that_waits_for_the_lease_has_ended_it() {
     assert_eq!(bench.renew(refs[0]), LEASED);
     assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
     assert_eq!(bench.renew(refs[0]), NO_LEASE);
+}
+
+/// Who was told that this ref is past.
+fn told_lost(bench: &mut Bench, ended: &Command, lock_ref: LockRef) -> Vec<NodeName> {
+    let applied = bench.state.apply(ended, Planted::NONE);
+    bench.sent.clear();
+    bench.step(|it, state, cx| it.applied(ended, &applied, state.queues(), cx));
+    let sent = bench.sent.iter().zip(&bench.sent_to);
+    let lost = sent.filter_map(|(message, to)| match message {
+        fermata_protocol::Message::Lock(Message::Lost { lock_ref: r, .. }) if *r == lock_ref => {
+            Some(*to)
+        }
+        _ => None,
+    });
+    lost.collect()
+}
+
+#[test]
+fn whoever_was_told_to_wait_for_a_lease_is_told_when_the_ref_is_past() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.renew(refs[0]);
+    for node in [NodeName(7), NodeName(8), NodeName(7)] {
+        let refused = bench.release_from(node, refs[0]);
+        assert!(matches!(refused, Err(Rejection::Leased(_))));
+    }
+    let leave = LockCommand::Leave {
+        lock_ref: refs[0],
+        generation: 0,
+        clean: vec![],
+        waiting_only: false,
+    };
+    bench.number += 1;
+    let leave = command(bench.number, leave);
+    let told = told_lost(&mut bench, &leave, refs[0]);
+    assert_eq!(told, [NODE, NodeName(7), NodeName(8)]);
+}
+
+#[test]
+fn a_ref_is_ended_by_the_release_that_waited_for_its_lease() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.renew(refs[0]);
+    let refused = bench.release_from(NodeName(7), refs[0]);
+    assert!(matches!(refused, Err(Rejection::Leased(_))));
+    let asked = (SessionId(9), bench.number);
+    let of = |commands: Vec<Command>| -> Vec<(SessionId, u64)> {
+        commands.iter().map(|c| (c.session, c.number)).collect()
+    };
+    bench.now = LEASE + LEASE / 10;
+    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    assert_eq!(of(bench.primary.take_proposals()), [asked]);
+    // Its session has gone on and forgotten it: the primary's own release follows.
+    bench.now += 4 * Timing::default().retry;
+    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    assert_eq!(
+        of(bench.primary.take_proposals()),
+        [(fermata_protocol::sessions::Sessions::OWN, 0)]
+    );
 }
 
 #[test]
@@ -244,4 +310,55 @@ fn a_primary_with_no_room_for_commands_ends_no_lease() {
     bench.config.limits.proposals = 0;
     assert_eq!(bench.release(refs[0]), Err(Rejection::Busy));
     assert_eq!(bench.renew(refs[0]), LEASED);
+}
+
+#[test]
+fn a_release_of_a_ref_to_come_does_not_end_it_in_its_lease() {
+    let (mut bench, refs) = Bench::new(1);
+    // Somebody names the next ref while its enqueue is in flight: the release comes after it in the
+    // log, when the ref has been granted with a lease.
+    let next = LockRef(refs[0].0 + 1);
+    let release = bench.release(next).expect("proposed");
+    bench.number += 1;
+    let enqueue = command(
+        bench.number,
+        LockCommand::Enqueue {
+            keys: vec![KeyId {
+                keyspace: Keyspace::SECTIONS,
+                key: Bytes::from_static(b"free"),
+            }],
+            mode: Mode::Exclusive,
+            origin: bench.state.queues().get(refs[0]).expect("waits").origin,
+        },
+    );
+    let applied = bench.state.apply(&enqueue, Planted::NONE);
+    assert_eq!(applied.outcome, Outcome::Enqueued { lock_ref: next });
+    bench.step(|it, state, cx| it.applied(&enqueue, &applied, state.queues(), cx));
+    assert_eq!(bench.renew(next), LEASED);
+    let applied = bench.state.apply(&release, Planted::NONE);
+    bench.step(|it, state, cx| it.applied(&release, &applied, state.queues(), cx));
+    assert_eq!(applied.outcome, Outcome::Gone);
+    assert_eq!(bench.renew(next), LEASED);
+}
+
+#[test]
+fn a_section_that_is_to_end_is_not_kept_by_resuming_it() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.renew(refs[0]), LEASED);
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    bench.now = LEASE / 2;
+    bench.number += 1;
+    let origin = bench.state.queues().get(refs[0]).expect("holds").origin;
+    let resume = LockCommand::Resume {
+        lock_ref: refs[0],
+        generation: 0,
+        origin,
+    };
+    let resume = command(bench.number, resume);
+    let applied = bench.state.apply(&resume, Planted::NONE);
+    assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
+    bench.step(|it, state, cx| it.applied(&resume, &applied, state.queues(), cx));
+    assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
+    bench.now = LEASE + LEASE / 10;
+    assert!(bench.release(refs[0]).is_ok(), "the lease given is over");
 }

@@ -153,6 +153,7 @@ impl Small {
         let request = Request {
             session: SessionId(9),
             number,
+            attempt: 0,
             answered_through: number - 1,
             site: SiteId(0),
             operation,

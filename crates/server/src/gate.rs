@@ -272,6 +272,7 @@ impl Gate {
         let request = Request {
             session: self.own.0,
             number,
+            attempt: 0,
             answered_through: 0,
             site: self.home,
             operation,

@@ -89,6 +89,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
+        Bug::RegisterWriteRepeated => Trap::Scenario("g19-write-twice"),
         Bug::IdleKeyNotSynched => Trap::Scenario("f18-idle-key"),
     }
 }

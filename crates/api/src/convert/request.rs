@@ -28,6 +28,7 @@ pub fn request_from_proto(wire: Wire, names: &Names, home: SiteId) -> Result<Req
     Ok(Request {
         session: session_from(&header.session)?,
         number: header.number,
+        attempt: header.attempt,
         answered_through: header.answered_through,
         site,
         operation,
@@ -259,6 +260,7 @@ pub fn operation_to_proto(request: &Request, names: &Names, site: &str) -> Wire 
     let header = Some(v1::Header {
         session: session_to(request.session),
         number: request.number,
+        attempt: request.attempt,
         answered_through: request.answered_through,
         site: site.to_owned(),
     });

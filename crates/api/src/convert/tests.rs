@@ -102,10 +102,11 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 proptest! {
     #[test]
-    fn a_request_survives_the_wire(operation in operation(), session: u128, number in 1u64..) {
+    fn a_request_survives_the_wire(operation in operation(), session: u128, number in 1u64.., attempt: u32) {
         let request = Request {
             session: SessionId(session),
             number,
+            attempt,
             answered_through: number - 1,
             site: SiteId(1),
             operation,
@@ -142,6 +143,7 @@ proptest! {
         let request = Request {
             session: SessionId(7),
             number: 2,
+            attempt: 0,
             answered_through: 1,
             site: SiteId(1),
             operation,
@@ -202,6 +204,7 @@ fn put() -> v1::CriticalPutRequest {
             number: 5,
             answered_through: 4,
             site: String::new(),
+            attempt: 0,
         }),
         held: Some(v1::Held {
             key: Some(v1::Key {

@@ -90,6 +90,9 @@ struct LimitArgs {
     /// Keys of one section.
     #[arg(long, env = "FERMATA_SECTION_KEYS", value_name = "N")]
     section_keys: Option<u64>,
+    /// Bytes of the values that come with an entry.
+    #[arg(long, env = "FERMATA_GRANT_BYTES", value_name = "N")]
+    grant_bytes: Option<u64>,
     /// Requests open at once.
     #[arg(long, env = "FERMATA_REQUESTS", value_name = "N")]
     requests: Option<u64>,
@@ -173,6 +176,7 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("key_bytes", args.limits.key_bytes),
         ("value_bytes", args.limits.value_bytes),
         ("section_keys", args.limits.section_keys),
+        ("grant_bytes", args.limits.grant_bytes),
         ("requests", args.limits.requests),
     ];
     overlay_section(&mut table, "limits", limits)?;
@@ -251,6 +255,7 @@ fn overlay_section<'a>(
 mod tests {
     use super::*;
     use clap::Parser;
+    use fermata_server::config::{LimitsConfig, TimingConfig};
 
     #[derive(Parser)]
     struct Alone {
@@ -284,6 +289,35 @@ mod tests {
         assert_eq!(read.cluster_file, Some(folder.path().join("c.toml")));
         assert!(!read.insecure);
         assert!(config(&["--config", file, "--insecure"]).unwrap().insecure);
+    }
+
+    #[test]
+    fn every_field_of_timing_and_limits_is_a_flag_and_a_variable() {
+        // Literals: a new field does not compile here until it is named.
+        let timing = TimingConfig {
+            beat_ms: Some(1),
+            lease_ms: Some(1),
+            election_ms: Some(1),
+            stagger_ms: Some(1),
+            retry_ms: Some(1),
+            request_ms: Some(1),
+        };
+        let limits = LimitsConfig {
+            key_bytes: Some(1),
+            value_bytes: Some(1),
+            section_keys: Some(1),
+            grant_bytes: Some(1),
+            requests: Some(1),
+        };
+        let fields = toml::Table::try_from(timing).unwrap().into_iter();
+        let fields = fields.chain(toml::Table::try_from(limits).unwrap());
+        let command = ServerArgs::augment_args(clap::Command::new("server"));
+        for (field, _) in fields {
+            let flag = command.get_arguments().find(|a| a.get_id() == &field);
+            let variable = flag.and_then(|a| a.get_env()).unwrap_or_default();
+            let expected = format!("FERMATA_{}", field.to_uppercase());
+            assert_eq!(variable, expected.as_str());
+        }
     }
 
     #[test]

@@ -192,6 +192,7 @@ impl Load {
         let request = Request {
             session: SessionId(1 + i as u128),
             number: client.number,
+            attempt: 0,
             answered_through: client.number - 1,
             site: SiteId(0),
             operation,

@@ -101,13 +101,15 @@ pub enum Bug {
     SealedStoreChanges,
     /// G17: a replica that is created late goes on from an empty state.
     LateReplicaEmpty,
+    /// G19: a write of a register that is repeated at another node is done again.
+    RegisterWriteRepeated,
     /// F18: the flag of a key that nobody wants is cleared without a synch.
     IdleKeyNotSynched,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 49] = [
+    pub const ALL: [Bug; 50] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -156,6 +158,7 @@ impl Bug {
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
         Bug::LateReplicaEmpty,
+        Bug::RegisterWriteRepeated,
         Bug::IdleKeyNotSynched,
     ];
 }

@@ -40,8 +40,7 @@ pub(super) enum Kind {
     Renew { refs: Vec<(SectionId, Held)> },
     /// Anything that can be repeated as it is.
     Plain,
-    /// A linearizable write or an eventual put, which is not repeated once it may have reached a
-    /// node.
+    /// An eventual put, which is not repeated once it may have reached a node.
     Once,
 }
 
@@ -114,6 +113,8 @@ pub(super) struct Open {
     pub(super) doubt: bool,
     /// A node keeps it in a queue, and need not answer soon.
     pub(super) queued: bool,
+    /// Which transmission the last one was, of those that may have an effect, from 0.
+    pub(super) attempt: u32,
     /// Transmissions refused or failed so far.
     pub(super) setbacks: u32,
     /// Where the last one was.
@@ -142,15 +143,45 @@ impl Open {
             listening: Vec::new(),
             doubt: false,
             queued: false,
+            attempt: 0,
             setbacks: 0,
             avoid: None,
             refusal: None,
         }
     }
 
+    /// What to say if its time is over while a node keeps it: that it waits, and for whom.
+    pub(super) fn in_queue(&self, ahead: u32) -> Refusal {
+        let text = match &self.operation {
+            Operation::Release { .. } => {
+                "The release waits for the holder's lease, which is not renewed any more: the \
+                 section ends when it has run out."
+                    .into()
+            }
+            _ => format!(
+                "The key is locked: {ahead} refs hold it or wait for it before this request; its \
+                 queue shows them. Try again."
+            ),
+        };
+        Refusal::definite(Code::Unavailable, text)
+    }
+
     /// Whether anything sent so far may have taken effect, or may still.
     pub(super) fn doubtful(&self) -> bool {
         self.mutates() && (self.doubt || !self.listening.is_empty())
+    }
+
+    /// Whether `refusal` ends it although others of its kind are worth a repetition: an eventual put
+    /// that may have arrived is not repeated, and a write that was repeated in doubt, and is in
+    /// doubt still, was either refused for being a repetition or has no quorum.
+    pub(super) fn ends_in_doubt(&self, refusal: &Refusal) -> bool {
+        match (&self.kind, &self.operation) {
+            (Kind::Once, _) => self.doubtful(),
+            (_, Operation::Write { .. }) => {
+                self.attempt > 0 && refusal.may_have_taken_effect && self.listening.is_empty()
+            }
+            _ => false,
+        }
     }
 
     /// Whether it changes anything that outlives it.

@@ -584,6 +584,9 @@ impl Session {
             open.doubt = true;
             out.push(Event::Close { endpoint, number });
         }
+        if open.doubtful() {
+            open.attempt = open.attempt.saturating_add(1);
+        }
         if let (Kind::Enter { wait_until, .. }, Operation::Enter { wait, .. }) =
             (&open.kind, &mut open.operation)
             && *wait > 0
@@ -601,6 +604,7 @@ impl Session {
         let request = Request {
             session: self.id,
             number,
+            attempt: open.attempt,
             answered_through: answered,
             site: self.site,
             operation: open.operation.clone(),
@@ -658,9 +662,7 @@ fn plain(call: Call, planted: Planted) -> Option<(Kind, Operation, Option<Endpoi
             return Some((kind, Operation::Put { key, value }, None));
         }
         Call::Read { key } => Operation::Read { key },
-        Call::Write { key, value } => {
-            return Some((Kind::Once, Operation::Write { key, value }, None));
-        }
+        Call::Write { key, value } => Operation::Write { key, value },
         Call::Release { key, lock_ref } => Operation::Release { key, lock_ref },
         Call::Keys {
             keyspace,

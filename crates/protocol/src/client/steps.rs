@@ -142,7 +142,7 @@ impl Session {
         ahead: u32,
         out: &mut Vec<Event>,
     ) {
-        let Some(open) = self.open.get(&number) else {
+        let Some(open) = self.open.get_mut(&number) else {
             return;
         };
         let Kind::Enter {
@@ -151,6 +151,13 @@ impl Session {
             wait_until,
         } = open.kind
         else {
+            // A node that is at work on it says so again and again.
+            if matches!(open.kind, Kind::Plain) {
+                open.phase = Phase::Sent(now.saturating_add(self.options.attempt));
+                open.queued = true;
+                open.refusal = Some(open.in_queue(ahead));
+                self.arm(number);
+            }
             return;
         };
         // In the queue: from here on its wait is the bound, not the time for an answer.
@@ -202,11 +209,11 @@ impl Session {
         };
         if again && open.pinned.is_none() {
             open.doubt |= refusal.may_have_taken_effect;
+            if open.ends_in_doubt(&refusal) {
+                return self.finish(now, number, Err(refusal), out);
+            }
             open.refusal = Some(refusal);
-            if matches!(open.kind, Kind::Once) && open.doubtful() {
-                let refusal = open.refusal.take().unwrap_or_else(silent);
-                self.finish(now, number, Err(refusal), out);
-            } else if open.listening.is_empty() {
+            if open.listening.is_empty() {
                 self.pause(now, number);
             }
             return;

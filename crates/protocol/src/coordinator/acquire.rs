@@ -8,7 +8,7 @@
 use super::desk::Desk;
 use super::refuse;
 use super::submit::{Answer, Question};
-use super::{Client, Cx, Event, Grant, Target};
+use super::{Client, Cx, Event, Grant, Lost, Target};
 use crate::base::{KeyId, LockRef, Micros, SegmentId};
 use crate::command::{Body, Command, LockCommand};
 use crate::lock::Outcome;
@@ -109,11 +109,12 @@ impl Acquire {
         match event {
             Event::Asked { ask, answer } => self.answered(ask, answer, client, desk, cx),
             Event::Granted(grant) => self.granted(grant, client, desk, cx),
-            Event::Lost {
+            Event::Lost(Lost {
                 segment,
                 lock_ref,
                 generation,
-            } => {
+                ..
+            }) => {
                 let lost = |p: &Part| {
                     p.segment == segment
                         && p.lock_ref == Some(lock_ref)
@@ -258,6 +259,13 @@ impl Acquire {
         }
     }
 
+    /// An answer to a renewal of what is held: how it stands is learnt by whoever uses it.
+    pub(super) fn renewed(&mut self, ask: u64) {
+        if let Some(part) = self.parts.iter_mut().find(|p| p.renewal == Some(ask)) {
+            part.renewal = None;
+        }
+    }
+
     /// Keeps every ref alive and asks for grants that have not arrived.
     pub(super) fn renew(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) {
         self.renew_at = cx.after(2 * cx.timing.retry);
@@ -295,6 +303,23 @@ impl Acquire {
     /// Refs ahead of the one waited for.
     pub(super) fn ahead(&self) -> u32 {
         self.parts.get(self.current).map_or(0, |p| p.ahead)
+    }
+
+    /// The refusal of a wait that is over: who stands before the ref waited for.
+    pub(super) fn wait_over(&self, cx: &Cx<'_>) -> Refusal {
+        let part = self.parts.get(self.current);
+        let keys = part.map_or(&[][..], |p| &p.keys);
+        let own = part.and_then(|p| p.lock_ref);
+        let mut heads = keys.iter().filter_map(|k| cx.topology.head(k));
+        let head = heads.find(|(head, _)| Some(*head) != own);
+        let head = head.map(|(head, since)| (head, cx.now.wall.saturating_sub(since)));
+        refuse::wait_over(self.ahead(), head)
+    }
+
+    /// From now on what is held is kept alive, too, whoever calls [`Acquire::renew`] at the time of
+    /// [`Acquire::wake`].
+    pub(super) fn keep(&mut self, cx: &Cx<'_>) {
+        self.renew_at = cx.after(2 * cx.timing.retry);
     }
 
     /// Keys whose refs are known.

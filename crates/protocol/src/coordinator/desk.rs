@@ -4,7 +4,7 @@
 use super::leave::Background;
 use super::submit::Submitter;
 use super::topology::Topology;
-use super::{Client, Cx, Grant, Job, TaskId};
+use super::{Client, Cx, Grant, Job, Lost, TaskId};
 use crate::base::{Epoch, KeyId, LockRef, SegmentId, SessionId};
 use crate::command::{Body, Command, LockCommand};
 use crate::register;
@@ -37,7 +37,7 @@ pub(super) struct Desk {
     /// Jobs to be started when the present event is done.
     pub(super) spawned: Vec<(Client, Box<dyn Job>)>,
     /// Refs that turned out to be past, to be told to those who watch them.
-    pub(super) lost: Vec<(SegmentId, LockRef, u32)>,
+    pub(super) lost: Vec<Lost>,
     waiting: BTreeSet<(Enqueue, TaskId)>,
     watched: BTreeSet<(SegmentId, LockRef, TaskId)>,
     listings: BTreeMap<u64, TaskId>,

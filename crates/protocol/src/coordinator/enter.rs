@@ -4,7 +4,7 @@
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
 use super::refuse;
-use super::{Client, Cx, Event, Job, STEP_FIRST, Step};
+use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
 use crate::base::{Address, KeyId, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, Refusal, Reply};
@@ -13,7 +13,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 /// The shortest lease that a client may ask for, microseconds: shorter ones end in transit.
-const LEASE_MIN: Micros = 100_000;
+pub(super) const LEASE_MIN: Micros = 100_000;
 
 /// The job of `Enter`.
 #[allow(clippy::too_many_arguments, reason = "the fields of one operation")]
@@ -266,7 +266,7 @@ impl Enter {
                 ahead: self.acquire.ahead(),
             });
         }
-        self.fail(refuse::wait_over(), client, desk, cx)
+        self.fail(self.acquire.wait_over(cx), client, desk, cx)
     }
 
     /// When a wait ends whose ref is known.
@@ -282,11 +282,12 @@ impl Enter {
     fn follow(&mut self, event: &Event, cx: &Cx<'_>) -> Step {
         match event {
             Event::Cancelled => Step::Close(None),
-            Event::Lost {
+            Event::Lost(Lost {
                 segment,
                 lock_ref,
                 generation,
-            } => {
+                ..
+            }) => {
                 let of = |key: &&KeyId| cx.topology.segment(key) == Some(*segment);
                 let held = self
                     .keys

@@ -43,6 +43,7 @@ mod enter;
 mod leave;
 pub mod message;
 mod refuse;
+mod release;
 mod simple;
 mod single;
 mod submit;
@@ -126,6 +127,17 @@ struct Grant {
     lease: Micros,
 }
 
+/// A ref that is past.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    segment: SegmentId,
+    lock_ref: LockRef,
+    /// In this generation and all before.
+    generation: u32,
+    /// In all generations: it was removed.
+    removed: bool,
+}
+
 /// What a job is told.
 #[derive(Clone, Debug)]
 enum Event {
@@ -143,11 +155,7 @@ enum Event {
     /// A grant that it waits for.
     Granted(Grant),
     /// A ref that it watches is past.
-    Lost {
-        segment: SegmentId,
-        lock_ref: LockRef,
-        generation: u32,
-    },
+    Lost(Lost),
     /// The client went away.
     Cancelled,
     /// The time it asked for has come.
@@ -180,6 +188,8 @@ struct Client {
     call: Option<CallId>,
     session: SessionId,
     number: u64,
+    /// Which transmission of the request this is, of those that may have an effect, from 0.
+    attempt: u32,
     answered_through: u64,
     site: SiteId,
     /// When a request that has no quorum is given up.
@@ -266,6 +276,7 @@ impl Coordinator {
             call: Some(call),
             session: request.session,
             number: request.number,
+            attempt: request.attempt,
             answered_through: request.answered_through,
             site: request.site,
             deadline: cx.after(cx.timing.request),
@@ -303,6 +314,7 @@ impl Coordinator {
             call: None,
             session: Sessions::OWN,
             number: 0,
+            attempt: 0,
             answered_through: 0,
             site,
             deadline: cx.after(cx.timing.request),
@@ -343,7 +355,12 @@ impl Coordinator {
                 lock_ref,
                 generation,
                 ..
-            } => self.desk.lost.push((segment, lock_ref, generation)),
+            } => self.desk.lost.push(Lost {
+                segment,
+                lock_ref,
+                generation,
+                removed: true,
+            }),
             lock::Message::Submitted {
                 call,
                 result: Ok(lock::Outcome::Enqueued { lock_ref }),
@@ -483,15 +500,11 @@ impl Coordinator {
                 let id = client.task;
                 self.tasks.insert(id, Task { client, job });
                 self.run(id, Event::Start, cx);
-            } else if let Some((segment, lock_ref, generation)) = self.desk.lost.pop() {
-                self.desk.passes.forget(segment, lock_ref, generation);
+            } else if let Some(lost) = self.desk.lost.pop() {
+                let (segment, lock_ref) = (lost.segment, lost.lock_ref);
+                self.desk.passes.forget(segment, lock_ref, lost.generation);
                 for task in self.desk.watching(segment, lock_ref) {
-                    let event = Event::Lost {
-                        segment,
-                        lock_ref,
-                        generation,
-                    };
-                    self.run(task, event, cx);
+                    self.run(task, Event::Lost(lost), cx);
                 }
             } else {
                 return;
@@ -524,7 +537,7 @@ fn job_for(
         } => critical::critical(held, operation, leave, cx),
         Operation::Leave { keys } => leave::leave(&keys, client, cx),
         Operation::Renew { held } => simple::renew(held, cx),
-        Operation::Release { key, lock_ref } => simple::release(key, lock_ref, client, cx),
+        Operation::Release { key, lock_ref } => release::release(key, lock_ref, client, cx),
         Operation::Get { .. }
         | Operation::Put { .. }
         | Operation::Read { .. }

@@ -3,7 +3,7 @@
 
 use super::Cx;
 use super::submit::Answer;
-use crate::base::{KeyId, Keyspace, Purpose};
+use crate::base::{KeyId, Keyspace, LockRef, Micros, Purpose};
 use crate::lock::Rejection;
 use crate::register;
 use crate::request::{Code, Refusal};
@@ -61,16 +61,34 @@ pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
     }
 }
 
-/// An eventual put has left for a replica, and nothing certain has come back.
-pub(super) fn put_unsure() -> Refusal {
-    let text = "the put has no confirmation; it may have taken effect, or may still, once: get the \
-                key, and put again only if a second put does no harm";
+/// An eventual put, or a write of a register, has left for replicas, and nothing certain has come
+/// back; or it is repeated, and nothing tells what came of it before.
+pub(super) fn once_unsure(what: &str) -> Refusal {
+    let text = format!(
+        "{what} has no confirmation; it may have taken effect, or may still, once: read the key, \
+         and write again, under a new number, only if a second time does no harm"
+    );
     Refusal::unknown(Code::Unavailable, text)
 }
 
-/// The wait for a lock is over.
-pub(super) fn wait_over() -> Refusal {
-    let text = "the lock was not granted within the time to wait; its queue was left, try again";
+/// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how long
+/// ago it was enqueued, as far as this node knows.
+pub(super) fn wait_over(ahead: u32, head: Option<(LockRef, Micros)>) -> Refusal {
+    let line = match (head, ahead) {
+        (Some((head, since)), 1..) => format!(
+            "the key is held by lock ref {}, enqueued {} s ago, and {} more wait before this \
+             request",
+            head.0,
+            since / 1_000_000,
+            ahead - 1
+        ),
+        (None, 1..) => format!("{ahead} refs hold the key or wait for it before this request"),
+        (_, 0) => "it is the first in the queue, but the key's value is not settled yet".into(),
+    };
+    let text = format!(
+        "the lock was not granted within the time to wait: {line}; the place in the queue was \
+         given up, try again"
+    );
     Refusal::definite(Code::WaitOver, text)
 }
 
@@ -128,7 +146,9 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
             unanswered(what, &rejected)
         }
         Answer::Silent { unsure, .. } => unavailable(what, *unsure),
-        Answer::Outcome { .. } | Answer::States(_) | Answer::Queue(..) => nonsense(what),
+        Answer::Outcome { .. } | Answer::States(_) | Answer::Queue(..) | Answer::Leased => {
+            nonsense(what)
+        }
     }
 }
 

@@ -1,12 +1,13 @@
-//! Requests of one step: renewals, forced releases, listings, the catalogue.
+//! Requests of one step: renewals, listings, the catalogue.
 
 use super::desk::Desk;
 use super::refuse;
 use super::submit::{Answer, Question};
-use super::topology::HolderState;
-use super::{Client, Cx, Event, Job, Message, STEP_FIRST, STEPS, Step, Target, command_number};
+use super::{
+    Client, Cx, Event, Job, Lost, Message, STEP_FIRST, STEPS, Step, Target, command_number,
+};
 use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId};
-use crate::command::{Body, Command, GroupCommand, LockCommand};
+use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::request::{Code, Held, RefState, Refusal, Reply};
 use alloc::boxed::Box;
@@ -137,7 +138,12 @@ impl Renew {
                 _ => None,
             };
             if state == Some(RefState::Gone) {
-                desk.lost.push((part.segment, one.0, one.1));
+                desk.lost.push(Lost {
+                    segment: part.segment,
+                    lock_ref: one.0,
+                    generation: one.1,
+                    removed: false,
+                });
             }
             if let Some(slot) = self.states.get_mut(*index) {
                 *slot = Some(state.unwrap_or(RefState::Unknown));
@@ -172,19 +178,12 @@ struct Asked {
     what: &'static str,
     target: Target,
     question: Question,
-    /// What a forced release is to end.
-    ends: Option<(KeyId, LockRef)>,
 }
 
 impl Asked {
-    fn reply(&self, answer: Answer, cx: &Cx<'_>) -> Step {
+    fn reply(&self, answer: Answer) -> Step {
         match answer {
             Answer::Queue(entries, flag) => Step::reply(Reply::Queue { entries, flag }),
-            // A repeated release has the outcome of its first time, so this one ended nothing.
-            Answer::Outcome {
-                outcome: Outcome::Gone,
-                ..
-            } if self.ends.is_some() => Step::refuse(self.gone(cx)),
             Answer::Outcome {
                 outcome: Outcome::Done | Outcome::Gone,
                 ..
@@ -194,22 +193,6 @@ impl Asked {
                 ..
             } => Step::refuse(refusal),
             other => Step::refuse(refuse::unanswered(self.what, &other)),
-        }
-    }
-
-    /// What to say of a ref that no queue has. Refs are positions in the segment's history: one
-    /// beyond what this node has applied was not given yet, as far as anybody here knows.
-    fn gone(&self, cx: &Cx<'_>) -> Refusal {
-        let state = self.ends.as_ref();
-        let state = state.map(|(key, lock_ref)| cx.topology.holder_state(key, *lock_ref, 0));
-        if matches!(state, Some(HolderState::Past)) {
-            let text = "nothing was released: the lock ref is past, it was left, released or \
-                        expired before, or it was never given";
-            Refusal::definite(Code::NoLongerHolder, text)
-        } else {
-            let text = "nothing was released: no queue has this lock ref, and none has given it \
-                        yet; the key's queue shows those that live";
-            Refusal::definite(Code::NotHolder, text)
         }
     }
 }
@@ -224,7 +207,7 @@ impl Job for Asked {
                     .ask(client.task, self.target, question, deadline, true, cx);
                 Step::Open
             }
-            Event::Asked { answer, .. } => self.reply(answer, cx),
+            Event::Asked { answer, .. } => self.reply(answer),
             Event::Cancelled if matches!(self.question, Question::Queue(_)) => Step::Close(None),
             _ => Step::Open,
         }
@@ -235,32 +218,10 @@ impl Job for Asked {
     }
 }
 
-/// The job of `Release`: it waits for the holder's lease as long as the request may last (F10).
-pub(super) fn release(
-    key: KeyId,
-    lock_ref: LockRef,
-    client: &Client,
-    cx: &Cx<'_>,
-) -> Result<Box<dyn Job>, Refusal> {
-    let segment = super::leave::segment_of(&key, cx)?;
-    let epoch = Desk::epoch(cx.topology, segment);
-    let body = LockCommand::Release {
-        lock_ref,
-        key: Some(key.clone()),
-    };
-    Ok(Box::new(Asked {
-        ends: Some((key, lock_ref)),
-        what: "the forced release",
-        target: Target::Segment(segment),
-        question: Question::Command(Desk::command(client, STEP_FIRST, epoch, body)),
-    }))
-}
-
 /// The job of `Queue`.
 pub(super) fn queue(key: KeyId, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
     let segment = super::leave::segment_of(&key, cx)?;
     Ok(Box::new(Asked {
-        ends: None,
         what: "reading the queue",
         target: Target::Segment(segment),
         question: Question::Queue(key),
@@ -296,7 +257,6 @@ pub(super) fn create(
         Body::Group(GroupCommand::CreateKeyspace(keyspace)),
     );
     Ok(Box::new(Asked {
-        ends: None,
         what: "creating the keyspace",
         target: Target::Catalogue,
         question: Question::Command(command),

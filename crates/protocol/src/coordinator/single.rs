@@ -1,7 +1,9 @@
 //! Operations on one key outside the client's own sections.
 //!
 //! * Eventual `get` and `put`, `inspect`, and `read` and `write` of registers: one register
-//!   operation each.
+//!   operation each. What writes is done at most once: a write that another node, or an earlier
+//!   try, may have stored is covered by a later one, after it was read, and would then be read once
+//!   more. So a repeated `write` of a register is refused, unknown, before anything is sent (G19).
 //! * `write` in a section keyspace is a section of its own (MUSIC's CP put, F7): enqueue, put
 //!   number 1, leave. It is answered when the put has its quorum; the leave is on its way. Its
 //!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes
@@ -16,11 +18,12 @@ use super::desk::Desk;
 use super::leave::{Background, Leaves, Left};
 use super::refuse;
 use super::{Client, Cx, Event, Job, Step};
-use crate::base::{KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::register;
 use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 /// The jobs of `Get`, `Put`, `Read`, `Write` and `Inspect`.
@@ -55,6 +58,9 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
+            if client.attempt > 0 && !cx.planted.has(Bug::RegisterWriteRepeated) {
+                return Err(refuse::once_unsure("the write"));
+            }
             // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
             // is nobody's name.
             let writer = (client.session.0 ^ u128::from(client.number)).max(1);
@@ -79,7 +85,6 @@ pub(super) fn register_job(
         key,
         op,
         again: None,
-        unsure: false,
     }))
 }
 
@@ -91,8 +96,6 @@ struct One {
     key: KeyId,
     op: register::Op,
     again: Option<Micros>,
-    /// An earlier attempt may have taken effect.
-    unsure: bool,
 }
 
 impl One {
@@ -101,10 +104,6 @@ impl One {
             self.op,
             register::Op::Write { .. } | register::Op::EventualPut { .. }
         )
-    }
-
-    fn puts_once(&self) -> bool {
-        matches!(self.op, register::Op::EventualPut { .. })
     }
 
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
@@ -125,7 +124,7 @@ impl Job for One {
         let over = cx.now.monotonic >= client.deadline;
         match event {
             Event::Start => self.operate(client, desk, cx),
-            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, self.unsure)),
+            Event::Timer if over => Step::refuse(refuse::unavailable(self.what, false)),
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
             Event::Register(outcome) => match outcome {
@@ -135,22 +134,20 @@ impl Job for One {
                 register::Outcome::Inspection(inspection) => {
                     Step::reply(Reply::Inspect(inspection))
                 }
-                // Reads start over, a write goes on under its writer. An eventual put has no name
-                // that would be known again: it is tried again only if it had no effect (G16).
+                // Reads start over. A write leaves nothing that would surely be known again: it is
+                // tried again only if it had no effect (G16, G19).
                 register::Outcome::Moved {
                     may_have_taken_effect,
                     ..
-                } if !over && (!may_have_taken_effect || !self.puts_once()) => {
-                    self.unsure |= may_have_taken_effect;
+                } if !(over || may_have_taken_effect && self.writes()) => {
                     self.again = Some(cx.after(cx.timing.retry / 8 + 1));
                     Step::Open
                 }
                 other => {
                     let mut refusal = refuse::failed(self.what, &other);
-                    refusal.may_have_taken_effect |= self.unsure;
                     refusal.may_have_taken_effect &= self.writes();
-                    if self.puts_once() && refusal.may_have_taken_effect {
-                        refusal = refuse::put_unsure();
+                    if refusal.may_have_taken_effect {
+                        refusal = refuse::once_unsure(self.what);
                     }
                     Step::refuse(refusal)
                 }
@@ -183,6 +180,19 @@ pub(super) fn synch(
     section(key, Use::Synch, nobody, desk, cx)
 }
 
+/// The lease of such a section: none for the keyspace's, which is never exceeded.
+///
+/// A section of one request is over with it, and its coordinator renews it as long as it is at work:
+/// an abandoned one need not keep the key for as long as a client's. It may be short, since nothing
+/// but cached gets hangs on a lease (F10), and here are none: what ends the section too soon sets
+/// the flag, and the next holder's synch fences the put (F1). But it outlasts the silence after
+/// which a client asks another node, where the repeated request finds its ref.
+fn lease(key: &KeyId, cx: &Cx<'_>) -> Option<Micros> {
+    let short = (cx.timing.request / 2).max(super::enter::LEASE_MIN);
+    let longest = cx.topology.keyspace(key.keyspace)?.lease;
+    (short < longest).then_some(short)
+}
+
 fn section(
     key: KeyId,
     purpose: Use,
@@ -200,7 +210,7 @@ fn section(
     };
     let keys = [key.clone()];
     let segment = super::leave::segment_of(&key, cx);
-    let commands = super::enter::enqueues(&keys, mode, None, &owner, cx);
+    let commands = super::enter::enqueues(&keys, mode, lease(&key, cx), &owner, cx);
     let (Ok(segment), Ok(commands)) = (segment, commands) else {
         desk.own.done(owner.number);
         return Err(refuse::bad("the key has no place on the ring"));
@@ -306,6 +316,9 @@ impl Section {
                 counter_above: false,
             },
         };
+        if matches!(self.phase, Phase::Acquiring) {
+            self.acquire.keep(cx);
+        }
         let begun = desk.operate(client, (self.segment, &self.key), op, cx);
         let again = cx.after(cx.timing.retry / 8 + 1);
         self.phase = Phase::Operating(begun.is_none().then_some(again));
@@ -383,12 +396,20 @@ impl Section {
         Step::Open
     }
 
+    /// Tells the client that its request waits, so that it does not take this node for dead. The
+    /// ref is this request's own affair.
+    fn queued(&self, client: &Client, cx: &mut Cx<'_>) -> Step {
+        let (held, ahead) = (Vec::new(), self.acquire.ahead());
+        client.tell(Reply::Queued { held, ahead }, cx);
+        Step::Open
+    }
+
     fn over(&mut self, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         self.acquire.give_up(&self.owner, desk, cx);
         if matches!(self.phase, Phase::Operating(_)) {
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
-        Step::refuse(refuse::wait_over())
+        Step::refuse(self.acquire.wait_over(cx))
     }
 }
 
@@ -406,16 +427,34 @@ impl Job for Section {
             }
             (Phase::Acquiring, Event::Cancelled) => self.over(desk, cx),
             (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => self.over(desk, cx),
-            (Phase::Acquiring, event) => match self.acquire.on(event, client, desk, cx) {
-                Progress::Nothing | Progress::Queued => Step::Open,
-                Progress::Entered => self.entered(client, desk, cx),
-                Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
-            },
+            (Phase::Acquiring, event) => {
+                let goes_on = matches!(event, Event::Timer) && self.acquire.waits();
+                match self.acquire.on(event, client, desk, cx) {
+                    Progress::Nothing if goes_on => self.queued(client, cx),
+                    Progress::Nothing => Step::Open,
+                    Progress::Queued => self.queued(client, cx),
+                    Progress::Entered => self.entered(client, desk, cx),
+                    Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
+                }
+            }
             (Phase::Operating(_), Event::Register(outcome)) => {
                 self.operated(outcome, client, desk, cx)
             }
-            (Phase::Operating(Some(_)), Event::Timer) if over => self.over(desk, cx),
-            (Phase::Operating(Some(_)), Event::Timer) => self.entered(client, desk, cx),
+            (Phase::Operating(again), Event::Timer) => {
+                let again = again.filter(|at| over || *at <= cx.now.monotonic);
+                if cx.now.monotonic >= self.acquire.wake() {
+                    self.acquire.renew(client, desk, cx);
+                }
+                match again {
+                    Some(_) if over => self.over(desk, cx),
+                    Some(_) => self.entered(client, desk, cx),
+                    None => Step::Open,
+                }
+            }
+            (Phase::Operating(_), Event::Asked { ask, .. }) => {
+                self.acquire.renewed(ask);
+                Step::Open
+            }
             (Phase::Probing(leaves), Event::Asked { ask, answer }) => {
                 let left = leaves.on(ask, answer);
                 match left {
@@ -436,7 +475,10 @@ impl Job for Section {
                 Some(self.acquire.wake().min(client.deadline))
             }
             Phase::Acquiring => Some(self.acquire.wake()),
-            Phase::Operating(again) => again.map(|at| at.min(client.deadline)),
+            Phase::Operating(again) => {
+                let again = again.map_or(Micros::MAX, |at| at.min(client.deadline));
+                Some(self.acquire.wake().min(again))
+            }
             Phase::Probing(_) => None,
         }
     }

@@ -58,6 +58,9 @@ pub(super) enum Answer {
     States(Vec<RefState>),
     /// To `Queue`.
     Queue(Vec<QueueEntry>, Option<u64>),
+    /// A forced release must wait for the holder's lease, which is not renewed any more. The
+    /// question goes on.
+    Leased,
     /// The primary did not take it.
     Rejected {
         /// Why.
@@ -229,11 +232,16 @@ impl Submitter {
                 ask.awaits = None;
                 ask.last = Some(rejection.clone());
                 if let Some(unsure) = self.rejected(from, id, &mut ask, &rejection, cx) {
-                    self.finish(id, &ask, Answer::Rejected { rejection, unsure })
-                } else {
-                    self.open.insert(id, ask);
-                    None
+                    return self.finish(id, &ask, Answer::Rejected { rejection, unsure });
                 }
+                let leased = matches!(rejection, Rejection::Leased(_));
+                let told = (leased && ends_by_force(&ask.question)).then_some(Answered {
+                    task: ask.task,
+                    ask: id,
+                    answer: Answer::Leased,
+                });
+                self.open.insert(id, ask);
+                told
             }
             _ => {
                 self.open.insert(id, ask);
@@ -278,11 +286,16 @@ impl Submitter {
                 self.pause(id, ask, cx.timing.retry, cx);
             }
             Rejection::Leased(left) if ask.patient => {
-                // The primary renews that lease no more: whatever refuses the release later, the
-                // section ends.
-                ask.unsure |= ends_by_force(&ask.question);
+                let mut wait = *left;
+                if ends_by_force(&ask.question) {
+                    // The primary renews that lease no more: whatever refuses the release later,
+                    // the section ends. It tells when, but its word may be lost, and the next
+                    // primary knows nothing of the release.
+                    ask.unsure = true;
+                    wait = wait.min(2 * cx.timing.retry);
+                }
                 ask.next = Some(from);
-                self.pause(id, ask, (*left).max(pause), cx);
+                self.pause(id, ask, wait.max(pause), cx);
             }
             Rejection::Busy | Rejection::DiskFull | Rejection::Leased(_) => {
                 return Some(ask.unsure);

@@ -27,6 +27,7 @@ struct Cluster {
     primary: NodeName,
     local: Map<(KeyId, LockRef), HolderState>,
     groups: Vec<NodeName>,
+    head: Option<(LockRef, u64)>,
 }
 
 impl Topology for Cluster {
@@ -76,6 +77,9 @@ impl Topology for Cluster {
     fn holder_state(&self, key: &KeyId, lock_ref: LockRef, _generation: u32) -> HolderState {
         let state = self.local.get(&(key.clone(), lock_ref));
         state.copied().unwrap_or(HolderState::Unknown)
+    }
+    fn head(&self, _key: &KeyId) -> Option<(LockRef, u64)> {
+        self.head
     }
     fn one_member_per_group(&self) -> Vec<NodeName> {
         self.groups.clone()
@@ -135,6 +139,7 @@ impl Bench {
                 primary: NodeName(1),
                 local: Map::new(),
                 groups: vec![NodeName(1), NodeName(2)],
+                head: None,
             },
             registers: register::Caller::new(ME, 7),
             timing: Timing::default(),
@@ -175,11 +180,16 @@ impl Bench {
     }
 
     fn ask(&mut self, number: u64, operation: Operation) -> CallId {
+        self.ask_again(number, 0, operation)
+    }
+
+    fn ask_again(&mut self, number: u64, attempt: u32, operation: Operation) -> CallId {
         self.calls += 1;
         let call = CallId(self.calls);
         let request = Request {
             session: SESSION,
             number,
+            attempt,
             answered_through: number - 1,
             site: SiteId(0),
             operation,
@@ -736,12 +746,7 @@ fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
     };
     let mut register = key("r");
     register.keyspace = Keyspace::REGISTERS;
-    let write = Operation::Write {
-        key: register.clone(),
-        value: None,
-    };
-    // A write begins with its round of tags again: its writer is in the operation, not in the ask.
-    for (number, operation) in [(3, get), (4, Operation::Read { key: register }), (5, write)] {
+    for (number, operation) in [(3, get), (4, Operation::Read { key: register })] {
         bench.ask(number, operation);
         let first = asked(&bench);
         assert!(matches!(first[..], [register::Ask::Read { .. }]));
@@ -749,13 +754,44 @@ fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
         bench.wait(bench.timing.retry);
         assert_eq!(asked(&bench), first, "from the start");
         let (value, tag) = (None, Tag::ZERO);
-        bench.register(match number {
-            5 => register::Outcome::Stored { tag },
-            _ => register::Outcome::Value { value, tag },
-        });
+        bench.register(register::Outcome::Value { value, tag });
         assert_eq!(bench.replies.len(), 1);
     }
     bench.quiet();
+}
+
+#[test]
+fn a_write_of_a_register_is_done_again_only_where_it_had_no_effect() {
+    let mut bench = Bench::new();
+    let write = |keyspace| Operation::Write {
+        key: KeyId {
+            keyspace,
+            ..key("r")
+        },
+        value: None,
+    };
+    let moved = |may_have_taken_effect| register::Outcome::Moved {
+        next: None,
+        may_have_taken_effect,
+    };
+    bench.ask(1, write(Keyspace::REGISTERS));
+    bench.register(moved(false));
+    assert!(bench.replies.is_empty());
+    bench.wait(bench.timing.retry);
+    assert!(matches!(asked(&bench)[..], [register::Ask::Read { .. }]));
+    bench.register(moved(true));
+    assert!(bench.refusal().may_have_taken_effect);
+    bench.quiet();
+    // A repetition finds nothing that would tell what came of it, and sends nothing.
+    bench.ask_again(1, 1, write(Keyspace::REGISTERS));
+    assert!(bench.sent.is_empty());
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
+    bench.quiet();
+    // In a section keyspace it finds its ref.
+    bench.ask_again(2, 1, write(Keyspace::SECTIONS));
+    assert!(bench.replies.is_empty() && !bench.sent.is_empty());
 }
 
 #[test]
@@ -859,23 +895,205 @@ fn renewals_are_the_primarys_and_silence_is_unknown() {
     bench.quiet();
 }
 
-#[test]
-fn a_forced_release_waits_for_the_lease() {
-    let mut bench = Bench::new();
+/// A release of ref 3 of key "a", told by node 1 that the lease has 4 s left: its first command.
+fn leased_release(bench: &mut Bench) -> (u64, SegmentId, Command) {
     let operation = Operation::Release {
         key: key("a"),
         lock_ref: LockRef(3),
     };
     bench.ask(5, operation);
-    let (_, call, _, command) = bench.submitted();
+    let (_, call, segment, command) = bench.submitted();
     bench.answer(1, call, Err(Rejection::Leased(4_000_000)), 0);
-    bench.wait(3_900_000);
-    assert!(bench.sent.is_empty());
-    bench.wait(100_000);
-    assert_eq!(bench.submitted().3, command);
+    assert!(matches!(bench.reply(), Reply::Queued { ahead: 0, .. }));
+    (call, segment, command)
+}
+
+fn lost(segment: SegmentId, generation: u32) -> lock::Message {
+    lock::Message::Lost {
+        session: SessionId(4),
+        segment,
+        lock_ref: LockRef(3),
+        generation,
+    }
+}
+
+#[test]
+fn a_forced_release_waits_for_the_lease() {
+    let mut bench = Bench::new();
+    let (call, _, command) = leased_release(&mut bench);
+    // The next primary knows nothing of it: it is asked again and again, and the client told.
+    bench.wait(2 * bench.timing.retry);
+    let (to, again, _, repeated) = bench.submitted();
+    assert_eq!((to, again, &repeated), (NodeName(1), call, &command));
+    bench.answer(1, call, Err(Rejection::Leased(2_600_000)), 0);
+    assert!(matches!(bench.reply(), Reply::Queued { .. }));
     bench.answer(1, call, Ok(Outcome::Done), 0);
     assert_eq!(*bench.reply(), Reply::Done { tag: None });
     bench.quiet();
+}
+
+#[test]
+fn a_forced_release_is_answered_when_the_section_ends() {
+    let mut bench = Bench::new();
+    let (_, segment, _) = leased_release(&mut bench);
+    bench.lock(1, lost(segment, 2));
+    assert_eq!(*bench.reply(), Reply::Done { tag: None });
+    bench.quiet();
+    // The same where the news is lost, and the command sent again finds nothing.
+    let mut bench = Bench::new();
+    let (call, ..) = leased_release(&mut bench);
+    bench.wait(2 * bench.timing.retry);
+    bench.answer(1, call, Ok(Outcome::Gone), 0);
+    assert_eq!(*bench.reply(), Reply::Done { tag: None });
+    bench.quiet();
+}
+
+#[test]
+fn the_end_of_a_ref_before_its_release_came_is_not_the_releases_doing() {
+    let operation = Operation::Release {
+        key: key("a"),
+        lock_ref: LockRef(3),
+    };
+    let mut bench = Bench::new();
+    bench.ask(5, operation.clone());
+    let (_, call, segment, _) = bench.submitted();
+    bench.lock(1, lost(segment, 0));
+    assert!(bench.replies.is_empty());
+    bench
+        .cluster
+        .local
+        .insert((key("a"), LockRef(3)), HolderState::Past);
+    bench.answer(1, call, Ok(Outcome::Gone), 0);
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::NoLongerHolder);
+    assert!(!refusal.may_have_taken_effect);
+    assert!(refusal.detail.contains("nothing left to release"));
+    // But the news may have overtaken the word of the lease.
+    bench.ask(6, operation);
+    let (_, call, segment, _) = bench.submitted();
+    bench.lock(1, lost(segment, 0));
+    bench.answer(1, call, Err(Rejection::Leased(4_000_000)), 0);
+    assert_eq!(*bench.reply(), Reply::Done { tag: None });
+    bench.quiet();
+}
+
+#[test]
+fn a_section_that_was_resumed_is_not_released_when_its_old_generation_is_past() {
+    let mut bench = Bench::new();
+    let (call, segment, _) = leased_release(&mut bench);
+    let held = Held {
+        key: key("a"),
+        lock_ref: LockRef(3),
+        generation: 0,
+    };
+    bench.ask(
+        6,
+        Operation::Renew {
+            held: [held].into(),
+        },
+    );
+    let (_, crate::Message::Lock(lock::Message::Renew { call: renewal, .. })) = bench.sent[0]
+    else {
+        panic!("{:?}", bench.sent);
+    };
+    let renewed = lock::Message::Renewed {
+        call: renewal,
+        result: Ok(vec![RefState::Gone]),
+    };
+    bench.lock(1, renewed);
+    let [(_, Reply::Renewed { .. })] = &bench.replies[..] else {
+        panic!("{:?}", bench.replies);
+    };
+    bench.wait(2 * bench.timing.retry);
+    assert_eq!(bench.submitted().1, call, "the release goes on");
+    bench.lock(1, lost(segment, 1));
+    assert_eq!(*bench.reply(), Reply::Done { tag: None });
+    bench.quiet();
+}
+
+#[test]
+fn a_section_of_one_request_has_a_short_lease_and_is_renewed_while_it_works() {
+    let request = Timing::default().request;
+    let mut bench = Bench::new();
+    for (number, operation) in [
+        (1, Operation::Read { key: key("a") }),
+        (
+            2,
+            Operation::Write {
+                key: key("a"),
+                value: None,
+            },
+        ),
+    ] {
+        let shorter = |lease: Micros| {
+            let mut bench = Bench::new();
+            bench.cluster.keyspaces[0].lease = lease;
+            bench.ask(number, operation.clone());
+            match bench.submitted().3.body {
+                Body::Lock(LockCommand::Enqueue { origin, .. }) => origin.lease,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(shorter(2 * request), request / 2);
+        assert_eq!(shorter(1_000_000), 1_000_000, "never above the keyspace's");
+    }
+    let write = Operation::Write {
+        key: key("a"),
+        value: None,
+    };
+    bench.ask(1, write);
+    let (_, _, segment, command) = bench.submitted();
+    bench.lock(1, bench.grant(segment, &command, 6));
+    let mut renewals = 0;
+    // Nothing comes back from the replicas.
+    for _ in 0..4 {
+        bench.wait(2 * bench.timing.retry);
+        for (_, message) in bench.sent.clone() {
+            if let crate::Message::Lock(lock::Message::Renew { call, again, .. }) = message {
+                assert!(again.is_empty(), "it has its grant");
+                let lease = request / 2;
+                let result = Ok(vec![RefState::Holding { lease }]);
+                bench.lock(1, lock::Message::Renewed { call, result });
+                renewals += 1;
+            }
+        }
+    }
+    assert_eq!(renewals, 4);
+}
+
+#[test]
+fn a_request_that_waits_for_a_key_says_so_and_who_has_it() {
+    let mut bench = Bench::new();
+    bench.cluster.head = Some((LockRef(13), bench.now));
+    let write = Operation::Write {
+        key: key("a"),
+        value: None,
+    };
+    for (number, operation) in [
+        (1, write),
+        (2, Operation::Read { key: key("a") }),
+        (3, enter(&["a"], bench.timing.request)),
+    ] {
+        bench.ask(number, operation);
+        let (_, call, ..) = bench.submitted();
+        bench.answer(1, call, enqueued(20), 3);
+        assert!(matches!(bench.reply(), Reply::Queued { ahead: 3, .. }));
+        bench.wait(2 * bench.timing.retry);
+        if number < 3 {
+            assert!(matches!(bench.reply(), Reply::Queued { ahead: 3, .. }));
+        }
+        bench.wait(bench.timing.request);
+        let refusal = bench.refusal();
+        assert_eq!(refusal.code, Code::WaitOver);
+        assert!(!refusal.may_have_taken_effect);
+        let said = "the key is held by lock ref 13, enqueued ";
+        assert!(refusal.detail.contains(said), "{}", refusal.detail);
+        assert!(
+            refusal.detail.contains("and 2 more wait"),
+            "{}",
+            refusal.detail
+        );
+    }
 }
 
 #[test]
@@ -1080,6 +1298,8 @@ fn a_release_that_has_ended_a_lease_is_never_refused_as_without_effect() {
         let (to, call, ..) = bench.submitted();
         // The holder's lease is renewed no more, and runs out.
         bench.answer(to.0, call, Err(Rejection::Leased(1_000_000)), 0);
+        assert!(matches!(bench.reply(), Reply::Queued { .. }));
+        bench.replies.clear();
         while bench.replies.is_empty() {
             bench.wait(bench.timing.retry);
             if let Some((to, call, ..)) = bench.all_submitted().first() {

@@ -53,6 +53,9 @@ pub trait Topology {
     fn epoch(&self, target: Target) -> Epoch;
     /// What this node has applied of a ref.
     fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState;
+    /// The ref at the head of a key's queue and when it was enqueued (the primary's wall clock,
+    /// microseconds since 1970), as applied here: for people, since it may be stale.
+    fn head(&self, key: &KeyId) -> Option<(LockRef, u64)>;
     /// The nearest live member of every group.
     fn one_member_per_group(&self) -> Vec<NodeName>;
     /// Keys that this node's registers hold, in order: those of `keyspace` that start with `prefix`

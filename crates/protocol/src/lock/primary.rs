@@ -96,6 +96,9 @@ pub(super) struct Holding {
     /// A forced release was asked for, and told to come again when the lease has run out, which is
     /// not renewed any more (F10).
     ending: bool,
+    /// The coordinators that were told so, each with its call and command: one of these commands
+    /// ends the ref when its time is over, and all of them are told when it is past.
+    enders: BTreeMap<NodeName, (u64, Command)>,
     /// Forced releases in flight. One that the log declines counts no more, so that it has changed
     /// nothing.
     releases: usize,
@@ -107,6 +110,17 @@ impl Holding {
     /// Whether the ref gets no lease any more, neither by a renewal nor by a grant (G7, G10).
     fn ends(&self) -> bool {
         self.ending || self.releases > 0 || self.released.is_some()
+    }
+}
+
+/// A release of a ref that was not given yet, as far as is applied here, is agreed as one that names
+/// none: what it names may be enqueued, granted and leased below it in the log, and nothing would
+/// then wait for that lease (G18).
+fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
+    if let LockCommand::Release { lock_ref, .. } = body
+        && lock_ref.0 > state.commands()
+    {
+        *lock_ref = LockRef(0);
     }
 }
 
@@ -158,6 +172,7 @@ impl Primary {
                     * (since + config.timing.lengthened(known.origin.lease)),
                 inherited: queues.holds(lock_ref),
                 ending: false,
+                enders: BTreeMap::new(),
                 releases: 0,
                 released: None,
             };
@@ -214,7 +229,7 @@ impl Primary {
         &mut self,
         from: NodeName,
         call: u64,
-        command: Command,
+        mut command: Command,
         state: &SegmentState,
         cx: &mut Cx<'_>,
     ) {
@@ -232,9 +247,10 @@ impl Primary {
             pending.askers.push((from, call));
             return;
         }
-        let Body::Lock(body) = &command.body else {
+        let Body::Lock(body) = &mut command.body else {
             return self.reject(from, call, Rejection::Elsewhere(None), cx);
         };
+        release_no_later(body, state);
         if self.pending.len() >= cx.limits.proposals {
             return self.reject(from, call, Rejection::Busy, cx);
         }
@@ -246,22 +262,13 @@ impl Primary {
                 Vec::new()
             }
             LockCommand::Release { lock_ref, .. } => {
-                let left = self.lease_left(*lock_ref, queues, cx);
-                if let Some(holding) = self.holdings.get_mut(lock_ref)
-                    && !cx.planted.has(Bug::ReleasedRefLeased)
-                {
-                    // From here on it gets no lease any more. `Leased` says so; every other refusal
-                    // says that nothing has changed, and then nothing has.
-                    if left > 0 {
-                        holding.ending = true;
-                    } else {
-                        holding.releases += 1;
-                        releases = Some(*lock_ref);
-                    }
-                }
+                let lock_ref = *lock_ref;
+                let left = self.lease_left(lock_ref, queues, cx);
                 if left > 0 {
+                    self.end_with_lease(lock_ref, from, call, command, cx);
                     return self.reject(from, call, Rejection::Leased(left), cx);
                 }
+                releases = self.count_release(lock_ref, cx);
                 Vec::new()
             }
             LockCommand::Leave { lock_ref, .. } => {
@@ -289,6 +296,82 @@ impl Primary {
             },
         );
         self.proposals.push(self.stamped(command, cx.now));
+    }
+
+    /// A forced release must wait for the lease. From here on the ref gets none any more, and
+    /// `Leased` says so; every other refusal says that nothing has changed, and then nothing has.
+    fn end_with_lease(
+        &mut self,
+        lock_ref: LockRef,
+        from: NodeName,
+        call: u64,
+        command: Command,
+        cx: &Cx<'_>,
+    ) {
+        if let Some(holding) = self.holdings.get_mut(&lock_ref) {
+            holding.ending |= !cx.planted.has(Bug::ReleasedRefLeased);
+            holding.enders.insert(from, (call, command));
+        }
+    }
+
+    /// A forced release is about to be proposed: while it is in flight the ref gets no lease.
+    fn count_release(&mut self, lock_ref: LockRef, cx: &Cx<'_>) -> Option<LockRef> {
+        let holding = self.holdings.get_mut(&lock_ref)?;
+        if cx.planted.has(Bug::ReleasedRefLeased) {
+            return None;
+        }
+        holding.releases += 1;
+        Some(lock_ref)
+    }
+
+    /// The lease of these has run out. A ref that somebody wants released is ended by that
+    /// command, so that its outcome is known again when the request is repeated (F2). If nothing
+    /// comes of it, since its session has gone on and forgotten it, the primary's own does it.
+    fn propose_releases(&mut self, expired: Vec<(LockRef, bool)>, cx: &Cx<'_>) {
+        for (lock_ref, first) in expired {
+            let holding = self.holdings.get(&lock_ref).filter(|_| first);
+            let enders = holding.map(|h| h.enders.clone()).unwrap_or_default();
+            let mut asked = false;
+            for (node, (call, command)) in enders {
+                asked = true;
+                let id = (command.session, command.number);
+                if self.pending.contains_key(&id) {
+                    continue;
+                }
+                let pending = Pending {
+                    askers: alloc::vec![(node, call)],
+                    keys: Vec::new(),
+                    releases: self.count_release(lock_ref, cx),
+                };
+                self.pending.insert(id, pending);
+                self.proposals.push(command);
+            }
+            if !asked {
+                let release = self.own(Body::Lock(LockCommand::Release {
+                    lock_ref,
+                    key: None,
+                }));
+                self.proposals.push(release);
+            }
+        }
+    }
+
+    /// Tells the client of a ref, and whoever wants it released, that it is past.
+    fn tell_lost(&mut self, lock_ref: LockRef, removed: &Ref, cx: &mut Cx<'_>) {
+        let Some(holding) = self.holdings.remove(&lock_ref) else {
+            return;
+        };
+        let waiter = holding.waiter;
+        let enders = holding.enders.into_keys().filter(|n| Some(*n) != waiter);
+        for node in waiter.into_iter().chain(enders) {
+            let lost = Message::Lost {
+                session: removed.session,
+                segment: self.segment,
+                lock_ref,
+                generation: removed.generation,
+            };
+            cx.fx.promise(node, lost);
+        }
     }
 
     /// Whether these are keys for which nobody waits, here or in flight: their values may be read
@@ -440,17 +523,7 @@ impl Primary {
                 .take_speculation(id, &applied.touched, applied.repeated, cx.planted);
         if let Some((lock_ref, removed)) = &applied.removed {
             self.grants.stop(*lock_ref, cx);
-            if let Some(holding) = self.holdings.remove(lock_ref)
-                && let Some(waiter) = holding.waiter
-            {
-                let lost = Message::Lost {
-                    session: removed.session,
-                    segment: self.segment,
-                    lock_ref: *lock_ref,
-                    generation: removed.generation,
-                };
-                cx.fx.promise(waiter, lost);
-            }
+            self.tell_lost(*lock_ref, removed, cx);
         }
         self.grants.note_left(applied, queues);
         for key in &applied.touched {
@@ -527,6 +600,7 @@ impl Primary {
             free_at: 0,
             inherited: false,
             ending: false,
+            enders: BTreeMap::new(),
             releases: 0,
             released: None,
         };
@@ -554,8 +628,12 @@ impl Primary {
                 let told = leased_until(holding.told, holding.heard, lease, cx.timing);
                 holding.free_at = holding.free_at.max(told);
             }
-            holding.heard = cx.now.monotonic;
-            holding.told = Told::Nothing;
+            // One that is ending is not granted any more, whoever resumes it: its end waits for the
+            // lease that was given, and for no other.
+            if !holding.ending {
+                holding.heard = cx.now.monotonic;
+                holding.told = Told::Nothing;
+            }
             holding.granted = false;
             if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
                 holding.waiter = Some(*node);
@@ -768,17 +846,11 @@ impl Primary {
             let until = patient_until(holding.told, holding.heard, lease, cx.timing);
             let proposed = |at: Micros| now < at + 4 * cx.timing.retry;
             if now >= until && !holding.released.is_some_and(proposed) {
-                holding.released = Some(now);
-                expired.push(*lock_ref);
+                let first = holding.released.replace(now).is_none();
+                expired.push((*lock_ref, first));
             }
         }
-        for lock_ref in expired {
-            let release = self.own(Body::Lock(LockCommand::Release {
-                lock_ref,
-                key: None,
-            }));
-            self.proposals.push(release);
-        }
+        self.propose_releases(expired, cx);
         self.take_again(cx);
         self.grants.tick(queues, cx);
         self.push_all_ready(queues, cx);

@@ -136,6 +136,13 @@ impl Topology for Known<'_> {
         }
     }
 
+    fn head(&self, key: &KeyId) -> Option<(LockRef, u64)> {
+        let room = self.here.segments.get(&self.segment(key)?)?;
+        let queues = room.state.queues();
+        let head = queues.queue(key)?.refs.front().copied()?;
+        Some((head, queues.get(head)?.origin.since))
+    }
+
     fn one_member_per_group(&self) -> Vec<NodeName> {
         let fresh = |name: &NodeName| self.is_fresh(*name);
         let member = |view: &crate::base::View| {

@@ -11,6 +11,10 @@
 //! seals, so that q sealed answers are always answers of q sealed members. When everything has
 //! moved the store is deleted as a whole and answers `Moved`.
 //!
+//! Eventual puts are another matter: they complete at one member, so one that is not sealed yet goes
+//! on taking them, and q sealed answers need not show them. What moves a store must therefore read
+//! every member that can be reached, sealed, before it deletes that member's store.
+//!
 //! **Two seals.** A segment has one next epoch, but an attempt at a change may have been given up,
 //! and an adoption by an operator may replace one. Epochs strictly increase along the history of an
 //! address, so the higher `next` is the later one: it is kept. That the store is sealed does not

@@ -187,7 +187,8 @@ fn header_number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem
 
 impl Rest {
     /// Who asks: headers `Fermata-Session`, `Fermata-Number` and `Fermata-Site`, or drawn here.
-    /// With both headers, a repeated request takes effect once.
+    /// With the first two, a repeated request takes effect once; a repetition says so by
+    /// `Fermata-Attempt`, from 1.
     fn header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
         let session = match header_text(headers, "fermata-session")? {
             None => self.gate.draw_session(),
@@ -196,6 +197,7 @@ impl Rest {
             Some(_) => return Err(Problem::bad("Fermata-Session is not 32 hexadecimal digits")),
         };
         let number = header_number(headers, "fermata-number")?;
+        let attempt = header_number(headers, "fermata-attempt")?;
         Ok(v1::Header {
             session: Bytes::copy_from_slice(&session.to_be_bytes()),
             number: number.unwrap_or_else(|| self.gate.next_number()),
@@ -203,6 +205,7 @@ impl Rest {
             site: header_text(headers, "fermata-site")?
                 .unwrap_or_default()
                 .to_owned(),
+            attempt: u32::try_from(attempt.unwrap_or(0)).unwrap_or(u32::MAX),
         })
     }
 

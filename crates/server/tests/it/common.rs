@@ -197,6 +197,7 @@ impl Session {
             number: self.number,
             answered_through: self.number - 1,
             site: String::new(),
+            attempt: 0,
         })
     }
 }

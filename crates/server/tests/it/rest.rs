@@ -223,6 +223,32 @@ async fn what_is_over_a_bound_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_is_done_when_the_holder_leaves() {
+    let (_cluster, rest) = start().await;
+    // A lease that no request outlasts: it is not sat out.
+    let keys = json!({"keys": [{"key": "r"}], "wait_ms": 20_000, "lease_ms": 600_000});
+    let (_, section) = rest.json("POST", "/v1/sections", keys).await;
+    let lock_ref = section["keys"][0]["lock_ref"].as_u64().unwrap();
+    let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+    let body = json!({"lock_ref": lock_ref});
+    let release = rest.json("POST", "/v1/keyspaces/default/keys/r/release", body);
+    let leave = async {
+        // Once the release has come, the section is not renewed any more.
+        loop {
+            let (_, state) = rest.json("GET", &id, Value::Null).await;
+            assert_eq!(state["state"], "entered", "{state}");
+            if state["lease_ms"] == 0 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        rest.json("DELETE", &id, Value::Null).await
+    };
+    let ((status, released), (left, _)) = tokio::join!(release, leave);
+    assert_eq!((status, left), (200, 200), "{released}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_tell_entry_and_loss() {
     let (_cluster, rest) = start().await;
     let keys = json!({"keys": [{"key": "e"}], "wait_ms": 20_000, "lease_ms": 1_000});

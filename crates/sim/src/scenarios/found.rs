@@ -484,3 +484,35 @@ pub(super) fn put_twice(stage: &mut Stage) {
     stage.expect(kept, "a copy of the put is not stored again");
     stage.leave(h1, s3);
 }
+
+/// G19: a write of a register is stored, and read, and its answer is lost; another write follows;
+/// then the first one is repeated through another node.
+pub(super) fn write_twice(stage: &mut Stage) {
+    let writer = stage.client_with(&[4, 5], |o| {
+        (o.attempt, o.request) = (3_000_000, 10_000_000);
+    });
+    let [other, reader] = stage.clients([6, 6]);
+    let key = stage.register();
+    let write = |text: &str| Call::Write {
+        key: key.clone(),
+        value: value(text),
+    };
+    let deaf = stage
+        .lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if *from == NodeName(4)));
+    let first = stage.call(writer, write("w1"));
+    stage.pass(1_000);
+    let read = stage.call(reader, Call::Read { key: key.clone() });
+    let seen = stage.wait(read);
+    stage.pass(1);
+    let second = stage.call(other, write("w2"));
+    stage.wait(second);
+    stage.pass(1);
+    let repeated = stage.wait(first);
+    let read = stage.call(reader, Call::Read { key: key.clone() });
+    stage.wait(read);
+    stage.release(deaf);
+    let came = seen == Outcome::Value(value("w1"));
+    stage.expect(came, "the first transmission has taken effect");
+    let unknown = matches!(repeated, Outcome::Unknown(_));
+    stage.expect(unknown, "nobody says what came of the write");
+}

@@ -269,6 +269,11 @@ pub const ALL: &[Scenario] = &[
         play: machines::late_member,
     },
     Scenario {
+        name: "g19-write-twice",
+        about: "a write of a register is repeated when another one has followed it",
+        play: found::write_twice,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,

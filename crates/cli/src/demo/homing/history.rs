@@ -15,10 +15,14 @@
 //!   lost or repeated.
 //! * **Exclusivity**, as ECF promises it: once a worker has entered under a lock ref, no put issued
 //!   later under a smaller ref is acknowledged. (A worker that was wrongly suspected may *believe*
-//!   to hold the section for a moment. It cannot do anything in it.)
+//!   to hold the section for a moment. It cannot do anything in it.) The same once somebody was told
+//!   that the ref was released by force; and a run shows something about that only if a worker had a
+//!   put refused after it.
 //! * **End.** The job is DONE, its state is the last one of the history, and its trail replays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fermata_protocol::Code;
 
 use super::data::{Regions, Request};
 use super::job::{self, Job, JobState, Phase};
@@ -43,6 +47,10 @@ pub(crate) enum Event {
     },
     /// The put was acknowledged.
     Acknowledged { put: u64 },
+    /// The put failed, and why. Anything but `NoLongerHolder` proves nothing.
+    Refused { put: u64, code: Code },
+    /// Somebody else was told that the section of this ref has ended by force.
+    Released { job: usize, lock_ref: u64 },
 }
 
 /// One section of a job, from what was observed.
@@ -51,11 +59,15 @@ struct Attempt<'a> {
     worker: &'a str,
     found: &'a JobState,
     puts: Vec<Put<'a>>,
+    /// When somebody was told that it had ended by force.
+    released: Option<usize>,
 }
 
 struct Put<'a> {
     issued: usize,
     acknowledged: bool,
+    /// Refused, since its ref is past.
+    past: bool,
     state: &'a JobState,
 }
 
@@ -78,6 +90,8 @@ pub(crate) struct Judgement {
     pub(crate) takeovers: u64,
     /// Of these, the ones that found a state whose worker never heard of its success.
     pub(crate) adopted: u64,
+    /// Sections that ended by force while their worker lived, and it learned so from a refused put.
+    pub(crate) refused_late: u64,
 }
 
 impl Judgement {
@@ -86,6 +100,11 @@ impl Judgement {
         let check = |claim: &str, violations| Check {
             claim: claim.to_owned(),
             violations,
+        };
+        // A run in which nobody was wrongly taken for dead shows nothing about that.
+        let not_shown = match self.refused_late {
+            0 => vec!["no worker was released by force with a put to come".to_owned()],
+            _ => Vec::new(),
         };
         vec![
             check(
@@ -104,6 +123,10 @@ impl Judgement {
                 "no acknowledged step was lost, repeated or altered",
                 self.steps,
             ),
+            check(
+                "living workers were released by force, and their late puts refused",
+                not_shown,
+            ),
         ]
     }
 }
@@ -121,6 +144,7 @@ pub(crate) fn judge(
         let none = BTreeMap::new();
         let of_job = attempts.get(&index).unwrap_or(&none);
         exclusivity(request, of_job, &mut judgement);
+        forced(request, of_job, &mut judgement);
         let possible = succession(request, of_job, regions, &mut judgement);
         let end = end_of(
             finals.get(index).and_then(Option::as_ref),
@@ -135,6 +159,22 @@ pub(crate) fn judge(
     judgement
 }
 
+/// The puts that were acknowledged, and those that were refused since their ref was past.
+fn outcomes(events: &[Event]) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let (mut acknowledged, mut past) = (BTreeSet::new(), BTreeSet::new());
+    for event in events {
+        match event {
+            Event::Acknowledged { put } => acknowledged.insert(*put),
+            Event::Refused {
+                put,
+                code: Code::NoLongerHolder,
+            } => past.insert(*put),
+            _ => continue,
+        };
+    }
+    (acknowledged, past)
+}
+
 /// Sections by job and lock ref.
 type Attempts<'a> = BTreeMap<usize, BTreeMap<u64, Attempt<'a>>>;
 
@@ -143,12 +183,7 @@ fn attempts<'a>(
     requests: &[Request],
     judgement: &mut Judgement,
 ) -> Attempts<'a> {
-    let acknowledged: std::collections::BTreeSet<u64> = (events.iter())
-        .filter_map(|event| match event {
-            Event::Acknowledged { put } => Some(*put),
-            _ => None,
-        })
-        .collect();
+    let (acknowledged, past) = outcomes(events);
     let mut attempts: Attempts<'a> = BTreeMap::new();
     for (at, event) in events.iter().enumerate() {
         match event {
@@ -164,6 +199,7 @@ fn attempts<'a>(
                     worker,
                     found: state,
                     puts: Vec::new(),
+                    released: None,
                 };
                 let of_job = attempts.entry(*job).or_default();
                 if let Some(before) = of_job.insert(*lock_ref, attempt) {
@@ -187,10 +223,18 @@ fn attempts<'a>(
                     .push(Put {
                         issued: at,
                         acknowledged: acknowledged.contains(put),
+                        past: past.contains(put),
                         state,
                     });
             }
             Event::Acknowledged { .. } => judgement.acknowledged += 1,
+            Event::Refused { .. } => {}
+            Event::Released { job, lock_ref } => {
+                let attempt = attempts.entry(*job).or_default().get_mut(lock_ref);
+                attempt
+                    .expect("a worker enters before it is suspected")
+                    .released = Some(at);
+            }
         }
     }
     attempts
@@ -212,6 +256,24 @@ fn exclusivity(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &m
             judgement.exclusivity.push(format!(
                 "{}: step {} of {} under lock ref {lock_ref} succeeded after lock ref {next} had \
                  entered",
+                request.job, put.state.step, attempt.worker
+            ));
+        }
+    }
+}
+
+/// No put issued after its section's end by force was told is acknowledged. Counts the sections in
+/// which one was refused as past.
+fn forced(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &mut Judgement) {
+    for (lock_ref, attempt) in of_job {
+        let Some(released) = attempt.released else {
+            continue;
+        };
+        let late = || attempt.puts.iter().filter(|put| put.issued > released);
+        judgement.refused_late += u64::from(late().any(|put| put.past));
+        for put in late().filter(|put| put.acknowledged) {
+            judgement.exclusivity.push(format!(
+                "{}: step {} of {} succeeded after its lock ref {lock_ref} was released by force",
                 request.job, put.state.step, attempt.worker
             ));
         }
@@ -417,6 +479,43 @@ mod tests {
         assert_eq!(judgement.exclusivity.len(), 1);
         // That acknowledged step was lost, too.
         assert_eq!(judgement.latest_state.len(), 1);
+    }
+
+    #[test]
+    fn a_late_put_after_a_forced_release_counts_where_it_is_refused() {
+        for (code, shown) in [(Code::NoLongerHolder, 1), (Code::Unavailable, 0)] {
+            let mut script = Script::new();
+            let pending = JobState::pending();
+            script.enter(3, "a", &pending);
+            script.events.push(Event::Released {
+                job: 0,
+                lock_ref: 3,
+            });
+            let one = script.next(&pending, "a");
+            script.put(3, &one, false);
+            let put = script.puts;
+            script.events.push(Event::Refused { put, code });
+            script.enter(4, "b", &pending);
+            let end = script.finish(4, "b", &pending);
+            let judgement = script.judge(end);
+            assert_eq!(broken(&judgement), [0; 4], "{judgement:?}");
+            assert_eq!(judgement.refused_late, shown);
+            let held = |check: &Check| check.violations.is_empty();
+            assert_eq!(judgement.checks().iter().all(held), shown == 1);
+        }
+    }
+
+    #[test]
+    fn a_put_that_succeeds_after_a_forced_release_is_found() {
+        let mut script = Script::new();
+        script.enter(3, "a", &JobState::pending());
+        script.events.push(Event::Released {
+            job: 0,
+            lock_ref: 3,
+        });
+        let end = script.finish(3, "a", &JobState::pending());
+        let puts = script.puts as usize;
+        assert_eq!(script.judge(end).exclusivity.len(), puts);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use fermata_client::{Client, LockRef};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::data::{self, Regions, Request};
-use super::history;
+use super::history::{self, Event};
 use super::job::Job;
-use super::worker::{KEYSPACE, Open, Shared, Worker};
+use super::worker::{KEYSPACE, Open, SLOW_STEP, Shared, Worker};
 use crate::demo::stage::{
     Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
 };
@@ -25,6 +25,9 @@ const WORKERS_PER_SITE: usize = 4;
 
 /// How long a dead worker's job waits for the next: the lease of its section.
 const LEASE: Duration = Duration::from_secs(2);
+
+// A worker that is taken for dead must still be at its step when its section ends by force.
+const _: () = assert!(SLOW_STEP.as_millis() >= 3 * LEASE.as_millis() / 2);
 
 /// How long the killed node stays down.
 const NODE_DOWN: Duration = Duration::from_secs(4);
@@ -89,6 +92,10 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
         (
             "of them from a step whose worker never heard of its success",
             judgement.adopted,
+        ),
+        (
+            "living workers released by force, each with its late put refused",
+            judgement.refused_late,
         ),
     ];
     let (faults, took) = progress.finish();
@@ -204,23 +211,39 @@ fn stuck(crew: &Crew, requests: &[Request]) -> Failure {
     Failure::new(Exit::No, sentence)
 }
 
-/// Takes a living worker for dead: ends its section by force, from another site.
-async fn suspect_one(crew: &Crew, observer: &Client, progress: &Progress, requests: &[Request]) {
-    let Some(open) = crew.in_the_middle().await else {
+/// Takes a living worker for dead: ends its section by force, from another site. It is slow from
+/// now on, since a forced release waits for its lease, and a fast worker would have left by then.
+async fn suspect_one(
+    crew: &mut Crew,
+    observer: &Client,
+    progress: &Progress,
+    requests: &[Request],
+) {
+    let Some(open) = crew.slow_down_one().await else {
         return;
     };
-    let key = requests[open.job].job.as_bytes();
-    let released = observer
-        .release(KEYSPACE, key, LockRef(open.lock_ref))
-        .await;
-    let outcome = match released {
-        Ok(()) => "its section released by force",
-        Err(_) => "the forced release is not known to have succeeded",
-    };
+    let job = requests[open.job].job.clone();
     progress.fault(&format!(
-        "worker {} suspected though it lives, in {}: {outcome}",
-        open.worker, requests[open.job].job
+        "worker {} is slow in {job}, and taken for dead after {} steps: release by force asked",
+        open.worker, open.steps
     ));
+    let (observer, progress) = (observer.clone(), progress.clone());
+    let shared = crew.shared.clone();
+    // Beside the watch over the run, whose other faults shall not wait for a lease.
+    crew.releases.push(tokio::spawn(async move {
+        let lock_ref = LockRef(open.lock_ref);
+        let outcome = match observer.release(KEYSPACE, job.as_bytes(), lock_ref).await {
+            Ok(()) => {
+                shared.see(Event::Released {
+                    job: open.job,
+                    lock_ref: open.lock_ref,
+                });
+                "released by force while it lives".to_owned()
+            }
+            Err(error) => format!("the forced release was answered: {error}"),
+        };
+        progress.fault(&format!("worker {} in {job}: {outcome}", open.worker));
+    }));
 }
 
 /// The jobs after the run, each read in a section of its own.
@@ -242,6 +265,8 @@ struct Crew {
     /// Places whose worker died, and when their next one comes.
     vacant: Vec<(tokio::time::Instant, Place)>,
     ended: Vec<Mortal>,
+    /// Forced releases that were asked for.
+    releases: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// Where a worker works; its successor takes the place.
@@ -273,6 +298,7 @@ impl Crew {
             alive: BTreeMap::new(),
             vacant: Vec::new(),
             ended: Vec::new(),
+            releases: Vec::new(),
         };
         let all = sites.len() * WORKERS_PER_SITE;
         for index in 0..all {
@@ -307,11 +333,10 @@ impl Crew {
         Ok(())
     }
 
-    /// A section in which something was acknowledged and something is left to do. Waits a little
-    /// for one.
-    async fn in_the_middle(&self) -> Option<Open> {
+    /// Makes a worker slow that is in the middle of a job. Waits a little for one.
+    async fn slow_down_one(&self) -> Option<Open> {
         for _ in 0..100 {
-            if let Some(open) = self.open_now() {
+            if let Some(open) = self.slow_down_now() {
                 return Some(open);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -319,9 +344,21 @@ impl Crew {
         None
     }
 
+    /// Under one lock: the worker cannot end its section between the choice and the mark. Only a
+    /// worker with two more steps to go, since one may be on its way already.
+    fn slow_down_now(&self) -> Option<Open> {
+        let mut open = locked(&self.shared.open);
+        let chosen = open.iter_mut().find(|open| {
+            (1..=2).contains(&open.steps) && !open.slow && self.alive.contains_key(&open.worker)
+        })?;
+        chosen.slow = true;
+        Some(chosen.clone())
+    }
+
+    /// A section in which something was acknowledged and something is left to do.
     fn open_now(&self) -> Option<Open> {
         let open = locked(&self.shared.open);
-        let mut middle = open.iter().filter(|open| (1..=4).contains(&open.steps));
+        let mut middle = (open.iter()).filter(|open| (1..=4).contains(&open.steps) && !open.slow);
         middle
             .find(|open| self.alive.contains_key(&open.worker))
             .cloned()
@@ -358,6 +395,10 @@ impl Crew {
 
     /// Waits for all workers, after `stop` was set.
     async fn dismiss(self) -> Result<(), Failure> {
+        for release in self.releases {
+            let ended = release.await;
+            ended.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+        }
         let alive = self.alive.into_values().map(|(mortal, _)| mortal);
         for mortal in alive.chain(self.ended) {
             mortal.join().await?;

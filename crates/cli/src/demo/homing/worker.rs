@@ -25,6 +25,11 @@ pub(crate) const KEYSPACE: &str = "homing";
 /// faults to fall into them.
 const STEP_WORK: Duration = Duration::from_millis(30);
 
+/// What a step of a worker takes that is to be wrongly taken for dead: it lives and its client goes
+/// on renewing its lease, but it is so slow that a forced release, which waits out the lease, is
+/// over before its next put.
+pub(crate) const SLOW_STEP: Duration = Duration::from_secs(4);
+
 /// A job whose holder does not give way in this time is left to it. It covers the entry itself,
 /// which takes several round trips after a fault.
 const WAIT: Duration = Duration::from_secs(2);
@@ -59,6 +64,8 @@ pub(crate) struct Open {
     pub(crate) lock_ref: u64,
     /// Steps acknowledged in it.
     pub(crate) steps: u32,
+    /// Somebody is about to take its worker for dead: the next step takes [`SLOW_STEP`].
+    pub(crate) slow: bool,
 }
 
 impl Shared {
@@ -76,7 +83,8 @@ impl Shared {
         }
     }
 
-    fn see(&self, event: Event) {
+    /// Notes what somebody saw.
+    pub(crate) fn see(&self, event: Event) {
         locked(&self.events).push(event);
     }
 
@@ -219,6 +227,7 @@ impl Worker<'_> {
             job: index,
             lock_ref,
             steps: 0,
+            slow: false,
         });
         let worked = self.steps(&section, index, key, &mut job).await;
         shared.close(&self.name);
@@ -237,6 +246,13 @@ impl Worker<'_> {
         }
     }
 
+    /// Whether the section that it holds is one in which it shall be slow.
+    fn is_slow(&self) -> bool {
+        let open = locked(&self.shared.open);
+        open.iter()
+            .any(|open| open.worker == self.name && open.slow)
+    }
+
     /// Steps until DONE, each in a critical put.
     async fn steps(
         &self,
@@ -249,6 +265,9 @@ impl Worker<'_> {
         let lock_ref = section.lock_ref(key).map_or(0, |lock_ref| lock_ref.0);
         while job.state.phase != Phase::Done {
             tokio::time::sleep(STEP_WORK).await;
+            if self.is_slow() {
+                tokio::time::sleep(SLOW_STEP).await;
+            }
             let next = job::step(&job.state, &job.request, &shared.regions, &self.name);
             let next = Job {
                 state: next.map_err(|why| why.to_string())?,
@@ -264,7 +283,11 @@ impl Worker<'_> {
             });
             let start = Instant::now();
             let done = section.put(key, Bytes::from(value)).await;
-            done.map_err(|error| error.to_string())?;
+            if let Err(error) = done {
+                let code = error.code();
+                shared.see(Event::Refused { put, code });
+                return Err(error.to_string());
+            }
             shared.latencies.note(&self.site, "put (critical)", start);
             shared.see(Event::Acknowledged { put });
             *job = next;
