@@ -2,7 +2,7 @@ use super::random::{Shape, serial};
 use super::*;
 use crate::random::Random;
 
-/// A transaction between two times with a timestamp of its end.
+/// A transaction that ended well, between two times.
 fn t(begin: u64, returned: u64, actions: &[Action<&'static str>]) -> Transaction<&'static str> {
     Transaction {
         client: 1,
@@ -438,10 +438,11 @@ fn explained(all: &[Transaction<u64>], placed: &[usize], next: usize) -> bool {
         for action in &all[*place].actions {
             match action {
                 Action::Append { key, value } => lists.entry(*key).or_default().push(*value),
-                Action::List { key, values } if *place == next => {
-                    if lists.get(key).map_or(&[][..], Vec::as_slice) != values {
-                        return false;
-                    }
+                Action::List { key, values }
+                    if *place == next
+                        && lists.get(key).map_or(&[][..], Vec::as_slice) != values =>
+                {
+                    return false;
                 }
                 _ => {}
             }
