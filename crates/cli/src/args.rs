@@ -283,10 +283,10 @@ pub(crate) struct KeyspaceArgs {
     #[arg(long, value_name = "CHARACTER")]
     pub(crate) tag_before: Option<char>,
     /// How long a silent holder keeps its section.
-    #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "DURATION")]
+    #[arg(long, value_parser = duration::positive, default_value = "10s", value_name = "DURATION")]
     pub(crate) lease: Duration,
     /// The longest section.
-    #[arg(long, value_parser = duration::parse, default_value = "1h", value_name = "DURATION")]
+    #[arg(long, value_parser = duration::positive, default_value = "1h", value_name = "DURATION")]
     pub(crate) section_max: Duration,
 }
 

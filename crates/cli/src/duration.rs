@@ -39,6 +39,17 @@ pub(crate) fn patience(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a bound that a keyspace keeps: longer than 0, which the servers take for "not said".
+///
+/// # Errors
+/// As [`parse`], and the bound.
+pub(crate) fn positive(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err("it must be longer than 0".to_owned()),
+        given => Ok(given),
+    }
+}
+
 /// Reads how long to wait for a lock: at most a day, as long as the client library waits.
 ///
 /// # Errors

@@ -42,6 +42,8 @@ pub(crate) enum Exit {
     CannotRun = 126,
     /// `fermata lock` did not find its command.
     NotFound = 127,
+    /// `fermata demo` was interrupted, as a shell says it of SIGINT.
+    Interrupted = 130,
 }
 
 /// The table of exit statuses, for `--help`.
@@ -64,6 +66,7 @@ Exit status:
    77  lock --confirm-leave: COMMAND ended with 0, but the leave was not confirmed
   126  lock: COMMAND could not be run
   127  lock: COMMAND was not found
+  130  demo: interrupted by SIGINT (Ctrl-C)
 128+N  lock: COMMAND was ended by signal N
 other  lock: the status of COMMAND";
 
@@ -98,6 +101,7 @@ impl Failure {
             Exit::NotLeft => "not_left",
             Exit::CannotRun => "cannot_run",
             Exit::NotFound => "not_found",
+            Exit::Interrupted => "interrupted",
         };
         Failure {
             exit,

@@ -8,7 +8,7 @@
 //! faults are injected at stated points of their progress; an observer outside of the cluster
 //! records what each worker did and was told. At the end pure functions judge that history.
 //!
-//! **Invariant.** The exit status is 0 only if every check held.
+//! **Invariant.** The exit status is 0 only if every check held; an interrupted run has 130.
 
 pub(crate) mod homing;
 pub(crate) mod latency;
@@ -46,7 +46,7 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<u8, Failure> 
     let mut cluster = Cluster::start(&plan, folder.path(), base_port)?;
     let outcome = tokio::select! {
         outcome = perform(&args, &mut cluster) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::No, "interrupted")),
+        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
     };
     match &outcome {
         Ok(report) if global.json => output::json(&report.as_json())?,

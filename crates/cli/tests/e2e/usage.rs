@@ -320,3 +320,28 @@ fn a_short_load_is_measured() {
         );
     }
 }
+
+#[test]
+fn a_lease_of_nothing_is_refused() {
+    for bound in ["--lease", "--section-max"] {
+        let args = ["keyspace", "create", "jobs", bound, "0s"];
+        let output = fermata().args(args).output().expect("it runs");
+        assert_eq!(status(&output), 2, "{bound}");
+        let said = text(&output.stderr);
+        assert!(said.contains("longer than 0"), "{said}");
+    }
+}
+
+#[test]
+fn a_section_that_cannot_be_reached_is_unavailable() {
+    for args in [&["get", "k"][..], &["put", "k", "v"], &["del", "k"]] {
+        let output = fermata()
+            .env("FERMATA_SECTION", "/no/such/socket")
+            .args(args)
+            .output()
+            .expect("it runs");
+        let said = text(&output.stderr);
+        assert_eq!(status(&output), 69, "{args:?}: {said}");
+        assert!(said.contains("FERMATA_SECTION"), "{said}");
+    }
+}

@@ -189,7 +189,20 @@ impl Rest {
     /// Who asks: headers `Fermata-Session`, `Fermata-Number` and `Fermata-Site`, or drawn here.
     /// With the first two, a repeated request takes effect once; a repetition says so by
     /// `Fermata-Attempt`, from 1.
+    ///
+    /// One of the first two without the other is refused: it would look as if repetitions were known
+    /// again, and they would not be.
     fn header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
+        let given = |name: &str| headers.contains_key(name);
+        if given("fermata-session") != given("fermata-number") {
+            return Err(Problem::bad(
+                "Fermata-Session and Fermata-Number belong together: give both or neither",
+            ));
+        }
+        self.any_header(headers)
+    }
+
+    fn any_header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
         let session = match header_text(headers, "fermata-session")? {
             None => self.gate.draw_session(),
             Some(hex) if hex.len() == 32 => u128::from_str_radix(hex, 16)
@@ -209,14 +222,14 @@ impl Rest {
         })
     }
 
-    /// The same, in the session of a section.
+    /// The same, in the session of a section, which a number alone may be given for.
     fn header_in(&self, headers: &HeaderMap, session: u128) -> Result<v1::Header, Problem> {
         let session = Bytes::copy_from_slice(&session.to_be_bytes());
         let mut plain = headers.clone();
         plain.remove("fermata-session");
         Ok(v1::Header {
             session,
-            ..self.header(&plain)?
+            ..self.any_header(&plain)?
         })
     }
 

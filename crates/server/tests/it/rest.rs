@@ -359,6 +359,22 @@ async fn a_form_that_any_page_could_send_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_without_a_number_or_the_reverse_is_refused() {
+    let (_cluster, rest) = start().await;
+    let key = "/v1/keyspaces/default/keys/k";
+    // One without the other would not make a repetition known.
+    for half in [
+        ("fermata-session", "000000000000000000000000000000ab"),
+        ("fermata-number", "1"),
+    ] {
+        let (status, _, said) = rest.send("PUT", key, &[half], br#"{"value":"v"}"#).await;
+        assert_eq!(status, 400, "{half:?}");
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("belong together"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_malformed_is_refused_and_changes_nothing() {
     let (_cluster, rest) = start().await;
     let key = "/v1/keyspaces/default/keys/k";

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -125,8 +126,8 @@ where
 /// is a bound for a `fermata lock` that does not even say that.
 ///
 /// # Errors
-/// What the section answered; a local failure when the socket cannot be reached, which means that
-/// the section is over.
+/// What the section answered. `Unavailable` when it cannot be reached or does not answer: nothing
+/// was changed; `OutcomeUnknown` when a change may have been on its way.
 pub(crate) async fn ask(
     path: &Path,
     action: Action,
@@ -134,22 +135,20 @@ pub(crate) async fn ask(
     value: &[u8],
     patience: Duration,
 ) -> Result<Option<Bytes>, Failure> {
+    // From then on a put may be on its way.
+    let connected = AtomicBool::new(false);
     let gone = |error: io::Error| {
         let sentence = format!(
             "the surrounding section does not answer at {} ({error}): it is over, its `fermata \
              lock` is stopped, or {SECTION_ENV} is set outside of one",
             path.display()
         );
-        // A put may have been on its way.
-        let unknown = matches!(action, Action::Put | Action::Delete);
-        let refused = matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-        );
-        let exit = if unknown && !refused {
+        // Whether the section is lost is not known here; only that nobody answers for it.
+        let changes = matches!(action, Action::Put | Action::Delete);
+        let exit = if changes && connected.load(Ordering::Relaxed) {
             Exit::OutcomeUnknown
         } else {
-            Exit::SectionLost
+            Exit::Unavailable
         };
         Failure::new(exit, sentence)
     };
@@ -161,6 +160,7 @@ pub(crate) async fn ask(
     };
     let exchange = async {
         let mut stream = UnixStream::connect(path).await?;
+        connected.store(true, Ordering::Relaxed);
         send(&mut stream, &ask, value).await?;
         receive(&mut stream).await
     };

@@ -49,7 +49,7 @@ pub(crate) enum Event {
     Acknowledged { put: u64 },
     /// The put failed, and why. Anything but `NoLongerHolder` proves nothing.
     Refused { put: u64, code: Code },
-    /// Somebody else was told that the section of this ref has ended by force.
+    /// Who asked for the release of this ref was told that its section is over.
     Released { job: usize, lock_ref: u64 },
 }
 
@@ -59,7 +59,7 @@ struct Attempt<'a> {
     worker: &'a str,
     found: &'a JobState,
     puts: Vec<Put<'a>>,
-    /// When somebody was told that it had ended by force.
+    /// When who asked for its release was told that it is over.
     released: Option<usize>,
 }
 
@@ -103,7 +103,9 @@ impl Judgement {
         };
         // A run in which nobody was wrongly taken for dead shows nothing about that.
         let not_shown = match self.refused_late {
-            0 => vec!["no worker was released by force with a put to come".to_owned()],
+            0 => vec![
+                "no late put of a worker whose section was ended by force was refused".to_owned(),
+            ],
             _ => Vec::new(),
         };
         vec![
@@ -124,7 +126,7 @@ impl Judgement {
                 self.steps,
             ),
             check(
-                "living workers were released by force, and their late puts refused",
+                "living workers lost their section by force, and their late puts were refused",
                 not_shown,
             ),
         ]
@@ -262,8 +264,8 @@ fn exclusivity(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &m
     }
 }
 
-/// No put issued after its section's end by force was told is acknowledged. Counts the sections in
-/// which one was refused as past.
+/// No put is acknowledged that was issued after its section was known to be released. Counts the
+/// sections in which such a put was refused as past.
 fn forced(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &mut Judgement) {
     for (lock_ref, attempt) in of_job {
         let Some(released) = attempt.released else {
@@ -273,7 +275,7 @@ fn forced(request: &Request, of_job: &BTreeMap<u64, Attempt>, judgement: &mut Ju
         judgement.refused_late += u64::from(late().any(|put| put.past));
         for put in late().filter(|put| put.acknowledged) {
             judgement.exclusivity.push(format!(
-                "{}: step {} of {} succeeded after its lock ref {lock_ref} was released by force",
+                "{}: step {} of {} succeeded after lock ref {lock_ref} was known to be released",
                 request.job, put.state.step, attempt.worker
             ));
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fermata_client::{Client, LockRef};
+use fermata_protocol::Code;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::data::{self, Regions, Request};
@@ -74,7 +75,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
     submit(&front_end, &requests).await?;
 
     let keys = requests.iter().map(|request| request.job.clone()).collect();
-    let shared = Arc::new(Shared::new(regions, keys));
+    let shared = Arc::new(Shared::new(regions, keys, progress.clone()));
     let mut crew = Crew::hire(cluster, &sites, &shared)?;
     let observer = client_at(cluster, &sites[sites.len() - 1]).await?;
     struck(cluster, &mut crew, &observer, &progress, &requests).await?;
@@ -94,7 +95,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
             judgement.adopted,
         ),
         (
-            "living workers released by force, each with its late put refused",
+            "living workers whose section ended by force, and whose late put was refused",
             judgement.refused_late,
         ),
     ];
@@ -233,15 +234,22 @@ async fn suspect_one(
     crew.releases.push(tokio::spawn(async move {
         let lock_ref = LockRef(open.lock_ref);
         let outcome = match observer.release(KEYSPACE, job.as_bytes(), lock_ref).await {
-            Ok(()) => {
-                shared.see(Event::Released {
-                    job: open.job,
-                    lock_ref: open.lock_ref,
-                });
-                "released by force while it lives".to_owned()
+            Ok(()) => "its section was released by force".to_owned(),
+            // No lease is renewed once a release was asked for. When that one is over, the primary
+            // may end the section before the release is there again, which then finds it past.
+            Err(error) if error.code() == Code::NoLongerHolder => {
+                format!("its section was ended before the release came again: {error}")
             }
-            Err(error) => format!("the forced release was answered: {error}"),
+            Err(error) => {
+                let why = format!("the release is not known to have succeeded: {error}");
+                progress.fault(&format!("worker {} in {job}: {why}", open.worker));
+                return;
+            }
         };
+        shared.see(Event::Released {
+            job: open.job,
+            lock_ref: open.lock_ref,
+        });
         progress.fault(&format!("worker {} in {job}: {outcome}", open.worker));
     }));
 }

@@ -16,7 +16,7 @@ use super::data::Regions;
 use super::history::Event;
 use super::job::{self, Job, Phase};
 use crate::demo::latency::Latencies;
-use crate::demo::stage::locked;
+use crate::demo::stage::{Progress, locked};
 
 /// The keyspace of the jobs.
 pub(crate) const KEYSPACE: &str = "homing";
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) done: Mutex<std::collections::BTreeSet<usize>>,
     /// What steps took.
     pub(crate) latencies: Latencies,
+    /// Where people are told of what happens.
+    progress: Progress,
     /// No more work.
     pub(crate) stop: AtomicBool,
     puts: AtomicU64,
@@ -70,7 +72,7 @@ pub(crate) struct Open {
 
 impl Shared {
     /// Nothing seen yet.
-    pub(crate) fn new(regions: Regions, keys: Vec<String>) -> Shared {
+    pub(crate) fn new(regions: Regions, keys: Vec<String>, progress: Progress) -> Shared {
         Shared {
             regions,
             keys,
@@ -78,6 +80,7 @@ impl Shared {
             open: Mutex::default(),
             done: Mutex::default(),
             latencies: Latencies::default(),
+            progress,
             stop: AtomicBool::new(false),
             puts: AtomicU64::new(0),
         }
@@ -265,7 +268,8 @@ impl Worker<'_> {
         let lock_ref = section.lock_ref(key).map_or(0, |lock_ref| lock_ref.0);
         while job.state.phase != Phase::Done {
             tokio::time::sleep(STEP_WORK).await;
-            if self.is_slow() {
+            let slow = self.is_slow();
+            if slow {
                 tokio::time::sleep(SLOW_STEP).await;
             }
             let next = job::step(&job.state, &job.request, &shared.regions, &self.name);
@@ -286,6 +290,11 @@ impl Worker<'_> {
             if let Err(error) = done {
                 let code = error.code();
                 shared.see(Event::Refused { put, code });
+                if slow {
+                    let (name, job) = (&self.name, &shared.keys[index]);
+                    let told = format!("worker {name} lives, and puts late in {job}: {error}");
+                    shared.progress.fault(&told);
+                }
                 return Err(error.to_string());
             }
             shared.latencies.note(&self.site, "put (critical)", start);
