@@ -1,10 +1,10 @@
-//! Histories in files: JSON lines, the first of which names the format, and one operation on each
-//! other. The fields are documented in `docs/formats/history.md`.
+//! Histories in files: JSON lines, the first of which names the format, and one operation or one
+//! transaction on each other. The fields are documented in `docs/formats/history.md`.
 //!
 //! A line that is not exactly what that page says is refused with its number: a history that is
 //! read in part, or in another sense than it was written, would get a verdict that means nothing.
 
-use crate::{Action, History, Operation, Outcome};
+use crate::{Action, History, Operation, Outcome, transactions};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,8 +12,15 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
-/// The format's name in the first line.
+mod transaction;
+
+pub use transaction::write_transaction;
+
+/// The format's name in the first line, of operations on registers.
 const FORMAT: &str = "fermata-history";
+
+/// The same of transactions.
+const TRANSACTIONS: &str = "fermata-transactions";
 
 /// The version in the first line.
 const VERSION: u32 = 1;
@@ -154,6 +161,15 @@ impl Text<'_> {
     }
 }
 
+/// What a file has recorded.
+#[derive(Debug)]
+pub enum Recorded {
+    /// Operations on registers.
+    Registers(History<Bytes, Bytes>),
+    /// Transactions.
+    Transactions(transactions::History<Bytes>),
+}
+
 /// Reads a history, one line at a time. `progress` is told the number of bytes read so far after
 /// each line.
 ///
@@ -161,14 +177,13 @@ impl Text<'_> {
 ///
 /// The first line that is not as documented in `docs/formats/history.md`, with its number, or an
 /// error of the reader. Nothing is skipped and nothing is guessed.
-pub fn read(
-    mut from: impl BufRead,
-    mut progress: impl FnMut(u64),
-) -> Result<History<Bytes, Bytes>, ReadError> {
+pub fn read(mut from: impl BufRead, mut progress: impl FnMut(u64)) -> Result<Recorded, ReadError> {
     let mut history = History::new();
+    let mut all = Vec::new();
     let mut keys: BTreeSet<Bytes> = BTreeSet::new();
     let mut line = Vec::new();
     let (mut number, mut bytes) = (0, 0);
+    let mut of_transactions = false;
     loop {
         line.clear();
         let limit = LINE_MAX as u64 + 1;
@@ -186,7 +201,9 @@ pub fn read(
             line.pop();
         }
         if number == 1 {
-            head(&line).map_err(refuse)?;
+            of_transactions = head(&line).map_err(refuse)?;
+        } else if of_transactions {
+            all.push(transaction::parse(&line, &mut keys).map_err(refuse)?);
         } else {
             let (key, operation) = operation(&line, &mut keys).map_err(refuse)?;
             history.push(key, operation);
@@ -197,34 +214,49 @@ pub fn read(
         let reason = "the file is empty; its first line must name the format".to_owned();
         return Err(ReadError::Line { number: 1, reason });
     }
-    Ok(history)
+    if !of_transactions {
+        return Ok(Recorded::Registers(history));
+    }
+    let history = transactions::History::new(all).map_err(|unusable| ReadError::Line {
+        // Transactions begin on the second line.
+        number: unusable.transaction as u64 + 2,
+        reason: unusable.reason.to_owned(),
+    })?;
+    Ok(Recorded::Transactions(history))
 }
 
-fn head(line: &[u8]) -> Result<(), String> {
+/// Whether the file is of transactions.
+fn head(line: &[u8]) -> Result<bool, String> {
     let head: Head<'_> = serde_json::from_slice(line)
         .map_err(|error| format!("the first line must name the format: {}", short(&error)))?;
-    if head.format != FORMAT || head.version != VERSION {
+    let known = [FORMAT, TRANSACTIONS].contains(&&*head.format);
+    if !known || head.version != VERSION {
         return Err(format!(
-            "the format is `{}` version {}; only `{FORMAT}` version {VERSION} is known",
+            "the format is `{}` version {}; only `{FORMAT}` and `{TRANSACTIONS}` version {VERSION} \
+             are known",
             head.format, head.version
         ));
     }
-    Ok(())
+    Ok(head.format == TRANSACTIONS)
+}
+
+/// One allocation for each key.
+fn share(key: Text<'_>, keys: &mut BTreeSet<Bytes>) -> Result<Bytes, String> {
+    let key = key.into_bytes()?;
+    Ok(match keys.get(&key[..]) {
+        Some(key) => key.clone(),
+        None => {
+            let key = Bytes::from(key);
+            keys.insert(key.clone());
+            key
+        }
+    })
 }
 
 /// The operation on a line. Keys are shared.
 fn operation(line: &[u8], keys: &mut BTreeSet<Bytes>) -> Result<(Bytes, Operation<Bytes>), String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| short(&error))?;
-    let outcome = match (line.outcome, line.returned) {
-        (Ended::Ok, None) => return Err("outcome `ok` needs a `return`".to_owned()),
-        (_, Some(at)) if at < line.call => {
-            return Err(format!("`return` {at} is before `call` {}", line.call));
-        }
-        (_, Some(u64::MAX)) => return Err(format!("`return` must be below {}", u64::MAX)),
-        (Ended::Ok, Some(returned)) => Outcome::Ok { returned },
-        (Ended::Failed, _) => Outcome::Failed,
-        (Ended::Unknown, _) => Outcome::Unknown,
-    };
+    let outcome = ended(line.outcome, line.call, line.returned)?;
     let value = match line.value {
         None => None,
         Some(Field(None)) => Some(None),
@@ -244,15 +276,7 @@ fn operation(line: &[u8], keys: &mut BTreeSet<Bytes>) -> Result<(Bytes, Operatio
             return Err("a `read` has a `value` only with outcome `ok`".to_owned());
         }
     };
-    let key = line.key.into_bytes()?;
-    let key = match keys.get(&key[..]) {
-        Some(key) => key.clone(),
-        None => {
-            let key = Bytes::from(key);
-            keys.insert(key.clone());
-            key
-        }
-    };
+    let key = share(line.key, keys)?;
     let operation = Operation {
         client: line.client,
         call: line.call,
@@ -262,20 +286,54 @@ fn operation(line: &[u8], keys: &mut BTreeSet<Bytes>) -> Result<(Bytes, Operatio
     Ok((key, operation))
 }
 
+fn ended(outcome: Ended, call: u64, returned: Option<u64>) -> Result<Outcome, String> {
+    Ok(match (outcome, returned) {
+        (Ended::Ok, None) => return Err("outcome `ok` needs a `return`".to_owned()),
+        (_, Some(at)) if at < call => {
+            return Err(format!("`return` {at} is before `call` {call}"));
+        }
+        (_, Some(u64::MAX)) => return Err(format!("`return` must be below {}", u64::MAX)),
+        (Ended::Ok, Some(returned)) => Outcome::Ok { returned },
+        (Ended::Failed, _) => Outcome::Failed,
+        (Ended::Unknown, _) => Outcome::Unknown,
+    })
+}
+
+fn ending(outcome: Outcome) -> (Ended, Option<u64>) {
+    match outcome {
+        Outcome::Ok { returned } => (Ended::Ok, Some(returned)),
+        Outcome::Failed => (Ended::Failed, None),
+        Outcome::Unknown => (Ended::Unknown, None),
+    }
+}
+
 /// Without the parser's line, which is always 1.
 fn short(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.replace(" at line 1 column", " at column")
 }
 
-/// Writes the first line. One [`write_operation`] per operation follows.
+/// Writes the first line of a history of registers. One [`write_operation`] per operation follows.
 ///
 /// # Errors
 ///
 /// Those of the writer.
 pub fn write_head(to: &mut impl Write) -> io::Result<()> {
+    write_format(to, FORMAT)
+}
+
+/// Writes the first line of a history of transactions. One [`write_transaction`] each follows.
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn write_head_of_transactions(to: &mut impl Write) -> io::Result<()> {
+    write_format(to, TRANSACTIONS)
+}
+
+fn write_format(to: &mut impl Write, format: &str) -> io::Result<()> {
     let head = Head {
-        format: FORMAT.into(),
+        format: format.into(),
         version: VERSION,
     };
     serde_json::to_writer(&mut *to, &head)?;
@@ -292,11 +350,7 @@ pub fn write_operation<V: AsRef<[u8]>>(
     key: &[u8],
     operation: &Operation<V>,
 ) -> io::Result<()> {
-    let (outcome, returned) = match operation.outcome {
-        Outcome::Ok { returned } => (Ended::Ok, Some(returned)),
-        Outcome::Failed => (Ended::Failed, None),
-        Outcome::Unknown => (Ended::Unknown, None),
-    };
+    let (outcome, returned) = ending(operation.outcome);
     let text = |value: &'_ V| -> Vec<u8> { value.as_ref().to_vec() };
     let (op, value) = match &operation.action {
         Action::Write(None) => (Op::Delete, None),
@@ -324,7 +378,10 @@ mod tests {
     const HEAD: &str = "{\"format\":\"fermata-history\",\"version\":1}\n";
 
     fn read_text(text: &str) -> Result<History<Bytes, Bytes>, String> {
-        read(text.as_bytes(), |_| {}).map_err(|error| error.to_string())
+        match read(text.as_bytes(), |_| {}).map_err(|error| error.to_string())? {
+            Recorded::Registers(history) => Ok(history),
+            Recorded::Transactions(_) => Err("transactions".to_owned()),
+        }
     }
 
     #[test]

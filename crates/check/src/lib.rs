@@ -27,6 +27,7 @@
 //! | [`history`] | many keys |
 //! | [`file`](mod@file) | histories in files (feature `file`) |
 //! | [`random`] | random histories, right and wrong, for tests of checkers |
+//! | [`transactions`] | histories of transactions, which have checkers of their own |
 //!
 //! **Model.** A register is empty at first; a delete writes that back. An operation is concurrent
 //! with another unless one returned strictly before the other was called. An operation that failed
@@ -73,6 +74,7 @@ mod search;
 mod segments;
 mod shrink;
 mod steps;
+pub mod transactions;
 mod zones;
 
 pub use diagram::diagram;

@@ -142,8 +142,8 @@ pub(crate) enum Command {
     },
     /// Run the deterministic simulator: every scenario, or random schedules with --seeds or --seed.
     Sim(SimArgs),
-    /// Decide whether a recorded history of registers is linearizable, and show the part that is
-    /// not.
+    /// Decide whether a recorded history of registers is linearizable, or one of transactions
+    /// strictly serializable, and show the part that is not.
     Check(CheckArgs),
     /// Measure.
     Bench {
@@ -372,8 +372,14 @@ const CHECK_HELP: &str = r#"The first line names the format; each other line is 
   {"format":"fermata-history","version":1}
   {"key":"k","client":1,"op":"write","value":"a","call":0,"return":10,"outcome":"ok"}
 
-Exit status: 0 linearizable; 1 not; 2 wrong usage, or a history that cannot be read; 3 no key is
-known not to be, but some were not decided within --states."#;
+or one transaction:
+
+  {"format":"fermata-transactions","version":1}
+  {"client":1,"call":0,"return":9,"outcome":"ok","transaction":[{"list":["x",[]]},{"append":["x",1]}]}
+
+Exit status: 0 linearizable, or strictly serializable; 1 not; 2 wrong usage, or a history that cannot
+be read; 3 undecided: no key is known not to be linearizable, but some were not decided within
+--states, or transactions lack what would decide them."#;
 
 /// See `fermata bench --help`.
 #[derive(Debug, Subcommand)]

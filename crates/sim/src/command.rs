@@ -209,12 +209,9 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
 /// What to run, and whether seeds among it are only run until something is violated.
 fn jobs(options: &Options<'_>) -> Result<(Vec<Job>, bool), String> {
     if let Some(name) = &options.scenario {
-        let scenario = scenarios::ALL
-            .iter()
-            .find(|s| s.name == name)
-            .ok_or_else(|| {
-                format!("There is no scenario {name}: `--list` names them. Nothing was run.")
-            })?;
+        let scenario = scenarios::named(name).ok_or_else(|| {
+            format!("There is no scenario {name}: `--list` names them. Nothing was run.")
+        })?;
         return Ok((vec![Job::Scenario(scenario)], false));
     }
     if options.seeds == 0 && options.seed.is_none() {

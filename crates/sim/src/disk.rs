@@ -159,6 +159,22 @@ impl Disk {
         self.incarnation = incarnation;
     }
 
+    /// A copy of the directory, as an operator makes one while no process runs.
+    pub fn copy(&self) -> Disk {
+        assert!(self.store.is_none(), "the process has stopped");
+        Disk {
+            medium: Arc::new(MemDisk::clone(&self.medium)),
+            store: None,
+            flush: None,
+            options: self.options,
+            incarnation: self.incarnation,
+            latency: self.latency,
+            full: false,
+            skips_flush: self.skips_flush,
+            before_flush: None,
+        }
+    }
+
     /// From now on there is no room, or there is again.
     pub fn set_full(&mut self, full: bool) {
         self.medium.set_full(full);

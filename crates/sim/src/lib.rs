@@ -10,7 +10,8 @@
 //! which all of them are played by one loop and one random number generator. The same seed gives
 //! the same run, byte for byte; a seed that fails is run again with a readable trace. [`world`] is
 //! the loop; [`network`], [`disk`] and [`clock`] say what may go wrong, [`nemesis`] makes it go
-//! wrong, [`workload`] is what clients do, [`history`] what they saw, [`checkers`] what must hold.
+//! wrong, [`twins`] goes beyond what any of it promises, [`workload`] is what clients do,
+//! [`history`] what they saw, [`checkers`] what must hold.
 //!
 //! Three ways to drive a world: [`random`] seeds in two phases (safety under faults, then all is
 //! healed and everybody must come to an end), [`scenarios`] that play one known schedule each, and
@@ -36,6 +37,7 @@ pub mod rtt;
 pub mod scenarios;
 pub mod show;
 pub mod trace;
+pub mod twins;
 pub mod workload;
 pub mod world;
 

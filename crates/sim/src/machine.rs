@@ -13,6 +13,9 @@ use fermata_protocol::{CallId, Node, Output, When};
 use fermata_storage::Lsn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Processes of a twin have numbers from here on: an event names its process by the number.
+pub const TWIN_BOOT: u32 = 1 << 31;
+
 /// Who waits for the answers of an open call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Caller {
@@ -84,6 +87,16 @@ impl Machine {
             next_call: 1,
             dice,
         }
+    }
+
+    /// Another machine with a copy of this one's directory and with its identity; it is off. Its
+    /// processes count from [`TWIN_BOOT`].
+    pub fn twin(&mut self) -> Machine {
+        let dice = self.dice.fork();
+        let (config, clock) = (self.config.clone(), self.clock.clone());
+        let mut twin = Machine::new(config, self.site, clock, self.disk.copy(), dice);
+        twin.boot = TWIN_BOOT;
+        twin
     }
 
     /// Its role.

@@ -117,6 +117,18 @@ fn equip(world: &mut World, plan: &Plan, dice: &mut Dice) {
         }
         machine.clock.interval = dice.chance(percent).then_some(clock);
     }
+    slow_time(world, dice);
+}
+
+/// Slow time, in a quarter of the seeds with interval clocks: messages take a tenth of the clocks'
+/// bound, so that many orders of events lie within one interval. At most 50 ms: the protocol's
+/// durations are made for that.
+fn slow_time(world: &mut World, dice: &mut Dice) {
+    let clocks = world.machines.values().filter_map(|m| m.clock.interval);
+    let bound = clocks.map(|clock| clock.width).min().unwrap_or(0);
+    if dice.chance(25) && bound > 0 {
+        world.network.pace = Some((bound / 10).min(50_000));
+    }
 }
 
 /// Kinds of ground: keys that share a segment, many readers, sections that may not last.

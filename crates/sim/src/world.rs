@@ -17,6 +17,7 @@ use crate::network::{ClientId, End, Network, Parcel, RuleId, Way};
 use crate::profile::Profile;
 use crate::show;
 use crate::trace::Trace;
+use crate::twins::{Liar, Twin};
 use fermata_protocol::base::{
     Bug, Cluster, Config, Incarnation, KeyId, Limits, NodeName, Planted, SessionId, Timing,
 };
@@ -27,6 +28,8 @@ use std::collections::BTreeMap;
 /// Something that happens at a time.
 enum Happening {
     Arrives(Box<Parcel>),
+    /// What a twin says to itself.
+    TwinHears(Box<Parcel>),
     Flushed(NodeName, u32),
     FlushAgain(NodeName, u32),
     Wakes(NodeName, u32),
@@ -87,6 +90,12 @@ pub struct World {
     pub dice: Dice,
     /// Registers that faults aim at.
     pub registers: Vec<KeyId>,
+    /// Second processes under the names of machines.
+    pub(crate) twins: BTreeMap<NodeName, Twin>,
+    /// What is done to what a machine sends.
+    pub(crate) liars: BTreeMap<NodeName, Liar>,
+    /// The twin that stands in its machine's place for the time of a step.
+    pub(crate) in_place: Option<NodeName>,
     queue: BTreeMap<(u64, u64), Happening>,
     sequence: u64,
 }
@@ -117,6 +126,9 @@ impl World {
             violations: Vec::new(),
             dice,
             registers: Vec::new(),
+            twins: BTreeMap::new(),
+            liars: BTreeMap::new(),
+            in_place: None,
             queue: BTreeMap::new(),
             sequence: 0,
             setup,
@@ -173,10 +185,24 @@ impl World {
         assert!(at >= self.now, "time does not go back");
         self.now = at;
         match happening {
-            Happening::Arrives(parcel) => self.arrive(*parcel),
-            Happening::Flushed(name, boot) => self.flush_ended(name, boot),
-            Happening::FlushAgain(name, boot) => self.flush_again(name, boot),
-            Happening::Wakes(name, boot) => self.wake(name, boot),
+            Happening::Arrives(parcel) => match self.twin_for(&parcel) {
+                Some(name) => self.as_twin(name, |world| world.arrive(*parcel)),
+                None => self.arrive(*parcel),
+            },
+            Happening::TwinHears(parcel) => {
+                let (from, _) = parcel.ends();
+                let End::Node(name) = from else { return true };
+                self.as_twin(name, |world| world.arrive(*parcel));
+            }
+            Happening::Flushed(name, boot) => {
+                self.of_boot(name, boot, |world| world.flush_ended(name, boot));
+            }
+            Happening::FlushAgain(name, boot) => {
+                self.of_boot(name, boot, |world| world.flush_again(name, boot));
+            }
+            Happening::Wakes(name, boot) => {
+                self.of_boot(name, boot, |world| world.wake(name, boot));
+            }
             Happening::ClientWakes(client, life) => self.wake_client(client, life),
             Happening::Act(act) => act(self),
         }
@@ -224,6 +250,16 @@ impl World {
     // -----------------------------------------------------------------------------
 
     fn send(&mut self, parcel: Parcel) {
+        for parcel in self.as_sent(parcel) {
+            self.send_one(parcel);
+        }
+    }
+
+    fn send_one(&mut self, parcel: Parcel) {
+        let (from, to) = parcel.ends();
+        if from == to && self.in_place.is_some() {
+            return self.schedule(self.now, Happening::TwinHears(Box::new(parcel)));
+        }
         self.monitor.sent(&parcel, &mut self.violations);
         let way = match self.fates.judge(self.now, &parcel) {
             Some(Some(late)) => Way::At(self.now + late),
@@ -363,14 +399,17 @@ impl World {
         if let Some(latency) = done.flush {
             self.schedule(self.now + latency, Happening::Flushed(name, boot));
         }
-        self.monitor.after_step(
-            (self.now, name),
-            &done,
-            &self.machines,
-            &self.clients,
-            &self.history.catalogue,
-            &mut self.violations,
-        );
+        // A twin is watched by what clients see: what holds of one memory does not of two.
+        if self.in_place.is_none() {
+            self.monitor.after_step(
+                (self.now, name),
+                &done,
+                &self.machines,
+                &self.clients,
+                &self.history.catalogue,
+                &mut self.violations,
+            );
+        }
         for output in done.outputs {
             match output {
                 Output::Send { to, message, .. } => {
@@ -454,9 +493,11 @@ impl World {
             return;
         }
         let (result, done) = machine.flushed(now);
-        let world = (&self.setup.cluster, &self.history.catalogue);
-        self.monitor
-            .flushed(name, result, world, &mut self.violations);
+        if self.in_place.is_none() {
+            let world = (&self.setup.cluster, &self.history.catalogue);
+            self.monitor
+                .flushed(name, result, world, &mut self.violations);
+        }
         match result {
             Flushed::Broken => {
                 self.stop(name, true);
@@ -493,8 +534,10 @@ impl World {
         let started = machine.start(now);
         self.note(|| format!("! node {} starts: {started:?}", name.0));
         if started.is_ok() {
-            self.monitor
-                .restarted(name, &self.machines, &mut self.violations);
+            if self.in_place.is_none() {
+                let machines = &self.machines;
+                self.monitor.restarted(name, machines, &mut self.violations);
+            }
             self.input(name, Input::Tick);
         }
     }

@@ -14,3 +14,12 @@ fn every_scenario_holds() {
         );
     }
 }
+
+#[test]
+fn what_is_outside_of_the_fault_model_is_seen() {
+    for scenario in scenarios::LIMITS {
+        let run = scenarios::run(scenario, None, false);
+        let first = run.violations.first().map(|v| v.property);
+        assert_eq!(first, Some("linearizability"), "{}", scenario.name);
+    }
+}

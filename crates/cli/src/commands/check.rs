@@ -1,11 +1,14 @@
-//! `fermata check`: decides whether a recorded history is linearizable.
+//! `fermata check`: decides whether a recorded history is linearizable, or strictly serializable if
+//! it is of transactions.
+
+mod transactions;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::Instant;
 
-use fermata_check::file::{self, Bytes};
+use fermata_check::file::{self, Bytes, Recorded};
 use fermata_check::{Action, Bound, History, Operation, Outcome, Part, Report, Verdict, diagram};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -23,10 +26,21 @@ const SHOWN_MAX: usize = 24;
 /// Lines between two looks at the progress bar.
 const LINES_PER_TICK: u64 = 1_000;
 
-/// Reads and checks. Exit status 0: linearizable, 1: not, 3: undecided.
+/// Reads and checks. Exit status 0: the promise was kept, 1: not, 3: undecided.
 pub(crate) fn run(global: &Global, args: CheckArgs) -> Result<u8, Failure> {
     let start = Instant::now();
-    let history = read(&args.history)?;
+    match read(&args.history)? {
+        Recorded::Registers(history) => registers(global, &args, &history, start),
+        Recorded::Transactions(history) => transactions::run(global, &history, start),
+    }
+}
+
+fn registers(
+    global: &Global,
+    args: &CheckArgs,
+    history: &History<Bytes, Bytes>,
+    start: Instant,
+) -> Result<u8, Failure> {
     let bound = Bound {
         states: args.states,
         ..Bound::default()
@@ -44,9 +58,9 @@ pub(crate) fn run(global: &Global, args: CheckArgs) -> Result<u8, Failure> {
     bar.finish_and_clear();
     let seconds = start.elapsed().as_secs_f64();
     if global.json {
-        output::json(&as_json(&history, &report, seconds))?;
+        output::json(&as_json(history, &report, seconds))?;
     } else {
-        output::text(in_words(&history, &report, seconds))?;
+        output::text(in_words(history, &report, seconds))?;
     }
     Ok(match (report.violations(), report.undecided()) {
         (0, 0) => 0,
@@ -55,7 +69,7 @@ pub(crate) fn run(global: &Global, args: CheckArgs) -> Result<u8, Failure> {
     })
 }
 
-fn read(path: &Path) -> Result<History<Bytes, Bytes>, Failure> {
+fn read(path: &Path) -> Result<Recorded, Failure> {
     let refuse = |error: &dyn std::fmt::Display| {
         Failure::usage(format!(
             "{} cannot be read as a history: {error}",
@@ -234,6 +248,28 @@ mod tests {
         let refused = status_of(&[&write], 10).unwrap_err();
         assert_eq!(refused.exit as u8, 2);
         assert!(refused.sentence.contains("line 1: "), "{refused}");
+    }
+
+    #[test]
+    fn transactions_have_the_same_exit_status() {
+        let head = r#"{"format":"fermata-transactions","version":1}"#;
+        let line = |timestamp: &str, call: u64, acts: &str| {
+            format!(
+                r#"{{"client":1,"call":{call},"return":{},{timestamp}"outcome":"ok","transaction":[{acts}]}}"#,
+                call + 5
+            )
+        };
+        let append = line("", 0, r#"{"append":["x",1]}"#);
+        let fresh = line("", 10, r#"{"list":["x",[1]]}"#);
+        let stale = line("", 10, r#"{"list":["x",[]]}"#);
+        assert_eq!(status_of(&[head, &append, &fresh], 10).unwrap(), 0);
+        assert_eq!(status_of(&[head, &append, &stale], 10).unwrap(), 1);
+        let write = line("", 0, r#"{"write":["x",1]}"#);
+        let stamped = line(r#""timestamp":[5,0],"#, 0, r#"{"write":["x",1]}"#);
+        assert_eq!(status_of(&[head, &write], 10).unwrap(), UNDECIDED);
+        assert_eq!(status_of(&[head, &stamped], 10).unwrap(), 0);
+        let refused = status_of(&[head, &append, &append], 10).unwrap_err();
+        assert!(refused.sentence.contains("line 3: "), "{refused}");
     }
 
     #[test]

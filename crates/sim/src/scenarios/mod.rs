@@ -10,6 +10,7 @@ mod acknowledgements;
 mod coded;
 mod commands;
 mod found;
+mod identity;
 mod locks;
 mod machines;
 mod rules;
@@ -369,6 +370,26 @@ pub const ALL: &[Scenario] = &[
         play: machines::flush,
     },
 ];
+
+/// What is outside of the fault model, each with a checker that must see the damage: it is
+/// documented and not promised (`docs/simulator.md`, `docs/operations.md`).
+pub const LIMITS: &[Scenario] = &[
+    Scenario {
+        name: "twins-copied-directory",
+        about: "a data directory is copied, and a process started on each copy",
+        play: identity::copied_directory,
+    },
+    Scenario {
+        name: "lying-replica",
+        about: "a replica answers with what it said before a write that it has acknowledged",
+        play: identity::lying_replica,
+    },
+];
+
+/// The scenario of a name, be it one that holds or one of the [`LIMITS`].
+pub fn named(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().chain(LIMITS).find(|s| s.name == name)
+}
 
 /// Plays a scenario, heals, reads everything once more and checks.
 pub fn run(scenario: &Scenario, bug: Option<Bug>, trace: bool) -> Run {
