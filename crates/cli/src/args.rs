@@ -375,10 +375,11 @@ const CHECK_HELP: &str = r#"The first line names the format; each other line is 
 or one transaction:
 
   {"format":"fermata-transactions","version":1}
-  {"client":1,"call":0,"return":9,"outcome":"ok","transaction":[{"list":["x",[]]},{"append":["x",1]}]}
+  {"client":1,"call":0,"return":9,"outcome":"ok",
+   "transaction":[{"list":["x",[]]},{"append":["x",1]}]}     (on one line)
 
-Exit status: 0 linearizable, or strictly serializable; 1 not; 2 wrong usage, or a history that cannot
-be read; 3 undecided: no key is known not to be linearizable, but some were not decided within
+Exit status: 0 linearizable, or strictly serializable; 1 not; 2 wrong usage, or a history that
+cannot be read; 3 undecided: no key is known not to be linearizable, but some were not decided within
 --states, or transactions lack what would decide them."#;
 
 /// See `fermata bench --help`.

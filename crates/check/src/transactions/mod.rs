@@ -197,8 +197,8 @@ impl<K: Ord + Clone> History<K> {
                     reason,
                 })
             };
-            if matches!(transaction.outcome, Outcome::Ok { returned } if returned < transaction.begin)
-            {
+            let outcome = &transaction.outcome;
+            if matches!(outcome, Outcome::Ok { returned } if *returned < transaction.begin) {
                 return refuse("it returns before it begins");
             }
             for action in &transaction.actions {

@@ -1,3 +1,5 @@
+//! Anomalies by name; both checkers on serial histories and on wrong ones.
+
 use super::random::{Shape, serial};
 use super::*;
 use crate::random::Random;

@@ -254,10 +254,8 @@ mod tests {
     fn transactions_have_the_same_exit_status() {
         let head = r#"{"format":"fermata-transactions","version":1}"#;
         let line = |timestamp: &str, call: u64, acts: &str| {
-            format!(
-                r#"{{"client":1,"call":{call},"return":{},{timestamp}"outcome":"ok","transaction":[{acts}]}}"#,
-                call + 5
-            )
+            let times = format!(r#""client":1,"call":{call},"return":{}"#, call + 5);
+            format!(r#"{{{times},{timestamp}"outcome":"ok","transaction":[{acts}]}}"#)
         };
         let append = line("", 0, r#"{"append":["x",1]}"#);
         let fresh = line("", 10, r#"{"list":["x",[1]]}"#);
