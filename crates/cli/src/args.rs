@@ -379,8 +379,8 @@ or one transaction:
    "transaction":[{"list":["x",[]]},{"append":["x",1]}]}     (on one line)
 
 Exit status: 0 linearizable, or strictly serializable; 1 not; 2 wrong usage, or a history that
-cannot be read; 3 undecided: no key is known not to be linearizable, but some were not decided within
---states, or transactions lack what would decide them."#;
+cannot be read; 3 undecided: no key is known not to be linearizable, but some were not decided
+within --states, or transactions lack what would decide them."#;
 
 /// See `fermata bench --help`.
 #[derive(Debug, Subcommand)]
