@@ -173,7 +173,7 @@ impl Job for One {
                 other => {
                     let mut refusal = refuse::failed(self.what, &other);
                     refusal.may_have_taken_effect &= self.writes();
-                    if refusal.may_have_taken_effect {
+                    if refusal.may_have_taken_effect && refusal.code == Code::Unavailable {
                         refusal = refuse::once_unsure(self.what);
                     }
                     Step::refuse(refusal)
