@@ -38,7 +38,7 @@ impl<'a> Cells<'a> {
         mixes: bool,
     ) -> Option<Cells<'a>> {
         let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
-        let (mut eventual, mut highest) = (None, Vec::new());
+        let (mut eventual, mut lists) = (None, Vec::new());
         let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
         let mut crowded = false;
         for answer in answers {
@@ -52,7 +52,7 @@ impl<'a> Cells<'a> {
             else {
                 continue;
             };
-            highest.push(versions.last().map_or(Tag::ZERO, |v| v.tag));
+            lists.push(versions.iter().map(|v| v.tag).collect());
             settled = settled.max(*known);
             dropped = dropped.max(*gone);
             crowded |= versions.len() > 1;
@@ -70,7 +70,7 @@ impl<'a> Cells<'a> {
                 .collect();
             found.values_mut().for_each(|entry| entry.1 = all.clone());
         }
-        let least = least_to_return(&mut highest, dropped, place);
+        let least = least_to_return(&lists, dropped, place);
         let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {
             let value = policy::decode(contents).ok()?;
             Some((*tag, *origin, value, contents.len()))
@@ -84,7 +84,7 @@ impl<'a> Cells<'a> {
             origin,
             value,
             // Nothing is left to complete where nothing was ever written.
-            agree: holders == highest.len() || tag == Tag::ZERO,
+            agree: holders == lists.len() || tag == Tag::ZERO,
             is_final: tag <= settled,
             crowded,
             eventual,
@@ -105,15 +105,37 @@ impl<'a> Cells<'a> {
 ///
 /// * Where replicas are told what is final, each of those k has the tag still, or has dropped it
 ///   for a higher final one, and says so (F8).
-/// * Otherwise each shows the tag or a higher one, so it is at most the k-th largest of the highest
-///   tags shown (the published rule's list of all tags is not needed).
-fn least_to_return(highest: &mut [Tag], dropped: Tag, place: &Place) -> Tag {
+/// * Where a replica keeps one version, each shows the tag or a higher one, so it is at most the
+///   k-th largest of the highest tags shown (the published rule's list of all tags is not needed).
+/// * Where a replica keeps the δ + 1 highest, each shows the tag or has nothing but higher ones: it
+///   *covers* the tag. The k-th largest would be above what k lists show, and two dying writers
+///   could hide a value for ever that is at every member.
+fn least_to_return(lists: &[Vec<Tag>], dropped: Tag, place: &Place) -> Tag {
+    let common = place.shape().common;
     match place.shape().kept {
         Kept::FromFinal(_) => dropped,
-        Kept::Highest | Kept::Several(_) => {
+        Kept::Highest => {
+            let shown = lists.iter().map(|list| list.last().copied());
+            let mut highest: Vec<Tag> = shown.map(Option::unwrap_or_default).collect();
             highest.sort_unstable_by(|a, b| b.cmp(a));
-            let kth = highest.get(place.shape().common - 1);
-            kth.copied().unwrap_or(Tag::ZERO)
+            highest.get(common - 1).copied().unwrap_or(Tag::ZERO)
+        }
+        Kept::Several(count) => {
+            // The lowest tag of a list that has dropped others, perhaps.
+            let low = |list: &Vec<Tag>| (list.len() >= count).then(|| list[0]);
+            let covered = |tag: &Tag| {
+                let covers = |list: &&Vec<Tag>| {
+                    list.contains(tag) || low(list).is_some_and(|low| low > *tag)
+                };
+                lists.iter().filter(covers).count() >= common
+            };
+            let gone = |least: &Tag| {
+                let full = lists.iter().filter_map(low);
+                full.filter(|low| low >= least).count() >= common
+            };
+            let shown = lists.iter().flatten().copied().filter(covered);
+            let beyond = lists.iter().filter_map(low).filter(gone);
+            shown.chain(beyond).max().unwrap_or(Tag::ZERO)
         }
     }
 }
