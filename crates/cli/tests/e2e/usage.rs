@@ -128,7 +128,15 @@ fn changes_are_told_as_json() {
     }
     let output = dev.run(&["--json", "keyspace", "create", "new"]);
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(told, serde_json::json!({"keyspace": "new", "done": true}));
+    assert_eq!(
+        (&told["keyspace"], &told["done"]),
+        (&"new".into(), &true.into())
+    );
+    let price = &told["prices"][0];
+    assert_eq!(
+        (&price["members"], &price["failures"]),
+        (&1.into(), &0.into())
+    );
     let output = dev.run(&[
         "--json",
         "--keyspace",
