@@ -1,0 +1,130 @@
+//! Operations inside a section, and `put_and_leave`.
+
+use super::*;
+
+#[test]
+fn put_and_leave_leaves_cleanly_after_the_quorum() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, true));
+    assert!(bench.all_submitted().is_empty(), "the put comes first");
+    let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
+    bench.register(register::Outcome::Stored { tag });
+    let (_, call, _, command) = bench.submitted();
+    let clean = vec![(held.key.clone(), Some(tag))];
+    assert_eq!(leave_of(&command), (held.lock_ref, clean));
+    assert_eq!(command.number, command_number(2, STEP_LEAVE));
+    bench.answer(1, call, Ok(Outcome::Left { clean: true }), 0);
+    assert_eq!(*bench.reply(), Reply::Left);
+    bench.quiet();
+}
+
+#[test]
+fn a_put_that_fails_leaves_dirty() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, true));
+    bench.register(register::Outcome::Unavailable {
+        may_have_taken_effect: true,
+    });
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
+    assert_eq!(leave_of(&bench.submitted().3), (held.lock_ref, Vec::new()));
+}
+
+#[test]
+fn a_repeated_put_and_leave_learns_from_the_record_how_it_left() {
+    for (outcome, unsure) in [
+        (Outcome::Left { clean: true }, None),
+        (Outcome::Left { clean: false }, Some(true)),
+        (Outcome::Gone, Some(false)),
+    ] {
+        let mut bench = Bench::new();
+        let held = Held {
+            key: key("a"),
+            lock_ref: LockRef(10),
+            generation: 0,
+        };
+        let at = (held.key.clone(), held.lock_ref);
+        bench.cluster.local.insert(at, HolderState::Past);
+        bench.ask(2, put(&held, true));
+        let (_, call, _, command) = bench.submitted();
+        assert_eq!(command.number, command_number(2, STEP_LEAVE));
+        bench.answer(1, call, Ok(outcome), 0);
+        match unsure {
+            None => assert_eq!(*bench.reply(), Reply::Left),
+            Some(unsure) => {
+                assert_eq!(bench.refusal().code, Code::NoLongerHolder);
+                assert_eq!(bench.refusal().may_have_taken_effect, unsure);
+            }
+        }
+        bench.quiet();
+    }
+}
+
+#[test]
+fn the_gate_asks_the_primary_where_nothing_is_known() {
+    let held = Held {
+        key: key("a"),
+        lock_ref: LockRef(10),
+        generation: 0,
+    };
+    let entry = |mode, holds| QueueEntry {
+        lock_ref: LockRef(10),
+        generation: 0,
+        session: SESSION,
+        mode,
+        site: SiteId(0),
+        since: 0,
+        holds,
+    };
+    for (entries, code) in [
+        (vec![entry(Mode::Exclusive, true)], None),
+        (vec![entry(Mode::Exclusive, false)], Some(Code::NotHolder)),
+        (vec![entry(Mode::Shared, true)], Some(Code::ReadOnlySection)),
+        (Vec::new(), Some(Code::NoLongerHolder)),
+    ] {
+        let mut bench = Bench::new();
+        bench.ask(2, put(&held, false));
+        let (_, crate::Message::Lock(lock::Message::Queue { call, .. })) = &bench.sent[0] else {
+            panic!("{:?}", bench.sent);
+        };
+        let queue = lock::Message::QueueIs {
+            call: *call,
+            result: Ok((entries, None)),
+        };
+        bench.lock(1, queue);
+        match code {
+            Some(code) => {
+                assert_eq!(bench.refusal().code, code);
+                assert!(!bench.refusal().may_have_taken_effect);
+            }
+            None => {
+                let tag = Tag::critical(LockRef(10), 0, 3, SESSION);
+                bench.register(register::Outcome::Stored { tag });
+                assert_eq!(*bench.reply(), Reply::Done { tag: Some(tag) });
+            }
+        }
+        bench.quiet();
+    }
+}
+
+#[test]
+fn a_put_is_tried_again_while_replicas_lag_and_its_doubt_is_kept() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    bench.ask(2, put(&held, false));
+    bench.register(register::Outcome::NotHolder {
+        may_have_taken_effect: true,
+    });
+    assert!(bench.replies.is_empty());
+    bench.wait(bench.timing.retry);
+    bench.register(register::Outcome::Past {
+        may_have_taken_effect: false,
+    });
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::NoLongerHolder);
+    assert!(refusal.may_have_taken_effect);
+    bench.quiet();
+}

@@ -1,0 +1,412 @@
+//! The main paths against a cluster that the tests play by hand.
+
+mod critical;
+mod releases;
+mod sections;
+mod simple;
+mod single;
+
+use super::*;
+use crate::base::{
+    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Member, Seat, StoragePolicy,
+    Tag, View,
+};
+use crate::command::{Body, Command, LockCommand};
+use crate::io::{Output, Void};
+use crate::lock::{Outcome, Rejection};
+use crate::request::{
+    Critical, EntryValue, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap as Map;
+use std::vec;
+use std::vec::Vec;
+
+const BITS: u8 = 4;
+const ME: NodeName = NodeName(0);
+const SESSION: SessionId = SessionId(77);
+const OWN: SessionId = SessionId(1);
+const WAIT: Micros = 60_000_000;
+
+struct Cluster {
+    keyspaces: Vec<Keyspace>,
+    primary: NodeName,
+    local: Map<(KeyId, LockRef), HolderState>,
+    groups: Vec<NodeName>,
+    head: Option<(LockRef, u64)>,
+}
+
+impl Topology for Cluster {
+    fn me(&self) -> NodeName {
+        ME
+    }
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.keyspaces.iter().find(|k| k.id == id)
+    }
+    fn keyspaces(&self) -> Vec<Keyspace> {
+        self.keyspaces.clone()
+    }
+    fn address(&self, key: &KeyId) -> Option<Address> {
+        let rule = self.keyspace(key.keyspace)?.tag_rule;
+        Some(Address::of(key.keyspace, rule, &key.key))
+    }
+    fn segment(&self, key: &KeyId) -> Option<SegmentId> {
+        Some(self.address(key)?.segment(BITS))
+    }
+    fn place(&self, segment: SegmentId, _key: &KeyId) -> Option<register::Place> {
+        let member = |name| Member {
+            name: NodeName(name),
+            site: SiteId(0),
+            public_key: None,
+        };
+        let epoch = Epoch::FIRST;
+        Some(register::Place {
+            store: register::Store { segment, epoch },
+            view: View {
+                group: GroupId(0),
+                epoch,
+                seats: (0..3).map(member).collect(),
+            },
+            order: vec![Seat(0), Seat(1), Seat(2)],
+            storage: StoragePolicy::Replicated,
+        })
+    }
+    fn primary(&self, _target: Target) -> Option<NodeName> {
+        Some(self.primary)
+    }
+    fn members(&self, _target: Target) -> Vec<NodeName> {
+        (0..3).map(NodeName).collect()
+    }
+    fn epoch(&self, _target: Target) -> Epoch {
+        Epoch::FIRST
+    }
+    fn holder_state(&self, key: &KeyId, lock_ref: LockRef, _generation: u32) -> HolderState {
+        let state = self.local.get(&(key.clone(), lock_ref));
+        state.copied().unwrap_or(HolderState::Unknown)
+    }
+    fn group_sizes(&self) -> Vec<usize> {
+        vec![3]
+    }
+
+    fn head(&self, _key: &KeyId) -> Option<(LockRef, u64)> {
+        self.head
+    }
+    fn one_member_per_group(&self) -> Vec<NodeName> {
+        self.groups.clone()
+    }
+    fn local_keys(
+        &self,
+        _keyspace: KeyspaceId,
+        _prefix: &Bytes,
+        _after: Option<&Bytes>,
+        limit: usize,
+    ) -> Vec<Bytes> {
+        vec![Bytes::from_static(b"here"); limit.min(1)]
+    }
+    fn status(&self) -> NodeStatus {
+        NodeStatus {
+            node: ME,
+            label: "me".into(),
+            site: SiteId(0),
+            writable: true,
+            clock: Default::default(),
+            alive: Vec::new(),
+            logs: Vec::new(),
+            requests: 0,
+            group_sizes: vec![3],
+        }
+    }
+}
+
+struct Empty;
+
+impl Memory for Empty {
+    fn get(&self, _key: &[u8]) -> Result<Option<Bytes>, Void> {
+        Ok(None)
+    }
+    fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        Vec::new()
+    }
+}
+
+/// A coordinator and everything around it. `sent` and `replies` are what the last step did.
+struct Bench {
+    it: Coordinator,
+    cluster: Cluster,
+    registers: register::Caller,
+    timing: Timing,
+    limits: Limits,
+    now: Micros,
+    calls: u64,
+    sent: Vec<(NodeName, crate::Message)>,
+    replies: Vec<(CallId, Reply)>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            it: Coordinator::new(OWN),
+            cluster: Cluster {
+                keyspaces: Keyspace::built_in().into(),
+                primary: NodeName(1),
+                local: Map::new(),
+                groups: vec![NodeName(1), NodeName(2)],
+                head: None,
+            },
+            registers: register::Caller::new(ME, 7),
+            timing: Timing::default(),
+            limits: Limits::default(),
+            now: 1_000_000,
+            calls: 0,
+            sent: Vec::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    fn step<T>(&mut self, act: impl FnOnce(&mut Coordinator, &mut Cx<'_>) -> T) -> T {
+        let mut fx = Effects::new();
+        let mut cx = Cx {
+            now: Now {
+                monotonic: self.now,
+                wall: self.now,
+                interval: None,
+            },
+            fx: &mut fx,
+            timing: &self.timing,
+            limits: &self.limits,
+            planted: Planted::NONE,
+            registers: &mut self.registers,
+            memory: &Empty,
+            topology: &self.cluster,
+        };
+        let result = act(&mut self.it, &mut cx);
+        self.sent.clear();
+        self.replies.clear();
+        for output in fx.outputs {
+            match output {
+                Output::Send { to, message, .. } => self.sent.push((to, message)),
+                Output::Reply { call, reply, .. } => self.replies.push((call, reply)),
+            }
+        }
+        result
+    }
+
+    fn ask(&mut self, number: u64, operation: Operation) -> CallId {
+        self.ask_again(number, 0, operation)
+    }
+
+    fn ask_again(&mut self, number: u64, attempt: u32, operation: Operation) -> CallId {
+        self.calls += 1;
+        let call = CallId(self.calls);
+        let request = Request {
+            session: SESSION,
+            number,
+            attempt,
+            answered_through: number - 1,
+            site: SiteId(0),
+            operation,
+        };
+        self.step(|it, cx| it.on_request(call, request, cx));
+        call
+    }
+
+    fn lock(&mut self, from: u16, message: lock::Message) {
+        self.step(|it, cx| it.on_lock(NodeName(from), message, cx));
+    }
+
+    fn answer(&mut self, from: u16, call: u64, result: Result<Outcome, Rejection>, ahead: u32) {
+        let message = lock::Message::Submitted {
+            call,
+            result,
+            ahead,
+        };
+        self.lock(from, message);
+    }
+
+    fn wait(&mut self, time: Micros) {
+        self.now += time;
+        self.step(|it, cx| it.tick(cx));
+    }
+
+    /// The only command sent by the last step: to whom, call, segment, command.
+    fn submitted(&self) -> (NodeName, u64, SegmentId, Command) {
+        let all = self.all_submitted();
+        assert_eq!(all.len(), 1, "{:?}", self.sent);
+        all[0].clone()
+    }
+
+    fn all_submitted(&self) -> Vec<(NodeName, u64, SegmentId, Command)> {
+        let of = |(to, message): &(NodeName, crate::Message)| match message {
+            crate::Message::Lock(lock::Message::Submit {
+                call,
+                segment,
+                command,
+            }) => Some((*to, *call, *segment, command.clone())),
+            _ => None,
+        };
+        self.sent.iter().filter_map(of).collect()
+    }
+
+    fn grant(&self, segment: SegmentId, command: &Command, lock_ref: u64) -> lock::Message {
+        let Body::Lock(LockCommand::Enqueue { keys, .. }) = &command.body else {
+            panic!("{command:?}");
+        };
+        let latest = |key: &KeyId| Latest {
+            key: key.clone(),
+            value: EntryValue::Value(key.key.clone()),
+            tag: Tag::ZERO,
+        };
+        lock::Message::Granted {
+            session: command.session,
+            number: command.number,
+            segment,
+            lock_ref: LockRef(lock_ref),
+            generation: 0,
+            latest: keys.iter().map(latest).collect(),
+            lease: 9_000_000,
+        }
+    }
+
+    fn reply(&self) -> &Reply {
+        assert_eq!(self.replies.len(), 1, "{:?}", self.replies);
+        &self.replies[0].1
+    }
+
+    fn refusal(&self) -> Refusal {
+        match self.reply() {
+            Reply::Refused(refusal) => refusal.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends the only register operation under way.
+    fn register(&mut self, outcome: register::Outcome) {
+        let ops: Vec<_> = self.it.desk.ops.keys().copied().collect();
+        assert_eq!(ops.len(), 1);
+        assert!(self.step(|it, cx| it.on_register(ops[0], outcome, cx)));
+    }
+
+    /// Enters with one key; the ref.
+    fn entered(&mut self, number: u64, name: &'static str) -> Held {
+        self.ask(number, enter(&[name], WAIT));
+        let (_, _, segment, command) = self.submitted();
+        self.lock(1, self.grant(segment, &command, 10));
+        match self.reply() {
+            Reply::Entered { keys, .. } => keys[0].held.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Everything that was registered is given back.
+    fn quiet(&self) {
+        assert!(self.it.tasks.is_empty(), "{:?}", self.it.tasks);
+        assert!(self.it.calls.is_empty());
+        assert_eq!(self.it.wake(), Wake::default());
+    }
+}
+
+fn key(name: &'static str) -> KeyId {
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: Bytes::from_static(name.as_bytes()),
+    }
+}
+
+fn enter(names: &[&'static str], wait: Micros) -> Operation {
+    Operation::Enter {
+        keys: names.iter().map(|name| key(name)).collect(),
+        mode: Mode::Exclusive,
+        wait,
+        follow: false,
+        lease: None,
+    }
+}
+
+fn put(held: &Held, leave: bool) -> Operation {
+    Operation::Critical {
+        held: held.clone(),
+        operation: Critical::Put {
+            number: 3,
+            value: Some(Bytes::from_static(b"v")),
+        },
+        leave: if leave {
+            vec![(held.clone(), Leaving::Dirty)]
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn leave_of(command: &Command) -> (LockRef, Vec<(KeyId, Option<Tag>)>) {
+    match &command.body {
+        Body::Lock(LockCommand::Leave {
+            lock_ref, clean, ..
+        }) => (*lock_ref, clean.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn enqueued(lock_ref: u64) -> Result<Outcome, Rejection> {
+    Ok(Outcome::Enqueued {
+        lock_ref: LockRef(lock_ref),
+    })
+}
+
+trait StaticStr {
+    fn from_static_str(text: &'static str) -> Bytes;
+}
+
+impl StaticStr for Bytes {
+    fn from_static_str(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+}
+
+#[test]
+fn a_hint_is_followed_at_once_with_the_same_command() {
+    let mut bench = Bench::new();
+    bench.ask(1, enter(&["a"], WAIT));
+    let (to, call, _, command) = bench.submitted();
+    assert_eq!(to, NodeName(1));
+    let hint = Rejection::NotPrimary(Some(NodeName(2)));
+    bench.answer(1, call, Err(hint), 0);
+    let (to, again, segment, same) = bench.submitted();
+    assert_eq!((to, again), (NodeName(2), call));
+    assert_eq!(same, command);
+    bench.lock(2, bench.grant(segment, &command, 4));
+    assert!(matches!(bench.reply(), Reply::Entered { .. }));
+    // The next question goes to the one that granted.
+    bench.ask(2, Operation::Queue { key: key("a") });
+    assert_eq!(bench.sent[0].0, NodeName(2));
+}
+
+#[test]
+fn a_silent_primary_is_passed_over_and_its_outcome_is_unknown() {
+    let mut bench = Bench::new();
+    bench.ask(1, enter(&["a"], WAIT));
+    let (_, call, _, command) = bench.submitted();
+    bench.wait(bench.timing.retry);
+    let (to, again, _, same) = bench.submitted();
+    assert_ne!(to, NodeName(1));
+    assert_eq!((again, &same), (call, &command));
+    // It names the dead one: not followed at once.
+    let hint = Rejection::NotPrimary(Some(NodeName(1)));
+    bench.answer(to.0, call, Err(hint), 0);
+    assert!(bench.sent.is_empty());
+    while bench.replies.is_empty() {
+        bench.wait(bench.timing.retry);
+        assert!(bench.all_submitted().iter().all(|s| s.3 == command));
+    }
+    let refusal = bench.refusal();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.may_have_taken_effect);
+    // The enqueue comes to light: the client will repeat its request, so it is not left.
+    bench.answer(2, call, enqueued(5), 3);
+    assert!(bench.sent.is_empty());
+    bench.quiet();
+}
+
+const ELSEWHERE: register::Outcome = register::Outcome::Moved {
+    next: Some(Epoch(2)),
+    may_have_taken_effect: true,
+};

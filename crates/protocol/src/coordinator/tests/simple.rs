@@ -1,0 +1,137 @@
+//! Renewals, listings, the catalogue, and requests that make no sense.
+
+use super::*;
+
+#[test]
+fn renewals_are_the_primarys_and_silence_is_unknown() {
+    let mut bench = Bench::new();
+    let held = |name, lock_ref| Held {
+        key: key(name),
+        lock_ref: LockRef(lock_ref),
+        generation: 0,
+    };
+    let refs = vec![held("a", 3), held("b", 4)];
+    bench.ask(5, Operation::Renew { held: refs });
+    let (_, crate::Message::Lock(lock::Message::Renew { call, refs, .. })) = &bench.sent[1] else {
+        panic!("{:?}", bench.sent);
+    };
+    assert_eq!(refs, &[(LockRef(4), 0)]);
+    let holding = RefState::Holding { lease: 5 };
+    let renewed = lock::Message::Renewed {
+        call: *call,
+        result: Ok(vec![holding]),
+    };
+    bench.lock(1, renewed);
+    while bench.replies.is_empty() {
+        bench.wait(bench.timing.retry);
+    }
+    let states = vec![RefState::Unknown, holding];
+    assert_eq!(*bench.reply(), Reply::Renewed { states });
+    bench.quiet();
+}
+
+#[test]
+fn keys_of_all_groups_are_merged() {
+    let mut bench = Bench::new();
+    let operation = Operation::Keys {
+        keyspace: Keyspace::SECTIONS,
+        prefix: Bytes::new(),
+        after: None,
+        limit: 3,
+    };
+    bench.ask(9, operation);
+    bench.wait(bench.timing.retry);
+    let of = |(to, message): &(NodeName, crate::Message)| match message {
+        crate::Message::Coordinator(Message::Keys { call, .. }) => (*to, *call),
+        other => panic!("{other:?}"),
+    };
+    let asked: Vec<(NodeName, u64)> = bench.sent.iter().map(of).collect();
+    let lists: [&[&'static str]; 2] = [&["a", "c", "e"], &["b", "c"]];
+    for ((from, call), names) in asked.into_iter().zip(lists) {
+        let keys = names.iter().map(|n| Bytes::from_static_str(n)).collect();
+        let answer = Message::KeysAre { call, keys };
+        bench.step(|it, cx| it.on_coordinator(from, answer, cx));
+    }
+    let merged = ["a", "b", "c"].map(Bytes::from_static_str).to_vec();
+    assert_eq!(*bench.reply(), Reply::Keys(merged));
+    bench.quiet();
+}
+
+#[test]
+fn a_keyspace_is_created_by_the_catalogues_keeper() {
+    let mut bench = Bench::new();
+    let [mut keyspace, _] = Keyspace::built_in();
+    keyspace.name = "jobs".into();
+    bench.ask(9, Operation::CreateKeyspace(keyspace.clone()));
+    let (to, crate::Message::Coordinator(Message::Propose { call, .. })) = bench.sent[0] else {
+        panic!("{:?}", bench.sent);
+    };
+    let result = Ok(Outcome::Done);
+    bench.step(|it, cx| it.on_coordinator(to, Message::Proposed { call, result }, cx));
+    assert_eq!(*bench.reply(), Reply::Done { tag: None });
+    keyspace.name = "No good".into();
+    bench.ask(10, Operation::CreateKeyspace(keyspace));
+    assert_eq!(bench.refusal().code, Code::BadRequest);
+    bench.quiet();
+}
+
+#[test]
+fn bad_requests_change_nothing() {
+    let mut bench = Bench::new();
+    bench.limits.requests = 1;
+    let register = KeyId {
+        keyspace: Keyspace::REGISTERS,
+        key: Bytes::from_static(b"r"),
+    };
+    let unknown = KeyId {
+        keyspace: KeyspaceId(99),
+        key: Bytes::from_static(b"r"),
+    };
+    let large = Some(Bytes::from(vec![0; bench.limits.value + 1]));
+    for (operation, code) in [
+        (enter(&[], WAIT), Code::BadRequest),
+        (enter(&[""], WAIT), Code::TooLarge),
+        (Operation::Get { key: register }, Code::WrongPurpose),
+        (Operation::Read { key: unknown }, Code::NoSuchKeyspace),
+        (
+            Operation::Put {
+                key: key("a"),
+                value: large,
+            },
+            Code::TooLarge,
+        ),
+    ] {
+        bench.ask(1, operation);
+        assert_eq!(bench.refusal().code, code);
+        assert!(!bench.refusal().may_have_taken_effect);
+        assert!(bench.sent.is_empty());
+    }
+    bench.quiet();
+    bench.ask(1, enter(&["a"], WAIT));
+    bench.ask(2, enter(&["a"], WAIT));
+    assert_eq!(bench.refusal().code, Code::Busy);
+}
+
+#[test]
+fn a_heartbeat_names_the_refs_of_more_than_one_section() {
+    let mut bench = Bench::new();
+    let held = |lock_ref| Held {
+        key: key("a"),
+        lock_ref: LockRef(lock_ref),
+        generation: 0,
+    };
+    let refs = 4 * bench.limits.section_keys as u64;
+    let held = (1..=refs).map(held).collect();
+    bench.ask(1, Operation::Renew { held });
+    let (_, crate::Message::Lock(lock::Message::Renew { call, refs, .. })) = &bench.sent[0] else {
+        panic!("{:?}", bench.sent);
+    };
+    let states = vec![RefState::Gone; refs.len()];
+    let renewed = lock::Message::Renewed {
+        call: *call,
+        result: Ok(states),
+    };
+    bench.lock(1, renewed);
+    assert!(matches!(bench.reply(), Reply::Renewed { states } if states.len() == 256));
+    bench.quiet();
+}
