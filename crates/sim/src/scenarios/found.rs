@@ -34,20 +34,30 @@ fn get_often(stage: &mut Stage, client: ClientId, section: SectionIx, coordinato
     }
 }
 
+/// A goes down, another leads, and a client enters; A comes back, and the client reads, through the
+/// coordinator that it is named with, and leaves.
+fn reads_while_another_leads(
+    stage: &mut Stage,
+    (reader, coordinator): (ClientId, u16),
+    enters: impl FnOnce(&mut Stage) -> Option<SectionIx>,
+) {
+    stage.world.stop(A, true);
+    stage.leader_other_than(A);
+    let entered = enters(stage);
+    stage.world.start(A);
+    stage.pass(2_000);
+    if let Some(section) = entered {
+        get_often(stage, reader, section, coordinator);
+        stage.leave(reader, section);
+    }
+}
+
 /// A's adoption is stored at A alone when A goes down; B leads; A comes back; the holder reads.
 fn adoption_and_crash(stage: &mut Stage, reader: ClientId, enter: crate::history::OpId) {
     let stores = stage.hold(store_of("e", &[B, C]));
     stage.until(|w| w.network.held(stores) >= 2);
     stage.pass(50);
-    stage.world.stop(A, true);
-    stage.leader_other_than(A);
-    let entered = stage.entered(enter);
-    stage.world.start(A);
-    stage.pass(2_000);
-    if let Some(section) = entered {
-        get_often(stage, reader, section, 5);
-        stage.leave(reader, section);
-    }
+    reads_while_another_leads(stage, (reader, 5), |stage| stage.entered(enter));
     stage.world.discard(stores);
 }
 
@@ -104,15 +114,7 @@ pub(super) fn gives_up(stage: &mut Stage) {
     let enter = stage.call(h2, call);
     stage.wait(enter);
     stage.pass(100);
-    stage.world.stop(A, true);
-    stage.leader_other_than(A);
-    let entered = stage.enter(h3);
-    stage.world.start(A);
-    stage.pass(2_000);
-    if let Some(section) = entered {
-        get_often(stage, h3, section, 6);
-        stage.leave(h3, section);
-    }
+    reads_while_another_leads(stage, (h3, 6), |stage| stage.enter(h3));
     stage.discard(stores);
     stage.release(spread);
 }
@@ -265,15 +267,7 @@ pub(super) fn front_dies(stage: &mut Stage) {
     stage.pass(8_000);
     let gone = stage.queue_at(A).is_empty();
     stage.expect(gone, "a dead reader is released");
-    stage.world.stop(A, true);
-    stage.leader_other_than(A);
-    let entered = stage.enter(h3);
-    stage.world.start(A);
-    stage.pass(2_000);
-    if let Some(section) = entered {
-        get_often(stage, h3, section, 6);
-        stage.leave(h3, section);
-    }
+    reads_while_another_leads(stage, (h3, 6), |stage| stage.enter(h3));
     stage.discard(stores);
     stage.release(spread);
 }

@@ -67,8 +67,13 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
             outcomes.push(outcome);
         }
     }
+    let nothing = |o: &Outcome| o.sections_per_s + o.puts_per_s + o.gets_per_s == 0.0;
+    let status = match outcomes.iter().all(|o| nothing(o) && o.errors > 0) {
+        true => Exit::Unavailable as u8,
+        false => 0,
+    };
     if global.json {
-        return output::json(&outcomes).map(|()| 0);
+        return output::json(&outcomes).map(|()| status);
     }
     let mut table = Table::new(&[
         "loop",
@@ -94,13 +99,13 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
             outcome.errors.to_string(),
         ]);
     }
-    output::text(table).map(|()| 0)
+    output::text(table).map(|()| status)
 }
 
 /// Phases of one combination, in [`Loop::phase`].
-const WARM_UP: u8 = 0;
-const COUNT: u8 = 1;
-const STOP: u8 = 2;
+pub(super) const WARM_UP: u8 = 0;
+pub(super) const COUNT: u8 = 1;
+pub(super) const STOP: u8 = 2;
 
 /// One client's loop.
 struct Loop {
@@ -118,6 +123,18 @@ struct Loop {
 struct Counted {
     latencies: Vec<Duration>,
     errors: u64,
+}
+
+/// Once all loops are ready, lets them warm up, count and stop; how many seconds they counted for.
+pub(super) async fn count_for(seconds: u32, ready: &Barrier, phase: &AtomicU8) -> f64 {
+    ready.wait().await;
+    let seconds = Duration::from_secs(u64::from(seconds));
+    tokio::time::sleep(seconds / 10).await;
+    phase.store(COUNT, Ordering::Relaxed);
+    let start = Instant::now();
+    tokio::time::sleep(seconds).await;
+    phase.store(STOP, Ordering::Relaxed);
+    start.elapsed().as_secs_f64()
 }
 
 async fn combination(
@@ -142,14 +159,7 @@ async fn combination(
         };
         loops.spawn(one.run());
     }
-    ready.wait().await;
-    let seconds = Duration::from_secs(u64::from(args.seconds));
-    tokio::time::sleep(seconds / 10).await;
-    phase.store(COUNT, Ordering::Relaxed);
-    let start = Instant::now();
-    tokio::time::sleep(seconds).await;
-    phase.store(STOP, Ordering::Relaxed);
-    let took = start.elapsed().as_secs_f64();
+    let took = count_for(args.seconds, &ready, &phase).await;
     let mut all = Counted::default();
     while let Some(counted) = loops.join_next().await {
         let counted = counted.map_err(|e| Failure::new(Exit::Internal, e.to_string()))??;

@@ -15,6 +15,7 @@ use serde::Serialize;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
+use super::load::{COUNT, STOP, WARM_UP, count_for};
 use super::recorded::{self, Diary, History};
 use crate::args::{Distribution, Global, LoadArgs};
 use crate::connect::connect;
@@ -148,11 +149,6 @@ fn show(global: &Global, outcomes: &[Outcome]) -> Result<(), Failure> {
     output::text(table)
 }
 
-/// Phases of one combination, in [`Loop::phase`].
-const WARM_UP: u8 = 0;
-const COUNT: u8 = 1;
-const STOP: u8 = 2;
-
 /// One combination.
 #[derive(Clone)]
 struct Mix {
@@ -208,14 +204,7 @@ impl Mix {
             };
             loops.spawn(one.run());
         }
-        ready.wait().await;
-        let seconds = Duration::from_secs(u64::from(args.seconds));
-        tokio::time::sleep(seconds / 10).await;
-        phase.store(COUNT, Ordering::Relaxed);
-        let start = Instant::now();
-        tokio::time::sleep(seconds).await;
-        phase.store(STOP, Ordering::Relaxed);
-        let took = start.elapsed().as_secs_f64();
+        let took = count_for(args.seconds, &ready, &phase).await;
         let (mut all, mut diaries) = (Counted::default(), Vec::new());
         while let Some(ended) = loops.join_next().await {
             let (counted, diary) =
