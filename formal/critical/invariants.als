@@ -1,0 +1,201 @@
+/*
+ * Critical sections: the system invariant of Fermata's rules, by its conjuncts.
+ *
+ * The first group says how the parts of a state fit together, the second why the third holds. The
+ * third are the promises, by the names that the rest of the project uses.
+ */
+module invariants
+
+open events
+
+/* ---- how the parts fit ---- */
+
+/* Refs for which something was begun. */
+fun ever: set Ref {
+  granted.Value + began.ref + (floor.Write & Entry - ahead).reader + entered + clean + dirty
+}
+
+pred QueueFits {
+  queued in used
+  clean + dirty in past
+  no clean & dirty
+  flag in last[dirty]
+  handed.ref in clean
+  some handed implies some queued
+}
+
+/* Only heads are granted, and a head that is removed is so cleanly or dirtily. */
+pred HeadsOnly {
+  ever in used
+  all r: ever | no q: queued | earlier[q, r]
+  ever & past in clean + dirty
+}
+
+pred ClientsFit {
+  entered in granted.Value
+  closed in used
+  sayClean + sayDirty in closed
+  no sayClean & sayDirty
+  clean in sayClean
+  sayClean in entered
+}
+
+pred PutsFit {
+  issued.ref in entered
+  acked in issued & succeeded
+  latePut in issued
+}
+
+pred DataFits {
+  succeeded + doomed in attempted
+  no succeeded & doomed
+  Start in succeeded
+  attempted & Put in issued
+  attempted & Attempt in found.Write
+}
+
+pred AttemptsFit {
+  found.Write in began
+  clears.Ref in began
+  found.Write = carries.Value
+  all a: found.Write {
+    a.carries = value[a.found]
+    a.found in attempted
+    below[a.found, a]
+  }
+  all a: clears.Ref | a.clears in dirty and earlier[a.clears, a.ref]
+}
+
+/* Every value has been given by somebody. */
+pred ValuesKnown {
+  Ref.granted + Attempt.carries + truth + handed in issued + Start
+  all v: truth | no v.ref or not earlier[latest, v.ref]
+  some truth
+  all p: issued & ref.latest | p in truth or below[p, top]
+}
+
+pred ReadsFit {
+  Read.floor in succeeded
+  ahead in floor.Write
+  no ahead.reader & used
+  some ahead implies no queued and no flag
+  no answered & floor.Write
+  answered + (floor.Write & Get) + shows.Value + lateGet in reader.entered
+  result.Value in answered
+}
+
+/* ---- why ---- */
+
+/* What a fenced read has not shown can never succeed. */
+pred FenceHolds {
+  all a: found.Write, p: attempted - doomed | below[p, a] implies upTo[p, a.found]
+}
+
+/* Of synchs of one ref, a later one carries what an earlier one that may succeed carries. */
+pred SynchsAgree {
+  all x, y: attempted & Attempt |
+    x.ref = y.ref and below[x, y] and x not in doomed implies x.carries = y.carries
+}
+
+/* Values grow with tags: nothing that may be acknowledged is hidden by an older value. */
+pred ValuesGrow {
+  all x, y: attempted | below[x, y] and x not in doomed implies upTo[value[x], value[y]]
+}
+
+/* Who leaves cleanly has its last put acknowledged. */
+pred CleanIsAcknowledged {
+  all r: sayClean | highest[issued & ref.r] in acked
+}
+
+/* While the flag is clear and the head has not entered, every quorum read gives one value. */
+pred DefinedWhenClear {
+  cleared and head not in entered implies lone value[readable]
+}
+
+/* What is granted is what a quorum read gives, until its client enters. */
+pred GrantIsDefined {
+  all r: granted.Value - entered | not superseded[r] implies value[readable] = r.granted
+}
+
+/* Whoever was granted stands above all that may have something in flight. */
+pred GrantOutranks {
+  all r: granted.Value, d: dirty | earlier[d, r] implies earlier[d, top.ref]
+}
+
+/* Refs that lie before the section for which e reads. */
+fun beforeRead[e: Read]: set Ref { e in ahead => used else { r: used | earlier[r, e.reader] } }
+
+/* A read began above all that may have something in flight. */
+pred ReadOutranks {
+  all e: floor.Write {
+    all d: dirty & beforeRead[e] | earlier[d, e.floor.ref]
+    all p: issued | p.ref in clean & beforeRead[e] implies upTo[p, e.floor]
+  }
+}
+
+/* And it finds one value only, until its section begins. */
+pred ReadIsStable {
+  all e: Entry & floor.Write | e.reader not in entered and not superseded[e.reader] implies
+    all w: attempted | upTo[e.floor, w] implies value[w] = value[e.floor]
+}
+
+/* What may be read for a get is what it may return. */
+pred GetIsStable {
+  all g: Get & floor.Write | g.reader = latest implies {
+    all w: attempted | upTo[g.floor, w] and (no w.ref or not earlier[g.reader, w.ref])
+      implies value[w] in g.shows
+    all p: issued & ref.(g.reader) | p in g.shows or below[p, g.floor]
+  }
+}
+
+/* The tag that a clean leave states names the value. */
+pred HandedIsDefined {
+  handed in acked
+  all p: issued | p.ref = handed.ref implies upTo[p, handed]
+  some handed implies all r: ever - head | not earlier[handed.ref, r]
+  some handed and head not in entered implies value[readable] = handed
+}
+
+/* A put that was asked for too late is refused. */
+pred LateIsRefused {
+  all p: latePut | earlier[p.ref, top.ref] and (p in attempted implies p in doomed)
+}
+
+/* ---- the promises ---- */
+
+/* Only the lockholder's operations succeed: none that is asked for after a later section has begun. */
+pred Exclusivity {
+  no latePut & acked
+  no lateGet
+}
+
+/* A get of the lockholder returns the true value. */
+pred LatestState { all g: Get | g.result in g.shows }
+
+/* Every quorum read that begins now returns the true value. */
+pred CriticalSection { value[readable] in truth }
+
+/* Whoever is past, and may have a put in flight above the true tag, has left the flag set. */
+pred SynchFlag { all r: dirty | cleared implies earlier[r, top.ref] }
+
+/* No acknowledged put is lost, nor one that may yet be acknowledged, to any later section. */
+pred AcknowledgedKept {
+  all r: Ref, v: r.granted, p: Put & attempted - doomed | earlier[p.ref, r] implies upTo[p, v]
+}
+
+pred fits {
+  QueueFits and HeadsOnly and ClientsFit and PutsFit and DataFits and AttemptsFit
+  ValuesKnown and ReadsFit
+}
+
+pred why {
+  FenceHolds and SynchsAgree and ValuesGrow and CleanIsAcknowledged and DefinedWhenClear
+  GrantIsDefined and GrantOutranks and ReadOutranks and ReadIsStable and GetIsStable
+  HandedIsDefined and LateIsRefused
+}
+
+pred promises {
+  Exclusivity and LatestState and CriticalSection and SynchFlag and AcknowledgedKept
+}
+
+pred invariant { fits and why and promises }
