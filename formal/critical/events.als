@@ -8,7 +8,9 @@ open state
 
 /* ---- what stays ---- */
 
-pred keepQueue { used' = used and queued' = queued and clean' = clean and dirty' = dirty }
+pred keepQueue {
+  used' = used and queued' = queued and clean' = clean and dirty' = dirty and resumed' = resumed
+}
 pred keepFlag { flag' = flag and handed' = handed }
 pred keepRegisters { flagSet' = flagSet and flagReset' = flagReset }
 pred keepLock { keepQueue and keepFlag and keepRegisters }
@@ -19,9 +21,12 @@ pred keepSections {
 }
 pred keepPuts { issued' = issued and acked' = acked and latePut' = latePut }
 pred keepClients { keepSections and keepPuts }
-pred keepData { attempted' = attempted and succeeded' = succeeded and doomed' = doomed }
+pred keepData {
+  attempted' = attempted and succeeded' = succeeded and doomed' = doomed and offered' = offered
+}
 pred keepAttempts {
-  began' = began and found' = found and carries' = carries and clears' = clears
+  began' = began and found' = found and carries' = carries and origin' = origin
+  clears' = clears and adopting' = adopting and done' = done and ready' = ready
 }
 pred keepEntries { Entry <: floor' = Entry <: floor and ahead' = ahead }
 pred keepGets {
@@ -39,7 +44,8 @@ pred init {
   no entered and no closed and no sayClean and no sayDirty
   no issued and no acked and no latePut
   attempted = Start and succeeded = Start and no doomed
-  no began and no found and no carries and no clears
+  no began and no found and no carries and no origin and no clears
+  no adopting and no done and no ready and no resumed and no offered
   no floor and no ahead and no shows and no result and no answered and no lateGet
   truth = Start
 }
@@ -60,6 +66,7 @@ pred enqueue[r: Ref] {
   r not in used
   all u: used | earlier[u, r]
   all u: used | u.owner = r.owner implies u in closed
+  resumed' = resumed
   used' = used + r
   queued' = queued + r
   let kept = { e: ahead | e.reader = r and no queued and no flag } {
@@ -79,6 +86,7 @@ pred enqueue[r: Ref] {
 /* A ref leaves the queue without a flag, stating the tag of its holder's last write. */
 pred leaveClean[r: Ref] {
   r in queued & sayClean
+  resumed' = resumed
   used' = used
   queued' = queued - r
   clean' = clean + r
@@ -107,6 +115,7 @@ pred flagBy[r: Ref] {
 pred leaveDirty[r: Ref] {
   on[FlagInLog]
   r in queued & sayDirty
+  resumed' = resumed
   used' = used
   queued' = queued - r
   clean' = clean
@@ -120,6 +129,7 @@ pred leaveDirty[r: Ref] {
 pred release[r: Ref] {
   on[FlagInLog]
   r in queued
+  resumed' = resumed
   used' = used
   queued' = queued - r
   clean' = clean
@@ -140,6 +150,7 @@ pred resume[r, s: Ref] {
   s not in used and earlier[r, s]
   s.owner = r.owner
   all q: used | earlier[r, q] implies earlier[s, q]
+  resumed' = resumed + s
   used' = used + s
   queued' = queued - r + s
   clean' = clean
@@ -154,7 +165,7 @@ pred resume[r, s: Ref] {
 /* The flag is cleared, once a synch that began under it has succeeded. */
 pred synchDone[a: Attempt] {
   on[FlagInLog]
-  a in succeeded
+  a in done
   some a.clears
   some flag
   on[FlagNamed] implies a.clears = flag
@@ -185,12 +196,16 @@ pred readAhead[e: Entry] {
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
 }
 
-/* The head's value is read for its grant, where the flag is clear; or set, but the ref was granted
- * before, and only the push may be lost. */
+/* The head's value is read for its grant. The primary that saw it become head reads where the flag
+ * is clear, unless it has begun to adopt (G1). What is read again needs a grant that is complete:
+ * a later primary has synched (G2), the first has granted, and only the push may be lost. */
 pred entryBegin[e: Entry] {
   on[FlagInLog]
   e.reader = head
-  no flag or some head.granted
+  e in First => {
+    no flag
+    on[AdoptionSticks] implies no adopting & ref.(e.reader)
+  } else on[InheritedSynchs] implies e.reader in ready + done.ref
   no e.floor and e not in ahead
   floor' = floor + e -> top
   ahead' = ahead
@@ -198,7 +213,8 @@ pred entryBegin[e: Entry] {
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
 }
 
-/* Its quorum has answered, some time since; w is what it found. */
+/* Its quorum has answered, some time since; w is what it found, and it has seen no newer eventual
+ * value, or must not adopt it. */
 pred entryEnd[e: Entry, w: Write] {
   some e.floor
   e not in ahead
@@ -208,8 +224,15 @@ pred entryEnd[e: Entry, w: Write] {
   granted' = granted + e.reader -> value[w]
   floor' = floor - e -> e.floor
   ahead' = ahead
+  ready' = ready + (e in First => e.reader else none)
+  keepAttemptsBut
   keepGets
-  keepLock and keepPeek and keepClients and keepData and keepAttempts and keepTruth
+  keepLock and keepPeek and keepClients and keepData and keepTruth
+}
+
+pred keepAttemptsBut {
+  began' = began and found' = found and carries' = carries and origin' = origin
+  clears' = clears and adopting' = adopting and done' = done
 }
 
 /* The last holder's word names the value's tag: a copy of exactly that tag is granted at once. */
@@ -218,25 +241,50 @@ pred handOver[r: Ref] {
   r = head
   no flag
   some handed
+  no adopting & ref.r
   granted' = granted + r -> handed
-  keepLock and keepPeek and keepClients and keepData and keepAttempts and keepReads and keepTruth
+  ready' = ready + r
+  keepAttemptsBut
+  keepLock and keepPeek and keepClients and keepData and keepReads and keepTruth
 }
 
 /* A synch begins for the head. It may be needed or not, and others may be under way, by this
- * primary or by a deposed one. */
+ * primary or by a deposed one. Its tag is above those of the first primary's ballot. */
 pred attemptBegin[a: Attempt] {
   on[FlagInLog]
   a not in began
   a.ref = head
+  all b: adopting & ref.(a.ref) | below[b, a]
   began' = began + a
   clears' = clears + a -> flag
-  found' = found and carries' = carries
+  found' = found and carries' = carries and origin' = origin
+  adopting' = adopting and done' = done and ready' = ready
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepReads and keepTruth
 }
 
+/* The primary that saw its ref become head, and has granted nothing yet, begins a synch that
+ * adopts a newer eventual value, and reads plainly no more. It does so again when one has failed. */
+pred adoptBegin[a: Attempt] {
+  on[FlagInLog]
+  a not in began
+  a.ref in queued and a.ref = head
+  a.ref not in resumed
+  on[AdoptsOnce] implies a.ref not in ready
+  all b: began & ref.(a.ref) | b in adopting => below[b, a] else below[a, b]
+  began' = began + a
+  adopting' = adopting + a
+  clears' = clears + a -> flag
+  found' = found and carries' = carries and origin' = origin and done' = done and ready' = ready
+  Entry <: floor' = Entry <: floor - { e: First, w: Write | e.reader = a.ref }
+  ahead' = ahead
+  keepGets
+  keepLock and keepPeek and keepGrants and keepClients and keepData and keepTruth
+}
+
 /* Its quorum has answered and, with the fence, refuses from now on what is below its tag. What the
- * quorum has not shown can therefore never succeed. */
-pred attemptRead[a: Attempt, f: Write] {
+ * quorum has not shown can therefore never succeed. v is what it will write: what it found, or a
+ * newer eventual value, if it adopts and has seen one. */
+pred attemptRead[a: Attempt, f: Write, v: Value] {
   a in began
   no a.found
   f in attempted
@@ -244,10 +292,16 @@ pred attemptRead[a: Attempt, f: Write] {
     below[f, a]
     all s: succeeded | below[s, a] implies upTo[s, f]
   } else upTo[top, f]
+  v = value[f] => origin' = origin + a -> given[f] else {
+    a in adopting
+    v in offered and newerThan[v, f]
+    origin' = origin + a -> a.ref
+  }
   found' = found + a -> f
-  carries' = carries + a -> value[f]
+  carries' = carries + a -> v
   began' = began and clears' = clears
-  attempted' = attempted and succeeded' = succeeded
+  adopting' = adopting and done' = done and ready' = ready
+  attempted' = attempted and succeeded' = succeeded and offered' = offered
   doomed' = doomed +
     (on[Fence] => { x: attempted - succeeded | below[f, x] and below[x, a] } else none)
   keepLock and keepPeek and keepGrants and keepClients and keepReads and keepTruth
@@ -259,19 +313,25 @@ pred attemptWrite[a: Attempt] {
   a not in attempted
   laterClock[a]
   attempted' = attempted + a
-  succeeded' = succeeded
+  succeeded' = succeeded and offered' = offered
   let refused = on[Fence] and (fencedAbove[a] or some s: succeeded | below[a, s]) {
     doomed' = doomed + (refused => a else none)
   }
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
-/* Only an attempt whose own write has succeeded grants. */
+/* Only an attempt whose own write has succeeded grants, and of the first primary's only the last,
+ * for it has given up the others. */
 pred attemptGrant[a: Attempt] {
   on[FlagInLog]
   a in succeeded
+  a in adopting implies a = adopter[a.ref]
   granted' = granted + a.ref -> a.carries
-  keepLock and keepPeek and keepClients and keepData and keepAttempts and keepReads and keepTruth
+  done' = done + a
+  ready' = ready + (a in adopting => a.ref else none)
+  began' = began and found' = found and carries' = carries and origin' = origin
+  clears' = clears and adopting' = adopting
+  keepLock and keepPeek and keepClients and keepData and keepReads and keepTruth
 }
 
 /* ---- the data store ---- */
@@ -282,11 +342,22 @@ pred laterClock[w: Write] {
     all x: attempted | x.at = w.at and x.ref = w.ref implies below[x, w]
 }
 
+/* An eventual put is taken by a replica in whose state the key is free. */
+pred offer[e: Eventual] {
+  on[FlagInLog]
+  e not in offered
+  e.ref in used
+  all q: queued | some e.ref and earlier[e.ref, q] or no e.ref
+  offered' = offered + e
+  attempted' = attempted and succeeded' = succeeded and doomed' = doomed
+  keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
+}
+
 /* A quorum has stored it, and its coordinator knows. */
 pred succeed[w: Write] {
   w in attempted - succeeded - doomed
   succeeded' = succeeded + w
-  attempted' = attempted and doomed' = doomed
+  attempted' = attempted and doomed' = doomed and offered' = offered
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
@@ -339,7 +410,7 @@ pred put[p: Put] {
   not on[FlagInLog] implies p.at.peek = p.ref
   not on[ClientNumbers] implies laterClock[p]
   attempted' = attempted + p
-  succeeded' = succeeded
+  succeeded' = succeeded and offered' = offered
   let refused = on[Fence] and
       (fencedAbove[p] or some s: succeeded | earlier[p.ref, s.ref]) {
     doomed' = doomed + (refused => p else none)
@@ -363,7 +434,8 @@ pred ack[p: Put] {
 
 /* Puts that were asked for after this one, or, after a value of another ref, all. */
 fun newer[v: Value]: set Put {
-  { q: issued & ref.latest | on[ClientNumbers] => below[v, q] else (q not in acked and q != v) }
+  { q: issued & ref.latest |
+    on[ClientNumbers] => (below[v, q] or v in Eventual) else (q not in acked and q != v) }
 }
 
 /* criticalGet, asked for. A replica that knows a later ref refuses, once a quorum knows it. */
@@ -473,7 +545,8 @@ pred acquireSynch[a: Attempt] {
   a.ref not in closed + entered
   flagReads[Yes]
   began' = began + a
-  found' = found and carries' = carries and clears' = clears
+  found' = found and carries' = carries and origin' = origin and clears' = clears
+  adopting' = adopting and done' = done and ready' = ready
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepReads and keepTruth
 }
 
@@ -505,6 +578,7 @@ pred forceFlag[r: Ref, c: Coordinator] {
 pred forceDequeue[r: Ref] {
   not on[FlagInLog]
   r in queued & flagSet
+  resumed' = resumed
   used' = used
   queued' = queued - r
   clean' = clean
@@ -532,10 +606,11 @@ pred someEvent {
   or (some a: Attempt {
     synchDone[a] or attemptBegin[a] or attemptWrite[a] or attemptGrant[a]
     or acquireSynch[a] or acquireDone[a]
-    or (some f: Write | attemptRead[a, f])
+    or adoptBegin[a] or (some f: Write, v: Value | attemptRead[a, f, v])
   })
   or (some e: Entry { readAhead[e] or entryBegin[e] or (some w: Write | entryEnd[e, w]) })
   or (some w: Write | succeed[w])
+  or (some e: Eventual | offer[e])
   or (some p: Put { issue[p] or put[p] or ack[p] })
   or (some g: Get { getBegin[g] or (some w: Write | getEnd[g, w]) })
 }

@@ -12,7 +12,7 @@ open events
 
 /* Refs for which something was begun. */
 fun ever: set Ref {
-  granted.Value + began.ref + (floor.Write & Entry - ahead).reader + entered + clean + dirty
+  granted.Value + began.ref + (floor.Write & Entry - ahead).reader + entered + clean + dirty + ready
 }
 
 pred QueueFits {
@@ -50,6 +50,7 @@ pred DataFits {
   succeeded + doomed in attempted
   no succeeded & doomed
   Start in succeeded
+  no attempted & Eventual
   attempted & Put in issued
   attempted & Attempt in found.Write
 }
@@ -58,19 +59,44 @@ pred AttemptsFit {
   found.Write in began
   clears.Ref in began
   found.Write = carries.Value
+  origin.Ref in found.Write
   all a: found.Write {
-    a.carries = value[a.found]
     a.found in attempted
     below[a.found, a]
+    a.carries = value[a.found] and a.origin = given[a.found] or a in adopting and {
+      a.carries in offered
+      newerThan[a.carries, a.found]
+      a.origin = a.ref
+    }
   }
   all a: clears.Ref | a.clears in dirty and earlier[a.clears, a.ref]
 }
 
+/* Only the first primary adopts, under its own ballot, and grants by its last synch alone. */
+pred AdoptionFits {
+  adopting in began
+  done in began & succeeded
+  all a: adopting, b: began - adopting | a.ref = b.ref implies below[a, b]
+  ready in granted.Value
+  (done & adopting).ref in ready
+  all r: ready | adopter[r] in done
+  resumed in used
+  no adopting.ref & resumed
+  all e: First & floor.Write | e in ahead or no adopting & ref.(e.reader)
+}
+
+/* Eventual values are of a time when every section up to their ref was over. */
+pred OfferedFits {
+  offered.ref in used
+  all e: offered, q: queued | no e.ref or earlier[e.ref, q]
+}
+
 /* Every value has been given by somebody. */
 pred ValuesKnown {
-  Ref.granted + Attempt.carries + truth + handed in issued + Start
-  all v: truth | no v.ref or not earlier[latest, v.ref]
+  Ref.granted + Attempt.carries + truth in issued + Start + offered
+  all v: truth - Eventual | no v.ref or not earlier[latest, v.ref]
   some truth
+  no entered implies truth = Start
   all p: issued & ref.latest | p in truth or below[p, top]
 }
 
@@ -91,15 +117,24 @@ pred FenceHolds {
   all a: found.Write, p: attempted - doomed | below[p, a] implies upTo[p, a.found]
 }
 
-/* Of synchs of one ref, a later one carries what an earlier one that may succeed carries. */
+/* Of synchs of one ref, a later one carries what an earlier one carries that may yet grant. */
 pred SynchsAgree {
-  all x, y: attempted & Attempt |
-    x.ref = y.ref and below[x, y] and x not in doomed implies x.carries = y.carries
+  all x: attempted & Attempt - doomed, y: attempted & Attempt - adopting |
+    x.ref = y.ref and below[x, y] and (x in adopting implies x = adopter[x.ref])
+      implies x.carries = y.carries
+  all x: attempted & Attempt - doomed, y: attempted |
+    below[x, y] and not superseded[x.ref] and x.ref not in entered
+      and (x in adopting implies x = adopter[x.ref]) and not (x.ref = y.ref and y in adopting)
+      implies value[y] in x.carries + offered
 }
 
-/* Values grow with tags: nothing that may be acknowledged is hidden by an older value. */
+/* Values grow with tags: no put that may be acknowledged is hidden by an older value, nor by one of
+ * an older section. */
 pred ValuesGrow {
-  all x, y: attempted | below[x, y] and x not in doomed implies upTo[value[x], value[y]]
+  all x: Put & attempted - doomed, y: attempted | below[x, y] implies {
+    upTo[x, value[y]]
+    not earlier[given[y], x.ref]
+  }
 }
 
 /* Who leaves cleanly has its last put acknowledged. */
@@ -107,14 +142,25 @@ pred CleanIsAcknowledged {
   all r: sayClean | highest[issued & ref.r] in acked
 }
 
-/* While the flag is clear and the head has not entered, every quorum read gives one value. */
+/* While the flag is clear, no section runs, and nobody adopts, every quorum read gives one value. */
 pred DefinedWhenClear {
-  cleared and head not in entered implies lone value[readable]
+  cleared and no head & entered and (no adopting & ref.head or some done & ref.head)
+    implies lone value[readable]
 }
 
-/* What is granted is what a quorum read gives, until its client enters. */
+/* Once a ref is granted, no eventual value is adopted for it any more. */
+pred AdoptionEnds {
+  granted.Value in ready + done.ref
+  all r: granted.Value, a: adopting & ref.r | upTo[a, top]
+}
+
+/* What is granted is what a quorum read gives, until its client enters; unless the ref is past, and
+ * a later one is adopting something. */
 pred GrantIsDefined {
-  all r: granted.Value - entered | not superseded[r] implies value[readable] = r.granted
+  all r: granted.Value - entered, v: r.granted, w: readable | not superseded[r] implies {
+    value[w] in v + offered
+    no w.ref or not earlier[r, w.ref] implies value[w] = v
+  }
 }
 
 /* Whoever was granted stands above all that may have something in flight. */
@@ -130,13 +176,21 @@ pred ReadOutranks {
   all e: floor.Write {
     all d: dirty & beforeRead[e] | earlier[d, e.floor.ref]
     all p: issued | p.ref in clean & beforeRead[e] implies upTo[p, e.floor]
+    all a: adopting | (a.ref in clean & beforeRead[e] or e not in First and a.ref = e.reader)
+      implies upTo[a, e.floor]
+    e not in First implies {
+      e.reader in ready or some b: done & ref.(e.reader) - adopting | upTo[b, e.floor]
+    }
   }
 }
 
 /* And it finds one value only, until its section begins. */
 pred ReadIsStable {
   all e: Entry & floor.Write | e.reader not in entered and not superseded[e.reader] implies
-    all w: attempted | upTo[e.floor, w] implies value[w] = value[e.floor]
+    all w: attempted | upTo[e.floor, w] implies {
+      value[w] in value[e.floor] + offered
+      no w.ref or not earlier[e.reader, w.ref] implies value[w] = value[e.floor]
+    }
 }
 
 /* What may be read for a get is what it may return. */
@@ -153,7 +207,7 @@ pred HandedIsDefined {
   handed in acked
   all p: issued | p.ref = handed.ref implies upTo[p, handed]
   some handed implies all r: ever - head | not earlier[handed.ref, r]
-  some handed and head not in entered implies value[readable] = handed
+  some handed and no head & entered and no adopting & ref.head implies value[readable] = handed
 }
 
 /* A put that was asked for too late is refused. */
@@ -169,11 +223,18 @@ pred Exclusivity {
   no lateGet
 }
 
-/* A get of the lockholder returns the true value. */
-pred LatestState { all g: Get | g.result in g.shows }
+/* A get of the lockholder returns the true value; and so does its grant, or it returns an eventual
+ * value, which is then the true one. */
+pred LatestState {
+  all g: Get | g.result in g.shows
+  all r: granted.Value & head - entered | r.granted in truth + offered
+}
 
-/* Every quorum read that begins now returns the true value. */
-pred CriticalSection { value[readable] in truth }
+/* Every quorum read that begins now returns the true value; unless a ref that has not entered is
+ * adopting an eventual one. */
+pred CriticalSection {
+  all w: readable | value[w] in truth or earlier[latest, w.ref] and value[w] in offered
+}
 
 /* Whoever is past, and may have a put in flight above the true tag, has left the flag set. */
 pred SynchFlag { all r: dirty | cleared implies earlier[r, top.ref] }
@@ -185,12 +246,12 @@ pred AcknowledgedKept {
 
 pred fits {
   QueueFits and HeadsOnly and ClientsFit and PutsFit and DataFits and AttemptsFit
-  ValuesKnown and ReadsFit
+  AdoptionFits and OfferedFits and ValuesKnown and ReadsFit
 }
 
 pred why {
   FenceHolds and SynchsAgree and ValuesGrow and CleanIsAcknowledged and DefinedWhenClear
-  GrantIsDefined and GrantOutranks and ReadOutranks and ReadIsStable and GetIsStable
+  AdoptionEnds and GrantIsDefined and GrantOutranks and ReadOutranks and ReadIsStable and GetIsStable
   HandedIsDefined and LateIsRefused
 }
 

@@ -33,6 +33,9 @@ one sig
   SpeculationEnds, // F3: a command that touches the key cancels what was read ahead
   UntoldIsDirty, // G3: a ref that was not told of its grant leaves dirty
   HeadFlags, // every removal of a head that is not clean sets the flag
+  AdoptionSticks, // G1: who began to adopt never falls back to a plain read
+  InheritedSynchs, // G2: a primary that did not see the head become head synchs
+  AdoptsOnce, // G5: only the primary that saw it become head adopts, and only before its grant
   WriteBack // a get of an own unfinished put completes it before it returns
   extends Rule {}
 
@@ -65,19 +68,28 @@ one sig Start extends Value {}
  * with the same value under another tag. */
 sig Put extends Value { copyOf: lone Put }
 
+/* A value put without a lock, into the other cell. It is ordered after every section up to its
+ * `ref`, which its replica had applied, and before every later one that writes; its place among
+ * tags says so, but nothing is written to the critical cell under it. */
+sig Eventual extends Value {}
+
 /* An attempt to synch, and its write. `found`: what its quorum read has returned; `carries`: that
- * value; `clears`: the flag that it saw. */
+ * value, or the newer eventual one that it adopts; `origin`: the section that gave it; `clears`: the
+ * flag that it saw. */
 sig Attempt extends Write {
   var found: lone Write,
   var carries: lone Value,
+  var origin: lone Ref,
   var clears: lone Ref
 }
 
 /* A quorum read without a fence. `floor`: open since this was the highest that had succeeded. */
 abstract sig Read { reader: one Ref, var floor: lone Write }
 
-/* For a grant. */
-sig Entry extends Read {}
+/* For a grant. The primary that saw the ref become head reads first; what it reads once its grant
+ * is complete, and what a later primary reads, is read again. */
+abstract sig Entry extends Read {}
+sig First, Again extends Entry {}
 
 /* A critical get. `shows`: values that it may return; `result`: what it has returned to a client
  * in whose ref nobody had followed. */
@@ -113,9 +125,19 @@ var sig attempted in Write {}
 var sig succeeded in Write {}
 var sig doomed in Write {}
 
+/* Eventual values that some replica has taken. */
+var sig offered in Eventual {}
+/* Synchs of the primary that saw their ref become head, which may adopt an eventual value; synchs
+ * whose primary knows that they have succeeded. */
+var sig adopting in Attempt {}
+var sig done in Attempt {}
+/* Refs whose first grant is complete; refs that a resumption has made. */
+var sig ready in Ref {}
+var sig resumed in Ref {}
+
 /* Synchs that were begun, reads ahead of a grant that nothing has cancelled, gets with an answer. */
 var sig began in Attempt {}
-var sig ahead in Entry {}
+var sig ahead in First {}
 var sig answered in Get {}
 
 /* History: the true value, as far as it is decided (F17); what was begun by a ref after a later one
@@ -136,7 +158,10 @@ fact tagsByRef {
   Start = tags/first
   no Start.ref
   no Start.at
-  all w: Write - Start | one w.ref and one w.at
+  all w: Put + Attempt | one w.ref and one w.at
+  no Eventual.at
+  all e: Eventual, w: Write | w.ref = e.ref and w not in Eventual implies below[w, e]
+  all a, b: Write - Start | some b.ref and no a.ref implies below[a, b]
   all a, b: Write - Start | below[a, b] implies not earlier[b.ref, a.ref]
 }
 
@@ -164,5 +189,14 @@ fun readable: set Write { { w: attempted | upTo[top, w] } }
 /* A completed fence above w. */
 pred fencedAbove[w: Write] { on[Fence] and some b: Attempt - w | some b.found and below[w, b] }
 
-/* The flag is clear, or its synch has succeeded, which is only not noted yet. */
-pred cleared { no flag or (some a: Attempt & succeeded | a.clears = flag) }
+/* The flag is clear, or its synch is done, which is only not noted yet. */
+pred cleared { no flag or (some a: done | a.clears = flag) }
+
+/* The section whose value a write carries. */
+fun given[w: set Write]: set Ref { (w & Put).ref + w.origin }
+
+/* An eventual value is newer than what w carries. */
+pred newerThan[e: Eventual, w: Write] { no given[w] or (some e.ref and not earlier[e.ref, given[w]]) }
+
+/* The last adopting synch of a ref. */
+fun adopter[r: Ref]: lone Attempt { highest[adopting & ref.r] }
