@@ -425,7 +425,7 @@ pred ack[p: Put] {
     v in issued - acked
     p.ref in inside
     acked' = acked + v
-    truth' = (p.ref = latest => v + newer[v] else truth)
+    truth' = (p.ref = latest => truth & (v + newer[v]) else truth)
   }
   issued' = issued and latePut' = latePut
   keepSections

@@ -97,7 +97,8 @@ pred ValuesKnown {
   all v: truth - Eventual | no v.ref or not earlier[latest, v.ref]
   some truth
   no entered implies truth = Start
-  all p: issued & ref.latest | p in truth or below[p, top]
+  lone truth - (issued & ref.latest)
+  all p: (issued & ref.latest) - truth | below[p, top] and truth in newer[p]
 }
 
 pred ReadsFit {
@@ -199,6 +200,8 @@ pred GetIsStable {
     all w: attempted | upTo[g.floor, w] and (no w.ref or not earlier[g.reader, w.ref])
       implies value[w] in g.shows
     all p: issued & ref.(g.reader) | p in g.shows or below[p, g.floor]
+    truth in g.shows
+    all v: g.shows - truth | truth in newer[v]
   }
 }
 
