@@ -30,6 +30,10 @@ use crate::gate::root;
 const ARTIFACT: &str = "org.alloytools:org.alloytools.alloy.dist";
 const VERSION: &str = "6.2.0";
 
+/// The solver where it runs, several times as fast as the other, and the one that is in Java.
+const NATIVE: &str = "glucose";
+const ANYWHERE: &str = "sat4j";
+
 /// What one command may take.
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -132,7 +136,7 @@ fn ask_all(choice: &Choice) -> io::Result<usize> {
     print_row("model", "assertion", "scope", "result", "seconds");
     let unexpected = work(&alloy, batches);
     let seconds = start.elapsed().as_secs();
-    println!("{asked} checks of {} models in {seconds} s", models.len());
+    println!("{asked} checks in {seconds} s, solver {}", alloy.solver);
     println!("{} passed, {unexpected} failed", asked - unexpected);
     Ok(unexpected)
 }
@@ -185,7 +189,7 @@ fn work(alloy: &Alloy, batches: VecDeque<Vec<Query>>) -> usize {
 }
 
 fn print_row(model: &str, name: &str, scope: &str, result: &str, seconds: &str) {
-    println!("| {model} | {name:40} | {scope} | {result:5} | {seconds:>7} |");
+    println!("| {model} | {name:32} | {scope} | {result:5} | {seconds:>7} |");
 }
 
 /// All models below a folder.
@@ -204,6 +208,7 @@ fn models_in(folder: &Path, models: &mut Vec<PathBuf>) -> io::Result<()> {
 /// The Alloy Analyzer.
 struct Alloy {
     jar: PathBuf,
+    solver: &'static str,
     /// Its output, of which nothing is kept.
     out: PathBuf,
 }
@@ -227,7 +232,16 @@ impl Alloy {
             }
         }
         let out = folder.join("out");
-        Ok(Alloy { jar, out })
+        let mut alloy = Alloy {
+            jar,
+            solver: ANYWHERE,
+            out,
+        };
+        let listed = alloy.java().arg("solvers").output()?;
+        if String::from_utf8_lossy(&listed.stdout).contains(&format!("│{NATIVE} ")) {
+            alloy.solver = NATIVE;
+        }
+        Ok(alloy)
     }
 
     fn java(&self) -> Command {
@@ -293,7 +307,7 @@ impl Alloy {
         let names: Vec<&str> = open.iter().map(|q| q.name.as_str()).collect();
         let file = root().join(&open[0].file);
         let mut java = self.java();
-        java.args(["exec", "-f", "-t", "none", "-c"]);
+        java.args(["exec", "-f", "-t", "none", "-s", self.solver, "-c"]);
         java.arg(format!("{{{}}}", names.join(",")));
         java.arg("-o").arg(self.out.join(job.to_string())).arg(file);
         java.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -354,9 +368,9 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
 }
 
 impl Query {
-    /// Reads `2 . Check NAME for 3 but exactly 2 A expect 0`.
+    /// Reads `2 . Check NAME for 3 but exactly 2 A expect 0`, or `12. Check …`.
     fn of_line(file: &str, line: &str) -> Option<Query> {
-        let (_, rest) = line.split_once(" . ")?;
+        let (_, rest) = line.split_once(". ")?;
         let (rest, expected) = rest.rsplit_once(" expect ")?;
         let mut words = rest.splitn(3, ' ').skip(1);
         let name = words.next()?.to_owned();
@@ -394,6 +408,8 @@ mod tests {
         assert_eq!(query.name, "put_deep");
         assert_eq!(query.scope, "5 but exactly 2 State");
         assert!(!query.found);
+        let tenth = Query::of_line("formal/m.als", "10. Run p for 3 expect 1");
+        assert!(tenth.is_some_and(|query| query.name == "p" && query.found));
         assert_eq!(Query::of_line("formal/m.als", "3 . Run p for 3"), None);
     }
 
