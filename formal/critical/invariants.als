@@ -108,6 +108,7 @@ pred ReadsFit {
   some ahead implies no queued and no flag
   no answered & floor.Write
   answered + (floor.Write & Get) + shows.Value + lateGet in reader.entered
+  shows.Value in answered + floor.Write
   result.Value in answered
 }
 
