@@ -159,25 +159,44 @@ pred ReadsFind {
   all w: succeeded, q: Quorum | some n: q.members | some n.tag and upTo[w, n.tag]
 }
 
-initial: check { init implies invariant } for 5 but 1..1 steps expect 0
+initial: check { init implies invariant } for 3 but 4 Write, 1..1 steps expect 0
+initial_deep: check { init implies invariant } for 5 but 1..1 steps expect 0
 
 attempt_keeps: check {
+  (invariant and some w: Write | attempt[w]) implies after invariant
+} for 3 but 4 Write, 2..2 steps expect 0
+attempt_keeps_deep: check {
   (invariant and some w: Write | attempt[w]) implies after invariant
 } for 5 but 2..2 steps expect 0
 store_keeps: check {
   (invariant and some w: Write, n: Replica | store[w, n]) implies after invariant
+} for 3 but 4 Write, 2..2 steps expect 0
+store_keeps_deep: check {
+  (invariant and some w: Write, n: Replica | store[w, n]) implies after invariant
 } for 5 but 2..2 steps expect 0
 read_keeps: check {
+  (invariant and some a: Synch, n: Replica | read[a, n]) implies after invariant
+} for 3 but 4 Write, 2..2 steps expect 0
+read_keeps_deep: check {
   (invariant and some a: Synch, n: Replica | read[a, n]) implies after invariant
 } for 5 but 2..2 steps expect 0
 complete_keeps: check {
   (invariant and some a: Synch | complete[a]) implies after invariant
+} for 3 but 4 Write, 2..2 steps expect 0
+complete_keeps_deep: check {
+  (invariant and some a: Synch | complete[a]) implies after invariant
 } for 5 but 2..2 steps expect 0
 succeed_keeps: check {
+  (invariant and some w: Write | succeed[w]) implies after invariant
+} for 3 but 4 Write, 2..2 steps expect 0
+succeed_keeps_deep: check {
   (invariant and some w: Write | succeed[w]) implies after invariant
 } for 5 but 2..2 steps expect 0
 
 assumed: check {
+  invariant implies FenceHolds and LateBelowFence and LateBelowWrite and ReadsFind
+} for 3 but 4 Write, 1..1 steps expect 0
+assumed_deep: check {
   invariant implies FenceHolds and LateBelowFence and LateBelowWrite and ReadsFind
 } for 5 but 1..1 steps expect 0
 
