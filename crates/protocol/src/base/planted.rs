@@ -101,11 +101,17 @@ pub enum Bug {
     SealedStoreChanges,
     /// G17: a replica that is created late goes on from an empty state.
     LateReplicaEmpty,
+    /// F8f: a delete's trace goes although a member may hold something below it.
+    TombstoneBuriedEarly,
+    /// F8f: a replica takes a repair that was sent before the floor rose.
+    RepairWithoutFloor,
+    /// F1: a replica takes a repair below its fence.
+    RepairBelowFence,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 48] = [
+    pub const ALL: [Bug; 51] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -154,6 +160,9 @@ impl Bug {
         Bug::SealNotDurable,
         Bug::SealedStoreChanges,
         Bug::LateReplicaEmpty,
+        Bug::TombstoneBuriedEarly,
+        Bug::RepairWithoutFloor,
+        Bug::RepairBelowFence,
     ];
 }
 

@@ -1,7 +1,7 @@
 //! Quorum registers under an adversary.
 //!
 //! `rules` names each rule and shows it, `once` those of eventual puts, `epochs` those of stores
-//! that end; `atomicity`, `sections` and `epochs` run thousands of seeded schedules of macro-steps
+//! that end, `upkeep` what members do while nobody asks; `atomicity`, `sections` and `epochs` run thousands of seeded schedules of macro-steps
 //! (an operation touches a chosen subset of replicas, the rest comes late or never; replicas crash
 //! and keep only what was flushed) and check what clients saw. With the feature `planted-bugs` the
 //! same schedules must catch each wrong rule.
@@ -11,4 +11,5 @@ mod epochs;
 mod once;
 mod rules;
 mod sections;
+mod upkeep;
 mod world;
