@@ -9,6 +9,7 @@ use crate::base::{
     SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -397,7 +398,7 @@ pub struct NodeStatus {
     /// What it stores of each keyspace, in the order of the catalogue.
     pub storage: Vec<StorageStatus>,
     /// What it has done for its registers since it started.
-    pub upkeep: UpkeepStatus,
+    pub upkeep: Box<UpkeepStatus>,
 }
 
 /// What one node stores of one keyspace, as of its last walk over its stores.

@@ -129,7 +129,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         requests: s.requests,
         group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
         storage: s.storage.into_iter().map(storage_to).collect(),
-        upkeep: Some(upkeep_to(s.upkeep)),
+        upkeep: Some(Box::new(upkeep_to(*s.upkeep))),
     }
 }
 
@@ -355,6 +355,6 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .map(|n| u8::try_from(n).map_err(|_| bad("a group has at most 13 members")))
             .collect::<Result<_, _>>()?,
         storage: s.storage.into_iter().map(storage_from).collect(),
-        upkeep: s.upkeep.map(upkeep_from).unwrap_or_default(),
+        upkeep: Box::new(s.upkeep.map(|u| upkeep_from(*u)).unwrap_or_default()),
     })
 }

@@ -247,7 +247,7 @@ impl Topology for Known<'_> {
             requests: 0,
             group_sizes: self.group_sizes().iter().map(|n| *n as u8).collect(),
             storage: self.storage(),
-            upkeep: self.upkeep(),
+            upkeep: Box::new(self.upkeep()),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::repair::Repairs;
 use super::settled::Settled;
 use super::status::{Stores, beyond};
 use super::upkeep::Upkeep;
-use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy, upkeep};
+use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
     Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now, Purpose,
@@ -256,34 +256,8 @@ impl Replica {
                 }
                 Ok(Answer::EventualStored { tag })
             }
-            Ask::Survey => Ok(Answer::Surveyed(upkeep::survey(&cell.head, case.floor))),
-            Ask::Repair {
-                tag,
-                origin,
-                content,
-                floor,
-            } => {
-                let answer = case.repair(cell, (tag, origin), &content, floor)?;
-                self.upkeep.note_repair(&answer);
-                Ok(answer)
-            }
-            Ask::RepairEventual {
-                tag,
-                content,
-                floor,
-            } => {
-                if tag.applied >= case.floor.0 || floor >= case.floor {
-                    case.eventual_spread(cell, tag, &content);
-                }
-                Ok(Answer::EventualStored { tag })
-            }
-            Ask::Bury {
-                tag,
-                eventual,
-                above,
-            } => {
-                self.upkeep.bury(cell, (tag, eventual, above), case);
-                Ok(Answer::Marked)
+            Ask::Survey | Ask::Repair { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. } => {
+                self.upkeep.answer(cell, ask, case)
             }
             Ask::SealedRead { values, .. } => case.read(cell, None, true, values),
             Ask::MarkMoved { tag } => Ok(case.mark_moved(cell, tag)),
@@ -585,7 +559,12 @@ impl Case<'_, '_> {
         Ok(Answer::Stored)
     }
 
-    fn eventual_spread(&mut self, mut cell: Cell<'_>, tag: EventualTag, content: &Content) {
+    pub(super) fn eventual_spread(
+        &mut self,
+        mut cell: Cell<'_>,
+        tag: EventualTag,
+        content: &Content,
+    ) {
         if !self.view.writable() {
             return;
         }

@@ -497,19 +497,7 @@ impl World {
             }
         });
         if let Some(value) = put {
-            for output in &fx.outputs {
-                if let Output::Send {
-                    message:
-                        fermata_protocol::Message::Register(Message::Answer {
-                            answer: Answer::EventualStored { tag },
-                            ..
-                        }),
-                    ..
-                } = output
-                {
-                    self.eventual.push((value.clone(), *tag));
-                }
-            }
+            self.note_eventual(&value, &fx);
         }
         self.commit(i, fx);
         if buries {
@@ -518,6 +506,23 @@ impl World {
         }
         if let Some(key) = key {
             self.check_monotone(i, key);
+        }
+    }
+
+    /// Notes the tags that an eventual put was given.
+    fn note_eventual(&mut self, value: &Bytes, fx: &Effects) {
+        for output in &fx.outputs {
+            if let Output::Send {
+                message:
+                    fermata_protocol::Message::Register(Message::Answer {
+                        answer: Answer::EventualStored { tag },
+                        ..
+                    }),
+                ..
+            } = output
+            {
+                self.eventual.push((value.clone(), *tag));
+            }
         }
     }
 

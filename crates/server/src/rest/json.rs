@@ -605,7 +605,7 @@ impl Status {
             groups: gate.cluster.groups.iter().map(group).collect(),
             nodes: gate.info.nodes.iter().map(node).collect(),
             storage: status.storage.into_iter().map(Storage::new).collect(),
-            upkeep: Upkeep::new(status.upkeep),
+            upkeep: Upkeep::new(*status.upkeep),
             logs: status.logs.iter().map(log).collect(),
         }
     }

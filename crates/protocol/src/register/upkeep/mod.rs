@@ -39,8 +39,7 @@
 mod rules;
 mod tally;
 
-pub(super) use self::rules::survey;
-use self::rules::under_floor;
+use self::rules::{survey, under_floor};
 use self::tally::Tallies;
 pub use self::tally::Tally;
 use super::cell::{At, Cell, Head};

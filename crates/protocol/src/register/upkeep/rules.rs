@@ -2,7 +2,7 @@
 //! whoever sends it and however late it comes.
 
 use super::super::cell::{Cell, Head};
-use super::super::message::{Answer, Content, Survey};
+use super::super::message::{Answer, Ask, Content, Survey};
 use super::super::replica::{Case, is_ahead};
 use super::Upkeep;
 use crate::base::{Bug, EventualTag, LockRef, Tag};
@@ -26,7 +26,7 @@ impl Case<'_, '_> {
     /// have been replaced by what the fence was set for. And a version whose section is under the
     /// floor may be that of a key that was deleted and removed since, unless its sender knew of
     /// this floor (F8f).
-    pub(crate) fn repair(
+    fn repair(
         &mut self,
         cell: Cell<'_>,
         (tag, origin): (Tag, LockRef),
@@ -61,10 +61,54 @@ impl Case<'_, '_> {
 }
 
 impl Upkeep {
+    /// Answers what another member's upkeep asks.
+    pub(crate) fn answer(
+        &mut self,
+        cell: Cell<'_>,
+        ask: Ask,
+        case: &mut Case<'_, '_>,
+    ) -> Result<Answer, Void> {
+        match ask {
+            Ask::Survey => Ok(Answer::Surveyed(survey(&cell.head, case.floor))),
+            Ask::Repair {
+                tag,
+                origin,
+                content,
+                floor,
+            } => {
+                let answer = case.repair(cell, (tag, origin), &content, floor)?;
+                match answer {
+                    Answer::Stored => self.counts.taken += 1,
+                    _ => self.counts.refused += 1,
+                }
+                Ok(answer)
+            }
+            Ask::RepairEventual {
+                tag,
+                content,
+                floor,
+            } => {
+                if tag.applied >= case.floor.0 || floor >= case.floor {
+                    case.eventual_spread(cell, tag, &content);
+                }
+                Ok(Answer::EventualStored { tag })
+            }
+            Ask::Bury {
+                tag,
+                eventual,
+                above,
+            } => {
+                self.bury(cell, (tag, eventual, above), case);
+                Ok(Answer::Marked)
+            }
+            _ => unreachable!("upkeep asks nothing else"),
+        }
+    }
+
     /// Removes every trace of a deleted key, unless anything has changed since all members held
     /// exactly this. The floor is noted in the same batch: it is all that keeps older writes out
     /// from here on, and what is applied may be less after a restart.
-    pub(crate) fn bury(
+    fn bury(
         &mut self,
         mut cell: Cell<'_>,
         (tag, eventual, above): (Tag, Option<EventualTag>, LockRef),
@@ -93,14 +137,6 @@ impl Upkeep {
             .fx
             .put(record::buried(case.at.store), encode(&floor));
         self.counts.buried += 1;
-    }
-
-    /// Counts what came of a repair.
-    pub(crate) fn note_repair(&mut self, answer: &Answer) {
-        match answer {
-            Answer::Stored => self.counts.taken += 1,
-            _ => self.counts.refused += 1,
-        }
     }
 }
 
