@@ -77,8 +77,8 @@ struct TimingArgs {
     /// When a request without a quorum is answered `unavailable`.
     #[arg(long, env = "FERMATA_REQUEST_MS", value_name = "MS")]
     request_ms: Option<u64>,
-    /// Milliseconds from one walk over the registers, which mends what members lack, to the next.
-    #[arg(long, env = "FERMATA_UPKEEP_MS")]
+    /// How often, at most, a node walks over its keys to mend what members lack.
+    #[arg(long, env = "FERMATA_UPKEEP_MS", value_name = "MS")]
     upkeep_ms: Option<u64>,
 }
 
