@@ -9,9 +9,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use fermata_client::{Client, Keyspace, Options, Purpose};
 use fermata_protocol::base::StoragePolicy;
-use fermata_server::config::{ClockConfig, LimitsConfig, TimingConfig};
+use fermata_server::config::ClockConfig;
 use fermata_server::{
-    ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_over,
+    ClusterConfig, Listeners, Medium, NodeConfig, ServerConfig, StartError, run_over,
 };
 use fermata_storage::{Disk, FileDisk, MemDisk, Options as Layout, Store};
 use tokio::net::TcpListener;
@@ -154,24 +154,14 @@ async fn free() -> Result<(TcpListener, String)> {
 }
 
 fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> ServerConfig {
+    // All nodes read the clock of one machine.
+    let clock = ClockConfig {
+        bound_us: Some(50),
+        ..ClockConfig::default()
+    };
     ServerConfig {
-        node: format!("n{name}"),
-        data_dir,
-        listen_peer: None,
-        listen_grpc: None,
-        listen_rest: None,
-        insecure: false,
-        rtt: "none".into(),
-        log_format: LogFormat::Text,
-        cluster_file: None,
-        timing: TimingConfig::default(),
-        limits: LimitsConfig::default(),
-        // All nodes read the clock of one machine.
-        clock: ClockConfig {
-            bound_us: Some(50),
-            ..ClockConfig::default()
-        },
-        cluster: Some(cluster),
+        clock,
+        ..ServerConfig::new(format!("n{name}"), data_dir, cluster)
     }
 }
 

@@ -1,45 +1,18 @@
 //! Whole nodes over memory that is always durable and a network that loses nothing: the shortest
 //! way through every room. Faults are the simulator's business.
 
+#[path = "common/ram.rs"]
+mod ram;
+
 use bytes::Bytes;
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits,
     Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
 };
 use fermata_protocol::request::{Critical, EntryValue, Held, Leaving, Mode};
-use fermata_protocol::{
-    CallId, Effects, Input, Memory, Node, Operation, Output, Reply, Request, Void, Write,
-};
-use std::collections::{BTreeMap, VecDeque};
-
-#[derive(Default)]
-struct Ram(BTreeMap<Bytes, Bytes>);
-
-impl Memory for Ram {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
-        Ok(self.0.get(key).cloned())
-    }
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
-        let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
-        self.0
-            .range(range)
-            .take(limit)
-            .map(|(k, v)| (k.clone(), Ok(v.clone())))
-            .collect()
-    }
-}
-
-impl Ram {
-    fn append(&mut self, writes: Vec<Write>) {
-        for write in writes {
-            match write {
-                Write::Put { key, value } => drop(self.0.insert(key, value)),
-                Write::Delete { key } => drop(self.0.remove(&key)),
-                Write::DeleteRange { from, to } => self.0.retain(|k, _| *k < from || *k >= to),
-            }
-        }
-    }
-}
+use fermata_protocol::{CallId, Effects, Input, Node, Operation, Output, Reply, Request};
+use ram::Ram;
+use std::collections::VecDeque;
 
 struct Small {
     nodes: Vec<(Node, Ram)>,

@@ -77,6 +77,27 @@ pub struct ServerConfig {
     pub cluster: Option<ClusterConfig>,
 }
 
+impl ServerConfig {
+    /// A node of this cluster with its data in `data_dir`, and with the default for all else.
+    pub fn new(node: impl Into<String>, data_dir: PathBuf, cluster: ClusterConfig) -> ServerConfig {
+        ServerConfig {
+            node: node.into(),
+            data_dir,
+            listen_peer: None,
+            listen_grpc: None,
+            listen_rest: None,
+            insecure: false,
+            rtt: no_delay(),
+            log_format: LogFormat::default(),
+            cluster_file: None,
+            timing: TimingConfig::default(),
+            limits: LimitsConfig::default(),
+            clock: ClockConfig::default(),
+            cluster: Some(cluster),
+        }
+    }
+}
+
 fn no_delay() -> String {
     "none".into()
 }
@@ -546,27 +567,14 @@ mod tests {
             grpc: "127.0.0.1:7201".into(),
             rest: "127.0.0.1:7301".into(),
         };
-        ServerConfig {
-            node: "1".into(),
-            data_dir: "data".into(),
-            listen_peer: None,
-            listen_grpc: None,
-            listen_rest: None,
-            insecure: false,
-            rtt: "none".into(),
-            log_format: LogFormat::Text,
-            cluster_file: None,
-            timing: TimingConfig::default(),
-            limits: LimitsConfig::default(),
-            clock: ClockConfig::default(),
-            cluster: Some(ClusterConfig {
-                id: format!("{:032x}", 7),
-                segment_bits: 4,
-                sites: vec!["ohio".into(), "oregon".into()],
-                nodes: vec![node(1, "ohio"), node(2, "oregon")],
-                groups: vec![],
-            }),
-        }
+        let cluster = ClusterConfig {
+            id: format!("{:032x}", 7),
+            segment_bits: 4,
+            sites: vec!["ohio".into(), "oregon".into()],
+            nodes: vec![node(1, "ohio"), node(2, "oregon")],
+            groups: vec![],
+        };
+        ServerConfig::new("1", "data".into(), cluster)
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! A cluster in this process: one node per site, on ephemeral loopback ports.
 
 use fermata_client::{Client, Options};
-use fermata_server::config::{LimitsConfig, Resolved, TimingConfig};
-use fermata_server::{
-    ClusterConfig, Listeners, LogFormat, NodeConfig, ServerConfig, StartError, run_on,
-};
+use fermata_server::config::{LimitsConfig, Resolved};
+use fermata_server::{ClusterConfig, Listeners, NodeConfig, ServerConfig, StartError, run_on};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -58,20 +56,13 @@ impl Cluster {
             nodes,
             groups: vec![],
         };
-        let config = |name: u16| ServerConfig {
-            node: format!("n{name}"),
-            data_dir: dir.path().join(format!("n{name}")),
-            listen_peer: None,
-            listen_grpc: None,
-            listen_rest: None,
-            insecure: false,
-            rtt: "none".into(),
-            log_format: LogFormat::Text,
-            cluster_file: None,
-            timing: TimingConfig::default(),
-            limits: limits.clone(),
-            clock: Default::default(),
-            cluster: Some(cluster.clone()),
+        let config = |name: u16| {
+            let node = format!("n{name}");
+            let data_dir = dir.path().join(&node);
+            ServerConfig {
+                limits: limits.clone(),
+                ..ServerConfig::new(node, data_dir, cluster.clone())
+            }
         };
         let configs: Vec<ServerConfig> = (1..=3).map(config).collect();
         let resolved = configs.iter().map(|c| c.resolve().expect("a good config"));

@@ -21,6 +21,16 @@ fn rows<'a>(value: &'a [u8], width: usize, l: usize, padding: &'a mut Vec<u8>) -
     given.chain(padding.chunks_exact(width)).collect()
 }
 
+/// The value, cut into rows, and then its parities.
+fn fragments(value: &Bytes, width: usize, l: usize, parities: Vec<Vec<u8>>) -> Vec<Bytes> {
+    let cut = |i: usize| {
+        let end = value.len().min((i + 1) * width);
+        value.slice((i * width).min(end)..end)
+    };
+    let data = (0..l).map(cut);
+    data.chain(parities.into_iter().map(Bytes::from)).collect()
+}
+
 /// The crate `reed-solomon-erasure`, without its C.
 pub(crate) struct Erasure {
     n: usize,
@@ -61,10 +71,7 @@ impl Mds for Erasure {
         let mut parities = vec![vec![0; width]; self.n - self.l];
         let coded = self.library.encode_sep(&data, &mut parities);
         coded.expect("rows of one length");
-        let cut = |i: usize| value.slice((i * width).min(value.len())..);
-        let cut = |i| cut(i).slice(..self.fragment_length(value.len() as u64, i) as usize);
-        let data = (0..self.l).map(cut);
-        data.chain(parities.into_iter().map(Bytes::from)).collect()
+        fragments(value, width, self.l, parities)
     }
 
     fn decode(&self, length: u64, parts: &[(usize, Bytes)]) -> Result<Bytes, Undecodable> {
@@ -135,12 +142,7 @@ impl Mds for Rusty {
         let mut slices: Vec<&mut [u8]> = parities.iter_mut().map(|row| &mut row[..]).collect();
         let coded = self.library.encode(&data, &mut slices);
         coded.expect("rows of one length");
-        let cut = |i: usize| {
-            let end = value.len().min((i + 1) * width);
-            value.slice((i * width).min(end)..end)
-        };
-        let data = (0..self.l).map(cut);
-        data.chain(parities.into_iter().map(Bytes::from)).collect()
+        fragments(value, width, self.l, parities)
     }
 
     fn decode(&self, length: u64, parts: &[(usize, Bytes)]) -> Result<Bytes, Undecodable> {

@@ -305,6 +305,15 @@ impl Stage {
         self.wait(put);
     }
 
+    /// Enters and puts "v0", then begins to put "v1", which does not reach these replicas yet.
+    pub fn half_put(&mut self, client: ClientId, late: &[NodeName]) -> Option<(SectionIx, RuleId)> {
+        let section = self.enter(client)?;
+        self.put(client, section, "v0");
+        let late = self.hold(store_of("v1", late));
+        self.begin_put(client, section, "v1");
+        Some((section, late))
+    }
+
     /// Begins a put.
     pub fn begin_put(&mut self, client: ClientId, section: SectionIx, text: &str) -> Option<OpId> {
         let key = self.key.clone();
@@ -590,19 +599,8 @@ pub(super) fn is_eventual_put(parcel: &Parcel) -> bool {
 pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        let Parcel::Peer {
-            to: target,
-            message,
-            ..
-        } = parcel
-        else {
-            return false;
-        };
-        let ask = match message {
-            Message::Register(Register::Ask { ask, .. }) => ask,
-            _ => return false,
-        };
-        to.contains(target) && matches!(ask, Ask::EventualSpread { .. })
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Register(Register::Ask { ask, .. }), .. }
+            if to.contains(at) && matches!(ask, Ask::EventualSpread { .. }))
     }
 }
 
@@ -642,15 +640,7 @@ pub(super) fn news_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
 pub(super) fn grants_to(to: &[u16]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        let Parcel::Peer {
-            to: target,
-            message,
-            ..
-        } = parcel
-        else {
-            return false;
-        };
-        let granted = matches!(message, Message::Lock(lock::Message::Granted { .. }));
-        granted && to.contains(&target.0)
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Lock(message), .. }
+            if to.contains(&at.0) && matches!(message, lock::Message::Granted { .. }))
     }
 }
