@@ -491,6 +491,8 @@ pub struct StorageStatus {
 /// What a node has done for its registers since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpkeepStatus {
+    /// How long ago the last walk over all stores was completed; none yet.
+    pub walked: Option<Micros>,
     /// Of the walk.
     pub upkeep: UpkeepCounts,
     /// Damaged records rebuilt from the others' parts.

@@ -172,6 +172,7 @@ fn upkeep_to(s: UpkeepStatus) -> v1::UpkeepStatus {
         buried: s.upkeep.buried,
         rebuilt: s.rebuilt,
         voids: s.voids,
+        walked_us: s.walked,
     }
 }
 
@@ -189,6 +190,7 @@ fn upkeep_from(s: v1::UpkeepStatus) -> UpkeepStatus {
         },
         rebuilt: s.rebuilt,
         voids: s.voids,
+        walked: s.walked_us,
     }
 }
 

@@ -35,7 +35,9 @@ impl Known<'_> {
     }
 
     fn upkeep(&self) -> UpkeepStatus {
+        let walked = self.replica.walked();
         UpkeepStatus {
+            walked: walked.map(|at| self.now.monotonic.saturating_sub(at)),
             upkeep: self.replica.upkeep_counts(),
             rebuilt: self.replica.counts().repairs,
             voids: self.replica.counts().voids,

@@ -551,6 +551,8 @@ struct Upkeep {
     buried: u64,
     rebuilt: u64,
     voids: u64,
+    /// How long ago the last walk was completed.
+    walked_us: Option<u64>,
 }
 
 impl Upkeep {
@@ -567,6 +569,7 @@ impl Upkeep {
             buried: counts.buried,
             rebuilt: said.rebuilt,
             voids: said.voids,
+            walked_us: said.walked,
         }
     }
 }

@@ -114,6 +114,8 @@ pub(super) struct Upkeep {
     /// When the next round may begin.
     next_round: Micros,
     round: Option<Round>,
+    /// When the last round was completed.
+    walked: Option<Micros>,
     looks: BTreeMap<u64, Look>,
     suspects: BTreeMap<(Store, KeyId), Suspect>,
     traces: BTreeMap<(Store, KeyId), Trace>,
@@ -218,6 +220,7 @@ impl Upkeep {
             rng,
             next_round: 0,
             round: None,
+            walked: None,
             looks: BTreeMap::new(),
             suspects: BTreeMap::new(),
             traces: BTreeMap::new(),
@@ -383,7 +386,10 @@ impl Replica {
             let first = self.upkeep.next_round == 0;
             self.upkeep.next_round = cx.now.monotonic + cx.timing.upkeep;
             if first {
-                return; // A node that starts has other things to do.
+                // A node that starts has other things to do.
+                let soon = cx.timing.upkeep.min(cx.timing.request);
+                self.upkeep.next_round = cx.now.monotonic + soon;
+                return;
             }
             self.upkeep.wanted.clear();
             self.upkeep.named.clear();
@@ -402,6 +408,7 @@ impl Replica {
             Some(store) => self.walk(store, &*views.view(store), cx),
             None => {
                 self.upkeep.round = None;
+                self.upkeep.walked = Some(cx.now.monotonic);
                 self.upkeep.counts.rounds += 1;
             }
         }
@@ -812,6 +819,11 @@ impl Replica {
     /// What upkeep has counted.
     pub fn upkeep_counts(&self) -> UpkeepCounts {
         self.upkeep.counts
+    }
+
+    /// When the last walk over all stores was completed, by the monotonic clock.
+    pub fn walked(&self) -> Option<Micros> {
+        self.upkeep.walked
     }
 
     /// What this node stores, by keyspace, as of the last walk over each store.
