@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Lock(OnKeys<LockArgs>),
     /// Show a key's lock queue, head first.
     Locks(OnKeys<LocksArgs>),
+    /// End a section or a wait by force, by its lock ref; `fermata locks` shows them.
+    Release(OnKeys<ReleaseArgs>),
     /// Show sites, nodes, segments and primaries.
     Status(ClusterOptions),
     /// Create, list or describe keyspaces.
@@ -101,6 +103,7 @@ impl Command {
             Command::Put(on) | Command::Write(on) => Uses::Keys(&on.options),
             Command::Lock(on) => Uses::Keys(&on.options),
             Command::Locks(on) => Uses::Keys(&on.options),
+            Command::Release(on) => Uses::Keys(&on.options),
             Command::Bench {
                 what: BenchCommand::Load(on),
             } => Uses::Keys(&on.options),
@@ -124,6 +127,31 @@ pub(crate) struct LocksArgs {
     #[arg(long)]
     pub(crate) replicas: bool,
 }
+
+/// See `fermata release --help`.
+#[derive(Debug, Args)]
+#[command(after_help = RELEASE_HELP)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    /// The lock ref, as `fermata locks KEY` shows it.
+    #[arg(value_name = "REF", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) lock_ref: u64,
+    /// Wait so long, at most 24h, for the lease that the holder has (exit status 76).
+    #[arg(long, value_parser = duration::wait, value_name = "DURATION", default_value = "60s")]
+    pub(crate) wait: Duration,
+}
+
+const RELEASE_HELP: &str = "\
+A ref that waits is removed at once. A ref that holds the key is renewed no more, and is out when the
+lease that it has is over; then the next one is let in. What that means for a holder who lives:
+until then nothing; from then on every put of its is refused (no_longer_holder), on all keys of its
+section, and a `fermata lock` ends its COMMAND and has status 75. What was acknowledged to it is
+kept. A ref never comes back.
+
+Exit status: 0 the ref is out of the queue, by this release or before, so that it may be repeated;
+65 no such ref was given yet; 69 unavailable, nothing was changed; 76 not out of the queue, or
+unknown, within --wait: the lease may still run, and is renewed no more.";
 
 /// A key and its new value.
 #[derive(Debug, Args)]

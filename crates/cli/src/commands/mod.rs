@@ -6,6 +6,7 @@ pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod lock;
 pub(crate) mod locks;
+pub(crate) mod release;
 pub(crate) mod server;
 pub(crate) mod sim;
 pub(crate) mod status;
@@ -30,6 +31,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Write(on) => on_this_thread(key::write(global, on.args)),
         Command::Lock(on) => on_this_thread(lock::run(global, on.args)),
         Command::Locks(on) => on_this_thread(locks::run(global, on.args)),
+        Command::Release(on) => on_this_thread(release::run(global, on.args)),
         Command::Status(_) => on_this_thread(status::run(global)),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Sim(args) => sim::run(global, args),

@@ -183,6 +183,67 @@ fn a_lost_section_ends_its_command() {
 }
 
 #[test]
+fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let release = |lock_ref: u64| {
+        let output = dev.run(&["release", "a", &lock_ref.to_string(), "--json"]);
+        let told = [output.stdout.as_slice(), &output.stderr].concat();
+        let told: serde_json::Value = serde_json::from_slice(&told).expect("JSON");
+        (status(&output), told)
+    };
+    let queue = || {
+        let queue = dev.run(&["locks", "a", "--json"]);
+        let queue: serde_json::Value = serde_json::from_slice(&queue.stdout).expect("JSON");
+        let entries = queue["entries"].as_array().expect("entries").clone();
+        let refs = entries.iter().map(|entry| entry["lock_ref"].as_u64());
+        refs.collect::<Option<Vec<u64>>>().expect("numbers")
+    };
+    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = holder.stdin.take();
+    let waiter = dev.client().args(["lock", "a", "--", "true"]).spawn();
+    let waiter = waiter.expect("it starts");
+    eventually("it waits", || queue().len() == 2);
+    let refs = queue();
+    let (code, told) = release(refs[1]);
+    assert_eq!((code, &told["released"]), (0, &true.into()), "{told}");
+    let ended = waiter.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(75));
+    // One call takes as long as --timeout at most, less than the lease.
+    let output = dev.run(&["release", "a", &refs[0].to_string(), "--timeout", "500ms"]);
+    let said = text(&output.stdout);
+    assert_eq!(status(&output), 0, "{}", text(&output.stderr));
+    assert!(said.starts_with("released: lock ref"), "{said}");
+    assert_eq!(queue(), [0; 0]);
+    let ended = holder.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(75), "{}", text(&ended.stderr));
+    for past in refs {
+        let (code, told) = release(past);
+        assert_eq!((code, &told["released"]), (0, &false.into()), "{told}");
+        assert_eq!((&told["done"], &told["key"]), (&true.into(), &"a".into()));
+    }
+    let (code, told) = release(1 << 40);
+    assert_eq!(code, 65, "{told}");
+    assert_eq!(told["error"]["code"], "not_holder");
+}
+
+#[test]
+fn a_release_that_is_not_waited_for_may_still_come() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "30s"]);
+    let output = dev.run(&["locks", "a", "--json"]);
+    let queue: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let lock_ref = queue["entries"][0]["lock_ref"].to_string();
+    let brief = ["--timeout", "500ms", "--wait", "0s"];
+    let output = dev.run(&[&["release", "a", &lock_ref][..], &brief].concat());
+    let said = text(&output.stderr);
+    assert_eq!(status(&output), 76, "{said}");
+    assert!(said.contains("lease"), "{said}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().expect("it ends").success());
+}
+
+#[test]
 fn sections_nest_over_different_keys() {
     let dev = Dev::start(&["--sites", "1"]);
     let inner = format!(

@@ -49,7 +49,10 @@ const GIVE_UP: Duration = Duration::from_millis(500);
 pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> {
     let mut keys: Vec<&[u8]> = args.keys.iter().map(|key| key.as_bytes()).collect();
     keys.sort_unstable();
-    keys.dedup();
+    if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        let twice = String::from_utf8_lossy(pair[0]);
+        return Err(Failure::usage(format!("the key `{twice}` is named twice")));
+    }
     let outer = super::surrounding_section();
     if let Some(outer) = &outer {
         refuse_inside(outer, global, &keys).await?;
