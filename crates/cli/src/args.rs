@@ -60,6 +60,9 @@ pub(crate) enum Command {
     Write(OnKeys<ValueArgs>),
     /// Run COMMAND while holding the keys.
     Lock(OnKeys<LockArgs>),
+    /// Ends the command of a `fermata lock` that was killed.
+    #[command(name = crate::commands::lock::guard::GUARD, hide = true)]
+    GuardLock,
     /// Show a key's lock queue, head first.
     Locks(OnKeys<LocksArgs>),
     /// End a section or a wait by force, by its lock ref; `fermata locks` shows them.
@@ -93,6 +96,7 @@ impl Command {
             Command::Server(_)
             | Command::Dev(_)
             | Command::Demo(_)
+            | Command::GuardLock
             | Command::Sim(_)
             | Command::Check(_)
             | Command::Bench {

@@ -23,11 +23,16 @@ fn locked(dev: &Dev, keys: &[&str], script: &str) -> (i32, String, String) {
 
 /// A section on `key` in the background that says so and waits for the end of its input.
 fn holding(dev: &Dev, key: &str, options: &[&str]) -> Child {
+    running(dev, key, options, "echo in; exec cat")
+}
+
+/// A section on `key` in the background whose `script` has said that it is in.
+fn running(dev: &Dev, key: &str, options: &[&str], script: &str) -> Child {
     let mut child = dev
         .client()
         .args(["lock", key])
         .args(options)
-        .args(["--", "sh", "-c", "echo in; exec cat"])
+        .args(["--", "sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -241,6 +246,33 @@ fn a_release_that_is_not_waited_for_may_still_come() {
     assert!(said.contains("lease"), "{said}");
     drop(holder.stdin.take());
     assert!(holder.wait().expect("it ends").success());
+}
+
+#[test]
+fn no_command_outlives_a_lock_that_is_killed() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let polite = "trap 'echo asked; exit' TERM; echo in; sleep 60 & wait; echo late";
+    // What ignores SIGTERM passes that on to its children.
+    let deaf = "trap '' TERM; echo in; sleep 60; echo late";
+    for (script, said) in [(polite, "asked\n"), (deaf, "")] {
+        let lock = running(&dev, "a", &["--ttl", "2s"], script);
+        kill_process(pid(&lock), Signal::KILL).expect("it runs");
+        // To the end of what they print: until the last of the command's group has ended.
+        let output = lock.wait_with_output().expect("it ends");
+        assert_eq!(output.status.signal(), Some(9));
+        assert_eq!(text(&output.stdout), said, "{script}");
+    }
+    assert_eq!(locked(&dev, &["a"], "exit 0").0, 0);
+}
+
+#[test]
+fn what_a_command_leaves_behind_lives_on_when_it_ends_by_itself() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!";
+    let (code, out, err) = locked(&dev, &["a"], script);
+    assert_eq!(code, 0, "{err}");
+    let left = out.trim().parse().ok().and_then(Pid::from_raw);
+    kill_process(left.expect("a process id"), Signal::KILL).expect("it lives");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! end of a lost section reaches everything that it started.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -15,15 +16,65 @@ use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
+use super::guard::Guard;
 use super::socket::{LOCK_REF_ENV, SECTION_ENV};
 use crate::exit::{Exit, Failure};
+
+/// What a signal for the command goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pid: Pid,
+    /// Whether it leads a process group of its own, which then is meant.
+    own_group: bool,
+}
+
+impl Target {
+    /// Sends a signal. The command may have ended already, which is no failure.
+    pub(super) fn signal(self, signal: Signal) {
+        let _ended = match self.own_group {
+            true => rustix::process::kill_process_group(self.pid, signal),
+            false => rustix::process::kill_process(self.pid, signal),
+        };
+    }
+
+    /// Whether anything is there to be signalled.
+    pub(super) fn is_there(self) -> bool {
+        let found = match self.own_group {
+            true => rustix::process::test_kill_process_group(self.pid),
+            false => rustix::process::test_kill_process(self.pid),
+        };
+        found.is_ok()
+    }
+
+    /// Reads what [`Display`](fmt::Display) wrote; none unless it is whole.
+    pub(super) fn parse(line: &str) -> Option<Target> {
+        let (kind, pid) = line.strip_suffix('\n')?.split_once(' ')?;
+        Some(Target {
+            pid: Pid::from_raw(pid.parse().ok().filter(|pid| *pid > 0)?)?,
+            own_group: match kind {
+                "group" => true,
+                "process" => false,
+                _ => return None,
+            },
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.own_group {
+            true => "group",
+            false => "process",
+        };
+        write!(f, "{kind} {}", self.pid.as_raw_nonzero())
+    }
+}
 
 /// A started command.
 pub(super) struct Running {
     child: Child,
-    pid: Pid,
-    /// Whether it leads a process group of its own.
-    own_group: bool,
+    target: Target,
+    guard: Guard,
 }
 
 impl Running {
@@ -37,6 +88,8 @@ impl Running {
         lock_ref: u64,
     ) -> Result<Running, Failure> {
         let own_group = !in_foreground();
+        // First, so that no command runs without one.
+        let mut guard = Guard::start()?;
         let (program, arguments) = command
             .split_first()
             .expect("the parser requires a command");
@@ -48,7 +101,7 @@ impl Running {
         if own_group {
             builder.process_group(0);
         }
-        let child = builder.spawn().map_err(|error| {
+        let started = builder.spawn().map_err(|error| {
             let exit = if error.kind() == io::ErrorKind::NotFound {
                 Exit::NotFound
             } else {
@@ -56,13 +109,22 @@ impl Running {
             };
             let sentence = format!("cannot run `{}`: {error}", program.to_string_lossy());
             Failure::new(exit, sentence)
-        })?;
+        });
+        let child = match started {
+            Ok(child) => child,
+            Err(failure) => {
+                guard.dismiss();
+                return Err(failure);
+            }
+        };
         let pid = child.id().and_then(|id| Pid::from_raw(id as i32));
         let pid = pid.expect("a child that was not waited for has a process id");
+        let target = Target { pid, own_group };
+        guard.watch(target)?;
         Ok(Running {
             child,
-            pid,
-            own_group,
+            target,
+            guard,
         })
     }
 
@@ -71,20 +133,21 @@ impl Running {
         self.child.wait().await
     }
 
-    /// Sends a signal to the command. It may have ended already, which is no failure.
+    /// Once the command has ended.
+    pub(super) fn ended(self) {
+        self.guard.dismiss();
+    }
+
+    /// Sends a signal to the command.
     pub(super) fn signal(&self, signal: Signal) {
-        let _ended = if self.own_group {
-            rustix::process::kill_process_group(self.pid, signal)
-        } else {
-            rustix::process::kill_process(self.pid, signal)
-        };
+        self.target.signal(signal);
     }
 
     /// Passes on a signal that this process got. What a terminal sends to its foreground group has
     /// reached the command already.
     pub(super) fn pass_on(&self, signal: Signal) {
         let from_terminal = signal == Signal::INT || signal == Signal::QUIT;
-        if self.own_group || !from_terminal {
+        if self.target.own_group || !from_terminal {
             self.signal(signal);
         }
     }
@@ -136,6 +199,31 @@ impl Signals {
             _ = self.terminate.recv() => Signal::TERM,
             _ = self.user1.recv() => Signal::USR1,
             _ = self.user2.recv() => Signal::USR2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_reads_what_it_was_told_or_nothing() {
+        for own_group in [true, false] {
+            let pid = Pid::from_raw(4711).unwrap();
+            let target = Target { pid, own_group };
+            assert_eq!(Target::parse(&format!("{target}\n")), Some(target));
+        }
+        // Cut short, a number would be another process.
+        for wrong in [
+            "",
+            "group 47",
+            "group 0\n",
+            "group -1\n",
+            "all 1\n",
+            "4711\n",
+        ] {
+            assert_eq!(Target::parse(wrong), None, "{wrong:?}");
         }
     }
 }

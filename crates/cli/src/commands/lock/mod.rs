@@ -16,10 +16,12 @@
 //!   be started (126, 127) or the section was never entered (any other of `docs/cli.md`). A leave
 //!   that is not confirmed changes nothing of what the command did: it is a warning, and a status
 //!   of its own (77) only for those who ask for it.
-//! * L4 Sections nest: a child acts in the innermost section around it that holds its key, and a
+//! * L4 The command does not outlive this process for long, however this ends: see [`guard`].
+//! * L5 Sections nest: a child acts in the innermost section around it that holds its key, and a
 //!   key that any of them holds is not locked again, which would wait for ever.
 
 mod child;
+pub(crate) mod guard;
 pub(crate) mod socket;
 
 use std::ffi::OsString;
@@ -39,7 +41,7 @@ use self::socket::{Action, Answer, Ask};
 use crate::args::{Global, LockArgs};
 use crate::exit::{Exit, Failure};
 
-/// Between SIGTERM and SIGKILL, once the section is lost.
+/// Between SIGTERM and SIGKILL, once the section or this process is lost.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long an interrupted wait may take to give its place up. If that fails, its lease ends it.
@@ -211,6 +213,7 @@ async fn run_command(
             status = command.wait() => break status,
             reason = section.lost() => {
                 end(&mut command).await;
+                command.ended();
                 children.shutdown().await;
                 return Ok(Ended::SectionLost(reason));
             }
@@ -228,6 +231,7 @@ async fn run_command(
     // What a background child of the command still asks for comes too late.
     children.shutdown().await;
     let status = status.map_err(|error| Failure::local("waiting for the command", error))?;
+    command.ended();
     Ok(Ended::ByItself(child::status_of(status)))
 }
 
