@@ -24,6 +24,7 @@ mod dev;
 mod duration;
 mod exit;
 mod output;
+mod signals;
 
 fn main() -> ExitCode {
     // Prints help and version itself, and exits with status 2 on wrong usage.

@@ -13,6 +13,8 @@ pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
 
+use tokio::runtime::{Builder, Runtime};
+
 use crate::args::{BenchCommand, Command, Global};
 use crate::exit::{Exit, Failure};
 use lock::socket::{self, Action};
@@ -46,22 +48,17 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
 
 /// Runs a short client command: one thread starts faster than several.
 fn on_this_thread(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.map_err(runtime_failed)?.block_on(command)
+    runtime(Builder::new_current_thread())?.block_on(command)
 }
 
 /// Runs a command that does much at a time.
 fn on_threads(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    runtime.map_err(runtime_failed)?.block_on(command)
+    runtime(Builder::new_multi_thread())?.block_on(command)
 }
 
-fn runtime_failed(error: std::io::Error) -> Failure {
-    Failure::local("starting the runtime", error)
+fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {
+    let built = builder.enable_all().build();
+    built.map_err(|error| Failure::local("starting the runtime", error))
 }
 
 /// The socket of the `fermata lock` around this process.

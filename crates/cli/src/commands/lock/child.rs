@@ -19,6 +19,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::guard::Guard;
 use super::socket::{LOCK_REF_ENV, SECTION_ENV};
 use crate::exit::{Exit, Failure};
+use crate::signals::caught;
 
 /// What a signal for the command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,14 +180,13 @@ pub(super) struct Signals {
 impl Signals {
     /// From now on these signals no longer end this process.
     pub(super) fn catch() -> Result<Signals, Failure> {
-        let catch = |kind| unix::signal(kind).map_err(|e| Failure::local("catching signals", e));
         Ok(Signals {
-            hangup: catch(SignalKind::hangup())?,
-            interrupt: catch(SignalKind::interrupt())?,
-            quit: catch(SignalKind::quit())?,
-            terminate: catch(SignalKind::terminate())?,
-            user1: catch(SignalKind::user_defined1())?,
-            user2: catch(SignalKind::user_defined2())?,
+            hangup: caught(SignalKind::hangup())?,
+            interrupt: caught(SignalKind::interrupt())?,
+            quit: caught(SignalKind::quit())?,
+            terminate: caught(SignalKind::terminate())?,
+            user1: caught(SignalKind::user_defined1())?,
+            user2: caught(SignalKind::user_defined2())?,
         })
     }
 
