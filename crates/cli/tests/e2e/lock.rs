@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
-use crate::support::{Dev, eventually, status, text};
+use crate::support::{Dev, eventually, json, status, text};
 use rustix::process::{Pid, Signal, kill_process};
 
 const FERMATA: &str = env!("CARGO_BIN_EXE_fermata");
@@ -120,8 +120,7 @@ fn the_wait_ends_and_the_queue_is_shown() {
     let holder = holding(&dev, "a", &[]);
     let late = dev.run(&["lock", "a", "--wait", "300ms", "--", "echo", "never"]);
     assert_eq!((status(&late), late.stdout.len()), (73, 0));
-    let queue = dev.run(&["locks", "a", "--json"]);
-    let queue: serde_json::Value = serde_json::from_slice(&queue.stdout).expect("JSON");
+    let queue = dev.json(&["locks", "a"]);
     assert_eq!(queue["entries"][0]["holds"], true);
     let put = dev.run(&["put", "a", "1"]);
     assert_eq!(
@@ -193,23 +192,15 @@ fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
     let release = |lock_ref: u64| {
         let output = dev.run(&["release", "a", &lock_ref.to_string(), "--json"]);
         let told = [output.stdout.as_slice(), &output.stderr].concat();
-        let told: serde_json::Value = serde_json::from_slice(&told).expect("JSON");
-        (status(&output), told)
-    };
-    let queue = || {
-        let queue = dev.run(&["locks", "a", "--json"]);
-        let queue: serde_json::Value = serde_json::from_slice(&queue.stdout).expect("JSON");
-        let entries = queue["entries"].as_array().expect("entries").clone();
-        let refs = entries.iter().map(|entry| entry["lock_ref"].as_u64());
-        refs.collect::<Option<Vec<u64>>>().expect("numbers")
+        (status(&output), json(&told))
     };
     let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
     // Kept open: its end would end the command by itself.
     let _stdin = holder.stdin.take();
     let waiter = dev.client().args(["lock", "a", "--", "true"]).spawn();
     let waiter = waiter.expect("it starts");
-    eventually("it waits", || queue().len() == 2);
-    let refs = queue();
+    eventually("it waits", || dev.lock_refs("a").len() == 2);
+    let refs = dev.lock_refs("a");
     let (code, told) = release(refs[1]);
     assert_eq!((code, &told["released"]), (0, &true.into()), "{told}");
     let ended = waiter.wait_with_output().expect("it ends");
@@ -219,7 +210,7 @@ fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
     let said = text(&output.stdout);
     assert_eq!(status(&output), 0, "{}", text(&output.stderr));
     assert!(said.starts_with("released: lock ref"), "{said}");
-    assert_eq!(queue(), [0; 0]);
+    assert_eq!(dev.lock_refs("a"), [0; 0]);
     let ended = holder.wait_with_output().expect("it ends");
     assert_eq!(ended.status.code(), Some(75), "{}", text(&ended.stderr));
     for past in refs {
@@ -236,9 +227,7 @@ fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
 fn a_release_that_is_not_waited_for_may_still_come() {
     let dev = Dev::start(&["--sites", "1"]);
     let mut holder = holding(&dev, "a", &["--ttl", "30s"]);
-    let output = dev.run(&["locks", "a", "--json"]);
-    let queue: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let lock_ref = queue["entries"][0]["lock_ref"].to_string();
+    let lock_ref = dev.lock_refs("a")[0].to_string();
     let brief = ["--timeout", "500ms", "--wait", "0s"];
     let output = dev.run(&[&["release", "a", &lock_ref][..], &brief].concat());
     let said = text(&output.stderr);
@@ -351,7 +340,7 @@ fn a_leave_without_a_quorum_is_a_warning_or_a_status_of_its_own() {
         "{said}"
     );
     let (code, said) = paused(&["--json"], "exit 0");
-    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let said = json(said.as_bytes());
     assert_eq!(
         (code, said["warning"]["code"].as_str()),
         (0, Some("not_left"))

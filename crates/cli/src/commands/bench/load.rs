@@ -63,7 +63,7 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
         }
     }
     let done = |o: &Outcome| o.sections_per_s + o.puts_per_s + o.gets_per_s;
-    let status = loops::status(outcomes.iter().map(|o| (done(o), o.errors)));
+    let status = loops::status(outcomes.iter().map(done));
     if global.json {
         return output::json(&outcomes).map(|()| status);
     }

@@ -103,10 +103,10 @@ pub(super) fn ms(sorted: &[Duration], percent: usize) -> f64 {
     percentile(sorted, percent).as_secs_f64() * 1e3
 }
 
-/// The exit status for what each combination did per second and how many errors it had: where
-/// nothing was done at all, and that was not for want of time, nobody answers.
-pub(super) fn status(mut combinations: impl Iterator<Item = (f64, u64)>) -> u8 {
-    match combinations.all(|(per_s, errors)| per_s == 0.0 && errors > 0) {
+/// The exit status for what each combination did per second: where nothing was done at all, nobody
+/// has answered, or not in time.
+pub(super) fn status(mut per_s: impl Iterator<Item = f64>) -> u8 {
+    match per_s.all(|per_s| per_s == 0.0) {
         true => Exit::Unavailable as u8,
         false => 0,
     }

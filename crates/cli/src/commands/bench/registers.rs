@@ -117,7 +117,7 @@ pub(super) async fn run(global: &Global, args: &LoadArgs, reads: f64) -> Result<
         history.finish()?;
     }
     let done = |o: &Outcome| o.reads_per_s + o.writes_per_s;
-    let status = loops::status(outcomes.iter().map(|o| (done(o), o.errors)));
+    let status = loops::status(outcomes.iter().map(done));
     show(global, &outcomes).map(|()| status)
 }
 

@@ -2,11 +2,10 @@
 //!
 //! Where this process is in the foreground of a terminal, the command shares its process group, so
 //! that it can use the terminal, and Ctrl-C reaches both from the terminal itself. Everywhere else
-//! (scripts, services, background jobs) the command gets a group of its own, and a signal or the
-//! end of a lost section reaches everything that it started.
+//! (scripts, services, background jobs) the command gets a group of its own, which its [`guard`](super::guard)
+//! leads, and a signal or the end of a lost section reaches everything that it started.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -23,51 +22,29 @@ use crate::signals::caught;
 
 /// What a signal for the command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pid: Pid,
-    /// Whether it leads a process group of its own, which then is meant.
-    own_group: bool,
+pub(super) enum Target {
+    /// The command's group, in which its guard is, too.
+    Group(Pid),
+    /// The command alone.
+    Process(Pid),
 }
 
 impl Target {
     /// Sends a signal. The command may have ended already, which is no failure.
     pub(super) fn signal(self, signal: Signal) {
-        let _ended = match self.own_group {
-            true => rustix::process::kill_process_group(self.pid, signal),
-            false => rustix::process::kill_process(self.pid, signal),
+        let _ended = match self {
+            Target::Group(group) => rustix::process::kill_process_group(group, signal),
+            Target::Process(process) => rustix::process::kill_process(process, signal),
         };
     }
 
-    /// Whether anything is there to be signalled.
+    /// Whether anything is there to be signalled. Of a group its guard is.
     pub(super) fn is_there(self) -> bool {
-        let found = match self.own_group {
-            true => rustix::process::test_kill_process_group(self.pid),
-            false => rustix::process::test_kill_process(self.pid),
+        let found = match self {
+            Target::Group(group) => rustix::process::test_kill_process_group(group),
+            Target::Process(process) => rustix::process::test_kill_process(process),
         };
         found.is_ok()
-    }
-
-    /// Reads what [`Display`](fmt::Display) wrote; none unless it is whole.
-    pub(super) fn parse(line: &str) -> Option<Target> {
-        let (kind, pid) = line.strip_suffix('\n')?.split_once(' ')?;
-        Some(Target {
-            pid: Pid::from_raw(pid.parse().ok().filter(|pid| *pid > 0)?)?,
-            own_group: match kind {
-                "group" => true,
-                "process" => false,
-                _ => return None,
-            },
-        })
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.own_group {
-            true => "group",
-            false => "process",
-        };
-        write!(f, "{kind} {}", self.pid.as_raw_nonzero())
     }
 }
 
@@ -100,7 +77,7 @@ impl Running {
             .env(SECTION_ENV, socket)
             .env(LOCK_REF_ENV, lock_ref.to_string());
         if own_group {
-            builder.process_group(0);
+            builder.process_group(guard.group().as_raw_nonzero().get());
         }
         let started = builder.spawn().map_err(|error| {
             let exit = if error.kind() == io::ErrorKind::NotFound {
@@ -120,8 +97,12 @@ impl Running {
         };
         let pid = child.id().and_then(|id| Pid::from_raw(id as i32));
         let pid = pid.expect("a child that was not waited for has a process id");
-        let target = Target { pid, own_group };
-        guard.watch(target)?;
+        let target = if own_group {
+            Target::Group(guard.group())
+        } else {
+            guard.watch(pid)?;
+            Target::Process(pid)
+        };
         Ok(Running {
             child,
             target,
@@ -148,7 +129,7 @@ impl Running {
     /// reached the command already.
     pub(super) fn pass_on(&self, signal: Signal) {
         let from_terminal = signal == Signal::INT || signal == Signal::QUIT;
-        if self.target.own_group || !from_terminal {
+        if matches!(self.target, Target::Group(_)) || !from_terminal {
             self.signal(signal);
         }
     }
@@ -199,31 +180,6 @@ impl Signals {
             _ = self.terminate.recv() => Signal::TERM,
             _ = self.user1.recv() => Signal::USR1,
             _ = self.user2.recv() => Signal::USR2,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_guard_reads_what_it_was_told_or_nothing() {
-        for own_group in [true, false] {
-            let pid = Pid::from_raw(4711).unwrap();
-            let target = Target { pid, own_group };
-            assert_eq!(Target::parse(&format!("{target}\n")), Some(target));
-        }
-        // Cut short, a number would be another process.
-        for wrong in [
-            "",
-            "group 47",
-            "group 0\n",
-            "group -1\n",
-            "all 1\n",
-            "4711\n",
-        ] {
-            assert_eq!(Target::parse(wrong), None, "{wrong:?}");
         }
     }
 }
