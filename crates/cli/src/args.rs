@@ -63,6 +63,12 @@ pub(crate) enum Command {
     /// Ends the command of a `fermata lock` that was killed.
     #[command(name = crate::commands::lock::guard::GUARD, hide = true)]
     GuardLock,
+    /// Waits for the word of a `fermata lock`, and turns into its command.
+    #[command(name = crate::commands::lock::child::BEGIN, hide = true)]
+    BeginLocked {
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Show a key's lock queue, head first.
     Locks(OnKeys<LocksArgs>),
     /// End a section or a wait by force, by its lock ref; `fermata locks` shows them.
@@ -97,6 +103,7 @@ impl Command {
             | Command::Dev(_)
             | Command::Demo(_)
             | Command::GuardLock
+            | Command::BeginLocked { .. }
             | Command::Sim(_)
             | Command::Check(_)
             | Command::Bench {

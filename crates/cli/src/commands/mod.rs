@@ -33,6 +33,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Write(on) => on_this_thread(key::write(global, on.args)),
         Command::Lock(on) => on_this_thread(lock::run(global, on.args)),
         Command::GuardLock => on_this_thread(lock::guard::run()),
+        Command::BeginLocked { command } => on_this_thread(lock::child::begin(&command)),
         Command::Locks(on) => on_this_thread(locks::run(global, on.args)),
         Command::Release(on) => on_this_thread(release::run(global, on.args)),
         Command::Status(_) => on_this_thread(status::run(global)),

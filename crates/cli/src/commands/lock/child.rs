@@ -2,49 +2,80 @@
 //!
 //! Where this process is in the foreground of a terminal, the command shares its process group, so
 //! that it can use the terminal, and Ctrl-C reaches both from the terminal itself. Everywhere else
-//! (scripts, services, background jobs) the command gets a group of its own, which its [`guard`](super::guard)
-//! leads, and a signal or the end of a lost section reaches everything that it started.
+//! (scripts, services, background jobs) the command gets a group of its own, and a signal or the
+//! end of a lost section reaches everything that it started.
+//!
+//! No instant of the command is unguarded: its process is this program first, which asks over the
+//! section's socket whether it may begin. It is answered only when the [`guard`](super::guard) has
+//! been told of it, and ends where nobody is left to answer.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::guard::Guard;
-use super::socket::{LOCK_REF_ENV, SECTION_ENV};
+use super::socket::{self, Action, LOCK_REF_ENV, SECTION_ENV};
 use crate::exit::{Exit, Failure};
 use crate::signals::caught;
 
+/// The name of the command that [`begin`]s.
+pub(crate) const BEGIN: &str = "begin-locked";
+
 /// What a signal for the command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// The command's group, in which its guard is, too.
-    Group(Pid),
-    /// The command alone.
-    Process(Pid),
+pub(super) struct Target {
+    pid: Pid,
+    /// Whether it leads a process group of its own, which then is meant.
+    own_group: bool,
 }
 
 impl Target {
     /// Sends a signal. The command may have ended already, which is no failure.
     pub(super) fn signal(self, signal: Signal) {
-        let _ended = match self {
-            Target::Group(group) => rustix::process::kill_process_group(group, signal),
-            Target::Process(process) => rustix::process::kill_process(process, signal),
+        let _ended = match self.own_group {
+            true => rustix::process::kill_process_group(self.pid, signal),
+            false => rustix::process::kill_process(self.pid, signal),
         };
     }
 
-    /// Whether anything is there to be signalled. Of a group its guard is.
+    /// Whether anything is there to be signalled.
     pub(super) fn is_there(self) -> bool {
-        let found = match self {
-            Target::Group(group) => rustix::process::test_kill_process_group(group),
-            Target::Process(process) => rustix::process::test_kill_process(process),
+        let found = match self.own_group {
+            true => rustix::process::test_kill_process_group(self.pid),
+            false => rustix::process::test_kill_process(self.pid),
         };
         found.is_ok()
+    }
+
+    /// Reads what [`Display`](fmt::Display) wrote; none unless it is whole.
+    pub(super) fn parse(line: &str) -> Option<Target> {
+        let (kind, pid) = line.strip_suffix('\n')?.split_once(' ')?;
+        Some(Target {
+            pid: Pid::from_raw(pid.parse().ok().filter(|pid| *pid > 0)?)?,
+            own_group: match kind {
+                "group" => true,
+                "process" => false,
+                _ => return None,
+            },
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.own_group {
+            true => "group",
+            false => "process",
+        };
+        write!(f, "{kind} {}", self.pid.as_raw_nonzero())
     }
 }
 
@@ -56,53 +87,36 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts `command` with the section's variables.
+    /// Starts `command` with the section's variables; it [begins](begin) once the socket is served.
     ///
     /// # Errors
-    /// [`Exit::NotFound`] and [`Exit::CannotRun`], as a shell has them.
+    /// [`Exit::Local`], where no process can be started.
     pub(super) fn start(
         command: &[OsString],
         socket: &Path,
         lock_ref: u64,
+        json: bool,
     ) -> Result<Running, Failure> {
         let own_group = !in_foreground();
-        // First, so that no command runs without one.
         let mut guard = Guard::start()?;
-        let (program, arguments) = command
-            .split_first()
-            .expect("the parser requires a command");
-        let mut builder = Command::new(program);
-        builder
-            .args(arguments)
-            .env(SECTION_ENV, socket)
-            .env(LOCK_REF_ENV, lock_ref.to_string());
-        if own_group {
-            builder.process_group(guard.group().as_raw_nonzero().get());
-        }
-        let started = builder.spawn().map_err(|error| {
-            let exit = if error.kind() == io::ErrorKind::NotFound {
-                Exit::NotFound
-            } else {
-                Exit::CannotRun
-            };
-            let sentence = format!("cannot run `{}`: {error}", program.to_string_lossy());
-            Failure::new(exit, sentence)
-        });
-        let child = match started {
-            Ok(child) => child,
-            Err(failure) => {
-                guard.dismiss();
-                return Err(failure);
+        let start = || {
+            let mut builder = Command::new(std::env::current_exe()?);
+            builder
+                .args(json.then_some("--json"))
+                .args([BEGIN, "--"])
+                .args(command)
+                .env(SECTION_ENV, socket)
+                .env(LOCK_REF_ENV, lock_ref.to_string());
+            if own_group {
+                builder.process_group(0);
             }
+            builder.spawn()
         };
+        let child = start().map_err(|error| Failure::local("starting COMMAND", error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(id as i32));
         let pid = pid.expect("a child that was not waited for has a process id");
-        let target = if own_group {
-            Target::Group(guard.group())
-        } else {
-            guard.watch(pid)?;
-            Target::Process(pid)
-        };
+        let target = Target { pid, own_group };
+        guard.watch(target)?;
         Ok(Running {
             child,
             target,
@@ -129,10 +143,34 @@ impl Running {
     /// reached the command already.
     pub(super) fn pass_on(&self, signal: Signal) {
         let from_terminal = signal == Signal::INT || signal == Signal::QUIT;
-        if matches!(self.target, Target::Group(_)) || !from_terminal {
+        if self.target.own_group || !from_terminal {
             self.signal(signal);
         }
     }
+}
+
+/// The command's process before it is the command: waits until it is guarded, then turns into it.
+///
+/// # Errors
+/// [`Exit::NotFound`] and [`Exit::CannotRun`], as a shell has them; as [`socket::ask`], where the
+/// `fermata lock` is dead already.
+pub(crate) async fn begin(command: &[OsString]) -> Result<u8, Failure> {
+    let (program, arguments) = command
+        .split_first()
+        .expect("the parser requires a command");
+    let Some(path) = crate::commands::surrounding_section() else {
+        return Err(Failure::usage("this command is for `fermata lock` alone"));
+    };
+    // It may be stopped meanwhile, and this process with it.
+    const DAY: Duration = Duration::from_secs(86_400);
+    socket::ask(&path, Action::Begin, ("", b""), &[], DAY).await?;
+    let error = std::process::Command::new(program).args(arguments).exec();
+    let exit = match error.kind() {
+        io::ErrorKind::NotFound => Exit::NotFound,
+        _ => Exit::CannotRun,
+    };
+    let sentence = format!("cannot run `{}`: {error}", program.to_string_lossy());
+    Err(Failure::new(exit, sentence))
 }
 
 /// Whether this process is in the foreground group of the terminal at its standard input.
@@ -180,6 +218,31 @@ impl Signals {
             _ = self.terminate.recv() => Signal::TERM,
             _ = self.user1.recv() => Signal::USR1,
             _ = self.user2.recv() => Signal::USR2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_reads_what_it_was_told_or_nothing() {
+        for own_group in [true, false] {
+            let pid = Pid::from_raw(4711).unwrap();
+            let target = Target { pid, own_group };
+            assert_eq!(Target::parse(&format!("{target}\n")), Some(target));
+        }
+        // Cut short, a number would be another process.
+        for wrong in [
+            "",
+            "group 47",
+            "group 0\n",
+            "group -1\n",
+            "all 1\n",
+            "4711\n",
+        ] {
+            assert_eq!(Target::parse(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -20,7 +20,7 @@
 //! * L5 Sections nest: a child acts in the innermost section around it that holds its key, and a
 //!   key that any of them holds is not locked again, which would wait for ever.
 
-mod child;
+pub(crate) mod child;
 pub(crate) mod guard;
 pub(crate) mod socket;
 
@@ -86,7 +86,8 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         patience: global.timeout(),
     });
     let first = section.lock_ref(keys[0]).map_or(0, |lock_ref| lock_ref.0);
-    let outcome = run_command(&args, held, first, &section, &mut signals).await;
+    let start = |socket: &Path| Running::start(&args.command, socket, first, global.json);
+    let outcome = run_command(start, held, &section, &mut signals).await;
     let left = section.leave_and_wait().await;
     ended(
         global,
@@ -194,9 +195,8 @@ enum Ended {
 
 /// Starts the command and serves it until it ends.
 async fn run_command(
-    args: &LockArgs,
+    start: impl FnOnce(&Path) -> Result<Running, Failure>,
     held: Arc<HeldKeys>,
-    lock_ref: u64,
     section: &Section,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
@@ -206,7 +206,7 @@ async fn run_command(
     let path = folder.path().join("section");
     let listener = UnixListener::bind(&path)
         .map_err(|error| Failure::local(format_args!("listening at {}", path.display()), error))?;
-    let mut command = Running::start(&args.command, &path, lock_ref)?;
+    let mut command = start(&path)?;
     let mut children = JoinSet::new();
     let status = loop {
         tokio::select! {
@@ -271,12 +271,14 @@ async fn serve(mut stream: UnixStream, section: SectionHandle, held: Arc<HeldKey
             ask.version
         );
         answer(Err(Failure::new(Exit::Refused, sentence)))
+    } else if ask.action == Action::Begin {
+        answer(Ok(None))
     } else if held.has(&ask.keyspace, &ask.key) {
         let result = match ask.action {
             Action::Get => section.get(&ask.key).await,
             Action::Put => section.put(&ask.key, value).await.map(|()| None),
             Action::Delete => section.delete(&ask.key).await.map(|()| None),
-            Action::Holds => Ok(None),
+            Action::Holds | Action::Begin => Ok(None),
         };
         answer(result.map_err(Failure::from))
     } else if let Some(outer) = &held.outer {
