@@ -154,9 +154,9 @@ pub(crate) struct ReleaseArgs {
 }
 
 const RELEASE_HELP: &str = "\
-A ref that waits is removed at once. A ref that holds the key is renewed no more, and is out when the
-lease that it has is over; then the next one is let in. What that means for a holder who lives:
-until then nothing; from then on every put of its is refused (no_longer_holder), on all keys of its
+A ref that waits is removed at once. A ref that holds the key is renewed no more, and is out when
+the lease that it has is over; then the next one is let in. What that means for a holder who lives:
+until then nothing; from then on its writes are refused (no_longer_holder), on all keys of its
 section, and a `fermata lock` ends its COMMAND and has status 75. What was acknowledged to it is
 kept. A ref never comes back.
 
