@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fermata_server::{ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Builder;
 
 use crate::exit::{Exit, Failure};
+use crate::signals::Stop;
 
 /// See `fermata server --help`.
 #[derive(Debug, Args)]
@@ -117,18 +118,12 @@ struct ClockArgs {
 pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
     let until_stdin_closes = args.until_stdin_closes;
     let config = config_of(args).map_err(Failure::usage)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::local("starting the runtime", error))?;
+    let runtime = super::runtime(Builder::new_multi_thread())?;
     let ran = runtime.block_on(async {
-        let cannot = |error| Failure::local("catching signals", error);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let mut stop = Stop::catch()?;
         let shutdown = async move {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                () = stop.asked() => {}
                 () = parent_gone(), if until_stdin_closes => {}
             }
         };

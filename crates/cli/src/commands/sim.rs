@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use fermata_sim::checkers::Kind;
 use fermata_sim::{Options, Progress, Report};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::args::{Global, SimArgs};
@@ -18,7 +17,7 @@ pub(crate) fn run(global: &Global, args: SimArgs) -> Result<u8, Failure> {
     }
     let one_seed = args.seed.is_some() && args.seeds.unwrap_or(0) <= 1;
     let alone = one_seed || args.scenario.is_some();
-    let bar = progress_bar();
+    let bar = output::progress_bar(0, output::STEPS);
     let mut show = |progress: Progress| {
         bar.set_length(progress.of);
         bar.set_position(progress.done);
@@ -64,12 +63,6 @@ fn list(global: &Global) -> Result<(), Failure> {
         .map(|(kind, name)| format!("{kind} {name}"))
         .collect();
     output::text(lines.join("\n"))
-}
-
-fn progress_bar() -> ProgressBar {
-    let template = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
-    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    ProgressBar::new(0).with_style(style.progress_chars("=> "))
 }
 
 /// A broken promise is worse than no progress, and that worse than a panic, which may be the
