@@ -348,6 +348,10 @@ pub(crate) struct SimArgs {
     /// Switch one wrong rule on, which must be caught.
     #[arg(long, value_name = "NAME")]
     pub(crate) planted_bug: Option<String>,
+    /// Write what was done with each register to this file, for `fermata check`: of the first run
+    /// that fails, or else of the last.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// See `fermata check --help`.

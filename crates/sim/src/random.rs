@@ -5,7 +5,7 @@
 //! every key must be entered and every register read once more.
 
 use crate::catalogue;
-use crate::checkers::{self, Kind, Violation};
+use crate::checkers::{self, Kind, Violation, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
@@ -14,10 +14,12 @@ use crate::network::ClientId;
 use crate::profile;
 use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
 use crate::world::{Setup, World};
+use bytes::Bytes;
 use fermata_protocol::base::{
-    Bug, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
+    Bug, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
 };
 use fermata_protocol::client::Options;
+use std::collections::BTreeMap;
 
 /// All who live must end within this virtual time after healing, microseconds.
 pub const PROGRESS_MAX: u64 = 180_000_000;
@@ -33,6 +35,8 @@ pub struct Run {
     pub events: u64,
     /// The text, if it was asked for.
     pub trace: Option<String>,
+    /// With it: what was done with each register, times in microseconds.
+    pub registers: BTreeMap<KeyId, Vec<fermata_check::Operation<Bytes>>>,
 }
 
 /// The protocol's durations in the simulator: slower beats than a server's, since beats are most of
@@ -292,10 +296,17 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
     for violation in world.violations.clone() {
         world.note(|| format!("VIOLATION {}: {}", violation.property, violation.detail));
     }
+    let events = world.trace.events();
+    let trace = world.trace.into_text();
+    let registers = match &trace {
+        Some(_) => linearizable::registers(&world.history),
+        None => BTreeMap::new(),
+    };
     Run {
         violations: world.violations,
         virtual_time: world.now,
-        events: world.trace.events(),
-        trace: world.trace.into_text(),
+        events,
+        trace,
+        registers,
     }
 }

@@ -374,3 +374,19 @@ fn a_section_that_cannot_be_reached_is_unavailable() {
         assert!(said.contains("FERMATA_SECTION"), "{said}");
     }
 }
+
+#[test]
+fn a_history_that_the_simulator_records_is_decided_by_check() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("run.jsonl");
+    let path = file.to_str().expect("a path of ASCII");
+    let check = || fermata().args(["check", path]).output().expect("it runs");
+    let run = |rest: &[&str]| {
+        let sim = ["sim", "--scenario", "register-write-back", "--record", path];
+        let ran = fermata().args(sim).args(rest).output().expect("it runs");
+        (ran.status.code(), check().status.code())
+    };
+    assert_eq!(run(&[]), (Some(0), Some(0)));
+    let wrong = run(&["--planted-bug", "read-without-write-back"]);
+    assert_eq!(wrong, (Some(1), Some(1)));
+}
