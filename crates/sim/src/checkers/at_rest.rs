@@ -134,11 +134,26 @@ fn judge(
         ));
     }
     let all = members.len() == group.view.len();
-    let trace = members.iter().find(|(_, _, h)| h.is_trace());
-    if let Some((_, name, _)) = trace.filter(|_| all && catalogue.has_sections(key)) {
-        return Some(format!("node {} has a trace of what was deleted", name.0));
+    let deleted = all && catalogue.has_sections(key);
+    let traces = members.iter().filter(|(_, _, h)| deleted && h.is_trace());
+    let mut traces = traces.filter_map(|(_, name, h)| Some((name, &h.head.as_ref()?.0)));
+    if let Some((name, seen)) = traces.next() {
+        let floor = floor(key, machines, cluster);
+        return Some(format!(
+            "node {} has a trace, with floor {floor}: {seen:?}",
+            name.0
+        ));
     }
     None
+}
+
+/// The highest floor of the key's segment that any node has applied.
+fn floor(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, cluster: &Cluster) -> u64 {
+    let segment = segment_of(key, cluster.segment_bits);
+    let nodes = machines.values().filter_map(Machine::node);
+    let rooms = nodes.filter_map(|node| node.here().segments.get(&segment));
+    let floors = rooms.map(|room| room.state.floor().0);
+    floors.max().unwrap_or(0)
 }
 
 /// What is wrong with what one member holds, whatever the others do.
@@ -188,7 +203,7 @@ impl Holding {
     /// Whether there is a record, and no value in it.
     fn is_trace(&self) -> bool {
         self.head.as_ref().is_some_and(|(seen, _)| {
-            let live = seen.versions.iter().any(|v| v.length.is_some());
+            let live = seen.versions.last().is_some_and(|v| v.length.is_some());
             !live && !seen.eventual_live
         })
     }

@@ -8,7 +8,7 @@ use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
-use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, Tag};
+use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, StoragePolicy, Tag};
 use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,14 +191,26 @@ impl Tags {
     }
 
     /// A node removed keys.
-    pub fn removed(&mut self, name: NodeName, records: &[Bytes], found: &mut Vec<Violation>) {
+    pub fn removed(
+        &mut self,
+        name: NodeName,
+        records: &[Bytes],
+        catalogue: &Catalogue,
+        found: &mut Vec<Violation>,
+    ) {
         let at = self.at.entry(name).or_default();
         for record in records {
             let Some(before) = at.remove(record) else {
                 continue;
             };
-            let live = before.versions.iter().any(|v| v.length.is_some());
-            if live || before.versions.len() > 1 {
+            // Where several versions are kept at rest, what a delete has outlived is among them.
+            let key = record::key_of(record);
+            let several = key.is_some_and(|key| {
+                let storage = catalogue.storage(&key);
+                matches!(storage, StoragePolicy::Ares(_))
+            });
+            let live = before.versions.last().is_some_and(|v| v.length.is_some());
+            if live || (before.versions.len() > 1 && !several) {
                 let tag = show::tag(&before.tag());
                 let detail = format!("node {} removed {tag}, which is no delete alone", name.0);
                 found.push(Violation::new(NAME, detail));

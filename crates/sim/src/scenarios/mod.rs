@@ -136,6 +136,16 @@ pub const ALL: &[Scenario] = &[
         play: upkeep::deleted_key,
     },
     Scenario {
+        name: "f8f-floor-elsewhere",
+        about: "a key is deleted, and who would remove its trace does not lead",
+        play: upkeep::floor_elsewhere,
+    },
+    Scenario {
+        name: "f8f-deleted-of-several",
+        about: "a key is deleted whose policy keeps several versions",
+        play: upkeep::deleted_of_several,
+    },
+    Scenario {
         name: "f8f-absent-member",
         about: "a key is deleted while a member is down that holds its value",
         play: upkeep::absent_member,

@@ -4,14 +4,14 @@
 //! Walks are 2 s apart here, and an operation lives for 4 s.
 
 use super::coded::{dead_write, rot, terms};
-use super::stage::{A, B, C, Stage, long, spread_to, store_of};
+use super::stage::{A, B, C, Stage, answers, long, spread_to, store_of};
 use crate::checkers::at_rest;
 use crate::checkers::tags::{Seen, head};
 use crate::history::{Outcome, SectionIx};
 use crate::network::{ClientId, Parcel};
 use crate::random;
 use fermata_protocol::Message;
-use fermata_protocol::base::{KeyId, NodeName, StoragePolicy};
+use fermata_protocol::base::{KeyId, NodeName, Purpose, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::register::{Ask, Message as Register};
@@ -165,6 +165,38 @@ pub(super) fn deleted_key(stage: &mut Stage) {
     stage.expect(nothing, "a deleted key has no value");
     stage.section(client, "v2");
     stage.section(client, "v3");
+}
+
+/// The same of a key in the segment that B leads, while A, the first of the seats, sees nothing
+/// until the floor has risen. For A it has to rise once more; B sees no reason why it should.
+pub(super) fn floor_elsewhere(stage: &mut Stage) {
+    tended(stage);
+    let [client] = stage.clients([4]);
+    stage.key = stage.other_key();
+    stage.section(client, "v1");
+    let unheard = stage.lose(answers(B, A));
+    delete(stage, client);
+    let (segment, name) = (stage.segment(), B);
+    let risen = stage.until(|w| {
+        let node = w.machines[&name].node();
+        let room = node.and_then(|node| node.here().segments.get(&segment));
+        room.is_some_and(|room| room.state.floor().0 > 0)
+    });
+    stage.expect(risen, "the floor rises for a key that is deleted");
+    stage.pass(8_000);
+    stage.discard(unheard);
+    random::rest(&mut stage.world);
+}
+
+/// Where several versions are kept at rest, a deleted key leaves none of them.
+pub(super) fn deleted_of_several(stage: &mut Stage) {
+    tended(stage);
+    let storage = StoragePolicy::Ares(terms(1));
+    stage.key = stage.keyspace(MEMBERS, Purpose::Sections, storage);
+    let [client] = stage.clients([7]);
+    stage.section(client, "v1");
+    delete(stage, client);
+    random::rest(&mut stage.world);
 }
 
 /// C is down with a value, while the key is deleted. It comes back much later, and is needed.

@@ -798,15 +798,15 @@ impl Replica {
         if standing.floors.1 <= above && !early {
             return self.want(segment, LockRef(above.0 + 1));
         }
-        if look.members.seat_of(self.name) == Some(Seat(0)) || early {
-            for node in look.members.nodes() {
-                let ask = Ask::Bury {
-                    tag: state.0,
-                    eventual: state.1,
-                    above,
-                };
-                cx.fx.promise(node, look.ask(MARK | OWN, ask));
-            }
+        // Whoever sees it first: another one's reason to want the floor higher may not be the
+        // primary's, who alone can raise it.
+        for node in look.members.nodes() {
+            let ask = Ask::Bury {
+                tag: state.0,
+                eventual: state.1,
+                above,
+            };
+            cx.fx.promise(node, look.ask(MARK | OWN, ask));
         }
     }
 
