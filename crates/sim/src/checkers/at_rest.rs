@@ -9,6 +9,11 @@
 //! * A register has no fence above its tag: the sweep that set it is over.
 //! * A deleted key of sections has left nothing, if no member was lost for ever.
 //!
+//! Not demanded: that what a synch's fence alone has left of a key goes (only a member that has it
+//! wants the floor to rise, and only the primary can raise it), nor an eventual delete in a segment
+//! without commands, whose floor is 0. And where a member was lost, a section's value may be at
+//! fewer than a quorum of those that live: none of them can tell that it is complete.
+//!
 //! It takes a while, so whoever drives the world waits ([`crate::random::rest`]). Keys that nobody
 //! can settle are not held to it: those of a policy that may be stuck with more writes unfinished
 //! than it bears, and, at the end of the wait, those of a section that somebody still holds.
@@ -122,8 +127,14 @@ fn judge(
             return Some(format!("node {} {what}", name.0));
         }
     }
+    let all = members.len() == group.view.len();
     let tags: BTreeSet<_> = members.iter().map(|(_, _, h)| h.tags()).collect();
-    if tags.len() > 1 {
+    let top = tags.iter().map(|(tag, _)| *tag).max().unwrap_or_default();
+    let holders = members.iter().filter(|(_, _, h)| h.tags().0 == top);
+    let shape = catalogue.storage(key).shape(group.view.len());
+    let quorum = shape.expect("keyspaces fit groups").quorum;
+    let unclear = !all && catalogue.has_sections(key) && holders.count() < quorum;
+    if tags.len() > 1 && !unclear {
         let each = members.iter().map(|(_, name, holding)| {
             let (tag, eventual) = holding.tags();
             format!("{}: {} {eventual:?}", name.0, show::tag(&tag))
@@ -133,12 +144,13 @@ fn judge(
             each.collect::<Vec<_>>().join(", ")
         ));
     }
-    let all = members.len() == group.view.len();
     let deleted = all && catalogue.has_sections(key);
-    let traces = members.iter().filter(|(_, _, h)| deleted && h.is_trace());
+    let floor = floor(key, machines, cluster);
+    let traces = members
+        .iter()
+        .filter(|(_, _, h)| deleted && h.is_trace(floor));
     let mut traces = traces.filter_map(|(_, name, h)| Some((name, &h.head.as_ref()?.0)));
     if let Some((name, seen)) = traces.next() {
-        let floor = floor(key, machines, cluster);
         return Some(format!(
             "node {} has a trace, with floor {floor}: {seen:?}",
             name.0
@@ -200,11 +212,12 @@ impl Holding {
         head.map_or_else(Default::default, |(seen, _)| (seen.tag(), seen.eventual))
     }
 
-    /// Whether there is a record, and no value in it.
-    fn is_trace(&self) -> bool {
+    /// Whether there is a record, and no value in it but a delete that can go.
+    fn is_trace(&self, floor: u64) -> bool {
         self.head.as_ref().is_some_and(|(seen, _)| {
             let live = seen.versions.last().is_some_and(|v| v.length.is_some());
-            !live && !seen.eventual_live
+            let delete = !seen.versions.is_empty() || (seen.eventual.is_some() && floor > 0);
+            delete && !live && !seen.eventual_live
         })
     }
 }
