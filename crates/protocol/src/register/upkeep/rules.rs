@@ -116,7 +116,7 @@ impl Upkeep {
     ) {
         let (head, floor) = (&cell.head, case.floor);
         // Where several versions are kept at rest, those below the delete go with it.
-        let mut tags = head.versions().iter().map(|v| v.tag);
+        let tags = head.versions().iter().map(|v| v.tag);
         let exactly = match case.kept {
             Kept::Several(_) => head.tag() == tag,
             Kept::Highest | Kept::FromFinal(_) => tags.eq((tag > Tag::ZERO).then_some(tag)),
