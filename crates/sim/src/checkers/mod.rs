@@ -13,11 +13,12 @@
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
 //! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
-//! | tags, fences and marks never go backwards; nothing is stored below a fence; versions go below a mark only; what is removed stays away | F1, F8 | `tags` | replicas, every step |
+//! | tags, fences and marks never go backwards; versions go below a mark only | F1, F8 | `tags` | replicas, every step |
+//! | nothing is stored below a fence; what is removed stays away | F1, F8f | `tags` | replicas, every step |
 //! | a read finds a value: always, or with at most δ writes unfinished | F8; CassandrEAS §III | `stuck` | messages, disks, history |
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
-//! | at rest each member holds its part of the latest value, and nothing else | F8; the policy's formula | `at_rest` | disks, after healing |
+//! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;

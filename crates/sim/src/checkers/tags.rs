@@ -1,7 +1,8 @@
 //! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards,
-//! and nothing is stored below the fence that stands (F1); where versions are kept until one is final, none goes but below a durable mark (F8b); and one
-//! tag names one value everywhere (F8h). A key that is removed was a delete, and nothing that it had
-//! outlived is stored again, at any replica (F8f).
+//! and nothing is stored below the fence that stands (F1); where versions are kept until one is
+//! final, none goes but below a durable mark (F8b); and one tag names one value everywhere (F8h). A
+//! key that is removed was a delete, and nothing that it had outlived is stored again, at any
+//! replica (F8f).
 
 use super::Violation;
 use crate::catalogue::Catalogue;
