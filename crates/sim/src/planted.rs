@@ -88,9 +88,10 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
-        Bug::TombstoneBuriedEarly | Bug::RepairWithoutFloor | Bug::RepairBelowFence => {
-            Trap::Registers("upkeep")
-        }
+        Bug::TombstoneBuriedEarly => Trap::Scenario("f8f-absent-member"),
+        Bug::RepairWithoutFloor => Trap::Scenario("f8f-late-repair"),
+        Bug::RepairBelowFence => Trap::Scenario("f1-late-repair"),
+        Bug::RepairNotSent => Trap::Scenario("upkeep-missed"),
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
         Bug::RegisterWriteRepeated => Trap::Scenario("g19-write-twice"),
         Bug::IdleKeyNotSynched => Trap::Scenario("f18-idle-key"),
@@ -101,7 +102,8 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::ReaderDoesNotWait => Trap::Scenario("f9-reader-waits"),
         Bug::CodedQuorumMajority => Trap::Scenario("coded-quorum"),
         Bug::PartsOfTwoTags => Trap::Scenario("coded-dying-writers"),
-        Bug::TwoValuesUnderOneTag | Bug::ChecksumIgnored => Trap::Registers("coded"),
+        Bug::TwoValuesUnderOneTag => Trap::Scenario("f8h-name-twice"),
+        Bug::ChecksumIgnored => Trap::Scenario("f8c-changed-bytes"),
     }
 }
 

@@ -129,11 +129,13 @@ pub enum Bug {
     RepairWithoutFloor,
     /// F1: a replica takes a repair below its fence.
     RepairBelowFence,
+    /// F8: what a member lacks of a complete write is not sent to it.
+    RepairNotSent,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 62] = [
+    pub const ALL: [Bug; 63] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -196,6 +198,7 @@ impl Bug {
         Bug::TombstoneBuriedEarly,
         Bug::RepairWithoutFloor,
         Bug::RepairBelowFence,
+        Bug::RepairNotSent,
     ];
 }
 

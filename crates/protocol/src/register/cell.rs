@@ -90,6 +90,11 @@ impl Head {
         self.versions.last().and_then(|v| v.length)
     }
 
+    /// Bytes of values, or parts of values, that are stored here.
+    pub(crate) fn stored(&self) -> u64 {
+        self.versions.iter().map(|v| v.stored).sum::<u64>() + self.eventual_stored
+    }
+
     /// All versions, lowest first.
     pub(crate) fn versions(&self) -> &[Trace] {
         &self.versions
@@ -181,6 +186,19 @@ impl<'a> Cell<'a> {
             return Ok(None);
         };
         Ok(Some((tag, self.content(CellPart::Eventual, &tag)?)))
+    }
+
+    /// Whether every content is there, and is what it says.
+    pub(crate) fn is_sound(&self) -> bool {
+        let key = &self.at.key;
+        let sound = |content: Result<Content, Void>, tag: Tag| {
+            content.is_ok_and(|content| policy::is_sound(&content, key, tag))
+        };
+        let mut versions = self.head.versions.iter();
+        versions.all(|trace| sound(self.content_of(trace), trace.tag))
+            && self.eventual().is_ok_and(|eventual| {
+                eventual.is_none_or(|(_, content)| sound(Ok(content), Tag::ZERO))
+            })
     }
 
     fn content<T>(&self, part: CellPart, tag: &T) -> Result<Content, Void>

@@ -215,17 +215,17 @@ impl Repair {
             head.fence = head.fence.max(cell.head.fence);
             head.dropped = cell.head.dropped;
             head.moved = cell.head.moved;
-            let contents = cell.head.versions().iter().map(|trace| {
-                let content = cell.content_of(trace);
-                content.map(|content| (trace.tag, trace.origin, content))
-            });
-            let sound: Vec<_> = contents.flatten().collect();
-            let second = cell.eventual();
-            if sound.len() == cell.head.versions().len() && second.is_ok() {
+            if cell.is_sound() {
                 return false;
             }
-            known = sound;
-            eventual = second.unwrap_or_default();
+            let sound = |content: &Content, tag| policy::is_sound(content, &self.at.key, tag);
+            let contents = cell.head.versions().iter().filter_map(|trace| {
+                let content = cell.content_of(trace).ok()?;
+                sound(&content, trace.tag).then_some((trace.tag, trace.origin, content))
+            });
+            known = contents.collect();
+            let second = cell.eventual().unwrap_or_default();
+            eventual = second.filter(|(_, content)| sound(content, Tag::ZERO));
         }
         for learnt in self.heard.values() {
             head.moved = head.moved.max(learnt.moved);

@@ -62,7 +62,7 @@ pub(super) struct Case<'a, 'b> {
     pub(super) view: &'a dyn SegmentView,
     pub(super) at: &'a At,
     /// Which versions the keyspace keeps here.
-    kept: Kept,
+    pub(super) kept: Kept,
     /// The highest tag of the key that is known to be final, if any.
     pub(super) settled: Tag,
     /// Refs up to here are past, by what is applied or was noted here (F8f).

@@ -476,6 +476,32 @@ fn nothing_is_sent_while_the_disk_is_full_and_all_is_even() {
     assert!(!world.bag.iter().any(writes));
 }
 
+/// A part whose bytes change where nobody reads it, under every policy's layout of records.
+#[test]
+fn a_value_that_rots_is_rebuilt_by_the_walk() {
+    for (storage, n) in [(StoragePolicy::Replicated, 3), (coded(1), 5)] {
+        let mut world = World::new(n, 1, 1, Planted::NONE);
+        world.storage = storage;
+        let (key, value) = (register_key(), Some(Bytes::from_static(b"a longer value")));
+        world.start(
+            0,
+            Op::Write {
+                key,
+                writer: 1,
+                value,
+            },
+        );
+        world.settle();
+        world.rest(2);
+        world.nodes[1]
+            .disk
+            .alter(|key| key[0] == b'r' && key[13] >= 2);
+        world.rest(8);
+        assert_at_rest(&mut world, &register_key(), &format!("{storage:?}"));
+        assert_eq!(world.nodes[1].replica.counts().repairs, 1, "{storage:?}");
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
@@ -485,6 +511,13 @@ mod planted {
     fn a_trace_that_goes_early_brings_the_deleted_value_back() {
         let mut world = deleted(Planted::only(Bug::TombstoneBuriedEarly), false);
         assert_eq!(latest(&mut world), Some(Bytes::from_static(b"v")));
+    }
+
+    #[test]
+    fn a_repair_that_is_not_sent_leaves_a_member_without_it() {
+        let mut world = missed(Planted::only(Bug::RepairNotSent));
+        world.rest(4);
+        assert!(survey(&mut world, 2, &section_key()).tags.is_empty());
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards;
-//! where versions are kept until one is final, none goes but below a durable mark (F8b); and one
-//! tag names one value everywhere (F8h). A key that is removed was a delete, and nothing that it
-//! had outlived is stored again, at any replica (F8f).
+//! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards,
+//! and nothing is stored below the fence that stands (F1); where versions are kept until one is
+//! final, none goes but below a durable mark (F8b); and one tag names one value everywhere (F8h). A
+//! key that is removed was a delete, and nothing that it had outlived is stored again, at any
+//! replica (F8f).
 
 use super::Violation;
 use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
-use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, Tag};
+use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, StoragePolicy, Tag};
 use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,10 @@ pub struct Seen {
     pub dropped: Tag,
     /// Below it writes are refused.
     pub fence: Tag,
+    /// Of the eventual cell.
+    pub eventual: Option<EventualTag>,
+    /// Whether it holds a value.
+    pub eventual_live: bool,
 }
 
 impl Seen {
@@ -73,17 +78,19 @@ pub fn removed(writes: &[Write]) -> Vec<Bytes> {
     writes.iter().filter_map(record).collect()
 }
 
-fn is_head(record: &Bytes) -> bool {
+/// Whether a record is a head.
+pub fn is_head(record: &Bytes) -> bool {
     record.first() == Some(&b'r') && record.get(PART_AT) == Some(&0)
 }
 
-/// The heads among the writes of a step.
+/// The heads among the writes of a step: of each record the last one, since they are one batch.
 pub fn heads(writes: &[Write]) -> Vec<Head> {
-    let mut out = Vec::new();
+    let mut out: Vec<Head> = Vec::new();
     for write in writes {
         if let Write::Put { key, value } = write
             && let Some(head) = head(key, value)
         {
+            out.retain(|before| before.record != head.record);
             out.push(head);
         }
     }
@@ -110,7 +117,8 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         return None;
     }
     let key = record::key_of(record)?;
-    let (traces, dropped, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
+    let layout = decode::<Layout>(value).expect("the layout of a head");
+    let (traces, dropped, fence, eventual, eventual_live, ..) = layout;
     let version = |(tag, _, digest, length, ..): Trace| Version {
         tag,
         digest,
@@ -120,6 +128,8 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         versions: traces.into_iter().map(version).collect(),
         dropped,
         fence,
+        eventual,
+        eventual_live,
     };
     let record = record.clone();
     Some(Head { record, key, seen })
@@ -162,7 +172,8 @@ impl Tags {
             if let Some(before) = before {
                 let finalizes = catalogue.storage(&head.key).finalizes();
                 let strict = finalizes && !self.rotten.contains(&name);
-                if let Some(what) = backwards(&before, seen, strict) {
+                let below = below_fence(&before, seen).filter(|_| !self.rotten.contains(&name));
+                if let Some(what) = backwards(&before, seen, strict).or(below) {
                     let (key, node) = (show::key(&head.key), name.0);
                     let detail = format!("key {key} at node {node}: {what}");
                     found.push(Violation::new(NAME, detail));
@@ -181,14 +192,26 @@ impl Tags {
     }
 
     /// A node removed keys.
-    pub fn removed(&mut self, name: NodeName, records: &[Bytes], found: &mut Vec<Violation>) {
+    pub fn removed(
+        &mut self,
+        name: NodeName,
+        records: &[Bytes],
+        catalogue: &Catalogue,
+        found: &mut Vec<Violation>,
+    ) {
         let at = self.at.entry(name).or_default();
         for record in records {
             let Some(before) = at.remove(record) else {
                 continue;
             };
-            let live = before.versions.iter().any(|v| v.length.is_some());
-            if live || before.versions.len() > 1 {
+            // Where several versions are kept at rest, what a delete has outlived is among them.
+            let key = record::key_of(record);
+            let several = key.is_some_and(|key| {
+                let storage = catalogue.storage(&key);
+                matches!(storage, StoragePolicy::Ares(_))
+            });
+            let live = before.versions.last().is_some_and(|v| v.length.is_some());
+            if live || (before.versions.len() > 1 && !several) {
                 let tag = show::tag(&before.tag());
                 let detail = format!("node {} removed {tag}, which is no delete alone", name.0);
                 found.push(Violation::new(NAME, detail));
@@ -218,6 +241,14 @@ impl Tags {
     pub fn forget(&mut self, name: NodeName) {
         self.at.remove(&name);
     }
+}
+
+/// What was stored although the fence that stood is above it (F1).
+fn below_fence(before: &Seen, now: &Seen) -> Option<String> {
+    let new = |v: &&Version| v.tag < before.fence && before.version(v.tag).is_none();
+    let version = now.versions.iter().find(new)?;
+    let (tag, fence) = (show::tag(&version.tag), show::tag(&before.fence));
+    Some(format!("{tag} is stored below the fence {fence}"))
 }
 
 /// What went backwards, if anything did. `strict`: versions go below a mark only.

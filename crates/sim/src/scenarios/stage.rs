@@ -142,23 +142,31 @@ impl Stage {
     /// Begins again with one group of `members`, nodes 1 to `members`, and three nodes behind them
     /// without a seat, and with a keyspace of registers: one of its keys.
     pub fn coded(&mut self, members: u16, storage: StoragePolicy) -> KeyId {
+        self.keyspace(members, Purpose::Registers, storage)
+    }
+
+    /// The same with a keyspace of either purpose.
+    pub fn keyspace(&mut self, members: u16, purpose: Purpose, storage: StoragePolicy) -> KeyId {
         self.again(|setup| {
             setup.cluster = cluster::schedule(members);
             setup.timing.request = 4_000_000;
         });
         let section_max = 3_600_000_000;
         let catalogue = &mut self.world.history.catalogue;
-        let id = catalogue.add(Purpose::Registers, storage, section_max);
+        let id = catalogue.add(purpose, storage, section_max);
         catalogue::furnish(&mut self.world);
         let known = self.until(|w| {
             let mut nodes = w.machines.values().filter_map(|m| m.node());
             nodes.all(|node| node.here().keyspace(id).is_some())
         });
         self.expect(known, "a keyspace can be created");
-        self.ground.extend(Purpose::Registers, id, 1, 1);
+        self.ground.extend(purpose, id, 1, 1);
         self.pass(1_000);
-        let last = self.ground.registers.last();
-        last.cloned().expect("a register was just added")
+        let keys = match purpose {
+            Purpose::Sections => &self.ground.sections,
+            Purpose::Registers => &self.ground.registers,
+        };
+        keys.last().cloned().expect("a key was just added")
     }
 
     /// Begins to write a register.

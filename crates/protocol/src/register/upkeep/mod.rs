@@ -22,7 +22,9 @@
 //! Each member walks its own store, not the primary all: the primary may lack the very key that is
 //! to be repaired and would need lists of all others', no lease is needed for what is safe whoever
 //! does it, and a member that was down finds others pushing what it lacks. The price is that a key
-//! is looked at by all n members. The walk stops while the disk takes no writes.
+//! is looked at by all n members. The walk stops while the disk takes no writes. It also reads
+//! through some of the values that it passes, so that one that rots is found, and rebuilt from the
+//! others', while they still have enough (F8c).
 //!
 //! **Why a removed key stays away.** A trace t is removed only where a floor is known that is above
 //! every floor that any member knew when it answered that it holds t and nothing below. After that
@@ -65,6 +67,8 @@ use serde::{Deserialize, Serialize};
 const OWN: u64 = 1 << 62;
 /// Keys looked at per beat.
 const PER_BEAT: usize = 16;
+/// Bytes of values that a walk reads through per beat, on average: what rots where nobody reads.
+const SCRUBBED_PER_BEAT: u64 = 256 << 10;
 /// Keys looked at at once.
 const LOOKS_MAX: usize = 64;
 /// Keys remembered from one round to the next.
@@ -429,9 +433,19 @@ impl Replica {
             true => cx.memory.scan(&from, &to, room),
             false => Vec::new(),
         };
-        for (record, head) in &heads {
-            round.from = Some(beyond(record));
-            let (Some(address), Some(key)) = (record::address_of(record), record::key_of(record))
+        let seen = heads.len();
+        let heads: Vec<(bytes::Bytes, Result<Head, Void>)> = heads
+            .into_iter()
+            .map(|(record, head)| {
+                let head = head.and_then(|bytes| decode::<Head>(&bytes).map_err(|_| Void));
+                (record, head)
+            })
+            .collect();
+        let stored = heads.iter().flat_map(|(_, head)| head).map(Head::stored);
+        let stored = stored.sum::<u64>().max(SCRUBBED_PER_BEAT);
+        for (record, head) in heads {
+            round.from = Some(beyond(&record));
+            let (Some(address), Some(key)) = (record::address_of(&record), record::key_of(&record))
             else {
                 continue;
             };
@@ -440,11 +454,17 @@ impl Replica {
                 address,
                 key,
             };
-            let head = head.as_ref().map_err(|_| Void);
-            let head = head.and_then(|bytes| decode::<Head>(bytes).map_err(|_| Void));
+            let scrubs = self.upkeep.rng.below(stored) < SCRUBBED_PER_BEAT;
+            let head = head.and_then(|head| {
+                let cell = Cell::replacing(cx.memory, &at, head);
+                match !scrubs || cell.is_sound() {
+                    true => Ok(cell.head),
+                    false => Err(Void),
+                }
+            });
             self.look_at(at, head, &mut round.tallies, view, cx);
         }
-        if heads.len() < room {
+        if seen < room {
             let tallies = core::mem::take(&mut round.tallies);
             if open {
                 self.upkeep.tallies.insert(store, tallies);
@@ -696,7 +716,9 @@ impl Replica {
                 content: part(*seat, &look.at.key),
                 floor,
             };
-            cx.fx.promise(node, look.ask(MARK | OWN, ask));
+            if !cx.planted.has(Bug::RepairNotSent) {
+                cx.fx.promise(node, look.ask(MARK | OWN, ask));
+            }
             self.upkeep.counts.given += 1;
         }
         settle(look, tag, cx);
@@ -783,15 +805,15 @@ impl Replica {
         if standing.floors.1 <= above && !early {
             return self.want(segment, LockRef(above.0 + 1));
         }
-        if look.members.seat_of(self.name) == Some(Seat(0)) || early {
-            for node in look.members.nodes() {
-                let ask = Ask::Bury {
-                    tag: state.0,
-                    eventual: state.1,
-                    above,
-                };
-                cx.fx.promise(node, look.ask(MARK | OWN, ask));
-            }
+        // Whoever sees it first: another one's reason to want the floor higher may not be the
+        // primary's, who alone can raise it.
+        for node in look.members.nodes() {
+            let ask = Ask::Bury {
+                tag: state.0,
+                eventual: state.1,
+                above,
+            };
+            cx.fx.promise(node, look.ask(MARK | OWN, ask));
         }
     }
 

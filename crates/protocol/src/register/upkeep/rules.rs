@@ -5,7 +5,7 @@ use super::super::cell::{Cell, Head};
 use super::super::message::{Answer, Ask, Content, Survey};
 use super::super::replica::{Case, is_ahead};
 use super::Upkeep;
-use crate::base::{Bug, EventualTag, LockRef, Tag};
+use crate::base::{Bug, EventualTag, Kept, LockRef, Tag};
 use crate::io::Void;
 use crate::wire::{encode, record};
 
@@ -115,11 +115,12 @@ impl Upkeep {
         case: &mut Case<'_, '_>,
     ) {
         let (head, floor) = (&cell.head, case.floor);
-        let exactly = head
-            .versions()
-            .iter()
-            .map(|v| v.tag)
-            .eq((tag > Tag::ZERO).then_some(tag));
+        // Where several versions are kept at rest, those below the delete go with it.
+        let tags = head.versions().iter().map(|v| v.tag);
+        let exactly = match case.kept {
+            Kept::Several(_) => head.tag() == tag,
+            Kept::Highest | Kept::FromFinal(_) => tags.eq((tag > Tag::ZERO).then_some(tag)),
+        };
         let dead = !head.is_live() && head.length().is_none() && !head.eventual_live;
         let under = under_floor(&survey(head, floor), floor);
         let rises = floor > above || case.cx.planted.has(Bug::TombstoneBuriedEarly);

@@ -4,6 +4,7 @@
 use super::super::cell::Head;
 use super::super::policy;
 use crate::base::{Kept, KeyspaceId, Seat, Shape, StoragePolicy};
+use crate::wire::decode;
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Of one key, from its head as it is stored at `seat`; none where that is damaged.
+    pub fn of(head: &[u8], policy: StoragePolicy, shape: Shape, seat: Seat) -> Option<Tally> {
+        let head = decode::<Head>(head).ok()?;
+        let mut tally = Tally::default();
+        tally.count(&head, policy, shape, seat);
+        Some(tally)
+    }
+
     /// Adds what another store has.
     pub fn add(&mut self, other: &Tally) {
         self.keys += other.keys;
@@ -42,8 +51,7 @@ impl Tally {
             false => self.dead += 1,
         }
         self.versions += head.versions().len() as u64;
-        let stored = head.versions().iter().map(|v| v.stored).sum::<u64>();
-        self.bytes += stored + head.eventual_stored;
+        self.bytes += head.stored();
         let most = match shape.kept {
             Kept::Several(count) => count,
             Kept::Highest | Kept::FromFinal(_) => 1,
