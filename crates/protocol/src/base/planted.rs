@@ -129,11 +129,13 @@ pub enum Bug {
     RepairWithoutFloor,
     /// F1: a replica takes a repair below its fence.
     RepairBelowFence,
+    /// F9: a clock that was proven wrong is relied on.
+    ClockViolationIgnored,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 62] = [
+    pub const ALL: [Bug; 63] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -196,6 +198,7 @@ impl Bug {
         Bug::TombstoneBuriedEarly,
         Bug::RepairWithoutFloor,
         Bug::RepairBelowFence,
+        Bug::ClockViolationIgnored,
     ];
 }
 
