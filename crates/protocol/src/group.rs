@@ -82,9 +82,9 @@ impl GroupState {
     }
 
     /// Applies the next command of the log. After the first `Next` nothing has an effect: none is
-    /// returned for what is new then, and it is not remembered. It belongs to the next log, in which
-    /// whoever asks proposes it again; a refusal that is remembered would go along, and refuse it
-    /// for ever.
+    /// returned for what is new then, and it is not remembered. It belongs to the next log, in
+    /// which whoever asks proposes it again; a refusal that is remembered would go along, and
+    /// refuse it for ever.
     pub fn apply(&mut self, command: &Command) -> Option<Outcome> {
         self.commands += 1;
         let known = self.outcome(command);

@@ -863,8 +863,8 @@ impl Primary {
             };
             let lease = known.origin.lease;
             let until = patient_until(holding.told, holding.heard, lease, cx.timing);
-            // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease any
-            // more, so that its client, which resumes it, would wait for ever.
+            // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease
+            // any more, so that its client, which resumes it, would wait for ever.
             let due = match holding.released {
                 Some(proposed) => now >= proposed + 4 * cx.timing.retry,
                 None => now >= until,
