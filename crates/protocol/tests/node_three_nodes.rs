@@ -9,8 +9,11 @@ use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits,
     Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
 };
+use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Critical, EntryValue, Held, Leaving, Mode};
-use fermata_protocol::{CallId, Effects, Input, Node, Operation, Output, Reply, Request};
+use fermata_protocol::{
+    CallId, Effects, Input, Message, Node, Operation, Output, Reply, Request, coordinator,
+};
 use ram::Ram;
 use std::collections::VecDeque;
 
@@ -264,6 +267,37 @@ fn registers_and_eventual_operations_answer() {
         Reply::Keys(keys) => assert_eq!(keys, [&b"cp"[..], b"e"]),
         other => panic!("{other:?}"),
     }
+}
+
+/// A keyspace is created in the very moment in which the group's view changes: its command is
+/// chosen behind the one that ends the log, and has its effect in the next one.
+#[test]
+fn a_keyspace_is_created_while_the_view_changes() {
+    let mut small = Small::new(3);
+    let next = View {
+        epoch: Epoch::FIRST.next(),
+        ..cluster(3).groups[0].view.clone()
+    };
+    let body = Body::Group(GroupCommand::Next(next));
+    let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
+    let from = small.nodes[0].0.id();
+    for i in 0..3 {
+        let command = command.clone();
+        let message = Message::Coordinator(coordinator::Message::Propose { call: 0, command });
+        small
+            .inputs
+            .push_back((i, Input::Message { from, message }));
+    }
+    let keyspace = Keyspace {
+        name: "new".into(),
+        ..Keyspace::built_in()[1].clone()
+    };
+    let reply = small.ask(0, 1, Operation::CreateKeyspace(keyspace));
+    assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    let here = small.nodes[1].0.here();
+    let group = &here.groups[&GroupId(1)].state;
+    assert_eq!(group.view().epoch, Epoch::FIRST.next());
+    assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
 }
 
 #[test]

@@ -100,6 +100,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::CorruptCountsAsMissing => Trap::Scenario("f8c-corrupt-part"),
         Bug::SweepWithoutFence => Trap::Scenario("f8g-sweep"),
         Bug::ReaderDoesNotWait => Trap::Scenario("f9-reader-waits"),
+        Bug::ClockViolationIgnored => Trap::Scenario("f9-wrong-clock"),
         Bug::CodedQuorumMajority => Trap::Scenario("coded-quorum"),
         Bug::PartsOfTwoTags => Trap::Scenario("coded-dying-writers"),
         Bug::TwoValuesUnderOneTag => Trap::Scenario("f8h-name-twice"),

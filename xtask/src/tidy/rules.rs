@@ -20,8 +20,8 @@ fn without_tests(file: &File) -> impl Iterator<Item = &str> {
     file.text[..end].lines()
 }
 
-/// At most [`LINES_MAX`] lines per source file, a file of tests too; tests beside the code they test
-/// do not count.
+/// At most [`LINES_MAX`] lines per source file, a file of tests too; tests beside the code they
+/// test do not count.
 pub(super) fn sizes(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in tree.ending(".rs") {

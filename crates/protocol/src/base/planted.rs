@@ -131,11 +131,13 @@ pub enum Bug {
     RepairBelowFence,
     /// F8: what a member lacks of a complete write is not sent to it.
     RepairNotSent,
+    /// F9: a clock that was proven wrong is relied on.
+    ClockViolationIgnored,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 63] = [
+    pub const ALL: [Bug; 64] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -199,6 +201,7 @@ impl Bug {
         Bug::RepairWithoutFloor,
         Bug::RepairBelowFence,
         Bug::RepairNotSent,
+        Bug::ClockViolationIgnored,
     ];
 }
 

@@ -712,10 +712,8 @@ impl Node {
                 let outcome = room.state.apply(&command);
                 if let Some((node, call)) = room.waiting.remove(&(command.session, command.number))
                 {
-                    let answer = coordinator::Message::Proposed {
-                        call,
-                        result: Ok(outcome),
-                    };
+                    let result = outcome.ok_or(Rejection::Overtaken);
+                    let answer = coordinator::Message::Proposed { call, result };
                     step.fx.promise(node, answer);
                 }
             }

@@ -82,7 +82,8 @@ impl Node {
 
     /// Handles one input.
     pub fn step(&mut self, now: Now, input: Input, memory: &dyn Memory, fx: &mut Effects) {
-        let now = self.here.clocks.read(now, &self.here.config.timing);
+        let Here { clocks, config, .. } = &mut self.here;
+        let now = clocks.read(now, &config.timing, config.planted);
         let mut step = Step { now, memory, fx };
         match input {
             Input::Heard { from, interval } => self.on_heard(from, interval, &step),

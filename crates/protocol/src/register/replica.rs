@@ -15,6 +15,7 @@ use crate::base::{
     Seat, Tag, View,
 };
 use crate::io::{Memory, Void};
+use crate::node::clock_watch::BOUND_MAX;
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
@@ -25,6 +26,10 @@ use bytes::Bytes;
 pub(super) const PIPELINED_MAX: usize = 64;
 /// Sweeps of one key that have died one after the other, for each of which there is room.
 pub(super) const SWEEPS_MAX: usize = 32;
+
+/// What the wall clock of a machine without an interval clock may be behind, microseconds: daemons
+/// that keep the time stop at an error of 1,000 s, for a person to look at it.
+const WALL_BOUND: Micros = 1_000_000_000;
 
 /// What a replica has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -400,6 +405,10 @@ impl Case<'_, '_> {
             if fence < known {
                 return Ok(Answer::Past { tag: known });
             }
+            // Whatever is stored must lie above a fence: one that is ahead is as bad as a tag.
+            if is_ahead(fence, self.cx.now) {
+                return Ok(Answer::ClockSkew);
+            }
             let fence = if self.cx.planted.has(Bug::FenceOnRefOnly) {
                 Tag {
                     lock_ref: fence.lock_ref,
@@ -615,13 +624,18 @@ fn room(most: usize, tag: Tag, fence: Tag) -> usize {
     most + 1 + pipelined + sweeps
 }
 
-/// Whether a tag is a time that no clock within its bound can have given: it would outrank honest
-/// writes until that time has come.
+/// Whether a tag, or fence, is a time that no clock within its bound can have given: it would
+/// outrank honest writes until that time has come.
+///
+/// A replica without an interval clock, or that has given its own up, judges by its wall clock,
+/// which nobody vouches for: generously, so that a wall clock that is merely wrong refuses nothing
+/// that is right, and yet a key is never outranked for longer than that.
 pub(super) fn is_ahead(tag: Tag, now: Now) -> bool {
-    /// What an interval clock's error may be; one with a wider interval is not trusted.
-    const BOUND: Micros = 1_000_000;
-    let latest = now.interval.map(|interval| interval.latest);
-    is_physical(tag) && latest.is_some_and(|latest| tag.sequence > latest + 2 * BOUND)
+    let most = match now.interval {
+        Some(interval) => interval.latest.saturating_add(2 * BOUND_MAX),
+        None => now.wall.saturating_add(WALL_BOUND),
+    };
+    is_physical(tag) && tag.sequence > most
 }
 
 /// Bytes of the value that an ask carries.

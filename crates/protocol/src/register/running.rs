@@ -90,6 +90,13 @@ pub(super) struct Running {
     settles: Option<Tag>,
     /// The tag below which q members have promised to store nothing.
     swept: Option<Tag>,
+    /// The tag whose store a sweep carries on, in place of a tag of its own.
+    resumes: Option<Tag>,
+    /// This sweep takes a tag of its own: the one to be carried on was found to be incomplete.
+    anew: bool,
+    /// The tag under which this write is at q members already. What is left is that everything that
+    /// begins later comes after it, for which it sweeps where no clock tells.
+    written: Option<Tag>,
 }
 
 impl Running {
@@ -148,6 +155,9 @@ impl Running {
             tells: false,
             settles: None,
             swept: None,
+            resumes: None,
+            anew: false,
+            written: None,
         }
     }
 
@@ -371,6 +381,12 @@ impl Running {
                 self.enter(Phase::Tags, soon);
                 return Next::Phase;
             }
+            (Op::Write { .. }, Phase::Store { .. } | Phase::Fenced { .. })
+                if self.written.is_some() =>
+            {
+                self.enter(Phase::Tags, soon);
+                return Next::Phase;
+            }
             // Nothing of this write is stored yet: it takes a higher tag.
             (Op::Write { .. }, Phase::Fenced { .. }) => {
                 self.enter(Phase::Collect, soon);
@@ -543,10 +559,13 @@ impl Running {
                 self.store(at, latest.as_ref(), then, now);
                 Next::Phase
             }
+            (_, Phase::Fenced { tag }) if self.resumes == Some(*tag) => {
+                let (whole, agree) = (cells.tag == *tag, cells.agree);
+                self.resumed((*tag, cells.origin), value, (whole, agree), cx)
+            }
             (_, Phase::Fenced { tag }) => {
-                let tag = *tag;
-                let origin = cells.origin;
-                self.carry_on((tag, origin), value, now)
+                let at = (*tag, cells.origin);
+                self.carry_on(at, value, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let tells = cells.agree && cells.crowded;
@@ -593,14 +612,50 @@ impl Running {
     /// the write that is to come above it.
     fn carry_on(&mut self, at: (Tag, LockRef), found: Option<Bytes>, now: Micros) -> Next {
         let tag = at.0;
-        let (value, then) = match &self.op {
-            Op::Sweep { .. } => (found, Outcome::Stored { tag }),
-            Op::Write { value, .. } => (value.clone(), Outcome::Stored { tag }),
-            _ => (found.clone(), Outcome::Value { value: found, tag }),
+        let then = self.swept_up(tag, found.clone());
+        let value = match &self.op {
+            Op::Write { value, .. } if self.written.is_none() => value.clone(),
+            _ => found,
         };
         self.swept = Some(tag);
         self.store(at, value.as_ref(), then, now);
         Next::Phase
+    }
+
+    /// q members have promised to store nothing below `at`, the tag of an earlier sweep. If they
+    /// give its value that one is carried on: a sweep that took a tag of its own each time would
+    /// leave one more version wherever it fails. Else this one begins anew.
+    fn resumed(
+        &mut self,
+        at: (Tag, LockRef),
+        found: Option<Bytes>,
+        (whole, agree): (bool, bool),
+        cx: &Cx<'_>,
+    ) -> Next {
+        let now = cx.now.monotonic;
+        if !whole {
+            self.anew = true;
+            self.enter(Phase::Tags, now);
+            return Next::Phase;
+        }
+        let (tag, then) = (at.0, self.swept_up(at.0, found.clone()));
+        self.swept = Some(tag);
+        if agree {
+            return self.once_passed(tag, then, true, cx);
+        }
+        self.write_back(at, found, then, now);
+        Next::Phase
+    }
+
+    /// What this ends with when the value `found` is at q members under `tag`, swept.
+    fn swept_up(&self, tag: Tag, found: Option<Bytes>) -> Outcome {
+        match &self.op {
+            Op::Write { .. } => Outcome::Stored {
+                tag: self.written.unwrap_or(tag),
+            },
+            Op::Sweep { .. } => Outcome::Stored { tag },
+            _ => Outcome::Value { value: found, tag },
+        }
     }
 
     /// Ends with `then`, and tells the members that the tag is final where `tells`; but if the tag
@@ -621,6 +676,7 @@ impl Running {
             unreachable!("it has stored");
         };
         let reads = matches!(self.op, Op::Read { .. });
+        let writes = matches!(self.op, Op::Write { .. });
         let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
         let over = earliest.max(self.passed) > tag.sequence;
         let hasty = reads && cx.planted.has(Bug::ReaderDoesNotWait);
@@ -628,8 +684,9 @@ impl Running {
             self.settles = self.tells.then_some(tag);
             return Next::Done((**then).clone());
         }
-        if cx.now.interval.is_none() && reads {
-            // No clock here tells: a fence instead of the time.
+        if cx.now.interval.is_none() && (reads || writes) {
+            // No clock here tells, or none any more: a fence instead of the time.
+            self.written = writes.then_some(tag);
             self.enter(Phase::Tags, cx.now.monotonic);
             return Next::Phase;
         }
@@ -645,12 +702,32 @@ impl Running {
             (Op::Write { writer, .. }, Phase::Collect) => {
                 Some(tag_for(&self.members, *writer, latest))
             }
+            (_, Phase::Tags) if let Some(tag) = self.to_resume() => Some(tag),
             (Op::Sweep { writer, .. }, Phase::Tags) => {
                 Some(tag_for(&self.members, self.sweeper(*writer), latest))
             }
-            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper(0), 0)),
+            (Op::Read { .. } | Op::Write { .. }, Phase::Tags) => {
+                Some(tag_for(&self.members, self.sweeper(0), 0))
+            }
             _ => None,
         }
+    }
+
+    /// The highest tag that q members have shown, if it is of a sweep, since it is their highest
+    /// fence too, that has not completed but may: enough of them hold it to give a value.
+    fn to_resume(&self) -> Option<Tag> {
+        let answers = self.members.iter().filter_map(|member| match &member.good {
+            Some(Answer::Cells {
+                versions, fence, ..
+            }) => Some((versions.last().map_or(Tag::ZERO, |v| v.tag), *fence)),
+            _ => None,
+        });
+        let highest = answers.clone().map(|(tag, _)| tag).max()?;
+        let fence = answers.clone().map(|(_, fence)| fence).max()?;
+        let all = answers.clone().count();
+        let holders = answers.filter(|(tag, _)| *tag == highest).count();
+        let may_complete = (self.place.shape().parts..all).contains(&holders);
+        (may_complete && highest == fence && !self.anew).then_some(highest)
     }
 
     /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
@@ -662,9 +739,11 @@ impl Running {
     fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
         let now = cx.now.monotonic;
         let clockless = cx.now.interval.is_none() && self.passed <= tag.sequence;
+        let sweeps = matches!(self.phase, Phase::Tags);
+        self.resumes = self.to_resume().filter(|_| sweeps);
         match &self.op {
             // A time that this node cannot wait out, for it has no clock: a fence instead.
-            Op::Write { .. } if clockless && is_physical(tag) => {
+            Op::Write { .. } if self.written.is_some() || (clockless && is_physical(tag)) => {
                 self.enter(Phase::Fenced { tag }, now);
             }
             Op::Write { value, .. } => {
@@ -761,6 +840,9 @@ impl Running {
     /// As `may_have`, but false once every member that was asked has refused the only transmission
     /// to it: a refusal of a second one says nothing of the first, whose answer may be lost.
     fn may_have_despite_refusals(&self) -> bool {
+        if self.written.is_some() {
+            return true;
+        }
         let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
         let unasked = |m: &Member| m.asks == 0 && m.good.is_none();
         self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))

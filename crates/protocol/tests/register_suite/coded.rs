@@ -1,6 +1,6 @@
 //! Rules of coded values, by name.
 
-use crate::world::{Clock, Letter, World, register_key, section_key};
+use crate::world::{BOUND, Clock, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{LockRef, NodeName, Planted, SessionId, StoragePolicy, Tag, Terms};
 use fermata_protocol::register::{Ask, Message, Op, OpId, Outcome};
@@ -24,6 +24,13 @@ fn coded(n: usize, faults: u8, delta: u8) -> World {
     let storage = StoragePolicy::Coded(terms(faults, delta));
     world(storage, n, Planted::NONE)
 }
+
+/// A clock without an error, but for its bound.
+const SOUND: Clock = Clock {
+    offset: 0,
+    drift: 0,
+    sound: true,
+};
 
 fn value(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
@@ -56,7 +63,11 @@ fn is_store(letter: &Letter) -> bool {
 }
 
 fn run(world: &mut World, op: Op) -> Outcome {
-    world.run_without(0, op, &[])
+    run_at(world, 0, op)
+}
+
+fn run_at(world: &mut World, caller: usize, op: Op) -> Outcome {
+    world.run_without(caller, op, &[])
 }
 
 /// A writer that dies when its store has reached `nodes`; nobody hears their answers.
@@ -229,6 +240,98 @@ fn pipelined_puts_beyond_delta_all_complete() {
     }
 }
 
+/// Sweeps without end that die when their stores are at enough members to give the value, and at no
+/// quorum: each carries on what the one before has left, and leaves no version of its own.
+#[test]
+fn sweeps_that_die_one_after_the_other_fill_no_replica() {
+    let mut w = coded(5, 1, 1);
+    dying_write(&mut w, 1, &[0, 1, 2, 3]);
+    dying_write(&mut w, 2, &[0, 1, 2, 4]);
+    dying_write(&mut w, 3, &[0]);
+    for _ in 0..50 {
+        w.start(0, sweep(9));
+        while w.deliver_one(|l| !is_store(l)) {
+            (0..5).for_each(|i| w.flush(i));
+        }
+        for node in 0..3 {
+            w.deliver_one(|l| is_store(l) && l.to == NodeName(node));
+        }
+        w.replace_caller(0);
+        w.bag.clear();
+    }
+    let swept = run(&mut w, sweep(9));
+    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    let stored = run(&mut w, write(4, "more"));
+    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+}
+
+/// Two members of four have clocks far ahead, and take what a writer with such a clock stores; the
+/// others refuse it, and every sweep of it. When its time has come the key can be used again.
+#[test]
+fn a_key_comes_back_when_the_clocks_are_right_again() {
+    const AHEAD: u64 = 900_000_000;
+    let fast = Some(Clock {
+        offset: AHEAD as i64,
+        drift: 0,
+        sound: false,
+    });
+    let mut w = coded(4, 1, 1);
+    w.node_clocks = vec![fast, fast, Some(SOUND), Some(SOUND)];
+    w.caller_clocks[0] = fast;
+    let refused = run(&mut w, write(1, "ahead"));
+    assert!(
+        matches!(refused, Outcome::Unavailable { .. }),
+        "{refused:?}"
+    );
+    let before = w.now;
+    for _ in 0..50 {
+        let swept = run_at(&mut w, 1, sweep(9));
+        assert!(!matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    }
+    assert!(w.now - before < AHEAD, "its time has not come");
+    w.node_clocks = vec![Some(SOUND); 4];
+    w.advance(AHEAD);
+    let stored = run_at(&mut w, 1, write(2, "more"));
+    let swept = match stored {
+        Outcome::Busy { .. } => run_at(&mut w, 1, sweep(9)),
+        stored => stored,
+    };
+    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    assert!(matches!(run_at(&mut w, 1, read()), Outcome::Value { .. }));
+}
+
+/// No replica has an interval clock, and one writer's stands in another century: it is refused by
+/// the replicas' wall clocks, which need not be exact.
+#[test]
+fn a_clock_of_another_century_pushes_no_key_there() {
+    let clock = |offset: i64| {
+        Some(Clock {
+            offset,
+            drift: 0,
+            sound: false,
+        })
+    };
+    for bad in [2_000_000_000, 3_000_000_000_000_000] {
+        let mut w = coded(3, 1, 3);
+        w.caller_clocks[0] = clock(bad);
+        let refused = run(&mut w, write(1, "ahead"));
+        assert!(
+            matches!(refused, Outcome::Unavailable { .. }),
+            "{refused:?}"
+        );
+        w.caller_clocks[0] = None;
+        let stored = run(&mut w, write(2, "now"));
+        let Outcome::Stored { tag } = stored else {
+            panic!("{stored:?}");
+        };
+        assert!(tag.sequence < crate::world::BEGINNING, "{tag:?}");
+        w.wall -= 300_000_000;
+        w.caller_clocks[0] = Some(SOUND);
+        let stored = run(&mut w, write(3, "right"));
+        assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    }
+}
+
 /// A coordinator's retry sweeps under the same name elsewhere, and may find another value.
 #[test]
 fn two_sweeps_of_one_name_have_two_tags() {
@@ -255,11 +358,7 @@ fn two_sweeps_of_one_name_have_two_tags() {
 #[test]
 fn who_has_no_clock_need_not_wait_for_a_time_to_pass() {
     let mut w = coded(3, 1, 3);
-    w.caller_clocks[0] = Some(Clock {
-        offset: 0,
-        drift: 0,
-        sound: true,
-    });
+    w.caller_clocks[0] = Some(SOUND);
     let first = w.start(0, write(1, "one"));
     w.settle();
     assert_eq!(w.outcome(first, 0), None, "its time has not passed");
@@ -272,6 +371,50 @@ fn who_has_no_clock_need_not_wait_for_a_time_to_pass() {
             Some(Outcome::Stored { .. } | Outcome::Value { .. })
         );
         assert!(ended, "{outcome:?}");
+    }
+}
+
+/// A writer's clock is given up, since it was proven wrong, while the writer waits for its tag's
+/// time: it fences instead. What is written then comes after it, whoever writes it.
+#[test]
+fn a_writer_that_loses_its_clock_while_it_waits_fences() {
+    for reads in [false, true] {
+        let mut w = coded(3, 1, 3);
+        w.caller_clocks = vec![Some(SOUND); 3];
+        w.node_clocks = vec![Some(SOUND); 3];
+        let first = w.start(0, write(1, "one"));
+        w.settle();
+        assert_eq!(w.outcome(first, 0), None, "its time has not passed");
+        let (caller, id) = match reads {
+            true => (1, w.start(1, read())),
+            false => (0, first),
+        };
+        w.settle();
+        // Nobody's clock is relied on any more.
+        w.caller_clocks = vec![None; 3];
+        w.node_clocks = vec![None; 3];
+        let mut ended = None;
+        for _ in 0..20 {
+            w.advance(50_000);
+            w.settle();
+            ended = ended.or(w.outcome(id, caller));
+        }
+        let right = matches!(
+            ended,
+            Some(Outcome::Stored { tag } | Outcome::Value { tag, .. }) if reads || tag.writer == 1
+        );
+        assert!(right, "{ended:?}");
+        // A tag of the same time, of a slow clock within its bound: it is late, and so refused.
+        w.caller_clocks[2] = Some(Clock {
+            offset: -(BOUND as i64) * 20,
+            drift: 0,
+            sound: false,
+        });
+        let late = run_at(&mut w, 2, write(2, "two"));
+        assert!(matches!(late, Outcome::Past { .. }), "{late:?}");
+        w.caller_clocks[2] = None;
+        w.outcomes.clear();
+        assert_eq!(found(run(&mut w, read())), value("one"));
     }
 }
 

@@ -365,7 +365,7 @@ impl World {
         World {
             rng: Rng::new(seed),
             now: 1,
-            wall: 1_000,
+            wall: BEGINNING,
             nodes: (0..n).map(node).collect(),
             callers: (0..callers)
                 .map(|i| Caller::new(caller_name(i), seed + i as u64))

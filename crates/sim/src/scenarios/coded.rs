@@ -12,7 +12,7 @@ use fermata_protocol::Message;
 use fermata_protocol::base::{KeyId, NodeName, StoragePolicy, Terms};
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::register::{Answer, Content, Message as Register};
-use fermata_protocol::request::Code;
+use fermata_protocol::request::{ClockState, Code};
 use fermata_protocol::wire::record;
 
 const MEMBERS: u16 = 5;
@@ -191,6 +191,9 @@ pub(super) fn reader_waits(stage: &mut Stage) {
     }
     stage.read(reader, &key);
     stage.expect(!early, "a value is returned when its time has passed");
+    let trusted = |n| super::clocks::state(stage, n) == Some(ClockState::Trusted);
+    let all = (1..=8).all(trusted);
+    stage.expect(all, "no clock within its bound is suspected");
 }
 
 /// One writer dies, and the value is there; as many as leave no two parts of any value, and it is

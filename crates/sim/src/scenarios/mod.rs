@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod clocks;
 mod coded;
 mod commands;
 mod found;
@@ -184,6 +185,11 @@ pub const ALL: &[Scenario] = &[
         name: "f9-reader-waits",
         about: "a value is read before its time, then another is written by a slower clock",
         play: coded::reader_waits,
+    },
+    Scenario {
+        name: "f9-wrong-clock",
+        about: "a clock is ahead of its bound, which its node finds out before it writes",
+        play: clocks::wrong_clock,
     },
     Scenario {
         name: "treas-opt-stuck",
