@@ -169,7 +169,7 @@ async fn one_cluster(args: &StorageArgs, nodes: u16) -> Result<Vec<Row>> {
 }
 
 /// Records with the content of registers in a store, and their bytes, by keyspace.
-fn contents(store: &Store) -> Result<BTreeMap<u32, (u64, u64)>> {
+pub(crate) fn contents(store: &Store) -> Result<BTreeMap<u32, (u64, u64)>> {
     // Where the part stands in a record's key; 0 is a head, 1 an eventual content.
     const PART: usize = 13;
     let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
