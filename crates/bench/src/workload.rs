@@ -28,6 +28,12 @@ impl Mix {
     }
 }
 
+/// Bytes of the value of a register that a mix has named.
+pub(crate) fn size_of(key: &[u8]) -> Option<usize> {
+    let name = str::from_utf8(key).ok()?;
+    name.split_once('/')?.0.parse().ok()
+}
+
 /// What was counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {

@@ -49,13 +49,13 @@ pub(crate) struct Figure1Args {
     /// Where the table, the JSON and the charts go.
     #[arg(long, default_value = "target/figure1")]
     out: PathBuf,
-    /// Fewer points, shorter: under three minutes.
+    /// Fewer points, shorter: about three minutes.
     #[arg(long)]
     quick: bool,
     /// Take the points that an earlier run with the same settings has saved in the folder.
     #[arg(long)]
     resume: bool,
-    /// Shares of writes. Default: 0.1, 0.3, 0.5, 0.7, 0.9; with --quick 0.1 and 0.5.
+    /// Shares of writes. Default: 0.1, 0.3, 0.5, 0.7, 0.9; with --quick 0.1, and 0.5 of 16 KiB.
     #[arg(long, value_delimiter = ',')]
     writes: Option<Vec<f64>>,
     /// Bytes of values. Default: 128 B to 64 KiB; with --quick 128 B, 16 and 64 KiB.
@@ -83,12 +83,13 @@ pub(crate) struct Figure1Args {
     /// Registers per policy and size. Default: 4 MiB of values, but 64 to 1000 of them.
     #[arg(long)]
     keys: Option<u32>,
-    /// Rounds per point. Default: 8, with --quick 3.
+    /// Rounds per point. Default: 8, with --quick 6; fewer than 6 give no intervals.
     #[arg(long)]
     rounds: Option<u32>,
-    /// Milliseconds that a policy has in a round, of which 800 are not counted. Default: 1500.
-    #[arg(long, default_value_t = 1_500)]
-    slice: u64,
+    /// Milliseconds that a policy has in a round, of which 800 are not counted. Default: 1500, with
+    /// --quick 1100.
+    #[arg(long)]
+    slice: Option<u64>,
     /// Where the nodes keep their stores.
     #[arg(long, value_enum, default_value_t = Disks::Files)]
     disks: Disks,
@@ -131,7 +132,7 @@ struct Results {
     samples: Vec<Sample>,
     /// Half writes of 16 KiB, with YCSB as the generator of load.
     ycsb: Vec<Sample>,
-    /// Bytes at rest per replica and byte of value, where this run has loaded all values.
+    /// Bytes at rest per replica and byte of value, of values from 16 KiB on.
     at_rest: Vec<(String, f64)>,
 }
 
@@ -142,7 +143,7 @@ type Named = (&'static str, StoragePolicy);
 pub(crate) async fn run(args: Figure1Args) -> Result<()> {
     let out = &args.out;
     std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    if args.slice <= LEAD.as_millis() as u64 {
+    if args.slice() <= LEAD {
         bail!("--slice must be above {}", LEAD.as_millis());
     }
     let policies = policies(&args)?;
@@ -178,8 +179,10 @@ pub(crate) async fn run(args: Figure1Args) -> Result<()> {
     }
     if args.ycsb && results.ycsb.is_empty() {
         results.ycsb = ycsb::run(&args, &cluster, &policies).await?;
-    } else {
-        results.at_rest = at_rest(&args, cluster, &policies, &loaded).await?;
+    }
+    let at_rest = at_rest(&args, cluster, &policies, &loaded).await?;
+    if !at_rest.is_empty() {
+        results.at_rest = at_rest;
     }
     save(
         out,
@@ -228,7 +231,7 @@ fn begin(args: &Figure1Args, policies: &[Named]) -> Result<Results> {
         faults: args.faults,
         delta: args.delta,
         rounds: args.rounds(),
-        slice_ms: args.slice,
+        slice_ms: args.slice().as_millis() as u64,
         keys: args.keys,
         disks: args.disks.name().to_owned(),
         policies: policies
@@ -299,7 +302,12 @@ fn points(args: &Figure1Args) -> Vec<Point> {
 
 impl Figure1Args {
     fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 8 })
+        self.rounds.unwrap_or(if self.quick { 6 } else { 8 })
+    }
+
+    fn slice(&self) -> Duration {
+        let given = self.slice.unwrap_or(if self.quick { 1_100 } else { 1_500 });
+        Duration::from_millis(given)
     }
 
     fn keys(&self, size: usize) -> u32 {
@@ -328,7 +336,7 @@ async fn measure(
         workload::load(clients, name, mix).await?;
     }
     let mut slices = vec![Vec::new(); policies.len()];
-    let time = (LEAD, Duration::from_millis(args.slice) - LEAD);
+    let time = (LEAD, args.slice() - LEAD);
     for round in 0..args.rounds() {
         for turn in 0..policies.len() {
             let at = (turn + round as usize) % policies.len();
@@ -367,16 +375,16 @@ fn in_short(samples: &[Sample]) -> String {
     )
 }
 
-/// Bytes at rest per replica and byte of value, by keyspace, where every keyspace holds the values
-/// of these sizes. The cluster ends.
+/// Bytes at rest per replica and byte of value, by keyspace, of values from 16 KiB on: with smaller
+/// ones the metadata of a part would show. Nothing where none were loaded. The cluster ends.
 async fn at_rest(
     args: &Figure1Args,
     cluster: Cluster,
     policies: &[Named],
     sizes: &[usize],
 ) -> Result<Vec<(String, f64)>> {
-    let values: u64 = sizes
-        .iter()
+    let large = sizes.iter().filter(|size| **size >= LARGE);
+    let values: u64 = large
         .map(|size| *size as u64 * u64::from(args.keys(*size)))
         .sum();
     let known = cluster.client(0).await?.keyspaces().await?;
@@ -384,7 +392,8 @@ async fn at_rest(
     let (stores, _folder) = cluster.stop().await?;
     let mut kept = Vec::new();
     for store in &stores {
-        kept.push(storage::contents(store)?);
+        let wanted = |key: &[u8]| workload::size_of(key).is_some_and(|size| size >= LARGE);
+        kept.push(storage::contents(store, wanted)?);
     }
     let all = values as f64 * stores.len() as f64;
     let of = |(name, _): &Named| {
@@ -395,12 +404,9 @@ async fn at_rest(
             .map(|(_, bytes)| bytes);
         (values > 0).then(|| ((*name).to_owned(), bytes.sum::<u64>() as f64 / all))
     };
-    // `whole` has no values where no point of its own was measured.
-    Ok(policies
-        .iter()
-        .filter_map(of)
-        .filter(|(_, rest)| *rest > 0.0)
-        .collect())
+    // `whole` does not hold the values of all points.
+    let complete = policies.iter().filter(|(name, _)| *name != WHOLE);
+    Ok(complete.filter_map(of).collect())
 }
 
 fn save(folder: &Path, name: &str, text: &str) -> Result<()> {

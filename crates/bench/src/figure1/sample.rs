@@ -120,13 +120,17 @@ impl Measure {
     }
 }
 
-/// A ratio: its median over the rounds, and an interval of 95 %.
+/// A ratio: its median over the rounds, and an interval of 95 %, which begins at zero and has no
+/// end where the rounds are too few for one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratio {
     pub(crate) median: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
+
+/// Rounds that an interval of 95 % takes.
+const ROUNDS_MIN: usize = 6;
 
 impl Ratio {
     /// What `one` is as a multiple of `base`; none where either has measured nothing.
@@ -165,11 +169,11 @@ impl Ratio {
             rank = j;
             chance *= (n - j) as f64 / (j + 1) as f64;
         }
-        Some(Ratio {
-            median,
-            low: ratios[rank],
-            high: ratios[n - 1 - rank],
-        })
+        let (low, high) = match n {
+            ..ROUNDS_MIN => (0.0, f64::INFINITY),
+            _ => (ratios[rank], ratios[n - 1 - rank]),
+        };
+        Some(Ratio { median, low, high })
     }
 }
 
@@ -181,7 +185,11 @@ mod tests {
     fn the_interval_of_a_median() {
         let of = |n: usize| Ratio::of((1..=n).map(|i| i as f64).collect()).expect("a ratio");
         assert_eq!(Ratio::of(vec![]), None);
-        assert_eq!((of(1).median, of(1).low, of(1).high), (1.0, 1.0, 1.0));
+        assert_eq!(
+            (of(5).median, of(5).low, of(5).high),
+            (3.0, 0.0, f64::INFINITY)
+        );
+        assert_eq!((of(6).low, of(6).high), (1.0, 6.0));
         // Known tables: of 8 the least and the greatest; of 12 the third; of 24 the seventh.
         assert_eq!((of(8).median, of(8).low, of(8).high), (4.5, 1.0, 8.0));
         assert_eq!((of(12).low, of(12).high), (3.0, 10.0));

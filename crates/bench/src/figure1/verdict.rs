@@ -84,20 +84,20 @@ fn target(
         return format!("not measured: {what}");
     };
     let met = ratios.iter().filter(|(r, _)| r.median >= least).count();
+    let short = (1.0 - worst.median / least) * 100.0;
     let verdict = match () {
         () if met == ratios.len() => String::from("met"),
-        () if worst.high >= least => format!(
-            "missed by {:.1} %, which this run cannot tell from met",
-            (least / worst.median - 1.0) * 100.0
-        ),
-        () => format!("missed by {:.1} %", (least / worst.median - 1.0) * 100.0),
+        () if ratios.iter().any(|(r, _)| r.high < least) => format!("missed by {short:.1} %"),
+        () => format!("missed by {short:.1} %, which this run cannot tell from met"),
+    };
+    let interval = match worst.high.is_finite() {
+        true => format!("{:.2} to {:.2}", worst.low, worst.high),
+        false => String::from("too few rounds for an interval"),
     };
     format!(
-        "{verdict}: {what} ({met} of {} points; slowest {:.2} [{:.2} to {:.2}] at {at})",
+        "{verdict}: {what} ({met} of {} points; slowest {:.2} [{interval}] at {at})",
         ratios.len(),
-        worst.median,
-        worst.low,
-        worst.high
+        worst.median
     )
 }
 
@@ -115,15 +115,14 @@ fn at_rest(results: &Results, nodes: u16) -> Option<String> {
     let (coded, base) = (of("coded")?, of(BASE)?);
     let k = i32::from(nodes) - 2 * i32::from(results.settings.faults);
     let aim = 1.0 / f64::from(k);
-    // Metadata of a fragment, on the mean of all sizes.
     let verdict = if coded / base <= aim * 1.02 {
         "met"
     } else {
         "missed"
     };
     Some(format!(
-        "{verdict}: coded keeps 1/{k} at rest ({:.4} of {BASE}'s bytes, {aim:.4} aimed at; 2 % are \
-         left to metadata)",
+        "{verdict}: coded keeps 1/{k} at rest from 16 KiB on ({:.4} of {BASE}'s bytes; {aim:.4} is \
+         aimed at, and 2 % are left to the metadata of parts)",
         coded / base
     ))
 }
