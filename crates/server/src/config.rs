@@ -168,6 +168,9 @@ pub struct TimingConfig {
     /// See [`Timing::request`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_ms: Option<u64>,
+    /// See [`Timing::upkeep`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upkeep_ms: Option<u64>,
 }
 
 /// [`Limits`] that an operator may change, and those of the shell; absent fields take the default.
@@ -479,6 +482,7 @@ impl TimingConfig {
             stagger: micros(self.stagger_ms, default.stagger, "stagger")?,
             retry: micros(self.retry_ms, default.retry, "retry")?,
             request: micros(self.request_ms, default.request, "request")?,
+            upkeep: micros(self.upkeep_ms, default.upkeep, "upkeep")?,
             drift_ppm: default.drift_ppm,
         };
         if timing.lease < 2 * timing.beat {

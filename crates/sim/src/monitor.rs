@@ -88,6 +88,7 @@ impl Monitor {
         self.durability.wrote(name, done);
         let heads = tags::heads(&done.writes);
         self.tags.wrote(name, &heads, catalogue, found);
+        self.tags.removed(name, &tags::removed(&done.writes), found);
         let moved = self.agreement.after_step(machine, found);
         self.data_store
             .after_step(name, &heads, &moved, machines, catalogue, found);

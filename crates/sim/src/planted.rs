@@ -88,6 +88,9 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
+        Bug::TombstoneBuriedEarly | Bug::RepairWithoutFloor | Bug::RepairBelowFence => {
+            Trap::Registers("upkeep")
+        }
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
         Bug::RegisterWriteRepeated => Trap::Scenario("g19-write-twice"),
         Bug::IdleKeyNotSynched => Trap::Scenario("f18-idle-key"),

@@ -45,6 +45,7 @@ pub fn timing() -> Timing {
         stagger: 300_000,
         retry: 500_000,
         request: 6_000_000,
+        upkeep: 15_000_000,
         drift_ppm: 1_000,
     }
 }

@@ -77,6 +77,9 @@ struct TimingArgs {
     /// When a request without a quorum is answered `unavailable`.
     #[arg(long, env = "FERMATA_REQUEST_MS", value_name = "MS")]
     request_ms: Option<u64>,
+    /// How often, at most, a node walks over its keys to mend what members lack.
+    #[arg(long, env = "FERMATA_UPKEEP_MS", value_name = "MS")]
+    upkeep_ms: Option<u64>,
 }
 
 /// `[limits]`.
@@ -182,6 +185,7 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("stagger_ms", args.timing.stagger_ms),
         ("retry_ms", args.timing.retry_ms),
         ("request_ms", args.timing.request_ms),
+        ("upkeep_ms", args.timing.upkeep_ms),
     ];
     overlay_section(&mut table, "timing", timing)?;
     let limits = [
@@ -317,6 +321,7 @@ mod tests {
             stagger_ms: Some(1),
             retry_ms: Some(1),
             request_ms: Some(1),
+            upkeep_ms: Some(1),
         };
         let limits = LimitsConfig {
             key_bytes: Some(1),

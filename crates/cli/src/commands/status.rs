@@ -46,6 +46,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
             output::text(line)?;
         }
         output::text(format!("\n{}", segments_table(&asked)))?;
+        output::text(format!("\n{}", storage_table(&asked)))?;
     }
     let well = asked.iter().all(|(_, status)| status.is_ok());
     Ok(if well { 0 } else { Exit::Unavailable as u8 })
@@ -174,6 +175,67 @@ fn segments_table(asked: &[Asked]) -> Table {
     table
 }
 
+/// What each node stores of each keyspace, and what the formula of the storage policy gives.
+fn storage_table(asked: &[Asked]) -> Table {
+    let mut table = Table::new(&[
+        "node",
+        "keyspace",
+        "keys",
+        "deleted",
+        "versions",
+        "bytes at rest",
+        "by the formula",
+        "damaged",
+    ]);
+    for (node, status) in asked {
+        for said in status.iter().flat_map(|status| &status.storage) {
+            let at_rest = said.at_rest;
+            table.row(vec![
+                node.label.clone(),
+                said.keyspace.clone(),
+                at_rest.keys.to_string(),
+                at_rest.dead.to_string(),
+                at_rest.versions.to_string(),
+                at_rest.bytes.to_string(),
+                at_rest.expected.to_string(),
+                at_rest.damaged.to_string(),
+            ]);
+        }
+    }
+    table
+}
+
+fn storage_json(status: &NodeStatus) -> Value {
+    let keyspace = |said: &fermata_protocol::request::StorageStatus| {
+        json!({
+            "keyspace": said.keyspace,
+            "keys": said.at_rest.keys,
+            "dead": said.at_rest.dead,
+            "damaged": said.at_rest.damaged,
+            "versions": said.at_rest.versions,
+            "bytes": said.at_rest.bytes,
+            "expected_bytes": said.at_rest.expected,
+        })
+    };
+    status.storage.iter().map(keyspace).collect()
+}
+
+fn upkeep_json(status: &NodeStatus) -> Value {
+    let counts = status.upkeep.upkeep;
+    json!({
+        "rounds": counts.rounds,
+        "looks": counts.looks,
+        "uneven": counts.uneven,
+        "given": counts.given,
+        "taken": counts.taken,
+        "refused": counts.refused,
+        "settled": counts.settled,
+        "buried": counts.buried,
+        "rebuilt": status.upkeep.rebuilt,
+        "voids": status.upkeep.voids,
+    })
+}
+
 fn as_json(client: &Client, asked: &[Asked]) -> Value {
     let node = |(node, status): &Asked| {
         let known = json!({
@@ -196,6 +258,8 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
                 "site": client.site_name(status.site),
                 "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),
                 "requests": status.requests,
+                "storage": storage_json(status),
+                "upkeep": upkeep_json(status),
                 "logs": status.logs.iter().map(|log| json!({
                     "segment": log.segment.map(|segment| segment.0),
                     "epoch": log.epoch.0,

@@ -123,11 +123,17 @@ pub enum Bug {
     SweepWithoutFence,
     /// F9: a reader returns a tag whose time may not have passed.
     ReaderDoesNotWait,
+    /// F8f: a delete's trace goes although a member may hold something below it.
+    TombstoneBuriedEarly,
+    /// F8f: a replica takes a repair that was sent before the floor rose.
+    RepairWithoutFloor,
+    /// F1: a replica takes a repair below its fence.
+    RepairBelowFence,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 59] = [
+    pub const ALL: [Bug; 62] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -187,6 +193,9 @@ impl Bug {
         Bug::CorruptCountsAsMissing,
         Bug::SweepWithoutFence,
         Bug::ReaderDoesNotWait,
+        Bug::TombstoneBuriedEarly,
+        Bug::RepairWithoutFloor,
+        Bug::RepairBelowFence,
     ];
 }
 

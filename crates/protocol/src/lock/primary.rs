@@ -228,6 +228,15 @@ impl Primary {
         }
     }
 
+    /// Raises the floor as far as it can be, if it is below what somebody waits for (F8f).
+    pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState) {
+        let highest = state.highest_floor();
+        if state.floor() < wanted && highest > state.floor() && self.leasing.is_open() {
+            let floor = self.own(Body::Segment(SegmentCommand::Floor(highest)));
+            self.proposals.push(floor);
+        }
+    }
+
     /// Commands to propose.
     pub fn take_proposals(&mut self) -> Vec<Command> {
         core::mem::take(&mut self.proposals)

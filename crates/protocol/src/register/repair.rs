@@ -20,7 +20,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Set in the calls of repairs, clear in those of callers.
-const MARK: u64 = 1 << 63;
+pub(super) const MARK: u64 = 1 << 63;
 
 /// Repairs under way at once; a key beyond is repaired when it is next found damaged.
 const REPAIRS_MAX: usize = 1_024;
@@ -57,7 +57,7 @@ impl Repairs {
     pub(super) fn new(seed: u64) -> Repairs {
         // A random start keeps late answers to an earlier life of this node apart.
         Repairs {
-            next_call: Rng::new(seed ^ MARK).draw() | MARK,
+            next_call: (Rng::new(seed ^ MARK).draw() >> 2) | MARK,
             open: BTreeMap::new(),
         }
     }
@@ -145,6 +145,9 @@ impl Replica {
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
+        if super::upkeep::owns(call) {
+            return self.on_upkeep_answer(from, call, store, answer, view, cx);
+        }
         let found = self.repairs.open.iter_mut().find(|(_, r)| r.call == call);
         let Some((place, repair)) = found else { return };
         let place = place.clone();

@@ -7,6 +7,7 @@ use super::once::{PutName, Taken};
 use super::repair::Repairs;
 use super::settled::Settled;
 use super::status::{Stores, beyond};
+use super::upkeep::Upkeep;
 use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
@@ -51,31 +52,37 @@ pub struct Replica {
     counter: u32,
     pub(super) repairs: Repairs,
     pub(super) settled: Settled,
+    pub(super) upkeep: Upkeep,
     pub(super) stores: Stores,
     pub(super) counts: Counts,
 }
 
 /// What one ask is answered from.
-struct Case<'a, 'b> {
-    view: &'a dyn SegmentView,
-    at: &'a At,
+pub(super) struct Case<'a, 'b> {
+    pub(super) view: &'a dyn SegmentView,
+    pub(super) at: &'a At,
     /// Which versions the keyspace keeps here.
     kept: Kept,
     /// The highest tag of the key that is known to be final, if any.
-    settled: Tag,
-    cx: &'a mut Cx<'b>,
+    pub(super) settled: Tag,
+    /// Refs up to here are past, by what is applied or was noted here (F8f).
+    pub(super) floor: LockRef,
+    pub(super) cx: &'a mut Cx<'b>,
 }
 
 impl Replica {
     /// The replica of node `name` over its durable memory; `seed` differs with every start.
     pub fn recover(name: NodeName, seed: u64, memory: &dyn Memory) -> Replica {
+        let mut stores = Stores::recover(memory);
+        let upkeep = Upkeep::recover(name, seed, memory, &mut stores);
         Replica {
             name,
             clock: 0,
             counter: seed as u32,
             repairs: Repairs::new(seed),
             settled: Settled::default(),
-            stores: Stores::recover(memory),
+            upkeep,
+            stores,
             counts: Counts::default(),
         }
     }
@@ -185,14 +192,19 @@ impl Replica {
             return None;
         }
         let settled = self.settled.known(&at);
+        let floor = self.upkeep.floor(store, view);
         let mut case = Case {
             view,
             at: &at,
             kept,
             settled,
+            floor,
             cx,
         };
-        let spread = matches!(ask, Ask::EventualSpread { .. });
+        let spread = matches!(
+            ask,
+            Ask::EventualSpread { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. }
+        );
         match self.dispatch(ask, &mut case) {
             Ok(_) if spread => None,
             Ok(answer) => Some(answer),
@@ -241,8 +253,13 @@ impl Replica {
             }
             Ask::EventualPut { content, .. } => Ok(self.eventual_put(cell, &content, case)),
             Ask::EventualSpread { tag, content } => {
-                case.eventual_spread(cell, tag, &content);
+                if tag.applied >= case.floor.0 {
+                    case.eventual_spread(cell, tag, &content);
+                }
                 Ok(Answer::EventualStored { tag })
+            }
+            Ask::Survey | Ask::Repair { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. } => {
+                self.upkeep.answer(cell, ask, case)
             }
             Ask::SealedRead { values, .. } => case.read(cell, None, true, values),
             Ask::MarkMoved { tag } => Ok(case.mark_moved(cell, tag)),
@@ -279,6 +296,10 @@ impl Replica {
         let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
             return Answer::Locked;
+        }
+        if applied < case.floor.0 {
+            // Behind what it had applied before it started again: another member takes the put.
+            return Answer::Elsewhere;
         }
         self.clock = case
             .cx
@@ -328,8 +349,8 @@ impl Case<'_, '_> {
             return None;
         }
         let known = cell.head.tag().max(cell.head.fence);
-        if Holder::of(known).rank() > holder.rank() {
-            return Some(Answer::Past { tag: known });
+        if Holder::of(known).rank() > holder.rank() || holder.lock_ref <= self.floor {
+            return Some(self.past(known));
         }
         match self.view.holder_state(&self.at.key, holder) {
             HolderState::Head | HolderState::Unknown => None,
@@ -337,6 +358,16 @@ impl Case<'_, '_> {
             HolderState::Waiting if entering => None,
             HolderState::Waiting => Some(Answer::NotHolder),
         }
+    }
+
+    /// A ref up to the floor is past, whatever is known of the key.
+    pub(super) fn past(&self, known: Tag) -> Answer {
+        let floor = Tag {
+            lock_ref: self.floor,
+            ..Tag::ZERO
+        };
+        let tag = known.max(floor);
+        Answer::Past { tag }
     }
 
     fn read(
@@ -485,13 +516,13 @@ impl Case<'_, '_> {
         if is_synch(tag) {
             let highest = cell.head.tag();
             let later = Holder::of(highest).rank() > holder.rank();
-            return later.then_some(Answer::Past { tag: highest });
+            return (later || tag.lock_ref <= self.floor).then(|| self.past(highest));
         }
         self.refused(cell, holder, false)
     }
 
     /// A tag names one value: storing it again changes nothing, unless what is here is damaged.
-    fn store_again(
+    pub(super) fn store_again(
         &mut self,
         cell: Cell<'_>,
         known: &Trace,
@@ -511,7 +542,7 @@ impl Case<'_, '_> {
         }
     }
 
-    fn put(
+    pub(super) fn put(
         &mut self,
         mut cell: Cell<'_>,
         at: (Tag, LockRef),
@@ -536,7 +567,12 @@ impl Case<'_, '_> {
         Ok(Answer::Stored)
     }
 
-    fn eventual_spread(&mut self, mut cell: Cell<'_>, tag: EventualTag, content: &Content) {
+    pub(super) fn eventual_spread(
+        &mut self,
+        mut cell: Cell<'_>,
+        tag: EventualTag,
+        content: &Content,
+    ) {
         if !self.view.writable() {
             return;
         }
@@ -581,7 +617,7 @@ fn room(most: usize, tag: Tag, fence: Tag) -> usize {
 
 /// Whether a tag is a time that no clock within its bound can have given: it would outrank honest
 /// writes until that time has come.
-fn is_ahead(tag: Tag, now: Now) -> bool {
+pub(super) fn is_ahead(tag: Tag, now: Now) -> bool {
     /// What an interval clock's error may be; one with a wider interval is not trusted.
     const BOUND: Micros = 1_000_000;
     let latest = now.interval.map(|interval| interval.latest);
@@ -592,6 +628,8 @@ fn is_ahead(tag: Tag, now: Now) -> bool {
 fn bytes_of(ask: &Ask) -> usize {
     match ask {
         Ask::Store { content, .. }
+        | Ask::Repair { content, .. }
+        | Ask::RepairEventual { content, .. }
         | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
         _ => 0,
@@ -605,16 +643,24 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
             tag,
             origin,
             content,
+        }
+        | Ask::Repair {
+            tag,
+            origin,
+            content,
+            ..
         } => {
             *origin <= tag.lock_ref
                 && (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
                 && *tag != Tag::ZERO
                 && policy::is_sound(content, key, *tag)
         }
-        Ask::EventualPut { content, .. } | Ask::EventualSpread { content, .. } => {
+        Ask::EventualPut { content, .. }
+        | Ask::EventualSpread { content, .. }
+        | Ask::RepairEventual { content, .. } => {
             purpose == Purpose::Sections && policy::is_sound(content, key, Tag::ZERO)
         }
-        Ask::EventualGet => purpose == Purpose::Sections,
+        Ask::EventualGet | Ask::Bury { .. } => purpose == Purpose::Sections,
         _ => true,
     }
 }

@@ -57,7 +57,7 @@ pub(super) enum Status {
 /// The stores that are not open at this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stores {
-    closed: BTreeMap<Store, Result<Status, Void>>,
+    pub(super) closed: BTreeMap<Store, Result<Status, Void>>,
 }
 
 impl Stores {
@@ -168,6 +168,7 @@ impl Replica {
                 self.close(store, Status::Sealed { next }, cx);
                 self.repairs.forget(store);
                 self.settled.forget(store);
+                self.upkeep.forget(store);
                 Ok(next)
             }
         }
@@ -184,6 +185,7 @@ impl Replica {
         cx.fx.delete_range(from, to);
         self.repairs.forget(store);
         self.settled.forget(store);
+        self.upkeep.forget(store);
         self.close(store, Status::Moved { next }, cx);
         Answer::Moved { next }
     }

@@ -1,6 +1,7 @@
 //! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards;
 //! where versions are kept until one is final, none goes but below a durable mark (F8b); and one
-//! tag names one value everywhere (F8h).
+//! tag names one value everywhere (F8h). A key that is removed was a delete, and nothing that it had
+//! outlived is stored again, at any replica (F8f).
 
 use super::Violation;
 use crate::catalogue::Catalogue;
@@ -63,6 +64,19 @@ pub struct Head {
     pub seen: Seen,
 }
 
+/// The records of the keys that a step removed.
+pub fn removed(writes: &[Write]) -> Vec<Bytes> {
+    let record = |write: &Write| match write {
+        Write::Delete { key } if is_head(key) => Some(key.clone()),
+        _ => None,
+    };
+    writes.iter().filter_map(record).collect()
+}
+
+fn is_head(record: &Bytes) -> bool {
+    record.first() == Some(&b'r') && record.get(PART_AT) == Some(&0)
+}
+
 /// The heads among the writes of a step.
 pub fn heads(writes: &[Write]) -> Vec<Head> {
     let mut out = Vec::new();
@@ -76,20 +90,28 @@ pub fn heads(writes: &[Write]) -> Vec<Head> {
     out
 }
 
-/// The layout of one version in a head: tag, origin, digest, length, slot.
-type Trace = (Tag, LockRef, u64, Option<u64>, u8);
+/// The layout of one version in a head: tag, origin, digest, length, bytes stored, slot.
+type Trace = (Tag, LockRef, u64, Option<u64>, u64, u8);
 
 /// The layout of a head: see `register::cell` in the protocol crate.
-type Layout = (Vec<Trace>, Tag, Tag, Option<EventualTag>, bool, Option<Tag>);
+type Layout = (
+    Vec<Trace>,
+    Tag,
+    Tag,
+    Option<EventualTag>,
+    bool,
+    u64,
+    Option<Tag>,
+);
 
 /// A head, if the record is one.
 pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
-    if record.first() != Some(&b'r') || record.get(PART_AT) != Some(&0) {
+    if !is_head(record) {
         return None;
     }
     let key = record::key_of(record)?;
     let (traces, dropped, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
-    let version = |(tag, _, digest, length, _): Trace| Version {
+    let version = |(tag, _, digest, length, ..): Trace| Version {
         tag,
         digest,
         length,
@@ -110,6 +132,8 @@ pub struct Tags {
     values: BTreeMap<(KeyId, Tag), u64>,
     /// Disks of which single records may be damaged, and are learnt again.
     rotten: BTreeSet<NodeName>,
+    /// Deletes of which some replica has removed every trace.
+    buried: BTreeMap<Bytes, Tag>,
 }
 
 impl Tags {
@@ -124,7 +148,18 @@ impl Tags {
         let at = self.at.entry(name).or_default();
         for head in heads {
             let seen = &head.seen;
-            if let Some(before) = at.insert(head.record.clone(), seen.clone()) {
+            let before = at.insert(head.record.clone(), seen.clone());
+            let buried = self.buried.get(&head.record).copied().unwrap_or_default();
+            let had = |tag| before.as_ref().is_some_and(|b| b.version(tag).is_some());
+            let mut back = seen.versions.iter().map(|v| v.tag);
+            if let Some(tag) = back.find(|tag| *tag < buried && !had(*tag)) {
+                let (key, node) = (show::key(&head.key), name.0);
+                let (tag, delete) = (show::tag(&tag), show::tag(&buried));
+                let detail =
+                    format!("key {key} at node {node}: {tag} comes after {delete} was removed");
+                found.push(Violation::new(NAME, detail));
+            }
+            if let Some(before) = before {
                 let finalizes = catalogue.storage(&head.key).finalizes();
                 let strict = finalizes && !self.rotten.contains(&name);
                 if let Some(what) = backwards(&before, seen, strict) {
@@ -142,6 +177,24 @@ impl Tags {
                     found.push(Violation::new(NAME, detail));
                 }
             }
+        }
+    }
+
+    /// A node removed keys.
+    pub fn removed(&mut self, name: NodeName, records: &[Bytes], found: &mut Vec<Violation>) {
+        let at = self.at.entry(name).or_default();
+        for record in records {
+            let Some(before) = at.remove(record) else {
+                continue;
+            };
+            let live = before.versions.iter().any(|v| v.length.is_some());
+            if live || before.versions.len() > 1 {
+                let tag = show::tag(&before.tag());
+                let detail = format!("node {} removed {tag}, which is no delete alone", name.0);
+                found.push(Violation::new(NAME, detail));
+            }
+            let known = self.buried.entry(record.clone()).or_default();
+            *known = before.tag().max(*known);
         }
     }
 

@@ -114,6 +114,8 @@ impl Topology for Cluster {
             logs: Vec::new(),
             requests: 0,
             group_sizes: vec![3],
+            storage: Vec::new(),
+            upkeep: Default::default(),
         }
     }
 }
