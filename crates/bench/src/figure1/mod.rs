@@ -83,7 +83,7 @@ pub(crate) struct Figure1Args {
     /// Registers per policy and size. Default: 4 MiB of values, but 64 to 1000 of them.
     #[arg(long)]
     keys: Option<u32>,
-    /// Rounds per point. Default: 8, with --quick 6; fewer than 6 give no intervals.
+    /// Rounds per point. Default: 7, with --quick 6; fewer give no intervals.
     #[arg(long)]
     rounds: Option<u32>,
     /// Milliseconds that a policy has in a round, of which 800 are not counted. Default: 1500, with
@@ -302,7 +302,7 @@ fn points(args: &Figure1Args) -> Vec<Point> {
 
 impl Figure1Args {
     fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 6 } else { 8 })
+        self.rounds.unwrap_or(if self.quick { 6 } else { 7 })
     }
 
     fn slice(&self) -> Duration {
