@@ -156,7 +156,8 @@ impl Ratio {
         ratios.sort_by(f64::total_cmp);
         let median = match n {
             0 => return None,
-            _ => f64::midpoint(ratios[(n - 1) / 2], ratios[n / 2]),
+            // Of two in the middle the geometric mean: a ratio's inverse has the inverse median.
+            _ => (ratios[(n - 1) / 2] * ratios[n / 2]).sqrt(),
         };
         // The largest rank j such that fewer than j of n fall below the median by a chance of at
         // most 2.5 %.
@@ -191,7 +192,10 @@ mod tests {
         );
         assert_eq!((of(6).low, of(6).high), (1.0, 6.0));
         // Known tables: of 8 the least and the greatest; of 12 the third; of 24 the seventh.
-        assert_eq!((of(8).median, of(8).low, of(8).high), (4.5, 1.0, 8.0));
+        assert_eq!(
+            (of(8).median, of(8).low, of(8).high),
+            (20_f64.sqrt(), 1.0, 8.0)
+        );
         assert_eq!((of(12).low, of(12).high), (3.0, 10.0));
         assert_eq!((of(24).low, of(24).high), (7.0, 18.0));
     }
