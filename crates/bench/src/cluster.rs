@@ -41,6 +41,7 @@ impl Disks {
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     endpoints: Vec<String>,
+    rest: Vec<String>,
     folder: tempfile::TempDir,
 }
 
@@ -73,6 +74,7 @@ impl Cluster {
             });
         }
         let endpoints = nodes.iter().map(|n| format!("http://{}", n.grpc)).collect();
+        let rest = nodes.iter().map(|n| n.rest.clone()).collect();
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xbe),
             segment_bits: 3,
@@ -93,6 +95,7 @@ impl Cluster {
         let cluster = Cluster {
             nodes: running,
             endpoints,
+            rest,
             folder,
         };
         for at in 0..usize::from(n) {
@@ -109,6 +112,11 @@ impl Cluster {
     pub(crate) async fn client(&self, at: usize) -> Result<Client> {
         let options = Options::new([self.endpoints[at].as_str()]).site(format!("s{}", at + 1));
         Ok(Client::connect(options).await?)
+    }
+
+    /// HOST:PORT of the REST face of a node.
+    pub(crate) fn rest(&self, at: usize) -> &str {
+        &self.rest[at]
     }
 
     /// Creates a keyspace of registers.
