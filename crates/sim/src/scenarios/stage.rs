@@ -607,8 +607,9 @@ pub(super) fn is_eventual_put(parcel: &Parcel) -> bool {
 pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        matches!(parcel, Parcel::Peer { to: at, message: Message::Register(Register::Ask { ask, .. }), .. }
-            if to.contains(at) && matches!(ask, Ask::EventualSpread { .. }))
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Register(message), .. }
+            if to.contains(at)
+                && matches!(message, Register::Ask { ask: Ask::EventualSpread { .. }, .. }))
     }
 }
 
