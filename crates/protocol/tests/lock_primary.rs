@@ -27,6 +27,10 @@ impl Memory for Empty {
     fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
         Vec::new()
     }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        true
+    }
 }
 
 /// A primary of one seat with its segment's state, where a test is the log.

@@ -69,6 +69,10 @@ impl Memory for StoreMemory<'_> {
             .map(|(key, value)| (key, value.map_err(|_| Void)))
             .collect()
     }
+
+    fn is_durable(&self, key: &[u8]) -> bool {
+        self.0.is_durable(key)
+    }
 }
 
 /// What a driver is made of.

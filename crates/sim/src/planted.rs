@@ -79,6 +79,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::ResumeBesideLease => Trap::Scenario("g14-resume-beside-lease"),
         Bug::LeaseTableKept => Trap::Scenario("f10-lease-table-twice"),
         Bug::FlushSkipped => Trap::Scenario("flush"),
+        Bug::ReadBeforeFlush => Trap::Scenario("read-before-flush"),
         Bug::PastReadAnswered => Trap::Scenario("f1-past-get"),
         Bug::UnknownTakenAsFailed => Trap::Scenario("unknown-outcome"),
         Bug::AdoptionFallsBack => Trap::Scenario("g1-adoption-repeated"),

@@ -133,11 +133,13 @@ pub enum Bug {
     RepairNotSent,
     /// F9: a clock that was proven wrong is relied on.
     ClockViolationIgnored,
+    /// A replica tells what it has not flushed yet.
+    ReadBeforeFlush,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 64] = [
+    pub const ALL: [Bug; 65] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -202,6 +204,7 @@ impl Bug {
         Bug::RepairBelowFence,
         Bug::RepairNotSent,
         Bug::ClockViolationIgnored,
+        Bug::ReadBeforeFlush,
     ];
 }
 

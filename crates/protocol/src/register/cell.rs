@@ -24,7 +24,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    fn record(&self, part: CellPart) -> Bytes {
+    pub(super) fn record(&self, part: CellPart) -> Bytes {
         record::cell(self.store, part, self.address, &self.key)
     }
 }

@@ -6,7 +6,7 @@ use super::message::{Answer, Ask, Content, Holder, Message, Store, Version};
 use super::once::{PutName, Taken};
 use super::repair::Repairs;
 use super::settled::Settled;
-use super::status::{Stores, beyond};
+use super::status::{Stores, beyond, once_sealed};
 use super::upkeep::Upkeep;
 use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
@@ -14,7 +14,7 @@ use crate::base::{
     Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now, Purpose,
     Seat, Tag, View,
 };
-use crate::io::{Memory, Void};
+use crate::io::{Memory, Void, When};
 use crate::node::clock_watch::BOUND_MAX;
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
@@ -123,15 +123,15 @@ impl Replica {
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
-        let seals = ask.seals().is_some();
         let late = match &ask {
             Ask::EventualPut { name, .. } => self.take(from, *name, cx),
             _ => None,
         };
         let refusal = late.or_else(|| self.refusal(store, &ask, view, cx));
+        let refusal = refusal.map(|answer| (answer, when_told(&ask, cx)));
         let answer = refusal.or_else(|| self.answer(store, key, ask, view, cx));
-        if let Some(answer) = answer {
-            self.tell(from, call, store, answer, seals, view, cx);
+        if let Some((answer, when)) = answer {
+            self.tell((from, when), call, store, answer, view, cx);
         }
     }
 
@@ -164,7 +164,7 @@ impl Replica {
         ask: Ask,
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
-    ) -> Option<Answer> {
+    ) -> Option<(Answer, When)> {
         let Some(keyspace) = view.keyspace(key.keyspace) else {
             self.counts.ignored_keyspace += 1;
             return None;
@@ -210,14 +210,20 @@ impl Replica {
             ask,
             Ask::EventualSpread { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. }
         );
+        let reads = matches!(ask, Ask::Read { .. } | Ask::EventualGet);
+        let other = when_told(&ask, case.cx);
         match self.dispatch(ask, &mut case) {
             Ok(_) if spread => None,
-            Ok(answer) => Some(answer),
+            Ok(answer) if reads => {
+                let when = read_of(&at, &answer, cx);
+                Some((answer, when))
+            }
+            Ok(answer) => Some((answer, other)),
             Err(Void) => {
                 self.counts.voids += 1;
                 self.repairs
                     .begin(&at, keyspace.storage, view.members(), cx);
-                (!spread).then_some(Answer::Void)
+                (!spread).then_some((Answer::Void, other))
             }
         }
     }
@@ -608,6 +614,26 @@ impl Case<'_, '_> {
             let content = policy::whole_copy(&self.at.key, tag, &fragment.bytes);
             cell.put_version(self.cx.fx, (tag, tag.lock_ref), &content, self.kept);
         }
+    }
+}
+
+/// When the answer to an ask that is no plain read may be told.
+fn when_told(ask: &Ask, cx: &Cx<'_>) -> When {
+    match ask.seals() {
+        Some(_) => once_sealed(cx),
+        None => When::Durable,
+    }
+}
+
+/// When what was read of a key may be told: once *that* is durable, which every write of the key
+/// shows in its head. What was written of other keys meanwhile need not be, or a read would wait for
+/// the flush of every write before it.
+fn read_of(at: &At, answer: &Answer, cx: &Cx<'_>) -> When {
+    let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
+    let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellPart::Head));
+    match told && (durable || cx.planted.has(Bug::ReadBeforeFlush)) {
+        true => When::Now,
+        false => When::Durable,
     }
 }
 

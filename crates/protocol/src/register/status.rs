@@ -32,7 +32,7 @@ use super::message::{Answer, Ask, Message, Store, StoreAsk};
 use super::replica::Replica;
 use super::{Cx, SegmentView};
 use crate::base::{Address, Bug, Epoch, KeyId, NodeName};
-use crate::io::{Memory, Void};
+use crate::io::{Memory, Void, When};
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
@@ -121,7 +121,8 @@ impl Replica {
                 },
             },
         };
-        self.tell(from, call, store, answer, true, view, cx);
+        let when = once_sealed(cx);
+        self.tell((from, when), call, store, answer, view, cx);
     }
 
     /// What stands against answering from the cells of a store; none: it is open.
@@ -195,19 +196,13 @@ impl Replica {
         self.stores.closed.insert(store, Ok(status));
     }
 
-    /// Answers, once everything written so far is durable. `seals`: the answer says that the store
-    /// is closed.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the fields of one message, and where it goes"
-    )]
+    /// Answers `to` whom and when.
     pub(super) fn tell(
         &self,
-        to: NodeName,
+        (to, when): (NodeName, When),
         call: u64,
         store: Store,
         answer: Answer,
-        seals: bool,
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
@@ -218,11 +213,18 @@ impl Replica {
             seat: seat.unwrap_or_default(),
             answer,
         };
-        if seals && cx.planted.has(Bug::SealNotDurable) {
-            cx.fx.send(to, message);
-        } else {
-            cx.fx.promise(to, message);
+        match when {
+            When::Now => cx.fx.send(to, message),
+            When::Durable => cx.fx.promise(to, message),
         }
+    }
+}
+
+/// When an answer may leave that says that its store is closed: once that is durable.
+pub(super) fn once_sealed(cx: &Cx<'_>) -> When {
+    match cx.planted.has(Bug::SealNotDurable) {
+        true => When::Now,
+        false => When::Durable,
     }
 }
 

@@ -21,6 +21,10 @@ impl Memory for Ram {
             .map(|(k, v)| (k.clone(), Ok(v.clone())))
             .collect()
     }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        true
+    }
 }
 
 impl Ram {

@@ -150,6 +150,10 @@ impl Memory for Disk {
         };
         range.map(value).take(limit).collect()
     }
+
+    fn is_durable(&self, key: &[u8]) -> bool {
+        self.live.get(key) == self.durable.get(key)
+    }
 }
 
 /// One command of the lock history; its position, from 1, is an enqueue's ref.

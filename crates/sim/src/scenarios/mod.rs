@@ -436,6 +436,11 @@ pub const ALL: &[Scenario] = &[
         about: "what is acknowledged survives a blackout",
         play: machines::flush,
     },
+    Scenario {
+        name: "read-before-flush",
+        about: "what is read survives a blackout",
+        play: machines::read_before_flush,
+    },
 ];
 
 /// What is outside of the fault model, each with a checker that must see the damage: it is

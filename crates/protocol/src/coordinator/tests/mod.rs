@@ -129,6 +129,10 @@ impl Memory for Empty {
     fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
         Vec::new()
     }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        true
+    }
 }
 
 /// A coordinator and everything around it. `sent` and `replies` are what the last step did.
