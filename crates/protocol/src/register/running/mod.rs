@@ -1,6 +1,10 @@
 //! One operation under way: which answers it has, what it asks next, when it is done. No sending
 //! here: [`super::Caller`] sends what this asks for.
 
+mod ends;
+mod tags;
+
+use self::tags::one_round_tag;
 use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::once::Names;
 use super::op::{Op, Outcome, Place};
@@ -693,49 +697,6 @@ impl Running {
         Next::Wait
     }
 
-    /// The tag of the write that the answers of a first round lead to, where this is one.
-    fn tag_to_write(&self, cx: &Cx<'_>) -> Option<Tag> {
-        // Above what a write of one round may have been given before this one began.
-        let clocked = self.place.storage.has_one_round_writes();
-        let latest = cx.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
-        match (&self.op, &self.phase) {
-            (Op::Write { writer, .. }, Phase::Collect) => {
-                Some(tag_for(&self.members, *writer, latest))
-            }
-            (_, Phase::Tags) if let Some(tag) = self.to_resume() => Some(tag),
-            (Op::Sweep { writer, .. }, Phase::Tags) => {
-                Some(tag_for(&self.members, self.sweeper(*writer), latest))
-            }
-            (Op::Read { .. } | Op::Write { .. }, Phase::Tags) => {
-                Some(tag_for(&self.members, self.sweeper(0), 0))
-            }
-            _ => None,
-        }
-    }
-
-    /// The highest tag that q members have shown, if it is of a sweep, since it is their highest
-    /// fence too, that has not completed but may: enough of them hold it to give a value.
-    fn to_resume(&self) -> Option<Tag> {
-        let answers = self.members.iter().filter_map(|member| match &member.good {
-            Some(Answer::Cells {
-                versions, fence, ..
-            }) => Some((versions.last().map_or(Tag::ZERO, |v| v.tag), *fence)),
-            _ => None,
-        });
-        let highest = answers.clone().map(|(tag, _)| tag).max()?;
-        let fence = answers.clone().map(|(_, fence)| fence).max()?;
-        let all = answers.clone().count();
-        let holders = answers.filter(|(tag, _)| *tag == highest).count();
-        let may_complete = (self.place.shape().parts..all).contains(&holders);
-        (may_complete && highest == fence && !self.anew).then_some(highest)
-    }
-
-    /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
-    /// different values, and a tag names one. Calls begin at random, and are counted.
-    fn sweeper(&self, name: u128) -> u128 {
-        (u128::MAX - u128::from(self.call)) ^ (name << 64)
-    }
-
     fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
         let now = cx.now.monotonic;
         let clockless = cx.now.interval.is_none() && self.passed <= tag.sequence;
@@ -804,105 +765,6 @@ impl Running {
         }
     }
 
-    /// q replicas have the tag, or a higher one of its section.
-    fn stored(&self) -> Outcome {
-        let Phase::Store { tag, then, .. } = &self.phase else {
-            unreachable!("only after a store");
-        };
-
-        let good = self.members.iter().filter_map(|m| m.good.as_ref());
-        if let Op::Put { counter_above, .. } = &self.op {
-            let mut clash = false;
-            let mut all = true;
-            for answer in good {
-                match answer {
-                    Answer::Outranked { tag: known } => clash |= known == tag,
-                    _ => all = false,
-                }
-            }
-            if clash || (all && !counter_above) {
-                return Outcome::StaleSequence;
-            }
-        }
-        (**then).clone()
-    }
-
-    /// Whether anything of this operation may be stored somewhere, now or later.
-    fn may_have(&self) -> bool {
-        let changes = matches!(
-            self.op,
-            Op::Put { .. } | Op::Write { .. } | Op::Synch { .. } | Op::EventualPut { .. }
-        );
-
-        changes && self.effect
-    }
-
-    /// As `may_have`, but false once every member that was asked has refused the only transmission
-    /// to it: a refusal of a second one says nothing of the first, whose answer may be lost.
-    fn may_have_despite_refusals(&self) -> bool {
-        if self.written.is_some() {
-            return true;
-        }
-        let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
-        let unasked = |m: &Member| m.asks == 0 && m.good.is_none();
-        self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
-    }
-
-    fn past(&self) -> Outcome {
-        Outcome::Past {
-            may_have_taken_effect: self.may_have_despite_refusals(),
-        }
-    }
-
-    /// More than n − q refuse, and not for damage: the commonest reason, the gravest on a tie.
-    fn refused(&self) -> Outcome {
-        let count = |wanted: fn(&Answer) -> bool| {
-            let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
-            refusals.filter(|a| wanted(a)).count()
-        };
-        let elsewhere = count(|a| matches!(a, Answer::Elsewhere));
-        let full = count(|a| matches!(a, Answer::DiskFull));
-        let busy = count(|a| matches!(a, Answer::Busy));
-        let waiting = count(|a| matches!(a, Answer::NotHolder));
-        let may_have_taken_effect = self.may_have_despite_refusals();
-        let most = elsewhere.max(full).max(busy).max(waiting);
-        if most == 0 {
-            Outcome::Unavailable {
-                may_have_taken_effect,
-            }
-        } else if most == elsewhere {
-            Outcome::Moved {
-                next: None,
-                may_have_taken_effect,
-            }
-        } else if most == full {
-            Outcome::DiskFull {
-                may_have_taken_effect,
-            }
-        } else if most == busy {
-            Outcome::Busy {
-                may_have_taken_effect,
-            }
-        } else {
-            Outcome::NotHolder {
-                may_have_taken_effect,
-            }
-        }
-    }
-
-    fn out_of_time(&self) -> Outcome {
-        if self.members.iter().any(|m| m.past) {
-            return self.past();
-        }
-        // Where tags are made final every quorum gives a value, so that answers are missing.
-        if self.stuck && !self.place.storage.finalizes() {
-            return Outcome::Undecodable;
-        }
-        Outcome::Unavailable {
-            may_have_taken_effect: self.may_have_despite_refusals(),
-        }
-    }
-
     fn is_sound_here(&self, content: &Content) -> bool {
         match content {
             // What tag it is of is not said: only the value's own digest tells.
@@ -929,43 +791,6 @@ fn store(
         parts: policy::encode(place.storage, place.shape(), op.key(), tag, value),
         then: Box::new(then),
     }
-}
-
-/// The tag of a register write: the one that an earlier try of this writer has left, else one above
-/// all that were seen and not below `least`. A fence counts as a tag: what is below it is refused.
-fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
-    let cells = members.iter().filter_map(|member| match &member.good {
-        Some(Answer::Cells {
-            versions, fence, ..
-        }) => Some((versions, *fence)),
-        _ => None,
-    });
-    let (mut seen, mut own) = (Tag::ZERO, None);
-    for (versions, fence) in cells {
-        seen = seen.max(fence);
-        for version in versions {
-            seen = seen.max(version.tag);
-            if version.tag.writer == writer {
-                own = own.max(Some(version.tag));
-            }
-        }
-    }
-    own.unwrap_or(Tag {
-        lock_ref: LockRef(0),
-        sequence: (seen.sequence + 1).max(least),
-        writer,
-    })
-}
-
-/// The tag under which a write may go out at once: the latest that the true time can be. Whoever
-/// begins after the write has ended, which waits for that time to pass, gets a higher one.
-fn one_round_tag(place: &Place, writer: u128, cx: &Cx<'_>) -> Option<Tag> {
-    let interval = cx.now.interval?;
-    place.storage.has_one_round_writes().then_some(Tag {
-        lock_ref: LockRef(0),
-        sequence: interval.latest,
-        writer,
-    })
 }
 
 /// When the tag's time may have passed by this node's interval clock.
