@@ -25,10 +25,9 @@
 
 use crate::wan::Profile;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName, Planted,
-    SegmentId, SiteId, Timing, View,
+    BOUND_MAX, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo,
+    NodeName, Planted, SegmentId, SiteId, Timing, View,
 };
-use fermata_protocol::node::clock_watch::BOUND_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -25,6 +25,10 @@ pub struct Interval {
     pub latest: u64,
 }
 
+/// What the error of an interval clock may be, half its width. A wider one is not trusted: a
+/// replica takes tags that are ahead of its own clock by as much as two such clocks may differ.
+pub const BOUND_MAX: Micros = 1_000_000;
+
 /// The time of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {

@@ -29,13 +29,10 @@
 //! **Departures.** Tribune assumes that the bound holds. Nothing here is durable: a restart takes
 //! the clock to be right until somebody proves the contrary, within one beat.
 
-use crate::base::{Bug, Interval, Micros, NodeName, Now, Planted, Timing};
+use crate::base::{BOUND_MAX, Bug, Interval, Micros, NodeName, Now, Planted, Timing};
 use crate::request::{ClockState, ClockStatus};
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// What the error of an interval clock may be, half its width. A wider one is not trusted: a
-/// replica takes tags that are ahead of its own clock by as much as two such clocks may differ.
-pub const BOUND_MAX: Micros = 1_000_000;
 /// How long after the last proof of a violation a node takes its clock to be right again.
 pub const QUIET: Micros = 600_000_000;
 /// Beats whose sending is remembered: more than are under way over the longest round trip.

@@ -11,11 +11,10 @@ use super::upkeep::Upkeep;
 use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now, Purpose,
-    Seat, Tag, View,
+    Address, BOUND_MAX, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now,
+    Purpose, Seat, Tag, View,
 };
 use crate::io::{Memory, Void, When};
-use crate::node::clock_watch::BOUND_MAX;
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
