@@ -427,7 +427,7 @@ impl ClockState {
             }
             ClockState::Violated => {
                 "the interval clock is given up: a clock was further off than its bound; \
-                 linearizable writes take two round trips until 10 minutes after the last sign of \
+                 linearizable writes take two round trips until 17 minutes after the last sign of \
                  it, or a restart"
             }
             ClockState::Trusted => {

@@ -29,12 +29,13 @@
 //! **Departures.** Tribune assumes that the bound holds. Nothing here is durable: a restart takes
 //! the clock to be right until somebody proves the contrary, within one beat.
 
-use crate::base::{BOUND_MAX, Bug, Interval, Micros, NodeName, Now, Planted, Timing};
+use crate::base::{BOUND_MAX, Bug, Interval, Micros, NodeName, Now, Planted, Timing, WALL_BOUND};
 use crate::request::{ClockState, ClockStatus};
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// How long after the last proof of a violation a node takes its clock to be right again.
-pub const QUIET: Micros = 600_000_000;
+/// How long after the last proof of a violation a node takes its clock to be right again: by then
+/// the times that were taken for tags meanwhile have passed.
+pub const QUIET: Micros = WALL_BOUND + 2 * BOUND_MAX;
 /// Beats whose sending is remembered: more than are under way over the longest round trip.
 const BEATS: usize = 64;
 

@@ -12,7 +12,7 @@ use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
     Address, BOUND_MAX, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now,
-    Purpose, Seat, Tag, View,
+    Purpose, Seat, Tag, View, WALL_BOUND,
 };
 use crate::io::{Memory, Void, When};
 use crate::request::Inspection;
@@ -25,10 +25,6 @@ use bytes::Bytes;
 pub(super) const PIPELINED_MAX: usize = 64;
 /// Sweeps of one key that have died one after the other, for each of which there is room.
 pub(super) const SWEEPS_MAX: usize = 32;
-
-/// What the wall clock of a machine without an interval clock may be behind, microseconds: daemons
-/// that keep the time stop at an error of 1,000 s, for a person to look at it.
-const WALL_BOUND: Micros = 1_000_000_000;
 
 /// What a replica has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -410,6 +406,9 @@ impl Case<'_, '_> {
             if fence < known {
                 return Ok(Answer::Past { tag: known });
             }
+            if fence.lock_ref > LockRef(0) && fence.lock_ref <= self.floor {
+                return Ok(self.past(known));
+            }
             // Whatever is stored must lie above a fence: one that is ahead is as bad as a tag.
             if is_ahead(fence, self.cx.now) {
                 return Ok(Answer::ClockSkew);
@@ -490,6 +489,10 @@ impl Case<'_, '_> {
             } else {
                 Answer::Past { tag: highest }
             });
+        }
+        // What is here outranks it, and is of no time that can have come: nobody would read it.
+        if is_physical(tag) && is_ahead(highest, self.cx.now) {
+            return Ok(Answer::ClockSkew);
         }
         if self.keeps_below(&cell, tag) {
             let stored = self.put(cell, (tag, origin), content)?;
@@ -625,8 +628,8 @@ fn when_told(ask: &Ask, cx: &Cx<'_>) -> When {
 }
 
 /// When what was read of a key may be told: once *that* is durable, which every write of the key
-/// shows in its head. What was written of other keys meanwhile need not be, or a read would wait for
-/// the flush of every write before it.
+/// shows in its head. What was written of other keys meanwhile need not be, or a read would wait
+/// for the flush of every write before it.
 fn read_of(at: &At, answer: &Answer, cx: &Cx<'_>) -> When {
     let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
     let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellPart::Head));

@@ -5,8 +5,8 @@
 use crate::world::{Command, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, SessionId, StoragePolicy, Tag,
-    Terms,
+    Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, StoragePolicy,
+    Tag, Terms,
 };
 use fermata_protocol::register::{
     Answer, Ask, Content, Message, Op, Outcome, Survey, Version, policy,
@@ -224,12 +224,7 @@ fn missed(planted: Planted) -> World {
     for i in [0, 1] {
         world.nodes[i].applied = 1;
         let (tag, origin) = (put(1, 1), LockRef(1));
-        let content = policy::reseated(
-            &section_key(),
-            tag,
-            &copy(tag, "v"),
-            fermata_protocol::base::Seat(i as u8),
-        );
+        let content = policy::reseated(&section_key(), tag, &copy(tag, "v"), Seat(i as u8));
         let answer = world.ask(
             i,
             &section_key(),
@@ -261,12 +256,7 @@ fn what_fewer_than_a_quorum_hold_is_given_to_nobody() {
     let mut world = missed(Planted::NONE);
     world.nodes[1].applied = 1;
     let (tag, origin) = (put(1, 2), LockRef(1));
-    let content = policy::reseated(
-        &section_key(),
-        tag,
-        &copy(tag, "w"),
-        fermata_protocol::base::Seat(1),
-    );
+    let content = policy::reseated(&section_key(), tag, &copy(tag, "w"), Seat(1));
     world.ask(
         1,
         &section_key(),
@@ -322,12 +312,7 @@ fn deleted(planted: Planted, member_comes_back: bool) -> World {
     let mut world = missed(planted);
     world.nodes[2].applied = 1;
     let (tag, origin) = (put(1, 1), LockRef(1));
-    let content = policy::reseated(
-        &section_key(),
-        tag,
-        &copy(tag, "v"),
-        fermata_protocol::base::Seat(2),
-    );
+    let content = policy::reseated(&section_key(), tag, &copy(tag, "v"), Seat(2));
     world.ask(
         2,
         &section_key(),
@@ -426,6 +411,72 @@ fn a_trace_stays_while_one_member_is_down_and_nothing_comes_back_with_it() {
     let mut world = deleted(Planted::NONE, false);
     assert!(!world.cells(0).is_empty() && !world.cells(1).is_empty());
     assert_eq!(latest(&mut world), None);
+}
+
+/// A synch has fenced a member that lacks the delete, and was given up: that member can be given
+/// nothing below its fence, and must not be taken for one that holds the delete.
+#[test]
+fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
+    let mut world = deleted(Planted::NONE, false);
+    world.nodes[2].applied = world.history.len();
+    world.history.extend([Command::Enqueue, Command::Remove(5)]);
+    let lock_ref = world.history.len() as u64 - 1;
+    all_apply(&mut world);
+    let fence = Ask::Read {
+        holder: None,
+        entering: true,
+        fence: Some(synch(lock_ref)),
+        eventual: false,
+        values: false,
+    };
+    let answer = world.ask(2, &section_key(), fence);
+    assert!(matches!(answer, Some(Answer::Cells { .. })), "{answer:?}");
+    for _ in 0..3 {
+        let floor = world.history.len() as u64;
+        world.history.push(Command::Floor(floor));
+        all_apply(&mut world);
+        world.rest(2);
+    }
+    assert_eq!(latest(&mut world), None);
+}
+
+/// Looks at keys stay open for as long as a silent member may answer, more of them than may be open
+/// at once: the walk goes on where it was, and ends.
+#[test]
+fn a_walk_ends_while_a_member_is_silent() {
+    let mut world = World::new(3, 1, 1, Planted::NONE);
+    let keys = 150;
+    for n in 0..keys {
+        let key = KeyId {
+            key: Bytes::from(format!("k{n}")),
+            ..register_key()
+        };
+        let tag = Tag {
+            lock_ref: LockRef(0),
+            sequence: 1,
+            writer: 1,
+        };
+        let value = Bytes::from_static(b"v");
+        for i in [0, 1] {
+            let copy = policy::whole_copy(&key, tag, &value);
+            let ask = Ask::Store {
+                tag,
+                origin: LockRef(0),
+                content: policy::reseated(&key, tag, &copy, Seat(i)),
+            };
+            let i = usize::from(i);
+            assert_eq!(world.ask(i, &key, ask), Some(Answer::Stored));
+        }
+    }
+    for _ in 0..400 {
+        world.advance(world.timing.beat);
+        world.upkeep();
+        while world.deliver_one(|l| l.to != NodeName(2) && l.from != NodeName(2)) {}
+        world.bag.clear();
+    }
+    let replica = &world.nodes[0].replica;
+    assert!(replica.upkeep_counts().rounds > 0, "no walk has ended");
+    assert_eq!(replica.storage()[&Keyspace::REGISTERS].keys, keys);
 }
 
 #[test]

@@ -480,7 +480,9 @@ impl Running {
             return match self.phase {
                 Phase::Store { tag, .. } => {
                     let then = self.stored();
-                    self.once_passed(tag, then, true, cx)
+                    // Not where another value is at a member under this very tag.
+                    let tells = !matches!(then, Outcome::StaleSequence);
+                    self.once_passed(tag, then, tells, cx)
                 }
                 _ => self.collected(cx),
             };

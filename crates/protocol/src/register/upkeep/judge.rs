@@ -171,6 +171,8 @@ impl Replica {
             && standing.lacking.is_empty()
             && standing.behind.is_empty()
             && !standing.crowded
+            // Else somebody lacks the tag and has a fence above it, which hides that.
+            && standing.holders.len() == look.heard.len() + 1
             && (terms.purpose == Purpose::Sections || !standing.fenced);
         let dead = !cell.head.is_live()
             && cell.head.length().is_none()
@@ -364,8 +366,8 @@ impl Replica {
         self.upkeep.wishes.push_back((at.store, op));
     }
 
-    /// Every member that has answered holds this delete. It goes once all have, and once the floor
-    /// has risen above what any of them knew.
+    /// Every member that has answered holds this delete, and nothing else. It goes once all have
+    /// answered, and once the floor has risen above what any of them knew.
     fn trace(
         &mut self,
         look: &Look,

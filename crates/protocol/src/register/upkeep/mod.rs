@@ -299,15 +299,18 @@ impl Replica {
 
     /// Looks at the next few keys of a store.
     fn walk(&mut self, store: Store, view: &dyn SegmentView, cx: &mut Cx<'_>) {
+        let room = LOOKS_MAX
+            .saturating_sub(self.upkeep.looks.len())
+            .min(PER_BEAT);
+        if room == 0 {
+            return; // Looks stay open for long where a member is silent.
+        }
         let Some(mut round) = self.upkeep.round.take() else {
             return;
         };
         let (from, to) = record::cells_of(store, CellPart::Head);
         let from = round.from.take().unwrap_or(from);
         let open = matches!(self.stores.of(store), Ok(Status::Open));
-        let room = LOOKS_MAX
-            .saturating_sub(self.upkeep.looks.len())
-            .min(PER_BEAT);
         let heads = match open {
             true => cx.memory.scan(&from, &to, room),
             false => Vec::new(),
