@@ -419,8 +419,9 @@ fn a_trace_stays_while_one_member_is_down_and_nothing_comes_back_with_it() {
 fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
     let mut world = deleted(Planted::NONE, false);
     world.nodes[2].applied = world.history.len();
-    world.history.extend([Command::Enqueue, Command::Remove(5)]);
-    let lock_ref = world.history.len() as u64 - 1;
+    let lock_ref = world.history.len() as u64 + 1;
+    let over = [Command::Enqueue, Command::Remove(lock_ref)];
+    world.history.extend(over);
     all_apply(&mut world);
     let fence = Ask::Read {
         holder: None,
