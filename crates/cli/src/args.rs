@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// Print a key's latest value (linearizable).
     Read(OnKeys<KeyArgs>),
     /// Write a value that every later `read` sees (linearizable).
-    Write(OnKeys<ValueArgs>),
+    Write(OnKeys<WriteArgs>),
     /// Run COMMAND while holding the keys.
     Lock(OnKeys<LockArgs>),
     /// Ends the command of a `fermata lock` that was killed.
@@ -111,7 +111,8 @@ impl Command {
             } => Uses::Nothing,
             Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) | Command::Del(on) | Command::Read(on) => Uses::Keys(&on.options),
-            Command::Put(on) | Command::Write(on) => Uses::Keys(&on.options),
+            Command::Put(on) => Uses::Keys(&on.options),
+            Command::Write(on) => Uses::Keys(&on.options),
             Command::Lock(on) => Uses::Keys(&on.options),
             Command::Locks(on) => Uses::Keys(&on.options),
             Command::Release(on) => Uses::Keys(&on.options),
@@ -174,6 +175,19 @@ pub(crate) struct ValueArgs {
     pub(crate) value: OsString,
 }
 
+/// A key and its new value, or none.
+#[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    /// The key.
+    pub(crate) key: OsString,
+    /// The value; `-` reads it from standard input.
+    #[arg(allow_hyphen_values = true, required_unless_present = "delete")]
+    pub(crate) value: Option<OsString>,
+    /// Delete the key's value: every later `read` finds none.
+    #[arg(long, conflicts_with = "value")]
+    pub(crate) delete: bool,
+}
+
 /// See `fermata lock --help`.
 #[derive(Debug, Args)]
 #[command(after_help = LOCK_HELP)]
@@ -203,7 +217,8 @@ pub(crate) struct LockArgs {
 const LOCK_HELP: &str = "\
 Inside COMMAND, `fermata get`, `put` and `del` of a held key are operations of this section: they
 see and change the latest value, and fail once the section is lost. FERMATA_SECTION names the socket
-they use, FERMATA_LOCK_REF is the lock ref of the first key: a fencing token.
+they use, FERMATA_LOCK_REF is the lock ref of the first key: a fencing token. FERMATA_KEYSPACE is
+the keyspace of the keys.
 
   fermata lock counter -- sh -c 'fermata put counter $(( $(fermata get counter) + 1 ))'
 
@@ -291,7 +306,7 @@ pub(crate) struct KeyspaceArgs {
     /// Of a coded storage: writes of one key that may be under way at once. Default: 3.
     #[arg(long, value_name = "DELTA")]
     pub(crate) delta: Option<u8>,
-    /// Of a coded storage: values shorter than so many bytes are kept whole. Default: 1024.
+    /// Of a coded storage: values shorter than so many bytes are kept whole. Default: 2048.
     #[arg(long, value_name = "BYTES")]
     pub(crate) whole_below: Option<u32>,
     /// Only the part of a key before this byte decides where the key lives, so that related keys

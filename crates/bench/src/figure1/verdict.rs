@@ -175,8 +175,8 @@ fn processors(results: &Results) -> String {
         return String::from("processors: nothing is known of them here");
     }
     format!(
-        "processors: {} for all nodes and clients, of which they used {:.2}, and everything else on \
-         the machine {:.2}",
+        "processors: {} for all nodes and clients, of which they used {:.2}, and everything else \
+         on the machine {:.2}",
         results.processors,
         own / wall,
         (all - own).max(0.0) / wall

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::lock::socket::{self, Action};
 use super::{refuse_if_held_around, surrounding_section};
-use crate::args::{Global, KeyArgs, ValueArgs};
+use crate::args::{Global, KeyArgs, ValueArgs, WriteArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
 use crate::output;
@@ -117,13 +117,13 @@ async fn change(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8,
 }
 
 /// `fermata write`.
-pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
+pub(crate) async fn write(global: &Global, args: WriteArgs) -> Result<u8, Failure> {
     let (space, key) = (global.keyspace(), args.key.as_bytes());
     refuse_if_held_around(global, key, "put").await?;
-    let value = value_of(&args.value)?;
+    let value = args.value.as_ref().map(|value| value_of(value));
     connect(global)
         .await?
-        .write(space, key, Some(value))
+        .write(space, key, value.transpose()?)
         .await?;
     done(global, key)
 }

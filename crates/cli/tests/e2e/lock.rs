@@ -348,3 +348,32 @@ fn a_leave_without_a_quorum_is_a_warning_or_a_status_of_its_own() {
     assert_eq!(paused(&["--confirm-leave"], "exit 0").0, 77);
     assert_eq!(paused(&["--confirm-leave"], "exit 7").0, 7);
 }
+
+#[test]
+fn the_command_of_a_lock_works_in_the_keyspace_of_its_keys() {
+    let dev = Dev::start(&[]);
+    let created = dev.run(&["keyspace", "create", "jobs"]);
+    assert_eq!(status(&created), 0, "{}", text(&created.stderr));
+    let script = format!("{FERMATA} put a 1 && {FERMATA} get a");
+    let lock = ["lock", "--keyspace", "jobs", "a", "--", "sh", "-c", &script];
+    let ran = dev.run(&lock);
+    assert_eq!((status(&ran), &*text(&ran.stdout)), (0, "1"));
+    let read = dev.run(&["read", "--keyspace", "jobs", "a"]);
+    assert_eq!(text(&read.stdout), "1");
+}
+
+#[test]
+fn a_register_is_written_and_deleted() {
+    let dev = Dev::start(&[]);
+    let key = ["--keyspace", "registers", "k"];
+    let run = |command: &str, rest: &[&str]| {
+        let output = dev.run(&[&[command], &key[..], rest].concat());
+        (status(&output), text(&output.stdout))
+    };
+    assert_eq!(run("write", &["v"]).0, 0);
+    assert_eq!(run("read", &[]), (0, "v".to_owned()));
+    assert_eq!(run("write", &["--delete"]).0, 0);
+    assert_eq!(run("read", &[]).0, 1);
+    assert_eq!(run("write", &[]).0, 2);
+    assert_eq!(run("write", &["v", "--delete"]).0, 2);
+}

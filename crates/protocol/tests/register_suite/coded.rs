@@ -452,6 +452,101 @@ fn changed_bytes_are_noticed_and_the_others_suffice() {
     }
 }
 
+/// A reader has two parts of a write that died, and hears that a higher tag is final: that of a
+/// sweep that has passed the write over. So the write is not final.
+#[test]
+fn a_higher_final_tag_makes_none_below_it_final() {
+    let mut w = coded(4, 1, 3);
+    run(&mut w, write(50, "old"));
+    w.advance(2_000_000);
+    w.settle();
+    dying_write(&mut w, 60, &[0, 3]);
+    let reader = NodeName(101);
+    let id = w.start(1, read());
+    let answers = |w: &mut World, node: u16| {
+        let node = NodeName(node);
+        assert!(w.deliver_one(|l| l.from == reader && l.to == node));
+        w.flush(usize::from(node.0));
+        assert!(w.deliver_one(|l| l.from == node && l.to == reader));
+    };
+    answers(&mut w, 0);
+    answers(&mut w, 3);
+    let sweeper = NodeName(100);
+    let swept = w.start(0, sweep(9));
+    let without_3 = |l: &Letter| {
+        (l.from == sweeper && l.to != NodeName(3)) || (l.to == sweeper && l.from != NodeName(3))
+    };
+    loop {
+        (0..4).for_each(|i| w.flush(i));
+        if !w.deliver_one(without_3) {
+            break;
+        }
+    }
+    assert!(matches!(w.outcome(swept, 0), Some(Outcome::Stored { .. })));
+    answers(&mut w, 1);
+    for _ in 0..4 {
+        w.settle();
+        w.advance(w.timing.retry);
+    }
+    let first = w.outcome(id, 1).map(found);
+    for without in [3, 0] {
+        let later = found(w.run_without(2, read(), &[without]));
+        assert_eq!(first, Some(later), "what was read is read again");
+    }
+}
+
+/// A sweep has fenced 0 and 1 and found "old", and dies; its stores come late. 0 forgets its fence
+/// and must not take the write of a dead writer below it from 2.
+fn repaired_beside_a_dead_sweep(storage: StoragePolicy) {
+    let mut w = world(storage, 3, Planted::NONE);
+    run(&mut w, write(50, "old"));
+    w.advance(2_000_000);
+    w.settle();
+    dying_write(&mut w, 60, &[2]);
+    w.start(0, sweep(9));
+    let sweeper = NodeName(100);
+    let before_stores = |l: &Letter| {
+        let two = NodeName(2);
+        !is_store(l) && (l.from == sweeper && l.to != two || l.to == sweeper && l.from != two)
+    };
+    loop {
+        (0..3).for_each(|i| w.flush(i));
+        if !w.deliver_one(before_stores) {
+            break;
+        }
+    }
+    let late: Vec<Letter> = w.bag.extract_if(.., |l| is_store(l)).collect();
+    assert!(!late.is_empty(), "the sweep stores");
+    w.replace_caller(0);
+    w.bag.clear();
+    assert!(w.damage(0, |_| true) > 0);
+    let ask = fermata_protocol::register::Ask::Read {
+        holder: None,
+        entering: false,
+        fence: None,
+        eventual: false,
+        values: true,
+    };
+    w.ask(0, &register_key(), ask);
+    for _ in 0..8 {
+        w.advance(w.timing.lengthened(w.timing.request));
+        w.settle();
+        w.upkeep();
+        w.settle();
+    }
+    assert!(w.nodes[0].replica.counts().repairs > 0, "it is repaired");
+    let first = found(w.run_without(1, read(), &[1]));
+    w.bag.extend(late);
+    w.settle();
+    assert_eq!(found(w.run_without(2, read(), &[])), first);
+}
+
+#[test]
+fn a_repair_takes_nothing_below_a_fence_that_was_forgotten() {
+    repaired_beside_a_dead_sweep(StoragePolicy::Replicated);
+    repaired_beside_a_dead_sweep(StoragePolicy::Coded(terms(1, 3)));
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;

@@ -94,7 +94,7 @@ impl Running {
     pub(super) fn start(
         command: &[OsString],
         socket: &Path,
-        lock_ref: u64,
+        (keyspace, lock_ref): (&str, u64),
         json: bool,
     ) -> Result<Running, Failure> {
         let own_group = !in_foreground();
@@ -106,7 +106,8 @@ impl Running {
                 .args([BEGIN, "--"])
                 .args(command)
                 .env(SECTION_ENV, socket)
-                .env(LOCK_REF_ENV, lock_ref.to_string());
+                .env(LOCK_REF_ENV, lock_ref.to_string())
+                .env("FERMATA_KEYSPACE", keyspace);
             if own_group {
                 builder.process_group(0);
             }

@@ -86,7 +86,8 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         patience: global.timeout(),
     });
     let first = section.lock_ref(keys[0]).map_or(0, |lock_ref| lock_ref.0);
-    let start = |socket: &Path| Running::start(&args.command, socket, first, global.json);
+    let of = (global.keyspace(), first);
+    let start = |socket: &Path| Running::start(&args.command, socket, of, global.json);
     let outcome = run_command(start, held, &section, &mut signals).await;
     let left = section.leave_and_wait().await;
     ended(

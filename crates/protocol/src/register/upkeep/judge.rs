@@ -352,18 +352,14 @@ impl Replica {
         if self.upkeep.wishes.len() >= WISHES_MAX {
             return;
         }
-        let key = at.key.clone();
-        let op = match sweep || suspect.tries > 0 {
-            false => Op::Read { key },
-            true => Op::Sweep {
-                key,
-                writer: u128::from(self.upkeep.rng.draw()) << 64
-                    | u128::from(self.upkeep.rng.draw() | 1),
-            },
-        };
+        let again = suspect.tries > 0;
         suspect.tries += 1;
+        if sweep || again {
+            return self.upkeep.wish_sweep(at);
+        }
+        let key = at.key.clone();
         self.upkeep.counts.settled += 1;
-        self.upkeep.wishes.push_back((at.store, op));
+        self.upkeep.wishes.push_back((at.store, Op::Read { key }));
     }
 
     /// Every member that has answered holds this delete, and nothing else. It goes once all have

@@ -235,6 +235,16 @@ impl Upkeep {
         }
     }
 
+    /// Has a register swept, unless too much is wished for already.
+    pub(super) fn wish_sweep(&mut self, at: &At) {
+        if self.wishes.len() < WISHES_MAX {
+            let key = at.key.clone();
+            let writer = u128::from(self.rng.draw()) << 64 | u128::from(self.rng.draw() | 1);
+            self.counts.settled += 1;
+            self.wishes.push_back((at.store, Op::Sweep { key, writer }));
+        }
+    }
+
     fn send(&mut self, look: Look, asks: Vec<(NodeName, Ask)>, cx: &mut Cx<'_>) {
         let call = self.next_call;
         self.next_call = self.next_call.wrapping_add(1) | MARK | OWN;
