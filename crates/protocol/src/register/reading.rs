@@ -22,8 +22,8 @@ pub(super) struct Cells<'a> {
     pub(super) value: Option<Bytes>,
     /// Every answer has it.
     pub(super) agree: bool,
-    /// This very tag is known to be final. That a higher one is says nothing of it: a sweep may have
-    /// passed it over.
+    /// This very tag is known to be final. That a higher one is says nothing of it: a sweep may
+    /// have passed it over.
     pub(super) is_final: bool,
     /// Somebody keeps more than this.
     pub(super) crowded: bool,
