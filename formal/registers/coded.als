@@ -269,12 +269,17 @@ pred restart {
   keepParts and keepDropped and keepFence and keepOps
 }
 
+/* A member drops, whichever. */
+pred drops { some m: Member | drop[m] }
+
 /* A part is damaged. */
 pred rot[m: Member] {
   some t: m.parts - m.bad | bad' = bad + m -> t
   parts' = parts
   keepTold and keepDropped and keepFence and keepOps
 }
+
+pred rots { some m: Member | rot[m] }
 
 pred nothing { keepMembers and keepOps }
 
@@ -443,13 +448,53 @@ happens_rot: run { right and trace and eventually (some m: Member | rot[m]) }
 
 /* ---- each rule is needed: counter-examples ---- */
 
-needs_StoreFirst: check { without[StoreFirst] and trace implies always readable }
-  for 2 but exactly 4 Member, exactly 1 Write, exactly 1 Read, 0 Sweep, 9 steps expect 1
-needs_MarkWithDrop: check { without[MarkWithDrop] and trace implies always p2 }
-  for 3 but exactly 4 Member, exactly 2 Write, exactly 1 Read, 0 Sweep, 11 steps expect 1
-needs_DamageVoids: check { without[DamageVoids] and trace implies always p2 }
-  for 2 but exactly 4 Member, exactly 1 Write, exactly 1 Read, 0 Sweep, 7 steps expect 1
-needs_SweepFences: check { without[SweepFences] and trace implies always p4 }
-  for 3 but exactly 4 Member, exactly 1 Write, 0 Read, exactly 1 Sweep, 8 steps expect 1
-needs_SkipsOwnTag: check { without[SkipsOwnTag] and trace implies always p4 }
-  for 3 but exactly 4 Member, exactly 1 Write, exactly 1 Read, exactly 1 Sweep, 11 steps expect 1
+/* In each it is given who does what in which order; with which members and tags is not. */
+
+/* F8a. A read finds what a writer has left at k members, and tells that it is final. */
+needs_StoreFirst: check {
+  all w: Write, r: Read | (without[StoreFirst] and init and
+    (askTags[w]; choose[w]; store[w]; askParts[r]; decide[r]; tell; drops; drops; always nothing))
+      implies always readable
+} for 2 but exactly 4 Member, exactly 1 Write, exactly 1 Read, 0 Sweep, 9..9 steps expect 1
+
+/* F8b. A read has heard k members that lack the write that ended before it; one that has dropped
+ * this write for a later one does not say so. */
+needs_MarkWithDrop: check {
+  all disj w, v: Write, r: Read | (without[MarkWithDrop] and init and
+    (askTags[w]; choose[w]; store[w]; askParts[r]; askTags[v]; choose[v]; store[v]; tell; drops;
+      askParts[r]; decide[r]; always nothing))
+      implies always p2
+} for 3 but exactly 4 Member, exactly 2 Write, exactly 1 Read, 0 Sweep, 12..12 steps expect 1
+
+/* F8c. A member answers without its damaged part. */
+needs_DamageVoids: check {
+  all w: Write, r: Read | (without[DamageVoids] and init and
+    (askTags[w]; choose[w]; store[w]; rots; askParts[r]; decide[r]; always nothing))
+      implies always p2
+} for 2 but exactly 4 Member, exactly 1 Write, exactly 1 Read, 0 Sweep, 7..7 steps expect 1
+
+/* F8g. A write ends after a sweep has read, and before it stores. */
+needs_SweepFences: check {
+  all w: Write, s: Sweep | (without[SweepFences] and init and
+    (askTags[w]; askFenced[s]; choose[w]; store[w]; conclude[s]; store[s]; always nothing))
+      implies always p4
+} for 3 but exactly 4 Member, exactly 1 Write, 0 Read, exactly 1 Sweep, 7..7 steps expect 1
+
+/* F8d. A sweep runs, and leaves out what a dead writer has stored at too few of those that it asks;
+ * a read has heard k members, some of them before the sweep, that had it. */
+needs_SkipsOwnTag: check {
+  all w: Write, r: Read, s: Sweep | (without[SkipsOwnTag] and init and
+    (askTags[w]; choose[w]; store[w]; askParts[r]; askFenced[s]; conclude[s]; store[s]; tell;
+      askParts[r]; decide[r]; always nothing))
+      implies always p4
+} for 3 but exactly 4 Member, exactly 1 Write, exactly 1 Read, exactly 1 Sweep,
+  11..11 steps expect 1
+
+/* The same steps with the rule. */
+same_SkipsOwnTag: check {
+  all w: Write, r: Read, s: Sweep | (right and init and
+    (askTags[w]; choose[w]; store[w]; askParts[r]; askFenced[s]; conclude[s]; store[s]; tell;
+      askParts[r]; decide[r]; always nothing))
+      implies always p4
+} for 3 but exactly 4 Member, exactly 1 Write, exactly 1 Read, exactly 1 Sweep,
+  11..11 steps expect 0
