@@ -99,7 +99,7 @@ sig Write, Read extends Op {}
 /* Of clients in the old epoch. */
 sig Stale in Op {}
 
-fun none_: one Tag { tags/first }
+fun nothingYet: one Tag { tags/first }
 pred below[a, b: Tag] { tags/lt[a, b] }
 pred upTo[a, b: Tag] { tags/lte[a, b] }
 
@@ -108,7 +108,7 @@ pred quorum[m: set Member, view: set Member] { lone view - m }
 
 /* An operation ends with q acknowledgements of one epoch. */
 fun ended: set Op { { o: Op | quorum[o.acksOld, Old] or quorum[o.acksNew, New] } }
-pred free[t: Tag] { t != none_ and no w: Write | w.tag = t }
+pred free[t: Tag] { t != nothingYet and no w: Write | w.tag = t }
 /* A read that has gone through to the old epoch, and is at q of the new one. */
 fun through: set Read {
   { r: Read - Stale | some r.tag and quorum[r.heardOld, Old] and quorum[r.acksNew, New] }
@@ -117,7 +117,7 @@ fun through: set Read {
 /* ---- in the beginning ---- */
 
 pred init {
-  was = Old -> none_ and now = New -> none_ and no mark and no kept
+  was = Old -> nothingYet and now = New -> nothingYet and no mark and no kept
   no sealed and no onDisk and no said and no gone and no opened and no moved
   no acked and no taken and no readOff
   all o: Op | nothingHeard[o] and no o.tag and no o.acksOld and no o.acksNew
@@ -322,7 +322,7 @@ pred agree {
   keepOld and keepNew and keepSeals and keepPuts and keepOps
 }
 
-/* Members delete the old store. One that has never heard of the seal may do so, too. */
+/* Members delete the old store; also one that has not heard of the seal, if no rule forbids it. */
 pred delete {
   let m = gone' - gone {
     some m
@@ -338,6 +338,16 @@ pred delete {
 
 pred nothing { keepOld and keepNew and keepSeals and keepEpoch and keepPuts and keepOps }
 
+pred event {
+  (some o: Op | askOld[o] or askNew[o] or askSealed[o] or storeOld[o] or storeNew[o])
+  or (some w: Write | choose[w])
+  or (some r: Read | decide[r] or tell[r])
+  or (some m: Member | put[m] or seal[m] or flush[m] or restart[m])
+  or open_ or takeOver or agree or delete
+}
+
+pred trace { init and always (event or nothing) }
+
 /* ---- what is promised ---- */
 
 /* Real time, across epochs: what has ended before another begins does not come after it. */
@@ -346,7 +356,7 @@ pred p2 {
     upTo[p.tag, o.tag] and (o in Write implies below[p.tag, o.tag])
 }
 pred p3 { all disj a, b: Write | no a.tag & b.tag }
-pred p4 { all r: Read | some r.tag implies r.tag in none_ + Write.tag }
+pred p4 { all r: Read | some r.tag implies r.tag in nothingYet + Write.tag }
 pred atomic { p2 and p3 and p4 }
 
 /* Whatever has ended is at q members of an epoch, or something later is. */
@@ -371,8 +381,8 @@ pred shape {
   was.Tag = Old - gone and now.Tag = New and mark.Tag in New and kept.Put in Old - gone
   onDisk in sealed and said in onDisk and gone in said
   p3
-  no none_ & Write.tag
-  Member.(was + now + mark) + Op.seen + Op.marks + Read.tag in none_ + Write.tag
+  no nothingYet & Write.tag
+  Member.(was + now + mark) + Op.seen + Op.marks + Read.tag in nothingYet + Write.tag
   all o: Op | o.heardOld + o.acksOld in Old and o.heardNew + o.acksNew in New
   all o: Op | no o.tag implies no o.acksOld + o.acksNew
   all o: Op | no o.heardOld + o.heardNew implies nothingHeard[o] and no o.tag
@@ -402,12 +412,12 @@ pred sealedIsSeen {
 /* A mark says that a read has gone through. */
 pred marksHold { all t: Member.mark + Op.marks | some r: through | r.tag = t }
 
-/* What had ended when an operation began is seen by it; or it will never have q answers. */
+/* What had ended when an operation began, in one epoch or in the other, is seen by it; or it will
+ * never have q answers. (A write may end twice: where its client was not told, it goes on.) */
 pred endedIsSeen {
-  all o: Op - Stale, p: o.earlier | quorum[p.acksNew, New] implies
+  all o: Op - Stale, p: o.earlier | quorum[p.acksOld, Old] or
     quorum[{ m: New | upTo[p.tag, m.now] and (m in o.heardNew implies sees[o, p.tag]) }, New]
-  all o: Stale, p: o.earlier | quorum[p.acksNew, New] implies quorum[said - o.heardOld, Old]
-  all o: Stale, p: o.earlier | quorum[p.acksOld, Old] implies
+  all o: Stale, p: o.earlier | quorum[said - o.heardOld, Old] or
     quorum[{ m: Old |
       (m in gone or upTo[p.tag, m.was]) and (m in o.heardOld implies sees[o, p.tag]) }, Old]
 }
@@ -456,3 +466,86 @@ keeps_delete: check { right and inv and delete implies after inv } for 4 but 2 s
 
 says_all: check { right and inv implies atomic and nothingLost and eventualKept and goneMoved }
   for 4 but 1 steps expect 0
+says_saidStays: check { right and inv and event implies saidStays }
+  for 4 but 2 steps expect 0
+
+/* ---- every event can happen ---- */
+
+/* A key is moved, under a mark that a later read uses, and the store deleted. */
+happens_move: run {
+  some disj r, s: Read | right and init and r not in Stale and s not in Stale and
+    (askSealed[r]; open_; askNew[r]; decide[r]; storeNew[r]; tell[r]; takeOver; agree; delete;
+      askNew[s]; decide[s]; always nothing)
+} for 2 but exactly 4 Member, exactly 2 Read, 0 Write, 12..12 steps expect 1
+/* A client in the old epoch writes, and it is read in the new one. */
+happens_cross: run {
+  some w: Write, r: Read | right and init and w in Stale and r not in Stale and
+    (askOld[w]; choose[w]; (some m: Member | put[m]); (some m: Member | seal[m]);
+      (some m: Member | flush[m]); storeOld[w]; askSealed[r]; open_; storeNew[w]; askNew[r];
+      decide[r]; always (nothing and r.tag = w.tag))
+} for 2 but exactly 4 Member, exactly 1 Read, exactly 1 Write, 12..12 steps expect 1
+happens_restart: run { right and trace and eventually (some m: Member | restart[m]) }
+  for 2 but exactly 4 Member, 4 steps expect 1
+
+/* ---- each rule is needed: counter-examples ---- */
+
+/* In each it is given who does what in which order; with which members and tags is not. */
+
+/* F15. A member says that it has sealed, starts again, and takes a write. */
+needs_SealOnDisk: check {
+  all r: Read, w: Write | (without[SealOnDisk] and init and w in Stale and r not in Stale and
+    (askSealed[r]; (some m: Member | restart[m]); askOld[w]; choose[w]; storeOld[w];
+      always nothing))
+      implies always saidStays
+} for 2 but exactly 4 Member, exactly 1 Read, exactly 1 Write, 6..6 steps expect 1
+/* What comes of it: a write ends in the old epoch, and a later read does not see it. */
+needs_SealOnDisk_p2: check {
+  all disj r, s: Read, w: Write | (without[SealOnDisk] and init and
+    w in Stale and no (r + s) & Stale and
+    (askSealed[r]; open_; askNew[r]; decide[r]; storeNew[r]; tell[r];
+      (some m: Member | restart[m]); askOld[w]; choose[w]; storeOld[w];
+      askNew[s]; decide[s]; always nothing))
+      implies always p2
+} for 2 but exactly 4 Member, exactly 2 Read, exactly 1 Write, 13..13 steps expect 1
+
+/* F15. A write reaches members that have sealed, after the key has moved. */
+needs_SealedStays: check {
+  all disj r, s: Read, w: Write | (without[SealedStays] and init and
+    w in Stale and no (r + s) & Stale and
+    (askOld[w]; choose[w]; askSealed[r]; open_; askNew[r]; decide[r]; storeNew[r]; tell[r];
+      storeOld[w]; askNew[s]; decide[s]; always nothing))
+      implies always p2
+} for 2 but exactly 4 Member, exactly 2 Read, exactly 1 Write, 12..12 steps expect 1
+
+/* Stores are deleted although a key has not moved. */
+needs_MovedFirst: check {
+  all w: Write | (without[MovedFirst] and init and w in Stale and
+    (askOld[w]; choose[w]; storeOld[w]; takeOver; delete; always nothing))
+      implies always nothingLost
+} for 2 but exactly 4 Member, 0 Read, exactly 1 Write, 6..6 steps expect 1
+
+/* An eventual put is at one member, which was not among the q that the mover has read. */
+needs_ReadBeforeGone: check {
+  all r: Read | (without[ReadBeforeGone] and init and r not in Stale and
+    ((some m: Member | put[m]); askSealed[r]; open_; askNew[r]; decide[r]; storeNew[r];
+      takeOver; agree; delete; always nothing))
+      implies always eventualKept
+} for 2 but exactly 4 Member, exactly 1 Read, 0 Write, 10..10 steps expect 1
+
+/* A read has asked the new epoch before the move, and the old one after it. */
+needs_GoneIsGone: check {
+  all disj r, s: Read, w: Write | (without[GoneIsGone] and init and
+    w in Stale and no (r + s) & Stale and
+    (askOld[w]; choose[w]; storeOld[w]; askSealed[r]; open_; askNew[s]; askNew[r]; decide[r];
+      storeNew[r]; takeOver; agree; delete; askSealed[s]; decide[s]; always nothing))
+      implies always p2
+} for 2 but exactly 4 Member, exactly 2 Read, exactly 1 Write, 15..15 steps expect 1
+
+/* A read asks the new epoch alone, before the key has moved. */
+needs_ReadsThrough: check {
+  all disj r, s: Read, w: Write | (without[ReadsThrough] and init and
+    w in Stale and no (r + s) & Stale and
+    (askOld[w]; choose[w]; storeOld[w]; askSealed[r]; open_; askNew[s]; decide[s];
+      always nothing))
+      implies always p2
+} for 2 but exactly 4 Member, exactly 2 Read, exactly 1 Write, 8..8 steps expect 1
