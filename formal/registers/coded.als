@@ -195,8 +195,8 @@ pred decide[r: Read] {
     tag' = tag + r -> t
     gives' = gives + r -> value[t]
     acks' = acks + r -> { m: r.heard | t in r.shown[m] }
-    let known = on[SkipsOwnTag] => t in r.finals else some f: r.finals | upTo[t, f] |
-      skipped' = ((known or not on[StoreFirst]) => skipped + r else skipped)
+    let known = (on[SkipsOwnTag] => r.finals & t else { f: r.finals | upTo[t, f] }) |
+      skipped' = ((some known or not on[StoreFirst]) => skipped + r else skipped)
   }
   from' = from
   keepMembers and keepAnswers
