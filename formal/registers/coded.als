@@ -425,6 +425,13 @@ keeps_rot: check { all m: Member | right and inv and rot[m] implies after inv }
 says_atomic: check { inv implies atomic } for 4 but exactly 4 Member, 1 steps expect 0
 says_readable: check { inv implies readable } for 4 but exactly 4 Member, 1 steps expect 0
 
+/* n = 3, where a part is a copy; n = 5, where three parts give the value. */
+keeps_all3: check { right and inv and event implies after inv }
+  for 4 but exactly 3 Member, 2 steps expect 0
+keeps_all5_deep: check { right and inv and event implies after inv }
+  for 4 but exactly 5 Member, 2 steps expect 0
+says_all5: check { inv implies atomic and readable } for 4 but exactly 5 Member, 1 steps expect 0
+
 /* ---- every event can happen ---- */
 
 happens_decide: run { right and trace and eventually (some r: Read | decide[r] and r in skipped') }
