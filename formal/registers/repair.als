@@ -245,7 +245,7 @@ pred endedIsKept { all o: ended | quorum[{ m: Member | m in damaged or upTo[o.ta
 
 /* Members have what they have said, as far as anybody counts on it. */
 pred saidIsKept {
-  all o: Op, m: o.acks | counts[o, m] implies m in damaged or upTo[o.tag, m.part]
+  all o: Op - dead, m: o.acks | m in damaged or upTo[o.tag, m.part]
   all o: Op, m: Member, t: o.shown[m] | counts[o, m] implies
     m in damaged or upTo[t, m.part] or o in Write and upTo[t, m.fence]
 }
@@ -264,10 +264,10 @@ pred endedIsSeen {
 
 /* As in coded.als, of sweeps that may end or whose tag may be read. */
 pred fencesHold {
-  all s: Sweep, m: heard[s] | s not in dead or some s.from implies {
+  all s: Sweep, m: heard[s] | (s not in dead or some s.from) implies {
     m in damaged or upTo[s.tag, m.fence] and (below[m.part, s.tag] implies upTo[m.part, s.shown[m]])
     all o: Op - dead | m in o.acks and below[o.tag, s.tag] implies upTo[o.tag, s.shown[m]]
-    all r: Read - dead, t: r.shown[m] | below[t, s.tag] implies upTo[t, s.shown[m]]
+    all r: Read - dead - ended, t: r.shown[m] | below[t, s.tag] implies upTo[t, s.shown[m]]
   }
 }
 
@@ -277,13 +277,17 @@ pred waitIsWorth {
   all m: waited, s: Sweep | m in heard[s] and some s.from implies
     all u: Sweep - m.begun | some heard[u] & heard[s] implies below[s.tag, u.tag]
   all m: waited, o: ended | known[m, o.tag, { x: Member - m | upTo[o.tag, x.part] }]
+  all m: waited, o: ended | m in o.acks implies
+    some x: Member - m | upTo[o.tag, x.part] and shownToAll[m, x, o.tag]
   all m: waited, o: Op - dead - ended, p: o.earlier |
     known[m, p.tag, { x: Member - m | upTo[p.tag, x.part] and sees[o, x, p.tag] }]
 }
 /* Both others, or one, which shows it to all such sweeps. */
 pred known[m: Member, t: Tag, others: set Member] {
-  Member - m in others or
-    some x: others | all u: Sweep - m.begun | x in heard[u] implies below[t, u.tag]
+  Member - m in others or some x: others | shownToAll[m, x, t]
+}
+pred shownToAll[m, x: Member, t: Tag] {
+  all u: Sweep - m.begun | x in heard[u] implies below[t, u.tag]
 }
 
 pred inv { shape and endedIsKept and saidIsKept and endedIsSeen and fencesHold and waitIsWorth }
