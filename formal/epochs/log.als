@@ -9,12 +9,12 @@
  * command is acknowledged when it and all below it are chosen, and no `Stop` is among these.
  *
  * The network is the most general one: what was said once may be heard at any time, by any set of
- * acceptors, or never. Processes do nothing more, or are slow; acceptors' records are durable before
- * they answer.
+ * acceptors, or never. Processes do nothing more, or are slow; acceptors' records are durable
+ * before they answer.
  *
  * What is abstracted away, and why that is sound.
- * - An answer of phase 1 is not stored with the proposer: an acceptor that has promised does not vote
- *   below any more, so that what it would report never changes.
+ * - An answer of phase 1 is not stored with the proposer: an acceptor that has promised does not
+ *   vote below any more, so that what it would report never changes.
  * - `Begin`, and the birth ballots of commands, which decide what a primary may answer before
  *   anything is chosen (L5): the order of a log's entries does not depend on them.
  * - Truncation and snapshots: an acceptor that has dropped slots says so, and who is behind fetches

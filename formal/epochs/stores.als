@@ -12,8 +12,8 @@
  * the new one under its own tag. When a read has gone through, that everything has moved is agreed,
  * and members delete the old store.
  *
- * Eventual puts are another matter: each is at one member, acknowledged by it alone. The mover reads
- * members, sealed, and takes the highest it finds over into the new epoch.
+ * Eventual puts are another matter: each is at one member, acknowledged by it alone. The mover
+ * reads members, sealed, and takes the highest it finds over into the new epoch.
  *
  * The network is the most general one; an operation reaches a chosen set of members at a time, the
  * others later or never, and a store may arrive long after its sender has died.
@@ -437,6 +437,7 @@ pred inv {
 
 /* ---- the proof, for all traces ---- */
 
+/* q = 2 of 3 in each epoch; 3 or 4 members in all, 4 tags, 4 operations of all kinds. */
 holds_at_first: check { right and init implies inv } for 4 but 1 steps expect 0
 keeps_askOld: check { all o: Op | right and inv and askOld[o] implies after inv }
   for 4 but 2 steps expect 0

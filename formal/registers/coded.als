@@ -8,9 +8,9 @@
  * its fence. Parts may be damaged, and what a member was told it may forget.
  *
  * The network is the most general one. An operation reaches a chosen set of members at a time, the
- * others later or never; what an operation has heard is what a member said when it was asked, however
- * late the answer comes. A store may arrive at any time after it was sent, long after its sender has
- * died. That a client or a member dies is that nothing happens there any more.
+ * others later or never; what an operation has heard is what a member said when it was asked,
+ * however late the answer comes. A store may arrive at any time after it was sent, long after its
+ * sender has died. That a client or a member dies is that nothing happens there any more.
  *
  * What is abstracted away, and why that is sound.
  * - A value is the tag of the write that made it: a tag names one value (F8h; a member refuses
@@ -20,12 +20,13 @@
  *   writers are one way to choose; the model has all. The first round of a sweep is left out: that
  *   its tag lies above what it saw makes it likely that members take its fence, no more.
  * - An operation begins when it is first answered, and has ended when the last member it needs has
- *   done its part, though its client learns it later. So more operations follow one another here than
- *   in any real run, and what is proved of their order holds there.
+ *   done its part, though its client learns it later. So more operations follow one another here
+ *   than in any real run, and what is proved of their order holds there.
  * - An operation that asks all members again, or is begun again, is one that begins later.
  * - `Busy`, full disks, overload: refusals. Here members just do not answer.
- * - Time: a grace time makes readers succeed, safety does not use it. Tags that are times: times.als.
- * - Repair of damaged records and the upkeep of members: not here.
+ * - Time: a grace time makes readers succeed, safety does not use it. Tags that are times:
+ *   times.als.
+ * - Damage of whole records, and how they are learnt again: repair.als. Upkeep: not here.
  *
  * The proof: an invariant that holds at first and that every event keeps, in two states each.
  */
@@ -398,6 +399,7 @@ pred inv { shape and finalIsKept and saidIsKept and endedIsSeen and fencesHold a
 
 /* ---- the proof, for all traces ---- */
 
+/* n = 4, q = 3, k = 2; 4 tags and 4 operations of all kinds. */
 holds_at_first: check { right and init implies inv }
   for 4 but exactly 5 Member, 1 steps expect 0
 keeps_askTags: check { all w: Write | right and inv and askTags[w] implies after inv }

@@ -1,15 +1,16 @@
 /*
- * A damaged record is learnt again, beside writes and sweeps that die (G8, F8g): one key, one store.
+ * A damaged record is learnt again, beside writes and sweeps that die (G8, F8g): one key, one
+ * store.
  *
- * What is modelled. Three members with whole copies, of which each keeps that of the highest tag, and
- * its fence; q = 2. Writes of two rounds, reads with their write-back, sweeps with their fence. Any
- * operation may die; what it has sent arrives all the same, any time later. A member's record may
- * be damaged as a whole: it has forgotten what it had and what it had promised. It answers nothing
- * until every operation that counts on an earlier answer of it has ended, and then learns the record
- * again: the rule below says how. No more than f = 1 records are damaged at a time.
+ * What is modelled. Three members with whole copies, of which each keeps that of the highest tag,
+ * and its fence; q = 2. Writes of two rounds, reads with their write-back, sweeps with their fence.
+ * Any operation may die; what it has sent arrives all the same, any time later. A member's record
+ * may be damaged as a whole: it has forgotten what it had and what it had promised. It answers
+ * nothing until every operation that counts on an earlier answer of it has ended, and then learns
+ * the record again: the rule below says how. No more than f = 1 records are damaged at a time.
  *
- * What is abstracted away, and why that is sound: as in coded.als. Codes and final marks are not here:
- * with copies k = l = 1, and one member has what another one lacks.
+ * What is abstracted away, and why that is sound: as in coded.als. Codes and final marks are not
+ * here: with copies k = l = 1, and one member has what another one lacks.
  *
  * The proof: an invariant that holds at first and that every event keeps, in two states each.
  */
@@ -323,7 +324,8 @@ happens_all: run {
   some w: Write, s: Sweep, r: Read | right and init and
     (ask[w]; choose[w]; store[w]; die[w]; (some m: Member | damage[m]);
       (some m: Member | wait[m]); askFenced[s]; conclude[s]; store[s]; end_[s];
-      (some m: Member | repair[m]); ask[r]; decide[r]; end_[r]; always (nothing and r.gives = w.tag))
+      (some m: Member | repair[m]); ask[r]; decide[r]; end_[r];
+      always (nothing and r.gives = w.tag))
 } for 3 but exactly 3 Member, 15..15 steps expect 1
 
 /* ---- the rules are needed: counter-examples ---- */

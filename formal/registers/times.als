@@ -1,14 +1,16 @@
 /*
  * Times as tags (`oreas`, and `coded` with an interval clock; F9): one key, one store, no sections.
  *
- * What is modelled. A write takes as its tag the latest time that it can be now, by its clock, stores
- * in one round, and ends when that time has certainly passed. A read stores what it returns at q
- * members, and it, too, ends when the tag's time has passed. A sweep reads with a fence and carries
- * the highest value on under its own tag; it does not wait. Three members with whole copies, q = 2.
+ * What is modelled. A write takes as its tag the latest time that it can be now, by its clock,
+ * stores in one round, and ends when that time has certainly passed. A read stores what it returns
+ * at q members, and it, too, ends when the tag's time has passed. A sweep reads with a fence and
+ * carries the highest value on under its own tag; it does not wait. Three members with whole
+ * copies, q = 2.
  *
- * Time goes on between any two steps, or does not. A clock says an interval; of it only this is used:
- * true time lies in it. So a write's tag is any time from now on, and that a time has certainly
- * passed means that it has. That a clock does not say so at once delays an operation's end, no more.
+ * Time goes on between any two steps, or does not. A clock says an interval; of it only this is
+ * used: true time lies in it. So a write's tag is any time from now on, and that a time has
+ * certainly passed means that it has. That a clock does not say so at once delays an operation's
+ * end, no more.
  *
  * What is abstracted away, and why that is sound.
  * - Codes and final marks: coded.als. A tag that is known to be final has passed, or was fenced.
@@ -107,7 +109,10 @@ pred write[w: Write] {
   keepMembers and shown' = shown and from' = from and acks' = acks and keepEnds
 }
 
-pred ask[r: Read] { no r.tag and hears[r] and keepMembers and keepTags and acks' = acks and keepEnds }
+pred ask[r: Read] {
+  no r.tag and hears[r]
+  keepMembers and keepTags and acks' = acks and keepEnds
+}
 
 /* It returns the highest. */
 pred decide[r: Read] {

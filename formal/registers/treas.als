@@ -2,18 +2,18 @@
  * Coded registers as published (the policy `treas-opt`; CassandrEAS Alg. 1 and 2): one key, one
  * store, no sections.
  *
- * What is modelled. n members keep the part of the highest tag that they were sent, and no other;
- * q = n - f answers complete a phase, so that two quorums share k = n - 2f members. Any l = k/(d + 1),
- * rounded up, parts of one tag give its value, here with d = 1: at most one write may be unfinished
- * while a read runs. A read returns the highest tag of which it has l parts, unless k
- * of its answers show higher ones; otherwise it finds nothing.
+ * What is modelled. n members keep the part of the highest tag that they were sent, and no other; q
+ * = n - f answers complete a phase, so that two quorums share k = n - 2f members. Any l = k/(d +
+ * 1), rounded up, parts of one tag give its value, here with d = 1: at most one write may be
+ * unfinished while a read runs. A read returns the highest tag of which it has l parts, unless k of
+ * its answers show higher ones; otherwise it finds nothing.
  *
  * Where Fermata departs from the paper it is Fermata that is modelled: the paper's members list all
  * tags that they ever had, and a read must not return less than the highest tag in k of the lists.
  * Here each answer shows one tag, and the bound is the k-th largest of these.
  *
- * The network, what an operation is, and what is abstracted away: as in coded.als. There are no sweeps
- * (nobody sweeps under this policy), no final marks, no damage.
+ * The network, what an operation is, and what is abstracted away: as in coded.als. There are no
+ * sweeps (nobody sweeps under this policy), no final marks, no damage.
  *
  * The proof: an invariant that holds at first and that every event keeps, in two states each.
  */
