@@ -275,3 +275,9 @@ needs_StartsAsChosen: check {
     (propose[b]; propose[b]; vote[b, t]; vote[b, s]; start[x]; start[y]; always nothing))
       implies always sameStart
 } for 2 but exactly 3 Acceptor, 4 Entry, 7..7 steps expect 1
+/* A client was told of it, all the same. */
+needs_StartsAsChosen_told: check {
+  all b: Ballot, disj s, t: Slot, x: Acceptor | (without[StartsAsChosen] and init and
+    (propose[b]; propose[b]; vote[b, t]; vote[b, s]; tell[s]; start[x]; always nothing))
+      implies always toldIsThere
+} for 2 but exactly 3 Acceptor, 4 Entry, 7..7 steps expect 1

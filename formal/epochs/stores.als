@@ -522,7 +522,7 @@ needs_SealedStays: check {
 needs_MovedFirst: check {
   all w: Write | (without[MovedFirst] and init and w in Stale and
     (askOld[w]; choose[w]; storeOld[w]; takeOver; delete; always nothing))
-      implies always nothingLost
+      implies always (nothingLost or goneMoved)
 } for 2 but exactly 4 Member, 0 Read, exactly 1 Write, 6..6 steps expect 1
 
 /* An eventual put is at one member, which was not among the q that the mover has read. */

@@ -40,8 +40,9 @@ enum Rule {
   MarkWithDrop,  // F8b: what is dropped is noted durably, with the drop
   DamageVoids,   // F8c: a member with a damaged part does not answer
   SweepFences,   // F8g: members that answered a sweep refuse what lies below its tag
-  SkipsOwnTag    // F8d: a reader does without writing back where this very tag is known to be
+  SkipsOwnTag,   // F8d: a reader does without writing back where this very tag is known to be
                  // final; not where a higher one is
+  OwnNames       // F8h: a tag has its writer's name
 }
 
 one sig Protocol { rules: set Rule }
@@ -170,7 +171,7 @@ pred askTags[w: Write] {
 pred choose[w: Write] {
   no w.tag and quorum[w.heard]
   some t: Tag {
-    free[t]
+    on[OwnNames] => free[t]
     all s: Member.(w.shown) | below[s, t]
     tag' = tag + w -> t
     gives' = gives + w -> t
@@ -458,6 +459,13 @@ happens_rot: run { right and trace and eventually (some m: Member | rot[m]) }
 /* ---- each rule is needed: counter-examples ---- */
 
 /* In each it is given who does what in which order; with which members and tags is not. */
+
+/* F8h. Two writers take the same tag. */
+needs_OwnNames: check {
+  all disj v, w: Write | (without[OwnNames] and init and
+    (askTags[v]; askTags[w]; choose[v]; choose[w]; always nothing))
+      implies always p3
+} for 2 but exactly 4 Member, exactly 2 Write, 0 Read, 0 Sweep, 5..5 steps expect 1
 
 /* F8a. A read finds what a writer has left at k members, and tells that it is final. */
 needs_StoreFirst: check {

@@ -24,7 +24,8 @@ open util/ordering[Tag] as tags
 /* The parameter: which rules are in force. */
 enum Rule {
   KthLargest, // a read returns nothing that k of its answers have outlived
-  WriteBack   // a read stores what it returns at q members first
+  WriteBack,  // a read stores what it returns at q members first
+  SmallParts  // l is k/(d + 1), not k
 }
 
 /* `faults`: how many members may fail. */
@@ -62,7 +63,7 @@ pred upTo[a, b: Tag] { tags/lte[a, b] }
 fun k: Int { minus[#Member, plus[Protocol.faults, Protocol.faults]] }
 pred quorum[m: set Member] { #(Member - m) =< Protocol.faults }
 /* At least l = k/2 rounded up. */
-pred enough[m: set Member] { plus[#m, #m] >= k }
+pred enough[m: set Member] { (on[SmallParts] => plus[#m, #m] else #m) >= k }
 /* Fewer than k. */
 pred few[m: set Member] { #m < k }
 
@@ -249,6 +250,13 @@ needs_WriteBack: check {
     (ask[w]; choose[w]; store[w]; ask[r]; decide[r]; ask[s]; decide[s]; always nothing))
       implies always p2
 } for 2 but exactly 5 Member, 5 Int, exactly 1 Write, exactly 2 Read, 8..8 steps expect 1
+
+/* One writer has died, and a read does not find a value. */
+needs_SmallParts: check {
+  all w: Write, r: Read | (bears[1] and without[SmallParts] and init and
+    (ask[w]; choose[w]; store[w]; ask[r]; always nothing))
+      implies always finds
+} for 2 but exactly 5 Member, 5 Int, exactly 1 Write, exactly 1 Read, 5..5 steps expect 1
 
 /* ---- the price: beyond d unfinished writes a value is lost ---- */
 
