@@ -432,7 +432,7 @@ says_readable: check { inv implies readable } for 4 but exactly 4 Member, 1 step
 keeps_all3: check { right and inv and event implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
 keeps_all5_deep: check { right and inv and event implies after inv }
-  for 4 but exactly 5 Member, 2 steps expect 0
+  for 3 but exactly 5 Member, 2 steps expect 0
 says_all5: check { inv implies atomic and readable } for 4 but exactly 5 Member, 1 steps expect 0
 
 /* ---- every event can happen ---- */
