@@ -11,6 +11,7 @@
 
 use std::process::ExitCode;
 
+mod formal;
 mod gate;
 mod porcupine;
 mod tidy;
@@ -26,6 +27,9 @@ usage: cargo xtask TASK
   porcupine [--record]
           asks another checker of linearizability about random histories, and compares its
           verdicts with the recorded ones, or records them; needs Go
+  formal [--short] [WORD]...
+          asks Alloy about the models below formal/, or about those checks whose file or name
+          contains a word; --short leaves out what takes long; needs Java and Maven
 ";
 
 fn main() -> ExitCode {
@@ -36,15 +40,21 @@ fn main() -> ExitCode {
         ["fix"] => wrap::run(),
         ["porcupine"] => porcupine::run(false),
         ["porcupine", "--record"] => porcupine::run(true),
+        ["formal", ref choice @ ..] => match formal::Choice::of(choice) {
+            Some(choice) => formal::run(&choice),
+            None => usage(),
+        },
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprint!("{HELP}");
-            ExitCode::from(2)
-        }
+        _ => usage(),
     }
+}
+
+fn usage() -> ExitCode {
+    eprint!("{HELP}");
+    ExitCode::from(2)
 }
 
 fn tidy_alone() -> ExitCode {

@@ -1,0 +1,441 @@
+//! `cargo xtask formal`: asks the Alloy Analyzer about the models below `formal/`.
+//!
+//! **Problem.** A model says something only as long as somebody runs it, and a check that passes
+//! because nothing can happen says nothing at all.
+//!
+//! **Idea.** The models say what they expect: each `check` or `run` ends with `expect 0` (nothing
+//! is found) or `expect 1` (an instance, or a counter-example, is found). This task finds all
+//! `.als` files and all their commands, runs them, and compares. A new model or check needs no
+//! line here.
+//!
+//! **Rules for a model.** Every command has an expectation, and a name that is unique in its file.
+//! One whose name ends in `_deep` takes long and is left out by `--short`.
+//!
+//! Alloy comes from Maven, at its pinned version, into `target/formal`; Java runs it. Both are
+//! needed here alone.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::gate::root;
+
+/// Where Maven finds Alloy.
+const ARTIFACT: &str = "org.alloytools:org.alloytools.alloy.dist";
+const VERSION: &str = "6.2.0";
+
+/// The solver where it runs, several times as fast as the other, and the one that is in Java.
+const NATIVE: &str = "glucose";
+const ANYWHERE: &str = "sat4j";
+
+/// What one command may take.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// End of the names of commands that only the full run asks.
+const DEEP: &str = "_deep";
+
+/// Solvers at work at the same time.
+const JOBS: usize = 2;
+
+/// What to run.
+#[derive(Default)]
+pub(crate) struct Choice {
+    /// Without what takes long.
+    short: bool,
+    /// Only commands whose file or name contains one of these; all if empty.
+    words: Vec<String>,
+}
+
+impl Choice {
+    /// Reads `[--short] [WORD]...`; none where an option is unknown.
+    pub(crate) fn of(arguments: &[&str]) -> Option<Choice> {
+        let mut choice = Choice::default();
+        for argument in arguments {
+            match *argument {
+                "--short" => choice.short = true,
+                option if option.starts_with('-') => return None,
+                word => choice.words.push(word.to_owned()),
+            }
+        }
+        Some(choice)
+    }
+
+    fn takes(&self, query: &Query) -> bool {
+        let named = |word: &String| query.name.contains(word) || query.file.contains(word);
+        let deep = self.short && query.name.ends_with(DEEP);
+        !deep && (self.words.is_empty() || self.words.iter().any(named))
+    }
+}
+
+/// One `check` or `run` of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Query {
+    /// The model, relative to the root.
+    file: String,
+    name: String,
+    scope: String,
+    /// Whether an instance or counter-example is to be found.
+    found: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Found,
+    None,
+    /// The solver did not end in time, or at all.
+    Undecided,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Found => "found",
+            Verdict::None => "none",
+            Verdict::Undecided => "undecided",
+        })
+    }
+}
+
+/// Runs what was chosen and prints a table of it.
+pub(crate) fn run(choice: &Choice) -> ExitCode {
+    match ask_all(choice) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("the models could not be checked: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How many results are unexpected.
+fn ask_all(choice: &Choice) -> io::Result<usize> {
+    let start = Instant::now();
+    let folder = root().join("target").join("formal");
+    let alloy = Alloy::fetched(&folder)?;
+    let mut models = Vec::new();
+    models_in(&root().join("formal"), &mut models)?;
+    models.sort();
+    let mut batches = VecDeque::new();
+    for model in &models {
+        let mut queries = alloy.queries(model)?;
+        queries.retain(|query| choice.takes(query));
+        batches.extend(dealt(queries));
+    }
+    let asked: usize = batches.iter().map(Vec::len).sum();
+    if asked == 0 {
+        return Err(io::Error::other("no check has such a name"));
+    }
+    print_row("model", "assertion", "scope", "result", "seconds");
+    let unexpected = work(&alloy, batches);
+    let seconds = start.elapsed().as_secs();
+    println!("{asked} checks in {seconds} s, solver {}", alloy.solver);
+    println!("{} passed, {unexpected} failed", asked - unexpected);
+    Ok(unexpected)
+}
+
+/// The queries of one model in as many batches as there are jobs.
+fn dealt(queries: Vec<Query>) -> Vec<Vec<Query>> {
+    let mut batches = vec![Vec::new(); JOBS];
+    for (index, query) in queries.into_iter().enumerate() {
+        batches[index % JOBS].push(query);
+    }
+    batches.retain(|batch| !batch.is_empty());
+    batches
+}
+
+/// Asks all batches, and prints each answer as it comes. Returns how many are unexpected.
+fn work(alloy: &Alloy, batches: VecDeque<Vec<Query>>) -> usize {
+    let batches = Mutex::new(batches);
+    let (send, answers) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for job in 0..JOBS {
+            let (send, batches) = (send.clone(), &batches);
+            scope.spawn(move || {
+                loop {
+                    let next = batches.lock().expect("no job panics").pop_front();
+                    let Some(batch) = next else { return };
+                    alloy.ask(job, batch, &mut |query, verdict, time| {
+                        // The receiver lives until all senders are gone.
+                        let _ = send.send((query, verdict, time));
+                    });
+                }
+            });
+        }
+        drop(send);
+        let mut unexpected = 0;
+        for (query, verdict, time) in answers {
+            let expected = match query.found {
+                true => Verdict::Found,
+                false => Verdict::None,
+            };
+            let result = match verdict == expected {
+                true => verdict.to_string(),
+                false => format!("{verdict}, NOT AS EXPECTED"),
+            };
+            unexpected += usize::from(verdict != expected);
+            let seconds = format!("{:.1}", time.as_secs_f64());
+            print_row(&query.file, &query.name, &query.scope, &result, &seconds);
+        }
+        unexpected
+    })
+}
+
+fn print_row(model: &str, name: &str, scope: &str, result: &str, seconds: &str) {
+    println!("| {model} | {name:32} | {scope} | {result:5} | {seconds:>7} |");
+}
+
+/// All models below a folder.
+fn models_in(folder: &Path, models: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            models_in(&path, models)?;
+        } else if path.extension().is_some_and(|e| e == "als") {
+            models.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The Alloy Analyzer.
+struct Alloy {
+    jar: PathBuf,
+    solver: &'static str,
+    /// Its output, of which nothing is kept.
+    out: PathBuf,
+}
+
+impl Alloy {
+    /// Fetches it through Maven, unless it is there.
+    fn fetched(folder: &Path) -> io::Result<Alloy> {
+        fs::create_dir_all(folder)?;
+        let jar = folder.join(format!("org.alloytools.alloy.dist-{VERSION}.jar"));
+        there("java", "-version", "install Java 17 or later")?;
+        if !jar.exists() {
+            there("mvn", "--version", "install Maven 3, which fetches Alloy")?;
+            let mut maven = Command::new("mvn");
+            maven.args(["-q", "-B", "-Dstyle.color=never", "dependency:copy"]);
+            maven.arg(format!("-Dartifact={ARTIFACT}:{VERSION}"));
+            maven.arg(format!("-DoutputDirectory={}", folder.display()));
+            let status = maven.current_dir(folder).status()?;
+            if !status.success() || !jar.exists() {
+                let error = format!("Maven did not fetch {ARTIFACT}:{VERSION}: {status}");
+                return Err(io::Error::other(error));
+            }
+        }
+        let out = folder.join("out");
+        let mut alloy = Alloy {
+            jar,
+            solver: ANYWHERE,
+            out,
+        };
+        let listed = alloy.java().arg("solvers").output()?;
+        if String::from_utf8_lossy(&listed.stdout).contains(&format!("│{NATIVE} ")) {
+            alloy.solver = NATIVE;
+        }
+        Ok(alloy)
+    }
+
+    fn java(&self) -> Command {
+        let mut java = Command::new("java");
+        java.arg("-jar").arg(&self.jar).stdin(Stdio::null());
+        java
+    }
+
+    /// The commands of a model, each with its expectation.
+    fn queries(&self, model: &Path) -> io::Result<Vec<Query>> {
+        let output = self.java().arg("commands").arg(model).output()?;
+        let file = model.strip_prefix(root()).unwrap_or(model);
+        let file = file.to_string_lossy().replace('\\', "/");
+        let listed = String::from_utf8_lossy(&output.stdout);
+        let mut queries: Vec<Query> = Vec::new();
+        for line in listed.lines() {
+            if line.ends_with("Run Default") {
+                // What Alloy makes up for a model without commands: a part of others.
+                continue;
+            }
+            let query = Query::of_line(&file, line)
+                .ok_or_else(|| io::Error::other(format!("{file}: no `expect 0|1`: {line}")))?;
+            if queries.iter().any(|q| q.name == query.name) {
+                let error = format!("{file}: two commands are called {}", query.name);
+                return Err(io::Error::other(error));
+            }
+            queries.push(query);
+        }
+        if queries.is_empty() && !output.stderr.is_empty() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            let error = error.lines().take(3).collect::<Vec<_>>().join("\n");
+            return Err(io::Error::other(format!("{file}: {error}")));
+        }
+        Ok(queries)
+    }
+
+    /// Asks queries of one model, and `tells` each answer with the time that it took.
+    fn ask(
+        &self,
+        job: usize,
+        queries: Vec<Query>,
+        tells: &mut dyn FnMut(Query, Verdict, Duration),
+    ) {
+        let mut open = queries;
+        while !open.is_empty() {
+            let before = open.len();
+            if self.ask_once(job, &mut open, tells).is_err() || open.len() == before {
+                break;
+            }
+        }
+        for query in open {
+            tells(query, Verdict::Undecided, Duration::ZERO);
+        }
+    }
+
+    /// One process, for all of them unless one takes too long.
+    fn ask_once(
+        &self,
+        job: usize,
+        open: &mut Vec<Query>,
+        tells: &mut dyn FnMut(Query, Verdict, Duration),
+    ) -> io::Result<()> {
+        let names: Vec<&str> = open.iter().map(|q| q.name.as_str()).collect();
+        let file = root().join(&open[0].file);
+        let mut java = self.java();
+        java.args(["exec", "-f", "-t", "none", "-s", self.solver, "-c"]);
+        java.arg(format!("{{{}}}", names.join(",")));
+        java.arg("-o").arg(self.out.join(job.to_string())).arg(file);
+        java.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = java.spawn()?;
+        let lines = lines_of(&mut child);
+        let mut since = Instant::now();
+        while !open.is_empty() {
+            let line = match lines.recv_timeout(LIMIT.saturating_sub(since.elapsed())) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    child.kill()?;
+                    tells(open.remove(0), Verdict::Undecided, since.elapsed());
+                    break;
+                }
+            };
+            let Some((name, verdict)) = answer_of_line(&line) else {
+                eprintln!("{line}");
+                continue;
+            };
+            if let Some(index) = open.iter().position(|q| q.name == name) {
+                tells(open.remove(index), verdict, since.elapsed());
+                since = Instant::now();
+            }
+        }
+        drop(lines);
+        child.wait()?;
+        Ok(())
+    }
+}
+
+/// An error that names what is missing, unless `program` can be run.
+fn there(program: &str, version: &str, advice: &str) -> io::Result<()> {
+    let mut command = Command::new(program);
+    command.arg(version).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => {
+            let error = format!("`{program}` does not run; {advice}");
+            Err(io::Error::new(io::ErrorKind::NotFound, error))
+        }
+    }
+}
+
+/// What a process says, line by line, as it comes.
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let output = child.stderr.take().expect("stderr is piped");
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+impl Query {
+    /// Reads `2 . Check NAME for 3 but exactly 2 A expect 0`, or `12. Check …`.
+    fn of_line(file: &str, line: &str) -> Option<Query> {
+        let (_, rest) = line.split_once(". ")?;
+        let (rest, expected) = rest.rsplit_once(" expect ")?;
+        let mut words = rest.splitn(3, ' ').skip(1);
+        let name = words.next()?.to_owned();
+        let scope = words.next().unwrap_or_default();
+        Some(Query {
+            file: file.to_owned(),
+            name,
+            scope: scope.trim_start_matches("for ").to_owned(),
+            found: expected == "1",
+        })
+    }
+}
+
+/// Reads `01. check NAME    0    1/1     SAT`.
+fn answer_of_line(line: &str) -> Option<(&str, Verdict)> {
+    let line = line.rsplit('\r').next()?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let name = *words.get(2)?;
+    let verdict = words.iter().skip(3).find_map(|word| match *word {
+        "SAT" => Some(Verdict::Found),
+        "UNSAT" => Some(Verdict::None),
+        _ => None,
+    })?;
+    Some((name, verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_read_with_its_expectation() {
+        let line = "2 . Check put_deep for 5 but exactly 2 State expect 0";
+        let query = Query::of_line("formal/m.als", line).expect("a command");
+        assert_eq!(query.name, "put_deep");
+        assert_eq!(query.scope, "5 but exactly 2 State");
+        assert!(!query.found);
+        let tenth = Query::of_line("formal/m.als", "10. Run p for 3 expect 1");
+        assert!(tenth.is_some_and(|query| query.name == "p" && query.found));
+        assert_eq!(Query::of_line("formal/m.als", "3 . Run p for 3"), None);
+    }
+
+    #[test]
+    fn an_answer_is_read() {
+        let line = "01. check put                        0    1/1     SAT expects=0";
+        assert_eq!(answer_of_line(line), Some(("put", Verdict::Found)));
+        let line = "02. check c2                       0       UNSAT";
+        assert_eq!(answer_of_line(line), Some(("c2", Verdict::None)));
+        assert_eq!(answer_of_line("Error"), None);
+    }
+
+    #[test]
+    fn deep_ones_are_left_out_of_the_short_run() {
+        let query = |name: &str| Query {
+            file: "formal/critical/m.als".to_owned(),
+            name: name.to_owned(),
+            scope: String::new(),
+            found: false,
+        };
+        let short = Choice::of(&["--short"]).expect("known");
+        assert!(short.takes(&query("put")) && !short.takes(&query("put_deep")));
+        let some = Choice::of(&["critical/"]).expect("known");
+        assert!(some.takes(&query("put_deep")));
+        let none = Choice::of(&["registers"]).expect("known");
+        assert!(!none.takes(&query("put")));
+        assert!(Choice::of(&["--fast"]).is_none());
+    }
+}
