@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Builds the binding, starts five nodes, and runs YCSB's workloads a, b and c on registers:
+# Builds the binding, starts five nodes, and runs YCSB's workloads a, b and c, and half updates of
+# 16 KiB (large), on registers:
 #
 #   bench/ycsb/run.sh [replicated|coded|treas-opt|oreas|ares ...]      default: replicated coded
 #
-# FERMATA names the program (default: target/release/fermata), THREADS the clients (default: 3).
+# FERMATA names the program (default: target/release/fermata), THREADS the clients (default: 3),
+# WORKLOADS what is run (default: "a b c large").
 # Results go to target/ycsb/STORAGE-WORKLOAD.txt.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 fermata=${FERMATA:-target/release/fermata}
 threads=${THREADS:-3}
 base=${BASE_PORT:-7600}
+read -ra workloads <<<"${WORKLOADS:-a b c large}"
 storages=("$@")
 [ ${#storages[@]} -gt 0 ] || storages=(replicated coded)
 
+[ -x "$fermata" ] || { echo "$fermata is not there: cargo build --release -p fermata" >&2; exit 1; }
 mvn -q -B -f bench/ycsb/pom.xml package
 out=target/ycsb
 mkdir -p "$out"
@@ -39,8 +43,11 @@ for storage in "${storages[@]}"; do
   [ "$storage" = replicated ] || options=(--f 1 --whole-below 0)
   "$fermata" --endpoint "$grpc" keyspace create "$name" --purpose registers \
     --storage "$storage" "${options[@]}"
-  ycsb -load -P bench/ycsb/workloads/a -p "fermata.keyspace=$name" >"$out/$storage-load.txt"
-  for workload in a b c; do
+  for table in a large; do
+    ycsb -load -P "bench/ycsb/workloads/$table" -p "fermata.keyspace=$name" \
+      >"$out/$storage-load-$table.txt"
+  done
+  for workload in "${workloads[@]}"; do
     result=$out/$storage-$workload.txt
     ycsb -t -P "bench/ycsb/workloads/$workload" -p "fermata.keyspace=$name" >"$result"
     echo "$storage, workload $workload"

@@ -16,6 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("fermata.v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .bytes(".")
+        // Large, and rare: every reply would be as large.
+        .boxed(".fermata.v1.NodeStatus.upkeep")
         .compile_fds(descriptors)?;
     Ok(())
 }

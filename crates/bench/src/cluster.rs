@@ -9,9 +9,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use fermata_client::{Client, Keyspace, Options, Purpose};
 use fermata_protocol::base::StoragePolicy;
-use fermata_server::config::{ClockConfig, LimitsConfig, TimingConfig};
+use fermata_server::config::ClockConfig;
 use fermata_server::{
-    ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_over,
+    ClusterConfig, Listeners, Medium, NodeConfig, ServerConfig, StartError, run_over,
 };
 use fermata_storage::{Disk, FileDisk, MemDisk, Options as Layout, Store};
 use tokio::net::TcpListener;
@@ -41,6 +41,7 @@ impl Disks {
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     endpoints: Vec<String>,
+    rest: Vec<String>,
     folder: tempfile::TempDir,
 }
 
@@ -73,6 +74,7 @@ impl Cluster {
             });
         }
         let endpoints = nodes.iter().map(|n| format!("http://{}", n.grpc)).collect();
+        let rest = nodes.iter().map(|n| n.rest.clone()).collect();
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xbe),
             segment_bits: 3,
@@ -93,6 +95,7 @@ impl Cluster {
         let cluster = Cluster {
             nodes: running,
             endpoints,
+            rest,
             folder,
         };
         for at in 0..usize::from(n) {
@@ -109,6 +112,11 @@ impl Cluster {
     pub(crate) async fn client(&self, at: usize) -> Result<Client> {
         let options = Options::new([self.endpoints[at].as_str()]).site(format!("s{}", at + 1));
         Ok(Client::connect(options).await?)
+    }
+
+    /// HOST:PORT of the REST face of a node.
+    pub(crate) fn rest(&self, at: usize) -> &str {
+        &self.rest[at]
     }
 
     /// Creates a keyspace of registers.
@@ -154,24 +162,14 @@ async fn free() -> Result<(TcpListener, String)> {
 }
 
 fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> ServerConfig {
+    // All nodes read the clock of one machine.
+    let clock = ClockConfig {
+        bound_us: Some(50),
+        ..ClockConfig::default()
+    };
     ServerConfig {
-        node: format!("n{name}"),
-        data_dir,
-        listen_peer: None,
-        listen_grpc: None,
-        listen_rest: None,
-        insecure: false,
-        rtt: "none".into(),
-        log_format: LogFormat::Text,
-        cluster_file: None,
-        timing: TimingConfig::default(),
-        limits: LimitsConfig::default(),
-        // All nodes read the clock of one machine.
-        clock: ClockConfig {
-            bound_us: Some(50),
-            ..ClockConfig::default()
-        },
-        cluster: Some(cluster),
+        clock,
+        ..ServerConfig::new(format!("n{name}"), data_dir, cluster)
     }
 }
 

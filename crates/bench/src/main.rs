@@ -8,6 +8,7 @@
 
 mod chart;
 mod cluster;
+mod cpu;
 mod figure1;
 mod report;
 mod storage;

@@ -146,7 +146,7 @@ async fn one_cluster(args: &StorageArgs, nodes: u16) -> Result<Vec<Row>> {
     let mut found: Vec<BTreeMap<u32, (u64, u64)>> = Vec::new();
     let (stores, _folder) = cluster.stop().await?;
     for store in &stores {
-        found.push(contents(store)?);
+        found.push(contents(store, |_| true)?);
     }
     let mut rows: Vec<Row> = Vec::new();
     for space in &spaces {
@@ -168,8 +168,12 @@ async fn one_cluster(args: &StorageArgs, nodes: u16) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Records with the content of registers in a store, and their bytes, by keyspace.
-fn contents(store: &Store) -> Result<BTreeMap<u32, (u64, u64)>> {
+/// Records with the content of registers in a store, and their bytes, by keyspace: of the keys that
+/// are wanted.
+pub(crate) fn contents(
+    store: &Store,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Result<BTreeMap<u32, (u64, u64)>> {
     // Where the part stands in a record's key; 0 is a head, 1 an eventual content.
     const PART: usize = 13;
     let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -177,7 +181,7 @@ fn contents(store: &Store) -> Result<BTreeMap<u32, (u64, u64)>> {
         let Some(of) = record::key_of(&key) else {
             bail!("a record's key is malformed");
         };
-        if key[PART] < 2 {
+        if key[PART] < 2 || !wanted(&of.key) {
             continue;
         }
         let sum = found.entry(of.keyspace.0).or_default();

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use fermata_client::Client;
 use fermata_protocol::base::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use crate::cpu::{Meter, Spent};
 use crate::storage::noise;
 
 /// What all clients of a slice do.
@@ -27,6 +28,12 @@ impl Mix {
     }
 }
 
+/// Bytes of the value of a register that a mix has named.
+pub(crate) fn size_of(key: &[u8]) -> Option<usize> {
+    let name = str::from_utf8(key).ok()?;
+    name.split_once('/')?.0.parse().ok()
+}
+
 /// What was counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
@@ -36,10 +43,12 @@ pub(crate) struct Counted {
     pub(crate) first_error: Option<String>,
     /// That clients spent on what was counted, all clients together.
     pub(crate) client_seconds: f64,
+    /// Of processors, while it was counted.
+    pub(crate) spent: Spent,
 }
 
 /// Latencies of one kind of operation, milliseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) count: usize,
     pub(crate) mean: f64,
@@ -81,6 +90,7 @@ impl Counted {
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
         self.client_seconds += other.client_seconds;
+        self.spent.add(other.spent);
     }
 }
 
@@ -105,17 +115,17 @@ pub(crate) async fn load(clients: &[Client], keyspace: &str, mix: Mix) -> Result
     Ok(())
 }
 
-/// Runs all clients at once for `time`; the first tenth of it is not counted.
+/// Runs all clients at once, for a lead that is not counted and a time that is.
 pub(crate) async fn slice(
     clients: &[Client],
     keyspace: &str,
     mix: Mix,
-    time: Duration,
+    (lead, time): (Duration, Duration),
     seed: u64,
 ) -> Result<Counted> {
     let mut loops = JoinSet::new();
-    let from = Instant::now() + time / 10;
-    let to = from + time * 9 / 10;
+    let from = Instant::now() + lead;
+    let to = from + time;
     for (number, client) in clients.iter().cloned().enumerate() {
         let one = Loop {
             client,
@@ -125,10 +135,13 @@ pub(crate) async fn slice(
         };
         loops.spawn(one.run(from, to));
     }
+    tokio::time::sleep_until(from.into()).await;
+    let meter = Meter::start();
     let mut all = Counted::default();
     while let Some(counted) = loops.join_next().await {
         all.add(counted?);
     }
+    all.spent = meter.spent();
     Ok(all)
 }
 

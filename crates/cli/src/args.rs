@@ -1,5 +1,7 @@
 //! Every command and option, as `--help` shows them.
 
+mod options;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,106 +9,33 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
-use crate::exit::EXIT_STATUSES;
+use crate::exit::{EXIT_STATUSES, Failure};
+pub(crate) use options::Global;
+use options::{ClusterOptions, KeyOptions, OnKeys, Uses};
 
 /// Critical sections over keys in several sites: exclusive, from the latest state, durable.
 #[derive(Debug, Parser)]
 #[command(name = "fermata", version, after_help = EXIT_STATUSES, propagate_version = true)]
 pub(crate) struct Cli {
+    /// Print JSON; a failure is an object on standard error.
+    #[arg(long, global = true, display_order = 100)]
+    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) global: Global,
+    before: KeyOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// Options of every command, before it or after it.
-///
-/// Their environment variables are read by [`Global::with_environment`], not by the parser: what
-/// the parser takes from the environment it shows in every message about wrong usage as if the
-/// command needed it.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Global {
-    /// A node's gRPC address; give it several times or separate by commas. Default: the ports of
-    /// `fermata dev` on loopback. [env: FERMATA_ENDPOINTS]
-    #[arg(
-        long = "endpoint",
-        global = true,
-        value_name = "HOST:PORT",
-        value_delimiter = ','
-    )]
-    pub(crate) endpoints: Vec<String>,
-    /// The client's own site: its nodes are asked first. [env: FERMATA_SITE]
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) site: Option<String>,
-    /// The keyspace of the keys. Default: `default`. [env: FERMATA_KEYSPACE]
-    #[arg(long, global = true, value_name = "NAME")]
-    keyspace: Option<String>,
-    /// How long to wait for an answer; `lock` waits for its keys in addition. Default: 10s. [env:
-    /// FERMATA_TIMEOUT]
-    #[arg(long, global = true, value_parser = duration::patience, value_name = "DURATION")]
-    timeout: Option<Duration>,
-    /// Print JSON.
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-}
-
-/// How long a client command waits for an answer unless told otherwise.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-impl Global {
-    /// These options, and the environment's where they are not given.
+impl Cli {
+    /// What the options before the command and after it and the environment come to.
     ///
     /// # Errors
-    /// One sentence, where a variable makes no sense.
-    pub(crate) fn with_environment(self) -> Result<Global, String> {
-        self.with(|name| std::env::var_os(name))
-    }
-
-    fn with(mut self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Global, String> {
-        // A variable that is set to nothing counts as one that is not set.
-        let text = |name: &str| match variable(name).filter(|value| !value.is_empty()) {
-            None => Ok(None),
-            Some(value) => match value.into_string() {
-                Ok(text) => Ok(Some(text)),
-                Err(_) => Err(format!("{name} is not text")),
-            },
-        };
-        if self.endpoints.is_empty()
-            && let Some(all) = text("FERMATA_ENDPOINTS")?
-        {
-            self.endpoints = all.split(',').map(|one| one.trim().to_owned()).collect();
-        }
-        self.site = match self.site {
-            None => text("FERMATA_SITE")?,
-            given => given,
-        };
-        self.keyspace = match self.keyspace {
-            None => text("FERMATA_KEYSPACE")?,
-            given => given,
-        };
-        if self.timeout.is_none()
-            && let Some(given) = text("FERMATA_TIMEOUT")?
-        {
-            let parsed = duration::patience(&given);
-            let parsed = parsed.map_err(|why| format!("FERMATA_TIMEOUT is `{given}`: {why}"))?;
-            self.timeout = Some(parsed);
-        }
-        Ok(self)
-    }
-
-    /// The keyspace of the keys.
-    pub(crate) fn keyspace(&self) -> &str {
-        self.keyspace.as_deref().unwrap_or("default")
-    }
-
-    /// The keyspace of the keys of a command that works on registers.
-    pub(crate) fn keyspace_of_registers(&self) -> &str {
-        self.keyspace.as_deref().unwrap_or("registers")
-    }
-
-    /// How long to wait for an answer.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout.unwrap_or(TIMEOUT)
+    /// [`Exit::Usage`](crate::exit::Exit::Usage), where one is of no use to the command or makes no
+    /// sense.
+    pub(crate) fn global(&self) -> Result<Global, Failure> {
+        let variable = |name: &str| std::env::var_os(name);
+        let global = Global::new(self.json, &self.before, self.command.uses(), variable);
+        global.map_err(Failure::usage)
     }
 }
 
@@ -120,23 +49,37 @@ pub(crate) enum Command {
     /// Run a worked example with its faults on a fresh cluster, and judge it.
     Demo(DemoArgs),
     /// Print a key's value: eventual, from the nearest node; inside `fermata lock`, the latest.
-    Get(KeyArgs),
+    Get(OnKeys<KeyArgs>),
     /// Put a value: eventual, at the nearest node; inside `fermata lock`, a critical put.
-    Put(ValueArgs),
+    Put(OnKeys<ValueArgs>),
     /// Delete a value, as `put` puts one.
-    Del(KeyArgs),
+    Del(OnKeys<KeyArgs>),
     /// Print a key's latest value (linearizable).
-    Read(KeyArgs),
+    Read(OnKeys<KeyArgs>),
     /// Write a value that every later `read` sees (linearizable).
-    Write(ValueArgs),
+    Write(OnKeys<WriteArgs>),
     /// Run COMMAND while holding the keys.
-    Lock(LockArgs),
+    Lock(OnKeys<LockArgs>),
+    /// Ends the command of a `fermata lock` that was killed.
+    #[command(name = crate::commands::lock::guard::GUARD, hide = true)]
+    GuardLock,
+    /// Waits for the word of a `fermata lock`, and turns into its command.
+    #[command(name = crate::commands::lock::child::BEGIN, hide = true)]
+    BeginLocked {
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Show a key's lock queue, head first.
-    Locks(LocksArgs),
+    Locks(OnKeys<LocksArgs>),
+    /// End a section or a wait by force, by its lock ref; `fermata locks` shows them.
+    Release(OnKeys<ReleaseArgs>),
     /// Show sites, nodes, segments and primaries.
-    Status,
+    Status(ClusterOptions),
     /// Create, list or describe keyspaces.
+    #[command(mut_args(|option| option.global(true)))]
     Keyspace {
+        #[command(flatten)]
+        cluster: ClusterOptions,
         #[command(subcommand)]
         action: KeyspaceCommand,
     },
@@ -150,6 +93,34 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: BenchCommand,
     },
+}
+
+impl Command {
+    /// Which of the options about clusters it has a use for.
+    fn uses(&self) -> Uses<'_> {
+        match self {
+            Command::Server(_)
+            | Command::Dev(_)
+            | Command::Demo(_)
+            | Command::GuardLock
+            | Command::BeginLocked { .. }
+            | Command::Sim(_)
+            | Command::Check(_)
+            | Command::Bench {
+                what: BenchCommand::Rtt { .. },
+            } => Uses::Nothing,
+            Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
+            Command::Get(on) | Command::Del(on) | Command::Read(on) => Uses::Keys(&on.options),
+            Command::Put(on) => Uses::Keys(&on.options),
+            Command::Write(on) => Uses::Keys(&on.options),
+            Command::Lock(on) => Uses::Keys(&on.options),
+            Command::Locks(on) => Uses::Keys(&on.options),
+            Command::Release(on) => Uses::Keys(&on.options),
+            Command::Bench {
+                what: BenchCommand::Load(on),
+            } => Uses::Keys(&on.options),
+        }
+    }
 }
 
 /// A key.
@@ -169,6 +140,31 @@ pub(crate) struct LocksArgs {
     pub(crate) replicas: bool,
 }
 
+/// See `fermata release --help`.
+#[derive(Debug, Args)]
+#[command(after_help = RELEASE_HELP)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    /// The lock ref, as `fermata locks KEY` shows it.
+    #[arg(value_name = "REF", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) lock_ref: u64,
+    /// Wait so long, at most 24h, for the lease that the holder has (exit status 76).
+    #[arg(long, value_parser = duration::wait, value_name = "DURATION", default_value = "60s")]
+    pub(crate) wait: Duration,
+}
+
+const RELEASE_HELP: &str = "\
+A ref that waits is removed at once. A ref that holds the key is renewed no more, and is out when
+the lease that it has is over; then the next one is let in. What that means for a holder who lives:
+until then nothing; from then on its writes are refused (no_longer_holder), on all keys of its
+section, and a `fermata lock` ends its COMMAND and has status 75. What was acknowledged to it is
+kept. A ref never comes back.
+
+Exit status: 0 the ref is out of the queue, by this release or before, so that it may be repeated;
+65 no such ref was given yet; 69 unavailable, nothing was changed; 76 not out of the queue, or
+unknown, within --wait: the lease may still run, and is renewed no more.";
+
 /// A key and its new value.
 #[derive(Debug, Args)]
 pub(crate) struct ValueArgs {
@@ -177,6 +173,19 @@ pub(crate) struct ValueArgs {
     /// The value; `-` reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: OsString,
+}
+
+/// A key and its new value, or none.
+#[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    /// The key.
+    pub(crate) key: OsString,
+    /// The value; `-` reads it from standard input.
+    #[arg(allow_hyphen_values = true, required_unless_present = "delete")]
+    pub(crate) value: Option<OsString>,
+    /// Delete the key's value: every later `read` finds none.
+    #[arg(long, conflicts_with = "value")]
+    pub(crate) delete: bool,
 }
 
 /// See `fermata lock --help`.
@@ -208,7 +217,8 @@ pub(crate) struct LockArgs {
 const LOCK_HELP: &str = "\
 Inside COMMAND, `fermata get`, `put` and `del` of a held key are operations of this section: they
 see and change the latest value, and fail once the section is lost. FERMATA_SECTION names the socket
-they use, FERMATA_LOCK_REF is the lock ref of the first key: a fencing token.
+they use, FERMATA_LOCK_REF is the lock ref of the first key: a fencing token. FERMATA_KEYSPACE is
+the keyspace of the keys.
 
   fermata lock counter -- sh -c 'fermata put counter $(( $(fermata get counter) + 1 ))'
 
@@ -296,7 +306,7 @@ pub(crate) struct KeyspaceArgs {
     /// Of a coded storage: writes of one key that may be under way at once. Default: 3.
     #[arg(long, value_name = "DELTA")]
     pub(crate) delta: Option<u8>,
-    /// Of a coded storage: values shorter than so many bytes are kept whole. Default: 1024.
+    /// Of a coded storage: values shorter than so many bytes are kept whole. Default: 2048.
     #[arg(long, value_name = "BYTES")]
     pub(crate) whole_below: Option<u32>,
     /// Only the part of a key before this byte decides where the key lives, so that related keys
@@ -353,6 +363,10 @@ pub(crate) struct SimArgs {
     /// Switch one wrong rule on, which must be caught.
     #[arg(long, value_name = "NAME")]
     pub(crate) planted_bug: Option<String>,
+    /// Write what was done with each register to this file, for `fermata check`: of the first run
+    /// that fails, or else of the last.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// See `fermata check --help`.
@@ -392,7 +406,7 @@ pub(crate) enum BenchCommand {
         profile: Option<String>,
     },
     /// Load a running cluster, each client in a closed loop.
-    Load(LoadArgs),
+    Load(OnKeys<LoadArgs>),
 }
 
 /// See `fermata bench load --help`.
@@ -445,79 +459,4 @@ pub(crate) enum LoadMode {
     Put,
     /// Critical gets inside one long section.
     Get,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(args: &[&str]) -> Cli {
-        let all = std::iter::once("fermata").chain(args.iter().copied());
-        Cli::try_parse_from(all).expect("it is well-formed")
-    }
-
-    #[test]
-    fn client_options_stand_before_or_after_the_command() {
-        let options = [
-            "--keyspace",
-            "jobs",
-            "--endpoint",
-            "a:1,b:2",
-            "--site",
-            "ohio",
-            "--timeout",
-            "2s",
-            "--json",
-        ];
-        let before: Vec<&str> = options.into_iter().chain(["get", "k"]).collect();
-        let after: Vec<&str> = ["get", "k"].into_iter().chain(options).collect();
-        for args in [before, after] {
-            let global = parsed(&args).global;
-            assert_eq!(global.keyspace(), "jobs", "{args:?}");
-            assert_eq!(global.endpoints, ["a:1", "b:2"], "{args:?}");
-            assert_eq!(global.site.as_deref(), Some("ohio"), "{args:?}");
-            assert_eq!(global.timeout(), Duration::from_secs(2), "{args:?}");
-            assert!(global.json, "{args:?}");
-        }
-    }
-
-    #[test]
-    fn an_option_wins_over_the_environment() {
-        let variable = |name: &str| match name {
-            "FERMATA_ENDPOINTS" => Some("x:1, y:2".into()),
-            "FERMATA_KEYSPACE" => Some("env".into()),
-            "FERMATA_TIMEOUT" => Some("3s".into()),
-            "FERMATA_SITE" => Some("".into()),
-            _ => None,
-        };
-        let global = parsed(&["get", "k"]).global.with(variable).unwrap();
-        assert_eq!(global.endpoints, ["x:1", "y:2"]);
-        assert_eq!(global.keyspace(), "env");
-        assert_eq!(global.site, None);
-        assert_eq!(global.timeout(), Duration::from_secs(3));
-        let given = [
-            "get",
-            "k",
-            "--keyspace",
-            "arg",
-            "--timeout",
-            "4s",
-            "--endpoint",
-            "z:3",
-        ];
-        let global = parsed(&given).global.with(variable).unwrap();
-        assert_eq!(global.endpoints, ["z:3"]);
-        assert_eq!(global.keyspace(), "arg");
-        assert_eq!(global.timeout(), Duration::from_secs(4));
-    }
-
-    #[test]
-    fn a_variable_that_makes_no_sense_is_named() {
-        let wrong = |name: &str| (name == "FERMATA_TIMEOUT").then(|| "soon".into());
-        let error = parsed(&["status"]).global.with(wrong).unwrap_err();
-        assert!(
-            error.contains("FERMATA_TIMEOUT") && error.contains("soon"),
-            "{error}"
-        );
-    }
 }

@@ -56,7 +56,8 @@ Exit status:
     4  server: an address cannot be listened on
     5  server: the node had to stop (its disk failed)
    65  refused: the request itself is at fault (locked, too large, no such keyspace, ...)
-   69  unavailable: no node or no quorum answered in time, or disks are full; nothing was changed
+   69  unavailable: no node or no quorum answered in time, or disks are full; nothing was changed;
+       status: a node does not answer; bench load: nothing succeeded
    70  an internal error; sim: a panic
    71  sim: no progress after all faults were healed
    73  lock: the wait was over before the lock was granted
@@ -113,6 +114,11 @@ impl Failure {
     /// Wrong usage that the parser could not see.
     pub(crate) fn usage(sentence: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, sentence)
+    }
+
+    /// Something that should not happen.
+    pub(crate) fn internal(error: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Internal, error.to_string())
     }
 
     /// The answer is no, and that says all.

@@ -24,13 +24,14 @@ mod dev;
 mod duration;
 mod exit;
 mod output;
+mod signals;
 
 fn main() -> ExitCode {
     // Prints help and version itself, and exits with status 2 on wrong usage.
-    let args::Cli { global, command } = args::Cli::parse();
-    let json = global.json;
-    let global = global.with_environment().map_err(exit::Failure::usage);
-    match global.and_then(|global| commands::run(&global, command)) {
+    let cli = args::Cli::parse();
+    let json = cli.json;
+    let global = cli.global();
+    match global.and_then(|global| commands::run(&global, cli.command)) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             exit::report(&failure, json);

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A table with a head; columns of numbers are set right.
 pub(crate) struct Table {
@@ -89,8 +90,7 @@ pub(crate) fn text(text: impl fmt::Display) -> Result<(), Failure> {
 
 /// Prints a value as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+    let line = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
     text(line)
 }
 
@@ -102,6 +102,15 @@ pub(crate) fn value(value: &[u8]) -> Result<(), Failure> {
         bytes(b"\n")?;
     }
     Ok(())
+}
+
+/// A progress bar that counts steps and says something beside.
+pub(crate) const STEPS: &str = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
+
+/// A progress bar of so many steps, on standard error where that is a terminal.
+pub(crate) fn progress_bar(steps: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    ProgressBar::new(steps).with_style(style.progress_chars("=> "))
 }
 
 /// Bytes in JSON: a string where they are UTF-8, otherwise `{"hex": "…"}`.

@@ -3,7 +3,10 @@
 mod common;
 
 use common::Cluster;
-use fermata_client::{Client, Code, Enter, EntryValue, Error, LostReason, Mode, Options};
+use fermata_client::{
+    Bytes, Client, Code, Enter, EntryValue, Error, Keyspace, LostReason, Mode, Options, Purpose,
+};
+use fermata_protocol::base::{StoragePolicy, Terms};
 use fermata_server::config::LimitsConfig;
 use std::time::Duration;
 
@@ -84,6 +87,91 @@ async fn no_increment_is_lost_although_a_node_stops() {
     let section = section.expect("entered");
     let counted = number(section.get("counter").await.expect("held"));
     assert_eq!(counted, 15);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sections_registers_and_eventual_puts_are_the_same_under_every_policy() {
+    let mut cluster = Cluster::with(5, LimitsConfig::default()).await;
+    let (one, two) = (cluster.client(0).await, cluster.client(1).await);
+    let terms = Terms {
+        faults: 1,
+        delta: 2,
+        whole_below: 64,
+    };
+    let policies = [
+        ("replicated", StoragePolicy::Replicated),
+        ("coded", StoragePolicy::Coded(terms)),
+        ("treas-opt", StoragePolicy::TreasOpt(terms)),
+        ("oreas", StoragePolicy::Oreas(terms)),
+        ("ares", StoragePolicy::Ares(terms)),
+    ];
+    for (name, storage) in policies {
+        for template in Keyspace::built_in() {
+            let end = match template.purpose {
+                Purpose::Sections => "sections",
+                Purpose::Registers => "registers",
+            };
+            let keyspace = Keyspace {
+                name: format!("{name}-{end}"),
+                storage,
+                ..template
+            };
+            one.create_keyspace(keyspace).await.expect("possible");
+        }
+        everything(&one, &two, name, 0).await;
+    }
+    cluster.stop(4).await;
+    for (name, _) in policies {
+        everything(&two, &one, name, 1).await;
+    }
+}
+
+/// Long enough to be cut into parts.
+fn long(text: &str, round: u32) -> Bytes {
+    format!("{text} {round} ").repeat(100).into()
+}
+
+/// A section of several keys that another takes over, a register, and an eventual key.
+async fn everything(one: &Client, two: &Client, name: &str, round: u32) {
+    let sections = format!("{name}-sections");
+    let enter = || Enter::default();
+    let section = one.enter(&sections, &["k", "l"], enter()).await;
+    let section = section.expect("entered");
+    section.put("k", long("first", round)).await.expect("put");
+    section.put("l", long("other", round)).await.expect("put");
+    section.put("k", long("k", round)).await.expect("put");
+    let got = section.get("k").await.expect("held");
+    assert_eq!(got, Some(long("k", round)), "{name}");
+    section.leave();
+
+    let section = two.enter(&sections, &["l", "k"], enter()).await;
+    let section = section.expect("entered");
+    let value = Some(EntryValue::Value(long("k", round)));
+    assert_eq!(section.entry_value("k"), value, "{name}");
+    section.delete("k").await.expect("deleted");
+    section.leave_and_wait().await.expect("left");
+    one.put(&sections, "e", long("e", round))
+        .await
+        .expect("put");
+    let value = Some(EntryValue::Value(long("e", round)));
+    loop {
+        let section = two.enter(&sections, &["k", "e"], enter()).await;
+        let section = section.expect("entered");
+        assert_eq!(section.entry_value("k"), Some(EntryValue::Absent), "{name}");
+        let seen = section.entry_value("e") == value;
+        section.leave_and_wait().await.expect("left");
+        if seen {
+            break; // It reaches every member in the end.
+        }
+    }
+
+    let registers = format!("{name}-registers");
+    let written = Some(long("r", round));
+    let write = one.write(&registers, "r", written.clone());
+    write.await.expect("a quorum");
+    assert_eq!(two.read(&registers, "r").await.expect("read"), written);
+    two.write(&registers, "r", None).await.expect("a quorum");
+    assert_eq!(one.read(&registers, "r").await.expect("read"), None);
 }
 
 async fn increment(client: &Client) {
@@ -216,10 +304,13 @@ async fn a_client_without_a_cluster_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_that_did_not_come_with_the_entry_are_read_when_they_are_wanted() {
-    let cluster = Cluster::with(LimitsConfig {
-        grant_bytes: Some(10_000),
-        ..LimitsConfig::default()
-    })
+    let cluster = Cluster::with(
+        3,
+        LimitsConfig {
+            grant_bytes: Some(10_000),
+            ..LimitsConfig::default()
+        },
+    )
     .await;
     let keys = ["a", "b", "c", "d", "e", "f"];
     let value = |key: &str, round: u8| vec![key.as_bytes()[0] ^ round; 4_000];
@@ -246,10 +337,13 @@ async fn values_that_did_not_come_with_the_entry_are_read_when_they_are_wanted()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_too_large_is_refused_by_name_and_disturbs_nobody() {
-    let cluster = Cluster::with(LimitsConfig {
-        value_bytes: Some(1_000),
-        ..LimitsConfig::default()
-    })
+    let cluster = Cluster::with(
+        3,
+        LimitsConfig {
+            value_bytes: Some(1_000),
+            ..LimitsConfig::default()
+        },
+    )
     .await;
     let client = cluster.client(0).await;
     let section = client.enter("default", &["k"], Enter::default()).await;

@@ -161,6 +161,9 @@ pub enum SegmentCommand {
     Leases(Vec<ClientLease>),
     /// The next primary has taken the table over: it is in the state no more.
     LeasesTaken,
+    /// All refs up to here are past, or as many of them as are, and members may say so without
+    /// knowing anything else of a key (F8f).
+    Floor(LockRef),
 }
 
 /// How long a ref may still have a lease.

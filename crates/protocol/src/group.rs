@@ -81,17 +81,17 @@ impl GroupState {
         self.sessions.outcome(command.session, command.number)
     }
 
-    /// Applies the next command of the log. After the first `Next` nothing has an effect.
-    pub fn apply(&mut self, command: &Command) -> Outcome {
+    /// Applies the next command of the log. After the first `Next` nothing has an effect: none is
+    /// returned for what is new then, and it is not remembered. It belongs to the next log, in
+    /// which whoever asks proposes it again; a refusal that is remembered would go along, and
+    /// refuse it for ever.
+    pub fn apply(&mut self, command: &Command) -> Option<Outcome> {
         self.commands += 1;
-        if let Some(outcome) = self.outcome(command) {
-            return outcome;
+        let known = self.outcome(command);
+        if known.is_some() || self.next.is_some() {
+            return known;
         }
         let outcome = match &command.body {
-            _ if self.next.is_some() => Outcome::Refused(Refusal::definite(
-                Code::Unavailable,
-                "the group is changing its view; send the request again",
-            )),
             Body::Group(GroupCommand::Next(view)) => self.decide(view),
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => self.create(keyspace),
             Body::Group(
@@ -111,7 +111,7 @@ impl GroupState {
         let answered = command.answered_through;
         self.sessions
             .remember(session, number, answered, self.commands, outcome.clone());
-        outcome
+        Some(outcome)
     }
 
     fn decide(&mut self, view: &View) -> Outcome {

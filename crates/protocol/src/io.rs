@@ -120,6 +120,8 @@ pub trait Memory {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void>;
     /// Up to `limit` keys of `from .. to` in order, each with its value unless that is void.
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)>;
+    /// Whether what [`Self::get`] says of a key now is durable; false where that is not known.
+    fn is_durable(&self, key: &[u8]) -> bool;
 }
 
 /// What a step wants done.

@@ -10,6 +10,8 @@ use crate::base::{
     Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId,
     SessionId, SiteId, Tag,
 };
+use crate::register::{Tally, UpkeepCounts};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -425,7 +427,7 @@ impl ClockState {
             }
             ClockState::Violated => {
                 "the interval clock is given up: a clock was further off than its bound; \
-                 linearizable writes take two round trips until 10 minutes after the last sign of \
+                 linearizable writes take two round trips until 17 minutes after the last sign of \
                  it, or a restart"
             }
             ClockState::Trusted => {
@@ -471,6 +473,32 @@ pub struct NodeStatus {
     pub requests: u64,
     /// Members of each group of the cluster: what a storage policy must fit.
     pub group_sizes: Vec<u8>,
+    /// What it stores of each keyspace, in the order of the catalogue.
+    pub storage: Vec<StorageStatus>,
+    /// What it has done for its registers since it started.
+    pub upkeep: Box<UpkeepStatus>,
+}
+
+/// What one node stores of one keyspace, as of its last walk over its stores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageStatus {
+    /// The keyspace's name.
+    pub keyspace: String,
+    /// What is there, and what the storage policy's formula gives.
+    pub at_rest: Tally,
+}
+
+/// What a node has done for its registers since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpkeepStatus {
+    /// How long ago the last walk over all stores was completed; none yet.
+    pub walked: Option<Micros>,
+    /// Of the walk.
+    pub upkeep: UpkeepCounts,
+    /// Damaged records rebuilt from the others' parts.
+    pub rebuilt: u64,
+    /// Answers that were void because a record was damaged.
+    pub voids: u64,
 }
 
 /// Why a request was refused or failed: the stable codes of every face.

@@ -103,6 +103,12 @@ impl SegmentState {
         self.floor
     }
 
+    /// The highest floor that could be set now: below every ref that waits or holds.
+    pub fn highest_floor(&self) -> LockRef {
+        let oldest = self.queues.refs().map(|(lock_ref, _)| lock_ref.0 - 1).min();
+        LockRef(oldest.unwrap_or(self.commands))
+    }
+
     /// The lease table of a primary that has ended, if no later one has taken it.
     pub fn leases(&self) -> Option<&[ClientLease]> {
         self.leases.as_deref()
@@ -166,6 +172,11 @@ impl SegmentState {
                 self.leases = Some(table.clone());
                 Outcome::Done
             }
+            SegmentCommand::Floor(proposed) => {
+                // What the proposer knew may be old; a floor that is raised stays.
+                self.floor = self.floor.max(self.highest_floor().min(*proposed));
+                Outcome::Done
+            }
             SegmentCommand::LeasesTaken if self.leases.is_none() => Outcome::Gone,
             SegmentCommand::LeasesTaken => {
                 if !planted.has(Bug::LeaseTableKept) {
@@ -187,6 +198,7 @@ impl SegmentState {
                 lock_ref.0 <= self.commands,
                 "a ref is the number of a command"
             );
+            assert!(lock_ref > self.floor, "a ref up to the floor is past");
         }
     }
 }

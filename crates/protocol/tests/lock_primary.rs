@@ -27,6 +27,10 @@ impl Memory for Empty {
     fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
         Vec::new()
     }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        true
+    }
 }
 
 /// A primary of one seat with its segment's state, where a test is the log.
@@ -360,4 +364,40 @@ fn a_section_that_is_to_end_is_not_kept_by_resuming_it() {
     assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
     bench.now = LEASE + LEASE / 10;
     assert!(bench.release(refs[0]).is_ok(), "the lease given is over");
+}
+
+/// A release is proposed when the lease is over, and lost on its way to the log; meanwhile the
+/// client comes back and resumes its section. It is not granted again, so it must be told an end.
+#[test]
+fn a_section_whose_release_is_lost_is_released_again_although_its_client_resumes_it() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.now = 2 * LEASE;
+    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    assert_eq!(
+        bench.primary.take_proposals().len(),
+        1,
+        "its client is silent"
+    );
+    bench.number += 1;
+    let origin = bench.state.queues().get(refs[0]).expect("holds").origin;
+    let resume = LockCommand::Resume {
+        lock_ref: refs[0],
+        generation: 0,
+        origin,
+    };
+    let resume = command(bench.number, resume);
+    let applied = bench.state.apply(&resume, Planted::NONE);
+    bench.step(|it, state, cx| it.applied(&resume, &applied, state.queues(), cx));
+    for _ in 0..40 {
+        bench.now += LEASE / 10;
+        let again = resume.clone();
+        bench.step(|it, state, cx| it.on_submit(NODE, 1, again, state, cx));
+        bench.step(|it, state, cx| it.tick(state.queues(), cx));
+        let proposed = bench.primary.take_proposals();
+        if let Some(release) = proposed.first() {
+            assert!(!told_lost(&mut bench, release, refs[0]).is_empty());
+            return;
+        }
+    }
+    panic!("its client waits for ever");
 }

@@ -1,45 +1,21 @@
 //! Whole nodes over memory that is always durable and a network that loses nothing: the shortest
 //! way through every room. Faults are the simulator's business.
 
+#[path = "common/ram.rs"]
+mod ram;
+
 use bytes::Bytes;
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits,
     Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
 };
+use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Critical, EntryValue, Held, Leaving, Mode};
 use fermata_protocol::{
-    CallId, Effects, Input, Memory, Node, Operation, Output, Reply, Request, Void, Write,
+    CallId, Effects, Input, Message, Node, Operation, Output, Reply, Request, coordinator,
 };
-use std::collections::{BTreeMap, VecDeque};
-
-#[derive(Default)]
-struct Ram(BTreeMap<Bytes, Bytes>);
-
-impl Memory for Ram {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
-        Ok(self.0.get(key).cloned())
-    }
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
-        let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
-        self.0
-            .range(range)
-            .take(limit)
-            .map(|(k, v)| (k.clone(), Ok(v.clone())))
-            .collect()
-    }
-}
-
-impl Ram {
-    fn append(&mut self, writes: Vec<Write>) {
-        for write in writes {
-            match write {
-                Write::Put { key, value } => drop(self.0.insert(key, value)),
-                Write::Delete { key } => drop(self.0.remove(&key)),
-                Write::DeleteRange { from, to } => self.0.retain(|k, _| *k < from || *k >= to),
-            }
-        }
-    }
-}
+use ram::Ram;
+use std::collections::VecDeque;
 
 struct Small {
     nodes: Vec<(Node, Ram)>,
@@ -291,6 +267,37 @@ fn registers_and_eventual_operations_answer() {
         Reply::Keys(keys) => assert_eq!(keys, [&b"cp"[..], b"e"]),
         other => panic!("{other:?}"),
     }
+}
+
+/// A keyspace is created in the very moment in which the group's view changes: its command is
+/// chosen behind the one that ends the log, and has its effect in the next one.
+#[test]
+fn a_keyspace_is_created_while_the_view_changes() {
+    let mut small = Small::new(3);
+    let next = View {
+        epoch: Epoch::FIRST.next(),
+        ..cluster(3).groups[0].view.clone()
+    };
+    let body = Body::Group(GroupCommand::Next(next));
+    let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
+    let from = small.nodes[0].0.id();
+    for i in 0..3 {
+        let command = command.clone();
+        let message = Message::Coordinator(coordinator::Message::Propose { call: 0, command });
+        small
+            .inputs
+            .push_back((i, Input::Message { from, message }));
+    }
+    let keyspace = Keyspace {
+        name: "new".into(),
+        ..Keyspace::built_in()[1].clone()
+    };
+    let reply = small.ask(0, 1, Operation::CreateKeyspace(keyspace));
+    assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    let here = small.nodes[1].0.here();
+    let group = &here.groups[&GroupId(1)].state;
+    assert_eq!(group.view().epoch, Epoch::FIRST.next());
+    assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
 }
 
 #[test]

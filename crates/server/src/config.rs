@@ -25,10 +25,9 @@
 
 use crate::wan::Profile;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName, Planted,
-    SegmentId, SiteId, Timing, View,
+    BOUND_MAX, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo,
+    NodeName, Planted, SegmentId, SiteId, Timing, View,
 };
-use fermata_protocol::node::clock_watch::BOUND_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -75,6 +74,27 @@ pub struct ServerConfig {
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
+}
+
+impl ServerConfig {
+    /// A node of this cluster with its data in `data_dir`, and with the default for all else.
+    pub fn new(node: impl Into<String>, data_dir: PathBuf, cluster: ClusterConfig) -> ServerConfig {
+        ServerConfig {
+            node: node.into(),
+            data_dir,
+            listen_peer: None,
+            listen_grpc: None,
+            listen_rest: None,
+            insecure: false,
+            rtt: no_delay(),
+            log_format: LogFormat::default(),
+            cluster_file: None,
+            timing: TimingConfig::default(),
+            limits: LimitsConfig::default(),
+            clock: ClockConfig::default(),
+            cluster: Some(cluster),
+        }
+    }
 }
 
 fn no_delay() -> String {
@@ -168,6 +188,9 @@ pub struct TimingConfig {
     /// See [`Timing::request`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_ms: Option<u64>,
+    /// See [`Timing::upkeep`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upkeep_ms: Option<u64>,
 }
 
 /// [`Limits`] that an operator may change, and those of the shell; absent fields take the default.
@@ -479,6 +502,7 @@ impl TimingConfig {
             stagger: micros(self.stagger_ms, default.stagger, "stagger")?,
             retry: micros(self.retry_ms, default.retry, "retry")?,
             request: micros(self.request_ms, default.request, "request")?,
+            upkeep: micros(self.upkeep_ms, default.upkeep, "upkeep")?,
             drift_ppm: default.drift_ppm,
         };
         if timing.lease < 2 * timing.beat {
@@ -542,27 +566,14 @@ mod tests {
             grpc: "127.0.0.1:7201".into(),
             rest: "127.0.0.1:7301".into(),
         };
-        ServerConfig {
-            node: "1".into(),
-            data_dir: "data".into(),
-            listen_peer: None,
-            listen_grpc: None,
-            listen_rest: None,
-            insecure: false,
-            rtt: "none".into(),
-            log_format: LogFormat::Text,
-            cluster_file: None,
-            timing: TimingConfig::default(),
-            limits: LimitsConfig::default(),
-            clock: ClockConfig::default(),
-            cluster: Some(ClusterConfig {
-                id: format!("{:032x}", 7),
-                segment_bits: 4,
-                sites: vec!["ohio".into(), "oregon".into()],
-                nodes: vec![node(1, "ohio"), node(2, "oregon")],
-                groups: vec![],
-            }),
-        }
+        let cluster = ClusterConfig {
+            id: format!("{:032x}", 7),
+            segment_bits: 4,
+            sites: vec!["ohio".into(), "oregon".into()],
+            nodes: vec![node(1, "ohio"), node(2, "oregon")],
+            groups: vec![],
+        };
+        ServerConfig::new("1", "data".into(), cluster)
     }
 
     #[test]

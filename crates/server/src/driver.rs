@@ -46,6 +46,8 @@ use std::time::{Duration, Instant};
 const FULL_RETRY: Micros = 500_000;
 /// The loop looks around at least this often.
 const IDLE: Micros = 100_000;
+/// A message that nobody waits for travels with the next one to the same peer, or after this long.
+const UNHURRIED: Micros = 2_000;
 /// Most outputs that wait for a stuck log; then messages to peers are lost.
 const HELD_MAX: usize = 65_536;
 /// How long a node that retires stays for what it leads to be taken over.
@@ -66,6 +68,10 @@ impl Memory for StoreMemory<'_> {
         found
             .map(|(key, value)| (key, value.map_err(|_| Void)))
             .collect()
+    }
+
+    fn is_durable(&self, key: &[u8]) -> bool {
+        self.0.is_durable(key)
     }
 }
 
@@ -103,6 +109,8 @@ pub(crate) struct Driver {
     own: VecDeque<Message>,
     /// Messages of this round, per peer.
     round: BTreeMap<NodeName, Vec<Message>>,
+    /// Since when `round` holds nothing but messages that nobody waits for.
+    unhurried: Option<Micros>,
     /// When the log is tried again, while a flush did not fit.
     stuck_until: Option<Micros>,
     /// When the reserve is tried again, while the node takes its disk to be full.
@@ -181,6 +189,7 @@ impl Driver {
             held: VecDeque::new(),
             own: VecDeque::new(),
             round: BTreeMap::new(),
+            unhurried: None,
             stuck_until: None,
             full_until: None,
             raising: false,
@@ -342,7 +351,13 @@ impl Driver {
     fn patience(&self) -> Duration {
         let now = clock::monotonic();
         let mut until = now + IDLE;
-        let wishes = [self.node.wake().at, self.stuck_until, self.full_until];
+        let unhurried = self.unhurried.map(|since| since + UNHURRIED);
+        let wishes = [
+            self.node.wake().at,
+            self.stuck_until,
+            self.full_until,
+            unhurried,
+        ];
         for at in wishes.into_iter().flatten() {
             until = until.min(at);
         }
@@ -440,10 +455,19 @@ impl Driver {
         }
     }
 
+    /// Hands the round's messages to the transport, but for those that nobody waits for where there
+    /// are no others to the peer: a frame of their own would wake it for nothing.
     fn release_round(&mut self) {
-        while let Some((to, messages)) = self.round.pop_first() {
+        let now = clock::monotonic();
+        let all = self.unhurried.is_some_and(|since| since + UNHURRIED <= now);
+        let round = std::mem::take(&mut self.round).into_iter();
+        let (later, ready): (BTreeMap<_, Vec<_>>, BTreeMap<_, _>) =
+            round.partition(|(_, messages)| !all && messages.iter().all(is_unhurried));
+        for (to, messages) in ready {
             self.peers.send(to, messages);
         }
+        self.unhurried = (!later.is_empty()).then(|| self.unhurried.unwrap_or(now));
+        self.round = later;
         self.metrics.open_requests.set(self.calls.len() as f64);
         self.metrics.held_outputs.set(self.held.len() as f64);
     }
@@ -529,6 +553,14 @@ fn when(output: &Output) -> When {
     match output {
         Output::Send { when, .. } | Output::Reply { when, .. } => *when,
     }
+}
+
+/// Whether nobody waits for what comes of a message, and losing it costs space alone.
+fn is_unhurried(message: &Message) -> bool {
+    let Message::Register(register::Message::Ask { ask, .. }) = message else {
+        return false;
+    };
+    matches!(ask, register::Ask::Settle { .. })
 }
 
 fn batch(writes: Vec<Write>) -> Batch {

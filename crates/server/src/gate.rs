@@ -311,6 +311,7 @@ impl Gate {
         self.metrics.logs_led.set(led as f64);
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
+        self.metrics.stores(&status);
         let closing = *self.closing.borrow();
         let healthy = !closing && self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
         self.healthy.store(healthy, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What a node counts, in its own Prometheus registry: several nodes may live in one process.
 
 use fermata_protocol::register::message::Ask;
-use fermata_protocol::request::{ClockState, ClockStatus, Critical, Operation};
+use fermata_protocol::request::{ClockState, ClockStatus, Critical, NodeStatus, Operation};
 use fermata_protocol::{Code, Reply};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -165,6 +165,35 @@ impl Metrics {
         }
     }
 
+    /// What the node stores, and what its upkeep has counted.
+    pub(crate) fn stores(&self, status: &NodeStatus) {
+        with_local_recorder(&self.recorder, || {
+            for said in &status.storage {
+                let set = |name: &'static str, value: u64| {
+                    gauge!(name, "keyspace" => said.keyspace.clone()).set(value as f64);
+                };
+                set("fermata_keys", said.at_rest.keys);
+                set("fermata_deleted_keys", said.at_rest.dead);
+                set("fermata_damaged_keys", said.at_rest.damaged);
+                set("fermata_versions", said.at_rest.versions);
+                set("fermata_value_bytes", said.at_rest.bytes);
+                set("fermata_value_bytes_expected", said.at_rest.expected);
+            }
+            let counts = status.upkeep.upkeep;
+            let set = |name: &'static str, value: u64| counter!(name).absolute(value);
+            set("fermata_upkeep_rounds_total", counts.rounds);
+            set("fermata_upkeep_looks_total", counts.looks);
+            set("fermata_upkeep_uneven_total", counts.uneven);
+            set("fermata_repairs_given_total", counts.given);
+            set("fermata_repairs_taken_total", counts.taken);
+            set("fermata_repairs_refused_total", counts.refused);
+            set("fermata_registers_settled_total", counts.settled);
+            set("fermata_deleted_keys_removed_total", counts.buried);
+            set("fermata_records_rebuilt_total", status.upkeep.rebuilt);
+            set("fermata_void_answers_total", status.upkeep.voids);
+        });
+    }
+
     /// The gauges of one peer's outgoing queue: messages waiting, and messages dropped so far.
     pub(crate) fn peer(&self, label: &str) -> (Gauge, Counter) {
         with_local_recorder(&self.recorder, || {
@@ -246,4 +275,60 @@ fn describe() {
         "fermata_peer_dropped_messages_total",
         "Messages dropped since a peer was unreachable."
     );
+    describe_stores();
+}
+
+fn describe_stores() {
+    use metrics::{describe_counter as c, describe_gauge as g};
+    for (name, what) in [
+        ("fermata_keys", "Keys with a value, by keyspace."),
+        (
+            "fermata_deleted_keys",
+            "Deleted keys of which a trace is kept.",
+        ),
+        ("fermata_damaged_keys", "Keys whose record is damaged."),
+        ("fermata_versions", "Versions stored; at rest one per key."),
+        ("fermata_value_bytes", "Bytes of values or parts stored."),
+        (
+            "fermata_value_bytes_expected",
+            "Bytes that the storage policy's formula gives.",
+        ),
+    ] {
+        g!(name, what);
+    }
+    for (name, what) in [
+        (
+            "fermata_upkeep_rounds_total",
+            "Walks over all register stores.",
+        ),
+        ("fermata_upkeep_looks_total", "Keys compared among members."),
+        ("fermata_upkeep_uneven_total", "Keys found uneven for long."),
+        ("fermata_repairs_given_total", "Versions given to members."),
+        (
+            "fermata_repairs_taken_total",
+            "Versions taken that were lacking.",
+        ),
+        (
+            "fermata_repairs_refused_total",
+            "Versions offered and refused.",
+        ),
+        (
+            "fermata_registers_settled_total",
+            "Reads and sweeps after writers that died.",
+        ),
+        (
+            "fermata_deleted_keys_removed_total",
+            "Traces of deleted keys removed.",
+        ),
+        (
+            "fermata_records_rebuilt_total",
+            "Damaged records rebuilt from the other members.",
+        ),
+        (
+            "fermata_void_answers_total",
+            "Answers withheld because a record was damaged.",
+        ),
+    ] {
+        c!(name, what);
+    }
 }

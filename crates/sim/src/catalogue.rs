@@ -84,8 +84,8 @@ pub fn furnish(world: &mut World) {
     let Some(next) = all.iter().find(|k| !known(k)).cloned() else {
         return;
     };
-    // Another session each time, since a refusal is remembered: the name makes it happen once.
-    let session = 0xfca0_0000_0000 + world.now;
+    // The same command each time: it has its effect once, whatever becomes of a proposal.
+    let session = 0xfca0_0000_0000 + u64::from(next.id.0);
     nemesis::propose(world, session, GroupCommand::CreateKeyspace(next));
     world.at(world.now + AGAIN, furnish);
 }

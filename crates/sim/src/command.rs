@@ -3,7 +3,9 @@
 use crate::checkers::{Kind, Violation};
 use crate::random::Run;
 use crate::{planted, random, scenarios, trace};
-use fermata_protocol::base::Bug;
+use bytes::Bytes;
+use fermata_protocol::base::{Bug, KeyId};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -54,7 +56,7 @@ pub struct Options<'a> {
     pub scenario: Option<String>,
     /// A wrong rule that is switched on.
     pub planted_bug: Option<String>,
-    /// Keep the trace even of runs that do not fail (of the last run).
+    /// Keep the trace and the registers even of runs that do not fail (of the last run).
     pub trace: bool,
     /// Called after every run.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
@@ -82,6 +84,8 @@ pub struct Report {
     pub wall: Duration,
     /// The readable trace of the first run that failed, or, if asked for, of the last run.
     pub trace: Option<String>,
+    /// What was done with each register in the run of the trace, times in microseconds.
+    pub registers: BTreeMap<KeyId, Vec<fermata_check::Operation<Bytes>>>,
 }
 
 impl Report {
@@ -144,6 +148,7 @@ impl Job {
                 virtual_time: 0,
                 events: 0,
                 trace: trace::take_stashed(),
+                registers: BTreeMap::new(),
             }
         })
     }
@@ -167,6 +172,7 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
         virtual_time: 0,
         wall: Duration::ZERO,
         trace: None,
+        registers: BTreeMap::new(),
     };
     let mut progress = options.progress;
     let of = jobs.len() as u64;
@@ -180,11 +186,13 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
         report.virtual_time += run.virtual_time;
         if report.failures.is_empty() && options.trace {
             report.trace = run.trace;
+            report.registers = run.registers;
         }
         if !run.violations.is_empty() {
             if report.failures.is_empty() && report.trace.is_none() {
                 // The same again, byte for byte, with its text.
-                report.trace = job.run(bug, true).trace;
+                let again = job.run(bug, true);
+                (report.trace, report.registers) = (again.trace, again.registers);
             }
             let mut violations = run.violations;
             violations.sort_by_key(|v| v.kind);

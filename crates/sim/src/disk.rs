@@ -249,4 +249,8 @@ impl Memory for Recall<'_> {
             .map(|(key, value)| (key, value.map_err(|_| Void)))
             .collect()
     }
+
+    fn is_durable(&self, key: &[u8]) -> bool {
+        self.0.is_durable(key)
+    }
 }

@@ -88,6 +88,10 @@ impl Monitor {
         self.durability.wrote(name, done);
         let heads = tags::heads(&done.writes);
         self.tags.wrote(name, &heads, catalogue, found);
+        let removed = tags::removed(&done.writes);
+        self.tags.removed(name, &removed, catalogue, found);
+        self.data_store.removed(name, &removed, found);
+        self.stuck.removed(&removed);
         let moved = self.agreement.after_step(machine, found);
         self.data_store
             .after_step(name, &heads, &moved, machines, catalogue, found);

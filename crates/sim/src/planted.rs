@@ -79,6 +79,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::ResumeBesideLease => Trap::Scenario("g14-resume-beside-lease"),
         Bug::LeaseTableKept => Trap::Scenario("f10-lease-table-twice"),
         Bug::FlushSkipped => Trap::Scenario("flush"),
+        Bug::ReadBeforeFlush => Trap::Scenario("read-before-flush"),
         Bug::PastReadAnswered => Trap::Scenario("f1-past-get"),
         Bug::UnknownTakenAsFailed => Trap::Scenario("unknown-outcome"),
         Bug::AdoptionFallsBack => Trap::Scenario("g1-adoption-repeated"),
@@ -88,6 +89,10 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::RepairAtOnce => Trap::Scenario("g8-damaged-record"),
         Bug::EventualPutRepeated => Trap::Scenario("g16-put-twice"),
         Bug::SealNotDurable | Bug::SealedStoreChanges => Trap::Registers("epochs"),
+        Bug::TombstoneBuriedEarly => Trap::Scenario("f8f-absent-member"),
+        Bug::RepairWithoutFloor => Trap::Scenario("f8f-late-repair"),
+        Bug::RepairBelowFence => Trap::Scenario("f1-late-repair"),
+        Bug::RepairNotSent => Trap::Scenario("upkeep-missed"),
         Bug::LateReplicaEmpty => Trap::Scenario("g17-late-member"),
         Bug::RegisterWriteRepeated => Trap::Scenario("g19-write-twice"),
         Bug::IdleKeyNotSynched => Trap::Scenario("f18-idle-key"),
@@ -96,9 +101,11 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::CorruptCountsAsMissing => Trap::Scenario("f8c-corrupt-part"),
         Bug::SweepWithoutFence => Trap::Scenario("f8g-sweep"),
         Bug::ReaderDoesNotWait => Trap::Scenario("f9-reader-waits"),
+        Bug::ClockViolationIgnored => Trap::Scenario("f9-wrong-clock"),
         Bug::CodedQuorumMajority => Trap::Scenario("coded-quorum"),
         Bug::PartsOfTwoTags => Trap::Scenario("coded-dying-writers"),
-        Bug::TwoValuesUnderOneTag | Bug::ChecksumIgnored => Trap::Registers("coded"),
+        Bug::TwoValuesUnderOneTag => Trap::Scenario("f8h-name-twice"),
+        Bug::ChecksumIgnored => Trap::Scenario("f8c-changed-bytes"),
     }
 }
 

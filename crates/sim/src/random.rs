@@ -1,11 +1,12 @@
 //! One seed: a cluster, its clients and its misfortunes, all drawn from a number.
 //!
 //! Two phases. In the first everything goes wrong that the plan knows, and only safety counts. Then
-//! all is healed, and everybody who is alive must come to an end within a stated virtual time, and
-//! every key must be entered and every register read once more.
+//! all is healed, and everybody who is alive must come to an end within a stated virtual time; the
+//! members' upkeep must bring everything to rest; and every key must be entered and every register
+//! read once more.
 
 use crate::catalogue;
-use crate::checkers::{self, Kind, Violation};
+use crate::checkers::{self, Kind, Violation, at_rest, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
@@ -14,13 +15,18 @@ use crate::network::ClientId;
 use crate::profile;
 use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
 use crate::world::{Setup, World};
+use bytes::Bytes;
 use fermata_protocol::base::{
-    Bug, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
+    Bug, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
 };
 use fermata_protocol::client::Options;
+use std::collections::BTreeMap;
 
 /// All who live must end within this virtual time after healing, microseconds.
 pub const PROGRESS_MAX: u64 = 180_000_000;
+
+/// All must be at rest within this virtual time after everybody has ended, microseconds.
+pub const REST_MAX: u64 = 180_000_000;
 
 /// What one run showed.
 #[derive(Clone, Debug)]
@@ -33,6 +39,8 @@ pub struct Run {
     pub events: u64,
     /// The text, if it was asked for.
     pub trace: Option<String>,
+    /// With it: what was done with each register, times in microseconds.
+    pub registers: BTreeMap<KeyId, Vec<fermata_check::Operation<Bytes>>>,
 }
 
 /// The protocol's durations in the simulator: slower beats than a server's, since beats are most of
@@ -45,6 +53,7 @@ pub fn timing() -> Timing {
         stagger: 300_000,
         retry: 500_000,
         request: 6_000_000,
+        upkeep: 15_000_000,
         drift_ppm: 1_000,
     }
 }
@@ -83,8 +92,10 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
     }
     nemesis::schedule(&mut world, &plan);
     drive(&mut world, &mut workers, &plan);
+    rest(&mut world);
     let auditor = world.add_client(dice.below(3) as u16, options);
-    audit(&mut world, auditor, &ground, plan.until + PROGRESS_MAX);
+    let deadline = world.now + PROGRESS_MAX;
+    audit(&mut world, auditor, &ground, deadline);
     finish(world, Vec::new())
 }
 
@@ -191,7 +202,10 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         seed,
         profile,
         cluster,
-        timing: timing(),
+        timing: Timing {
+            upkeep: [2, 2, 3, 5, 8, 15][dice.below(6) as usize] * 1_000_000,
+            ..timing()
+        },
         limits: limits(&mut dice),
         planted: planted.map_or(Planted::NONE, Planted::only),
         flush: [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize],
@@ -262,6 +276,26 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
     }
 }
 
+/// Nobody asks anything more: waits until the members' upkeep has brought everything to rest.
+pub fn rest(world: &mut World) {
+    let deadline = world.now + REST_MAX;
+    while world.violations.is_empty() {
+        let (cluster, catalogue) = (&world.setup.cluster, &world.history.catalogue);
+        let mut left = at_rest::unrest(&world.machines, cluster, catalogue);
+        left.retain(|unrest| !world.monitor.is_excused(&unrest.key, catalogue));
+        if world.now >= deadline {
+            let idle = left.iter().find(|unrest| !unrest.busy);
+            let told = idle.map(|unrest| Violation::new(at_rest::NAME, unrest.what.clone()));
+            world.violations.extend(told);
+            return;
+        }
+        if left.is_empty() {
+            return;
+        }
+        world.run_until(world.now + 1_000_000, |w| !w.violations.is_empty());
+    }
+}
+
 /// Reads everything once more.
 pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64) {
     if !world.violations.is_empty() {
@@ -291,10 +325,17 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
     for violation in world.violations.clone() {
         world.note(|| format!("VIOLATION {}: {}", violation.property, violation.detail));
     }
+    let events = world.trace.events();
+    let trace = world.trace.into_text();
+    let registers = match &trace {
+        Some(_) => linearizable::registers(&world.history),
+        None => BTreeMap::new(),
+    };
     Run {
         violations: world.violations,
         virtual_time: world.now,
-        events: world.trace.events(),
-        trace: world.trace.into_text(),
+        events,
+        trace,
+        registers,
     }
 }

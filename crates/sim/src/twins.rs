@@ -52,6 +52,11 @@ impl World {
         self.liars.insert(name, Box::new(lie));
     }
 
+    /// From now on a machine sends what it wants to send.
+    pub fn honest(&mut self, name: NodeName) {
+        self.liars.remove(&name);
+    }
+
     /// What travels when this is sent.
     pub(crate) fn as_sent(&mut self, parcel: Parcel) -> Vec<Parcel> {
         let (from, to) = parcel.ends();

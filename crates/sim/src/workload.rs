@@ -153,12 +153,15 @@ pub struct Worker {
     ground: Ground,
     /// How many in a hundred rounds are sections.
     sections_percent: u64,
+    /// How many in a hundred writes and puts are deletes.
+    deletes_percent: u64,
 }
 
 impl Worker {
     /// A worker for a client; `rounds` of work.
     pub fn new(client: ClientId, rounds: u64, ground: Ground, mut dice: Dice) -> Worker {
         let sections_percent = [45, 70, 90][dice.below(3) as usize];
+        let deletes_percent = [4, 15, 40][dice.below(3) as usize];
         Worker {
             client,
             stage: Stage::Idle,
@@ -170,6 +173,7 @@ impl Worker {
             dice,
             ground,
             sections_percent,
+            deletes_percent,
         }
     }
 
@@ -345,7 +349,7 @@ impl Worker {
     /// A value that was never written before in this history; at times a delete.
     fn value(&mut self) -> Option<Bytes> {
         self.written += 1;
-        if self.dice.chance(4) {
+        if self.dice.chance(self.deletes_percent) {
             return None;
         }
         let name = format!("v{}.{}", self.client.0, self.written);

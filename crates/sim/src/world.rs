@@ -19,7 +19,8 @@ use crate::show;
 use crate::trace::Trace;
 use crate::twins::{Liar, Twin};
 use fermata_protocol::base::{
-    Bug, Cluster, Config, Incarnation, KeyId, Limits, NodeName, Planted, SessionId, Timing,
+    Bug, Cluster, Config, Incarnation, Interval, KeyId, Limits, NodeId, NodeName, Planted,
+    SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::{Input, Output};
@@ -27,7 +28,8 @@ use std::collections::BTreeMap;
 
 /// Something that happens at a time.
 enum Happening {
-    Arrives(Box<Parcel>),
+    /// With what the frame says of its sender's interval clock.
+    Arrives(Box<Parcel>, Option<Interval>),
     /// What a twin says to itself.
     TwinHears(Box<Parcel>),
     Flushed(NodeName, u32),
@@ -185,14 +187,14 @@ impl World {
         assert!(at >= self.now, "time does not go back");
         self.now = at;
         match happening {
-            Happening::Arrives(parcel) => match self.twin_for(&parcel) {
-                Some(name) => self.as_twin(name, |world| world.arrive(*parcel)),
-                None => self.arrive(*parcel),
+            Happening::Arrives(parcel, clock) => match self.twin_for(&parcel) {
+                Some(name) => self.as_twin(name, |world| world.arrive(*parcel, clock)),
+                None => self.arrive(*parcel, clock),
             },
             Happening::TwinHears(parcel) => {
                 let (from, _) = parcel.ends();
                 let End::Node(name) = from else { return true };
-                self.as_twin(name, |world| world.arrive(*parcel));
+                self.as_twin(name, |world| world.arrive(*parcel, None));
             }
             Happening::Flushed(name, boot) => {
                 self.of_boot(name, boot, |world| world.flush_ended(name, boot));
@@ -275,18 +277,29 @@ impl World {
         self.trace
             .line(self.now, || format!("{mark} {}", show::parcel(&parcel)));
         match way {
-            Way::At(at) => self.schedule(at, Happening::Arrives(Box::new(parcel))),
+            Way::At(at) => self.under_way(at, parcel),
             Way::Twice(at, again) => {
-                self.schedule(at, Happening::Arrives(Box::new(parcel.clone())));
-                self.schedule(again, Happening::Arrives(Box::new(parcel)));
+                self.under_way(at, parcel.clone());
+                self.under_way(again, parcel);
             }
             Way::Lost | Way::Held => {}
         }
     }
 
+    /// What is sent now arrives then. A frame is closed when it is sent, and says what its sender's
+    /// interval clock reads at that moment.
+    fn under_way(&mut self, at: u64, parcel: Parcel) {
+        let sender = match parcel.ends().0 {
+            End::Node(name) => self.machines.get(&name),
+            End::Client(_) => None,
+        };
+        let clock = sender.and_then(|machine| machine.clock.read(self.now).interval);
+        self.schedule(at, Happening::Arrives(Box::new(parcel), clock));
+    }
+
     /// A parcel arrives, whoever sent it.
     pub fn inject(&mut self, parcel: Parcel) {
-        self.schedule(self.now + 1, Happening::Arrives(Box::new(parcel)));
+        self.under_way(self.now + 1, parcel);
     }
 
     /// Ends a rule; what it held arrives as if sent now.
@@ -294,7 +307,7 @@ impl World {
         for parcel in self.network.release(rule) {
             let (from, to) = parcel.ends();
             let at = self.now + self.network.trip(from, to);
-            self.schedule(at, Happening::Arrives(Box::new(parcel)));
+            self.under_way(at, parcel);
         }
     }
 
@@ -303,11 +316,16 @@ impl World {
         drop(self.network.release(rule));
     }
 
-    fn arrive(&mut self, parcel: Parcel) {
+    fn arrive(&mut self, parcel: Parcel, clock: Option<Interval>) {
         self.trace
             .line(self.now, || format!("* {}", show::parcel(&parcel)));
         match parcel {
-            Parcel::Peer { from, to, message } => self.input(to, Input::Message { from, message }),
+            Parcel::Peer { from, to, message } => {
+                if from.name != to {
+                    self.compare_clocks(from, to, clock);
+                }
+                self.input(to, Input::Message { from, message });
+            }
             Parcel::Request {
                 client,
                 life,
@@ -361,6 +379,15 @@ impl World {
                     self.after_client(client, wishes);
                 }
             }
+        }
+    }
+
+    /// Every message has a frame of its own, which the receiver compares its clock with. A world in
+    /// which nobody has such a clock is spared the step.
+    fn compare_clocks(&mut self, from: NodeId, to: NodeName, interval: Option<Interval>) {
+        let mut clocks = self.machines.values().filter_map(|m| m.clock.interval);
+        if interval.is_some() || clocks.next().is_some() {
+            self.input(to, Input::Heard { from, interval });
         }
     }
 

@@ -7,9 +7,10 @@ use crate::v1::enter_event::Event;
 use crate::v1::ref_state::State;
 use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, SegmentId};
+use fermata_protocol::register::{Tally, UpkeepCounts};
 use fermata_protocol::request::{
     ClockState, ClockStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry,
-    RefState, Reply,
+    RefState, Reply, StorageStatus, UpkeepStatus,
 };
 
 /// The message of a reply.
@@ -128,6 +129,68 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         requests: s.requests,
         group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
         clock: Some(clock_to(s.clock)),
+        storage: s.storage.into_iter().map(storage_to).collect(),
+        upkeep: Some(Box::new(upkeep_to(*s.upkeep))),
+    }
+}
+
+fn storage_to(s: StorageStatus) -> v1::StorageStatus {
+    v1::StorageStatus {
+        keyspace: s.keyspace,
+        keys: s.at_rest.keys,
+        dead: s.at_rest.dead,
+        damaged: s.at_rest.damaged,
+        versions: s.at_rest.versions,
+        bytes: s.at_rest.bytes,
+        expected_bytes: s.at_rest.expected,
+    }
+}
+
+fn storage_from(s: v1::StorageStatus) -> StorageStatus {
+    StorageStatus {
+        keyspace: s.keyspace,
+        at_rest: Tally {
+            keys: s.keys,
+            dead: s.dead,
+            damaged: s.damaged,
+            versions: s.versions,
+            bytes: s.bytes,
+            expected: s.expected_bytes,
+        },
+    }
+}
+
+fn upkeep_to(s: UpkeepStatus) -> v1::UpkeepStatus {
+    v1::UpkeepStatus {
+        rounds: s.upkeep.rounds,
+        looks: s.upkeep.looks,
+        uneven: s.upkeep.uneven,
+        given: s.upkeep.given,
+        taken: s.upkeep.taken,
+        refused: s.upkeep.refused,
+        settled: s.upkeep.settled,
+        buried: s.upkeep.buried,
+        rebuilt: s.rebuilt,
+        voids: s.voids,
+        walked_us: s.walked,
+    }
+}
+
+fn upkeep_from(s: v1::UpkeepStatus) -> UpkeepStatus {
+    UpkeepStatus {
+        upkeep: UpkeepCounts {
+            rounds: s.rounds,
+            looks: s.looks,
+            uneven: s.uneven,
+            given: s.given,
+            taken: s.taken,
+            refused: s.refused,
+            settled: s.settled,
+            buried: s.buried,
+        },
+        rebuilt: s.rebuilt,
+        voids: s.voids,
+        walked: s.walked_us,
     }
 }
 
@@ -326,5 +389,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .into_iter()
             .map(|n| u8::try_from(n).map_err(|_| bad("a group has at most 13 members")))
             .collect::<Result<_, _>>()?,
+        storage: s.storage.into_iter().map(storage_from).collect(),
+        upkeep: Box::new(s.upkeep.map(|u| upkeep_from(*u)).unwrap_or_default()),
     })
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use fermata_check::file::{self, Bytes, Recorded};
 use fermata_check::{Action, Bound, History, Operation, Outcome, Part, Report, Verdict, diagram};
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar};
 use serde_json::{Value, json};
 
 use crate::args::{CheckArgs, Global};
@@ -96,9 +96,7 @@ fn read(path: &Path) -> Result<Recorded, Failure> {
 }
 
 fn bar(length: u64, after: &str) -> ProgressBar {
-    let template = format!("{{bar:30}} {after} {{elapsed}}");
-    let style = ProgressStyle::with_template(&template).expect("the template is well-formed");
-    ProgressBar::new(length).with_style(style.progress_chars("=> "))
+    output::progress_bar(length, &format!("{{bar:30}} {after} {{elapsed}}"))
 }
 
 fn in_words(history: &History<Bytes, Bytes>, report: &Report<Bytes>, seconds: f64) -> String {

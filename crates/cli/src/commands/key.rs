@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::lock::socket::{self, Action};
 use super::{refuse_if_held_around, surrounding_section};
-use crate::args::{Global, KeyArgs, ValueArgs};
+use crate::args::{Global, KeyArgs, ValueArgs, WriteArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
 use crate::output;
@@ -85,43 +85,45 @@ async fn in_section(
 
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), args.key.as_bytes());
     let value = value_of(&args.value)?;
-    match surrounding_section() {
-        Some(path) => {
-            in_section(global, &path, Action::Put, key, &value).await?;
-        }
-        None => {
-            let client = connect(global).await?;
-            while_locked(|| client.put(space, key, value.clone())).await?;
-        }
-    }
-    done(global, key)
+    change(global, args.key.as_bytes(), Some(value)).await
 }
 
 /// `fermata del`.
 pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), args.key.as_bytes());
-    match surrounding_section() {
-        Some(path) => {
+    change(global, args.key.as_bytes(), None).await
+}
+
+/// Puts a value, or deletes it.
+async fn change(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure> {
+    let space = global.keyspace();
+    match (surrounding_section(), value) {
+        (Some(path), Some(value)) => {
+            in_section(global, &path, Action::Put, key, &value).await?;
+        }
+        (Some(path), None) => {
             in_section(global, &path, Action::Delete, key, &[]).await?;
         }
-        None => {
+        (None, value) => {
             let client = connect(global).await?;
-            while_locked(|| client.delete(space, key)).await?;
+            while_locked(async || match value.clone() {
+                Some(value) => client.put(space, key, value).await,
+                None => client.delete(space, key).await,
+            })
+            .await?;
         }
     }
     done(global, key)
 }
 
 /// `fermata write`.
-pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
+pub(crate) async fn write(global: &Global, args: WriteArgs) -> Result<u8, Failure> {
     let (space, key) = (global.keyspace(), args.key.as_bytes());
     refuse_if_held_around(global, key, "put").await?;
-    let value = value_of(&args.value)?;
+    let value = args.value.as_ref().map(|value| value_of(value));
     connect(global)
         .await?
-        .write(space, key, Some(value))
+        .write(space, key, value.transpose()?)
         .await?;
     done(global, key)
 }
@@ -129,10 +131,7 @@ pub(crate) async fn write(global: &Global, args: ValueArgs) -> Result<u8, Failur
 /// Repeats an eventual put that is refused because the key is locked, for about a second: the
 /// sections of a `read` or `write` that has just ended are over by then, and a script that puts
 /// after it reads need not know of them. Whoever really holds the key holds it longer.
-async fn while_locked<F>(mut put: impl FnMut() -> F) -> Result<(), Error>
-where
-    F: Future<Output = Result<(), Error>>,
-{
+async fn while_locked(put: impl AsyncFn() -> Result<(), Error>) -> Result<(), Error> {
     const PAUSES: [u64; 5] = [20, 80, 150, 250, 500];
     for pause in PAUSES {
         match put().await {

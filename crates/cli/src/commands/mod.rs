@@ -6,11 +6,14 @@ pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod lock;
 pub(crate) mod locks;
+pub(crate) mod release;
 pub(crate) mod server;
 pub(crate) mod sim;
 pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
+
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{BenchCommand, Command, Global};
 use crate::exit::{Exit, Failure};
@@ -23,42 +26,40 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Server(args) => server::run(*args).map(done),
         Command::Dev(args) => on_threads(crate::dev::run(global, args)),
         Command::Demo(args) => on_threads(crate::demo::run(global, args)),
-        Command::Get(args) => on_this_thread(key::get(global, args)),
-        Command::Put(args) => on_this_thread(key::put(global, args)),
-        Command::Del(args) => on_this_thread(key::del(global, args)),
-        Command::Read(args) => on_this_thread(key::read(global, args)),
-        Command::Write(args) => on_this_thread(key::write(global, args)),
-        Command::Lock(args) => on_this_thread(lock::run(global, args)),
-        Command::Locks(args) => on_this_thread(locks::run(global, args)),
-        Command::Status => on_this_thread(status::run(global)),
-        Command::Keyspace { action } => on_this_thread(keyspace::run(global, action)),
+        Command::Get(on) => on_this_thread(key::get(global, on.args)),
+        Command::Put(on) => on_this_thread(key::put(global, on.args)),
+        Command::Del(on) => on_this_thread(key::del(global, on.args)),
+        Command::Read(on) => on_this_thread(key::read(global, on.args)),
+        Command::Write(on) => on_this_thread(key::write(global, on.args)),
+        Command::Lock(on) => on_this_thread(lock::run(global, on.args)),
+        Command::GuardLock => on_this_thread(lock::guard::run()),
+        Command::BeginLocked { command } => on_this_thread(lock::child::begin(&command)),
+        Command::Locks(on) => on_this_thread(locks::run(global, on.args)),
+        Command::Release(on) => on_this_thread(release::run(global, on.args)),
+        Command::Status(_) => on_this_thread(status::run(global)),
+        Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Sim(args) => sim::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Bench { what } => match what {
             BenchCommand::Rtt { profile } => bench::rtt::run(global, profile).map(done),
-            BenchCommand::Load(args) => on_threads(bench::load::run(global, args)),
+            BenchCommand::Load(on) => on_threads(bench::load::run(global, on.args)),
         },
     }
 }
 
 /// Runs a short client command: one thread starts faster than several.
 fn on_this_thread(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.map_err(runtime_failed)?.block_on(command)
+    runtime(Builder::new_current_thread())?.block_on(command)
 }
 
 /// Runs a command that does much at a time.
 fn on_threads(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    runtime.map_err(runtime_failed)?.block_on(command)
+    runtime(Builder::new_multi_thread())?.block_on(command)
 }
 
-fn runtime_failed(error: std::io::Error) -> Failure {
-    Failure::local("starting the runtime", error)
+fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {
+    let built = builder.enable_all().build();
+    built.map_err(|error| Failure::local("starting the runtime", error))
 }
 
 /// The socket of the `fermata lock` around this process.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fermata_server::{ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Builder;
 
 use crate::exit::{Exit, Failure};
+use crate::signals::Stop;
 
 /// See `fermata server --help`.
 #[derive(Debug, Args)]
@@ -77,6 +78,9 @@ struct TimingArgs {
     /// When a request without a quorum is answered `unavailable`.
     #[arg(long, env = "FERMATA_REQUEST_MS", value_name = "MS")]
     request_ms: Option<u64>,
+    /// How often, at most, a node walks over its keys to mend what members lack.
+    #[arg(long, env = "FERMATA_UPKEEP_MS", value_name = "MS")]
+    upkeep_ms: Option<u64>,
 }
 
 /// `[limits]`.
@@ -114,18 +118,12 @@ struct ClockArgs {
 pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
     let until_stdin_closes = args.until_stdin_closes;
     let config = config_of(args).map_err(Failure::usage)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::local("starting the runtime", error))?;
+    let runtime = super::runtime(Builder::new_multi_thread())?;
     let ran = runtime.block_on(async {
-        let cannot = |error| Failure::local("catching signals", error);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let mut stop = Stop::catch()?;
         let shutdown = async move {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                () = stop.asked() => {}
                 () = parent_gone(), if until_stdin_closes => {}
             }
         };
@@ -182,6 +180,7 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("stagger_ms", args.timing.stagger_ms),
         ("retry_ms", args.timing.retry_ms),
         ("request_ms", args.timing.request_ms),
+        ("upkeep_ms", args.timing.upkeep_ms),
     ];
     overlay_section(&mut table, "timing", timing)?;
     let limits = [
@@ -317,6 +316,7 @@ mod tests {
             stagger_ms: Some(1),
             retry_ms: Some(1),
             request_ms: Some(1),
+            upkeep_ms: Some(1),
         };
         let limits = LimitsConfig {
             key_bytes: Some(1),

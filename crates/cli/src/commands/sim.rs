@@ -1,10 +1,12 @@
 //! `fermata sim`: the deterministic simulator.
 
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
+use fermata_check::{Operation, Outcome, file};
 use fermata_sim::checkers::Kind;
 use fermata_sim::{Options, Progress, Report};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::args::{Global, SimArgs};
@@ -18,7 +20,7 @@ pub(crate) fn run(global: &Global, args: SimArgs) -> Result<u8, Failure> {
     }
     let one_seed = args.seed.is_some() && args.seeds.unwrap_or(0) <= 1;
     let alone = one_seed || args.scenario.is_some();
-    let bar = progress_bar();
+    let bar = output::progress_bar(0, output::STEPS);
     let mut show = |progress: Progress| {
         bar.set_length(progress.of);
         bar.set_position(progress.done);
@@ -33,17 +35,49 @@ pub(crate) fn run(global: &Global, args: SimArgs) -> Result<u8, Failure> {
         seed: args.seed,
         scenario: args.scenario.clone(),
         planted_bug: args.planted_bug.clone(),
-        trace: false,
+        trace: args.record.is_some(),
         progress: Some(&mut show),
     };
     let report = fermata_sim::run(options).map_err(Failure::usage)?;
     bar.finish_and_clear();
+    if let Some(path) = &args.record {
+        record(path, &report).map_err(|error| Failure::local(path.display().to_string(), error))?;
+    }
     if global.json {
         output::json(&as_json(&report))?;
     } else {
         output::text(in_words(&report, &args, alone))?;
     }
     Ok(status(&report))
+}
+
+/// Writes the registers' history; its times are nanoseconds.
+fn record(path: &Path, report: &Report) -> io::Result<()> {
+    let mut to = io::BufWriter::new(std::fs::File::create(path)?);
+    file::write_head(&mut to)?;
+    for (key, operations) in &report.registers {
+        for operation in operations {
+            let outcome = match operation.outcome {
+                Outcome::Ok { returned } => Outcome::Ok {
+                    returned: returned * 1_000,
+                },
+                other => other,
+            };
+            let operation = Operation {
+                call: operation.call * 1_000,
+                outcome,
+                ..operation.clone()
+            };
+            let name = [
+                &key.keyspace.0.to_string().into_bytes(),
+                &b"/"[..],
+                &key.key,
+            ]
+            .concat();
+            file::write_operation(&mut to, &name, &operation)?;
+        }
+    }
+    to.flush()
 }
 
 fn list(global: &Global) -> Result<(), Failure> {
@@ -64,12 +98,6 @@ fn list(global: &Global) -> Result<(), Failure> {
         .map(|(kind, name)| format!("{kind} {name}"))
         .collect();
     output::text(lines.join("\n"))
-}
-
-fn progress_bar() -> ProgressBar {
-    let template = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
-    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    ProgressBar::new(0).with_style(style.progress_chars("=> "))
 }
 
 /// A broken promise is worse than no progress, and that worse than a panic, which may be the
@@ -102,7 +130,8 @@ fn in_words(report: &Report, args: &SimArgs, alone: bool) -> String {
         };
         text += &format!("    again, with its trace: fermata sim {again}{bug}\n");
     }
-    if let (true, Some(trace)) = (alone, &report.trace) {
+    let failed = !report.failures.is_empty();
+    if let (true, true, Some(trace)) = (alone, failed, &report.trace) {
         text = format!("{trace}\n{text}");
     }
     if let (Some(bug), true) = (&args.planted_bug, report.failures.is_empty()) {
@@ -137,6 +166,6 @@ fn as_json(report: &Report) -> serde_json::Value {
         "simulated_seconds": report.virtual_time as f64 / 1e6,
         "seconds": report.wall.as_secs_f64(),
         "hours_per_minute": report.hours_per_minute(),
-        "trace": report.trace,
+        "trace": report.trace.as_ref().filter(|_| !report.failures.is_empty()),
     })
 }

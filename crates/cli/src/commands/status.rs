@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fermata_client::{Client, Node, NodeStatus};
 use fermata_protocol::base::NodeName;
+use fermata_protocol::register::Tally;
 use fermata_protocol::request::{ClockState, ClockStatus};
 use serde_json::{Value, json};
 
@@ -46,6 +47,8 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
             output::text(line)?;
         }
         output::text(format!("\n{}", segments_table(&asked)))?;
+        output::text(format!("\n{}", storage_table(&asked)))?;
+        output::text(walked_line(&asked))?;
     }
     let well = asked.iter().all(|(_, status)| status.is_ok());
     Ok(if well { 0 } else { Exit::Unavailable as u8 })
@@ -174,6 +177,112 @@ fn segments_table(asked: &[Asked]) -> Table {
     table
 }
 
+/// What is stored of each keyspace: of a member's share the least and the most, where members
+/// differ.
+fn storage_table(asked: &[Asked]) -> Table {
+    let mut table = Table::new(&[
+        "keyspace",
+        "keys",
+        "deleted",
+        "versions",
+        "bytes per member",
+        "by the formula",
+        "damaged",
+    ]);
+    let said = || asked.iter().flat_map(|(_, status)| status);
+    let mut names: Vec<&str> = Vec::new();
+    for storage in said().flat_map(|status| &status.storage) {
+        if !names.contains(&storage.keyspace.as_str()) {
+            names.push(&storage.keyspace);
+        }
+    }
+    for name in names {
+        let of = |what: fn(&Tally) -> u64| {
+            let walked = said().filter(|status| status.upkeep.walked.is_some());
+            let storages = walked.flat_map(|status| &status.storage);
+            let ours = storages.filter(|storage| storage.keyspace == name);
+            range(ours.map(|storage| what(&storage.at_rest)))
+        };
+        table.row(vec![
+            name.to_owned(),
+            of(|t| t.keys),
+            of(|t| t.dead),
+            of(|t| t.versions),
+            of(|t| t.bytes),
+            of(|t| t.expected),
+            of(|t| t.damaged),
+        ]);
+    }
+    table
+}
+
+/// One number where all are equal.
+fn range(numbers: impl Iterator<Item = u64>) -> String {
+    let all: Vec<u64> = numbers.collect();
+    match (all.iter().min(), all.iter().max()) {
+        (Some(least), Some(most)) if least == most => least.to_string(),
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// As of when the table of storage is.
+fn walked_line(asked: &[Asked]) -> String {
+    let said = asked
+        .iter()
+        .filter_map(|(node, status)| Some((node, status.as_ref().ok()?)));
+    let (mut oldest, mut not_yet) = (None, Vec::new());
+    for (node, status) in said {
+        match status.upkeep.walked {
+            Some(age) => oldest = oldest.max(Some(age)),
+            None => not_yet.push(node.label.as_str()),
+        }
+    }
+    let age = |micros| duration::show(Duration::from_micros(micros));
+    match (oldest, not_yet.is_empty()) {
+        (Some(oldest), true) => format!(
+            "Storage as each node counted it on its last walk over its keys, {} ago at most.",
+            age(oldest)
+        ),
+        _ => format!(
+            "Storage is counted by a node's walk over its keys; not walked yet: {}.",
+            not_yet.join(" ")
+        ),
+    }
+}
+
+fn storage_json(status: &NodeStatus) -> Value {
+    let keyspace = |said: &fermata_protocol::request::StorageStatus| {
+        json!({
+            "keyspace": said.keyspace,
+            "keys": said.at_rest.keys,
+            "dead": said.at_rest.dead,
+            "damaged": said.at_rest.damaged,
+            "versions": said.at_rest.versions,
+            "bytes": said.at_rest.bytes,
+            "expected_bytes": said.at_rest.expected,
+        })
+    };
+    status.storage.iter().map(keyspace).collect()
+}
+
+fn upkeep_json(status: &NodeStatus) -> Value {
+    let counts = status.upkeep.upkeep;
+    json!({
+        "rounds": counts.rounds,
+        "looks": counts.looks,
+        "uneven": counts.uneven,
+        "given": counts.given,
+        "taken": counts.taken,
+        "refused": counts.refused,
+        "settled": counts.settled,
+        "buried": counts.buried,
+        "rebuilt": status.upkeep.rebuilt,
+        "voids": status.upkeep.voids,
+        "walked_us": status.upkeep.walked,
+    })
+}
+
 fn as_json(client: &Client, asked: &[Asked]) -> Value {
     let node = |(node, status): &Asked| {
         let known = json!({
@@ -196,6 +305,8 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
                 "site": client.site_name(status.site),
                 "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),
                 "requests": status.requests,
+                "storage": storage_json(status),
+                "upkeep": upkeep_json(status),
                 "logs": status.logs.iter().map(|log| json!({
                     "segment": log.segment.map(|segment| segment.0),
                     "epoch": log.epoch.0,

@@ -1,9 +1,10 @@
 //! Latencies that an example or a load run saw.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::stage::locked;
 use crate::output::Table;
 
 /// Durations by (where, what).
@@ -27,7 +28,7 @@ impl Latencies {
     /// Notes how long `step` took at `site`, since `start`.
     pub(crate) fn note(&self, site: &str, step: &'static str, start: Instant) {
         let took = start.elapsed();
-        let mut samples = self.locked();
+        let mut samples = locked(&self.samples);
         samples
             .entry((site.to_owned(), step))
             .or_default()
@@ -36,7 +37,7 @@ impl Latencies {
 
     /// A line per place and step, in order.
     pub(crate) fn lines(&self) -> Vec<Line> {
-        let samples = self.locked();
+        let samples = locked(&self.samples);
         let line = |((site, step), durations): (&(String, &'static str), &Vec<Duration>)| {
             let mut sorted = durations.clone();
             sorted.sort_unstable();
@@ -50,11 +51,6 @@ impl Latencies {
             }
         };
         samples.iter().map(line).collect()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<(String, &'static str), Vec<Duration>>> {
-        // A worker that was killed while it held the lock left whole samples behind.
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::dev::plan::Wishes;
 use crate::dev::{self, Folder};
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::signals::cannot_catch;
 use stage::Report;
 
 /// Where the search for free ports begins: clear of a running `fermata dev`.
@@ -56,9 +57,7 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<u8, Failure> 
     if args.keep && outcome.is_ok() {
         output::text(dev::table(&cluster))?;
         output::text("the cluster stays up until Ctrl-C")?;
-        tokio::signal::ctrl_c()
-            .await
-            .map_err(|error| Failure::local("catching signals", error))?;
+        tokio::signal::ctrl_c().await.map_err(cannot_catch)?;
     }
     for trouble in cluster.stop().await {
         eprintln!("fermata: {trouble}");

@@ -5,14 +5,20 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use fermata_client::{Client, Keyspace, Options};
-use indicatif::{ProgressBar, ProgressStyle};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use indicatif::ProgressBar;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::latency::{self, Line};
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
+use crate::output;
+
+/// Operations that an observer or a front end has open at once.
+pub(crate) const OPEN: usize = 16;
 
 /// One thing that had to hold.
 #[derive(Debug)]
@@ -105,6 +111,47 @@ impl fmt::Display for Report {
     }
 }
 
+/// Kills a node, and says so.
+pub(crate) async fn kill_node(cluster: &mut Cluster, node: usize, progress: &Progress) {
+    cluster.kill(node).await;
+    let label = &cluster.nodes()[node].planned.label;
+    progress.fault(&format!("node {label} killed with SIGKILL"));
+}
+
+/// Starts a node that was killed, and says so.
+pub(crate) fn restart_node(
+    cluster: &mut Cluster,
+    node: usize,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    cluster.restart(node)?;
+    let label = &cluster.nodes()[node].planned.label;
+    progress.fault(&format!("node {label} restarted"));
+    Ok(())
+}
+
+/// Connects, and tries until that is done.
+pub(crate) async fn connected(options: Options) -> Client {
+    loop {
+        match Client::connect(options.clone()).await {
+            Ok(client) => return client,
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+/// The values of keys in their order, each read in a section of its own, several at a time.
+pub(crate) async fn read_all<'a>(
+    client: &Client,
+    keyspace: &str,
+    keys: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<Option<Bytes>>, Failure> {
+    let reads = keys.into_iter();
+    let reads = reads.map(|key| client.read(keyspace, key.as_bytes()));
+    let values = stream::iter(reads).buffered(OPEN);
+    values.map_err(Failure::from).try_collect().await
+}
+
 /// A lock that a killed worker cannot poison: what it guards is whole after each statement.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,10 +172,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar of so many steps.
     pub(crate) fn new(steps: u64, what: &'static str) -> Progress {
-        let bar = ProgressBar::new(steps);
-        let template = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
-        let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-        bar.set_style(style.progress_chars("=> "));
+        let bar = output::progress_bar(steps, output::STEPS);
         bar.set_message(what);
         Progress {
             bar,

@@ -16,7 +16,7 @@ use fermata_server::wan::Profile;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, PlannedNode};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// Where one node's files are.
 pub(super) struct NodeFiles {
@@ -79,8 +79,7 @@ pub(super) fn store_plan(folder: &Path, plan: &Plan) -> Result<(), Failure> {
         version: VERSION,
         plan: plan.clone(),
     };
-    let text = serde_json::to_string_pretty(&stored)
-        .map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+    let text = serde_json::to_string_pretty(&stored).map_err(Failure::internal)?;
     replace(&plan_path(folder), &text)
 }
 
@@ -150,7 +149,7 @@ fn cluster_config(plan: &Plan, nodes: &[PlannedNode]) -> ClusterConfig {
 }
 
 fn as_toml(value: &impl Serialize) -> Result<String, Failure> {
-    toml::to_string(value).map_err(|error| Failure::new(Exit::Internal, error.to_string()))
+    toml::to_string(value).map_err(Failure::internal)
 }
 
 /// Writes beside the file and renames, so that a reader finds the old text or the new one.
@@ -232,7 +231,10 @@ mod tests {
     fn a_strange_directory_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("thesis.tex"), "dear").unwrap();
-        assert_eq!(load_plan(folder.path()).unwrap_err().exit, Exit::Usage);
+        assert_eq!(
+            load_plan(folder.path()).unwrap_err().exit,
+            crate::exit::Exit::Usage
+        );
     }
 
     #[test]

@@ -19,11 +19,10 @@ pub(crate) mod plan;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::args::{DevArgs, Global};
 use crate::exit::Failure;
 use crate::output::{self, Table};
+use crate::signals::Stop;
 use cluster::Cluster;
 use plan::{Plan, Wishes};
 
@@ -32,8 +31,7 @@ pub(crate) const BASE_PORT: u16 = 7100;
 
 /// Runs the cluster until Ctrl-C or SIGTERM.
 pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot_catch)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot_catch)?;
+    let mut signals = Stop::catch()?;
     let wishes = Wishes {
         sites: args.sites,
         nodes_per_site: args.nodes_per_site,
@@ -46,8 +44,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
     let mut cluster = Cluster::start(&plan, folder.path(), args.base_port)?;
     let ready = tokio::select! {
         ready = cluster.wait_ready() => ready,
-        _ = interrupt.recv() => return stop(cluster).await,
-        _ = terminate.recv() => return stop(cluster).await,
+        () = signals.asked() => return stop(cluster).await,
     };
     if let Err(failure) = ready {
         cluster.stop().await;
@@ -59,15 +56,10 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
     loop {
         tokio::select! {
             _ = watch.tick() => report_deaths(&mut cluster),
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
+            () = signals.asked() => break,
         }
     }
     stop(cluster).await
-}
-
-fn cannot_catch(error: std::io::Error) -> Failure {
-    Failure::local("catching signals", error)
 }
 
 async fn stop(cluster: Cluster) -> Result<u8, Failure> {

@@ -1,6 +1,6 @@
 //! `fermata bench load` on registers, and the histories that it records.
 
-use crate::support::{Dev, status, text};
+use crate::support::{Dev, json, status, text};
 
 /// Few registers and many clients, on a coded keyspace: what was recorded is linearizable.
 #[test]
@@ -47,7 +47,7 @@ fn a_recorded_run_is_linearizable() {
         ];
         let ran = dev.run(&load);
         assert_eq!(status(&ran), 0, "{}", text(&ran.stderr));
-        let outcomes: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+        let outcomes = json(&ran.stdout);
         let outcomes = outcomes.as_array().expect("an array");
         assert_eq!(outcomes.len(), 2);
         for outcome in outcomes {
@@ -55,10 +55,9 @@ fn a_recorded_run_is_linearizable() {
             assert_eq!(outcome["errors"], 0, "{outcome}");
         }
         let checked = dev.run(&["check", history, "--json"]);
-        let verdict = text(&checked.stdout);
-        assert_eq!(status(&checked), 0, "{verdict}");
-        let report: serde_json::Value = serde_json::from_str(&verdict).expect("JSON");
-        assert!(report["operations"].as_u64() > Some(0), "{verdict}");
+        let report = json(&checked.stdout);
+        assert_eq!(status(&checked), 0, "{report}");
+        assert!(report["operations"].as_u64() > Some(0), "{report}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
-use crate::support::{Dev, eventually, status, text};
+use crate::support::{Dev, eventually, json, status, text};
 use rustix::process::{Pid, Signal, kill_process};
 
 const FERMATA: &str = env!("CARGO_BIN_EXE_fermata");
@@ -23,11 +23,16 @@ fn locked(dev: &Dev, keys: &[&str], script: &str) -> (i32, String, String) {
 
 /// A section on `key` in the background that says so and waits for the end of its input.
 fn holding(dev: &Dev, key: &str, options: &[&str]) -> Child {
+    running(dev, key, options, "echo in; exec cat")
+}
+
+/// A section on `key` in the background whose `script` has said that it is in.
+fn running(dev: &Dev, key: &str, options: &[&str], script: &str) -> Child {
     let mut child = dev
         .client()
         .args(["lock", key])
         .args(options)
-        .args(["--", "sh", "-c", "echo in; exec cat"])
+        .args(["--", "sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -115,8 +120,7 @@ fn the_wait_ends_and_the_queue_is_shown() {
     let holder = holding(&dev, "a", &[]);
     let late = dev.run(&["lock", "a", "--wait", "300ms", "--", "echo", "never"]);
     assert_eq!((status(&late), late.stdout.len()), (73, 0));
-    let queue = dev.run(&["locks", "a", "--json"]);
-    let queue: serde_json::Value = serde_json::from_slice(&queue.stdout).expect("JSON");
+    let queue = dev.json(&["locks", "a"]);
     assert_eq!(queue["entries"][0]["holds"], true);
     let put = dev.run(&["put", "a", "1"]);
     assert_eq!(
@@ -180,6 +184,84 @@ fn a_lost_section_ends_its_command() {
         text(&ended.stderr)
     );
     assert_eq!(text(&dev.run(&["read", "a"]).stdout), "next");
+}
+
+#[test]
+fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let release = |lock_ref: u64| {
+        let output = dev.run(&["release", "a", &lock_ref.to_string(), "--json"]);
+        let told = [output.stdout.as_slice(), &output.stderr].concat();
+        (status(&output), json(&told))
+    };
+    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = holder.stdin.take();
+    let waiter = dev.client().args(["lock", "a", "--", "true"]).spawn();
+    let waiter = waiter.expect("it starts");
+    eventually("it waits", || dev.lock_refs("a").len() == 2);
+    let refs = dev.lock_refs("a");
+    let (code, told) = release(refs[1]);
+    assert_eq!((code, &told["released"]), (0, &true.into()), "{told}");
+    let ended = waiter.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(75));
+    // One call takes as long as --timeout at most, less than the lease.
+    let output = dev.run(&["release", "a", &refs[0].to_string(), "--timeout", "500ms"]);
+    let said = text(&output.stdout);
+    assert_eq!(status(&output), 0, "{}", text(&output.stderr));
+    assert!(said.starts_with("released: lock ref"), "{said}");
+    assert_eq!(dev.lock_refs("a"), [0; 0]);
+    let ended = holder.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(75), "{}", text(&ended.stderr));
+    for past in refs {
+        let (code, told) = release(past);
+        assert_eq!((code, &told["released"]), (0, &false.into()), "{told}");
+        assert_eq!((&told["done"], &told["key"]), (&true.into(), &"a".into()));
+    }
+    let (code, told) = release(1 << 40);
+    assert_eq!(code, 65, "{told}");
+    assert_eq!(told["error"]["code"], "not_holder");
+}
+
+#[test]
+fn a_release_that_is_not_waited_for_may_still_come() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "30s"]);
+    let lock_ref = dev.lock_refs("a")[0].to_string();
+    let brief = ["--timeout", "500ms", "--wait", "0s"];
+    let output = dev.run(&[&["release", "a", &lock_ref][..], &brief].concat());
+    let said = text(&output.stderr);
+    assert_eq!(status(&output), 76, "{said}");
+    assert!(said.contains("lease"), "{said}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().expect("it ends").success());
+}
+
+#[test]
+fn no_command_outlives_a_lock_that_is_killed() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let polite = "trap 'echo asked; exit' TERM; echo in; sleep 60 & wait; echo late";
+    // What ignores SIGTERM passes that on to its children.
+    let deaf = "trap '' TERM; echo in; sleep 60; echo late";
+    for (script, said) in [(polite, "asked\n"), (deaf, "")] {
+        let lock = running(&dev, "a", &["--ttl", "2s"], script);
+        kill_process(pid(&lock), Signal::KILL).expect("it runs");
+        // To the end of what they print: until the last of the command's group has ended.
+        let output = lock.wait_with_output().expect("it ends");
+        assert_eq!(output.status.signal(), Some(9));
+        assert_eq!(text(&output.stdout), said, "{script}");
+    }
+    assert_eq!(locked(&dev, &["a"], "exit 0").0, 0);
+}
+
+#[test]
+fn what_a_command_leaves_behind_lives_on_when_it_ends_by_itself() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!";
+    let (code, out, err) = locked(&dev, &["a"], script);
+    assert_eq!(code, 0, "{err}");
+    let left = out.trim().parse().ok().and_then(Pid::from_raw);
+    kill_process(left.expect("a process id"), Signal::KILL).expect("it lives");
 }
 
 #[test]
@@ -258,11 +340,40 @@ fn a_leave_without_a_quorum_is_a_warning_or_a_status_of_its_own() {
         "{said}"
     );
     let (code, said) = paused(&["--json"], "exit 0");
-    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let said = json(said.as_bytes());
     assert_eq!(
         (code, said["warning"]["code"].as_str()),
         (0, Some("not_left"))
     );
     assert_eq!(paused(&["--confirm-leave"], "exit 0").0, 77);
     assert_eq!(paused(&["--confirm-leave"], "exit 7").0, 7);
+}
+
+#[test]
+fn the_command_of_a_lock_works_in_the_keyspace_of_its_keys() {
+    let dev = Dev::start(&[]);
+    let created = dev.run(&["keyspace", "create", "jobs"]);
+    assert_eq!(status(&created), 0, "{}", text(&created.stderr));
+    let script = format!("{FERMATA} put a 1 && {FERMATA} get a");
+    let lock = ["lock", "--keyspace", "jobs", "a", "--", "sh", "-c", &script];
+    let ran = dev.run(&lock);
+    assert_eq!((status(&ran), &*text(&ran.stdout)), (0, "1"));
+    let read = dev.run(&["read", "--keyspace", "jobs", "a"]);
+    assert_eq!(text(&read.stdout), "1");
+}
+
+#[test]
+fn a_register_is_written_and_deleted() {
+    let dev = Dev::start(&[]);
+    let key = ["--keyspace", "registers", "k"];
+    let run = |command: &str, rest: &[&str]| {
+        let output = dev.run(&[&[command], &key[..], rest].concat());
+        (status(&output), text(&output.stdout))
+    };
+    assert_eq!(run("write", &["v"]).0, 0);
+    assert_eq!(run("read", &[]), (0, "v".to_owned()));
+    assert_eq!(run("write", &["--delete"]).0, 0);
+    assert_eq!(run("read", &[]).0, 1);
+    assert_eq!(run("write", &[]).0, 2);
+    assert_eq!(run("write", &["v", "--delete"]).0, 2);
 }

@@ -88,6 +88,19 @@ impl Dev {
         self.client().args(args).output().expect("fermata runs")
     }
 
+    /// Runs a command to its end that says its result as JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        json(&self.run(&[args, &["--json"]].concat()).stdout)
+    }
+
+    /// The lock refs of a key, head first.
+    pub(crate) fn lock_refs(&self, key: &str) -> Vec<u64> {
+        let queue = self.json(&["locks", key]);
+        let entries = queue["entries"].as_array().expect("entries");
+        let refs = entries.iter().map(|entry| entry["lock_ref"].as_u64());
+        refs.collect::<Option<_>>().expect("numbers")
+    }
+
     /// Runs a command with this standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = self
@@ -170,6 +183,11 @@ impl Drop for ByHand {
 /// The exit status of a finished command.
 pub(crate) fn status(output: &Output) -> i32 {
     output.status.code().expect("the command was not killed")
+}
+
+/// What a command printed as JSON.
+pub(crate) fn json(bytes: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(bytes).expect("JSON")
 }
 
 /// What a command printed.

@@ -1,6 +1,6 @@
 //! Wrong usage, missing keys, missing servers: what a person runs into first.
 
-use crate::support::{Dev, eventually, fermata, free_base_port, status, text};
+use crate::support::{Dev, eventually, fermata, free_base_port, json, status, text};
 use rustix::process::Signal;
 
 #[test]
@@ -13,6 +13,13 @@ fn wrong_usage_has_status_2() {
         &["lock", "--", "true"],
         &["lock", "k", "--wait", "10", "--", "true"],
         &["lock", "k", "--ttl", "-1s", "--", "true"],
+        &["lock", "k", "l", "k", "--", "true"],
+        &["release", "k"],
+        &["release", "k", "0"],
+        &["release", "k", "head"],
+        &["sim", "--timeout", "1s"],
+        &["--site", "ohio", "check", "file"],
+        &["--keyspace", "jobs", "status"],
         &["dev", "--sites", "0"],
         &["dev", "--segments", "3"],
         &["dev", "--rtt", "/no/such/file"],
@@ -71,8 +78,7 @@ fn without_a_quorum_the_nodes_asked_are_named() {
         dev.signal(node, Signal::KILL);
     }
     eventually("the nodes are down", || {
-        let state = dev.run(&["status", "--json"]);
-        let state: serde_json::Value = serde_json::from_slice(&state.stdout).expect("JSON");
+        let state = dev.json(&["status"]);
         state["nodes"][0]["health"] == "hears nobody"
     });
     for (args, code) in [
@@ -122,12 +128,12 @@ fn changes_are_told_as_json() {
     let dev = Dev::start(&["--sites", "1"]);
     for args in [&["put", "k", "v"][..], &["del", "k"], &["write", "k", "v"]] {
         let output = dev.run(&[args, &["--json"]].concat());
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let told = json(&output.stdout);
         let expected = serde_json::json!({"keyspace": "default", "key": "k", "done": true});
         assert_eq!(told, expected, "{args:?}");
     }
     let output = dev.run(&["--json", "keyspace", "create", "new"]);
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let told = json(&output.stdout);
     assert_eq!(
         (&told["keyspace"], &told["done"]),
         (&"new".into(), &true.into())
@@ -145,7 +151,7 @@ fn changes_are_told_as_json() {
         &"k".repeat(2_000),
         "v",
     ]);
-    let told: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    let told = json(&output.stderr);
     assert_eq!(told["error"]["code"], "too_large");
     let sentence = told["error"]["sentence"].as_str().expect("a sentence");
     assert!(sentence.contains("limits.key_bytes"), "{sentence}");
@@ -154,8 +160,7 @@ fn changes_are_told_as_json() {
 #[test]
 fn no_node_hears_itself() {
     let dev = Dev::start(&[]);
-    let state = dev.run(&["status", "--json"]);
-    let state: serde_json::Value = serde_json::from_slice(&state.stdout).expect("JSON");
+    let state = dev.json(&["status"]);
     for node in state["nodes"].as_array().expect("nodes") {
         let alive = node["alive"].as_array().expect("peers");
         assert!(!alive.contains(&node["node"]), "{node}");
@@ -254,8 +259,7 @@ fn keyspaces_are_created_and_listed() {
     ];
     assert_eq!(status(&dev.run(&create)), 0);
     assert!(text(&dev.run(&["keyspace", "list"]).stdout).contains("jobs"));
-    let described = dev.run(&["keyspace", "describe", "jobs", "--json"]);
-    let described: serde_json::Value = serde_json::from_slice(&described.stdout).expect("JSON");
+    let described = dev.json(&["keyspace", "describe", "jobs"]);
     assert_eq!(described["lease_us"], 3_000_000);
     assert_eq!(described["tag_before"], 58);
     assert_eq!(
@@ -275,7 +279,7 @@ fn the_simulator_and_its_figures_are_there() {
         .args(["sim", "--list", "--json"])
         .output()
         .expect("it runs");
-    let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    let list = json(&list.stdout);
     assert!(
         list["scenarios"]
             .as_array()
@@ -289,8 +293,7 @@ fn the_simulator_and_its_figures_are_there() {
     let rows = fermata()
         .args(["bench", "rtt", "--profile", "lUs", "--json"])
         .output();
-    let rows: serde_json::Value =
-        serde_json::from_slice(&rows.expect("runs").stdout).expect("JSON");
+    let rows = json(&rows.expect("runs").stdout);
     let section = rows.as_array().expect("an array").iter().find(|row| {
         row["client"] == "Ohio"
             && row["primary"] == "Ohio"
@@ -326,12 +329,24 @@ fn a_short_load_is_measured() {
             .output()
             .expect("it runs");
         assert_eq!(status(&output), 0, "{}", text(&output.stderr));
-        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let rows = json(&output.stdout);
         assert_eq!(rows[0]["errors"], 0, "{rows}");
         assert!(
             rows[0]["p99_ms"].as_f64().is_some_and(|ms| ms > 0.0),
             "{rows}"
         );
+    }
+}
+
+#[test]
+fn a_load_of_which_nothing_succeeds_is_unavailable() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let load = ["bench", "load", "--clients", "1", "--size", "64", "--json"];
+    let rest = ["--seconds", "1", "--keyspace", "nowhere"];
+    for loops in [&["--mode", "put"][..], &["--reads", "0.5"]] {
+        let output = dev.run(&[&load[..], &rest, loops].concat());
+        let rows = json(&output.stdout);
+        assert_eq!(status(&output), 69, "{rows}");
     }
 }
 
@@ -358,4 +373,20 @@ fn a_section_that_cannot_be_reached_is_unavailable() {
         assert_eq!(status(&output), 69, "{args:?}: {said}");
         assert!(said.contains("FERMATA_SECTION"), "{said}");
     }
+}
+
+#[test]
+fn a_history_that_the_simulator_records_is_decided_by_check() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("run.jsonl");
+    let path = file.to_str().expect("a path of ASCII");
+    let check = || fermata().args(["check", path]).output().expect("it runs");
+    let run = |rest: &[&str]| {
+        let sim = ["sim", "--scenario", "register-write-back", "--record", path];
+        let ran = fermata().args(sim).args(rest).output().expect("it runs");
+        (ran.status.code(), check().status.code())
+    };
+    assert_eq!(run(&[]), (Some(0), Some(0)));
+    let wrong = run(&["--planted-bug", "read-without-write-back"]);
+    assert_eq!(wrong, (Some(1), Some(1)));
 }

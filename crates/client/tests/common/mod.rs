@@ -1,10 +1,8 @@
 //! A cluster in this process: one node per site, on ephemeral loopback ports.
 
 use fermata_client::{Client, Options};
-use fermata_server::config::{LimitsConfig, Resolved, TimingConfig};
-use fermata_server::{
-    ClusterConfig, Listeners, LogFormat, NodeConfig, ServerConfig, StartError, run_on,
-};
+use fermata_server::config::{LimitsConfig, Resolved};
+use fermata_server::{ClusterConfig, Listeners, NodeConfig, ServerConfig, StartError, run_on};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -30,14 +28,14 @@ async fn free() -> (TcpListener, String) {
 impl Cluster {
     /// Three nodes `n1` … `n3`, on the sites `s1` … `s3`.
     pub(crate) async fn start() -> Cluster {
-        Cluster::with(LimitsConfig::default()).await
+        Cluster::with(3, LimitsConfig::default()).await
     }
 
-    /// The same, with other bounds.
-    pub(crate) async fn with(limits: LimitsConfig) -> Cluster {
+    /// So many nodes, with these bounds.
+    pub(crate) async fn with(n: u16, limits: LimitsConfig) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
-        for name in 1..=3 {
+        for name in 1..=n {
             let ((peer, peer_at), (grpc, grpc_at)) = (free().await, free().await);
             let (rest, rest_at) = free().await;
             let rest = Some(rest);
@@ -54,26 +52,19 @@ impl Cluster {
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xc11e),
             segment_bits: 3,
-            sites: (1..=3).map(|s| format!("s{s}")).collect(),
+            sites: (1..=n).map(|s| format!("s{s}")).collect(),
             nodes,
             groups: vec![],
         };
-        let config = |name: u16| ServerConfig {
-            node: format!("n{name}"),
-            data_dir: dir.path().join(format!("n{name}")),
-            listen_peer: None,
-            listen_grpc: None,
-            listen_rest: None,
-            insecure: false,
-            rtt: "none".into(),
-            log_format: LogFormat::Text,
-            cluster_file: None,
-            timing: TimingConfig::default(),
-            limits: limits.clone(),
-            clock: Default::default(),
-            cluster: Some(cluster.clone()),
+        let config = |name: u16| {
+            let node = format!("n{name}");
+            let data_dir = dir.path().join(&node);
+            ServerConfig {
+                limits: limits.clone(),
+                ..ServerConfig::new(node, data_dir, cluster.clone())
+            }
         };
-        let configs: Vec<ServerConfig> = (1..=3).map(config).collect();
+        let configs: Vec<ServerConfig> = (1..=n).map(config).collect();
         let resolved = configs.iter().map(|c| c.resolve().expect("a good config"));
         let nodes = resolved.zip(listeners).map(|(c, l)| Some(launch(c, l)));
         Cluster {

@@ -17,10 +17,12 @@
 //! That is why this is not done with criterion, which measures one candidate after the other, by
 //! the clock on the wall.
 
+mod isal;
 mod others;
 
 use bytes::Bytes;
 use fermata_codec::{Code, Kernel, Mds, checksum};
+use isal::Isal;
 use others::{Erasure, Rusty, Simd};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -103,6 +105,9 @@ fn candidates(n: usize, l: usize, effort: Effort) -> Vec<(String, Box<dyn Mds>)>
     all.push(("rs-erasure".into(), Box::new(Erasure::new(n, l))));
     all.push(("rusty".into(), Box::new(Rusty::new(n, l))));
     all.push(("rs-simd".into(), Box::new(Simd::new(n, l))));
+    if let Some(isal) = Isal::new(n, l) {
+        all.push(("isa-l".into(), Box::new(isal)));
+    }
     all
 }
 
@@ -219,7 +224,10 @@ fn main() {
         turn: Duration::from_micros(500),
         cell: Duration::from_millis(if full { 1_500 } else { 400 }),
     };
-    println!("GB/s of value bytes, one thread; ISA-L is a system library in C and not a candidate");
+    println!("GB/s of value bytes, one thread");
+    if Isal::new(3, 2).is_none() {
+        println!("ISA-L is not measured: no libisal is installed (Debian: libisal2)");
+    }
     let start = Instant::now();
     let mut ratios = Ratios::new();
     let mut names = Vec::new();

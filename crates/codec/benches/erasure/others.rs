@@ -13,12 +13,32 @@ use std::fmt;
 use std::sync::Mutex;
 
 /// The rows of `value`, `width` bytes each, of which those in `padding` are padded.
-fn rows<'a>(value: &'a [u8], width: usize, l: usize, padding: &'a mut Vec<u8>) -> Vec<&'a [u8]> {
+pub(crate) fn rows<'a>(
+    value: &'a [u8],
+    width: usize,
+    l: usize,
+    padding: &'a mut Vec<u8>,
+) -> Vec<&'a [u8]> {
     let whole = value.len() / width;
     padding.extend_from_slice(&value[whole * width..]);
     padding.resize((l - whole) * width, 0);
     let given = value[..whole * width].chunks_exact(width);
     given.chain(padding.chunks_exact(width)).collect()
+}
+
+/// The value, cut into rows, and then its parities.
+pub(crate) fn fragments(
+    value: &Bytes,
+    width: usize,
+    l: usize,
+    parities: Vec<Vec<u8>>,
+) -> Vec<Bytes> {
+    let cut = |i: usize| {
+        let end = value.len().min((i + 1) * width);
+        value.slice((i * width).min(end)..end)
+    };
+    let data = (0..l).map(cut);
+    data.chain(parities.into_iter().map(Bytes::from)).collect()
 }
 
 /// The crate `reed-solomon-erasure`, without its C.
@@ -61,10 +81,7 @@ impl Mds for Erasure {
         let mut parities = vec![vec![0; width]; self.n - self.l];
         let coded = self.library.encode_sep(&data, &mut parities);
         coded.expect("rows of one length");
-        let cut = |i: usize| value.slice((i * width).min(value.len())..);
-        let cut = |i| cut(i).slice(..self.fragment_length(value.len() as u64, i) as usize);
-        let data = (0..self.l).map(cut);
-        data.chain(parities.into_iter().map(Bytes::from)).collect()
+        fragments(value, width, self.l, parities)
     }
 
     fn decode(&self, length: u64, parts: &[(usize, Bytes)]) -> Result<Bytes, Undecodable> {
@@ -135,51 +152,60 @@ impl Mds for Rusty {
         let mut slices: Vec<&mut [u8]> = parities.iter_mut().map(|row| &mut row[..]).collect();
         let coded = self.library.encode(&data, &mut slices);
         coded.expect("rows of one length");
-        let cut = |i: usize| {
-            let end = value.len().min((i + 1) * width);
-            value.slice((i * width).min(end)..end)
-        };
-        let data = (0..self.l).map(cut);
-        data.chain(parities.into_iter().map(Bytes::from)).collect()
+        fragments(value, width, self.l, parities)
     }
 
     fn decode(&self, length: u64, parts: &[(usize, Bytes)]) -> Result<Bytes, Undecodable> {
-        check(self.n, self.l, length, parts)?;
-        let width = length.div_ceil(self.l as u64) as usize;
-        let mut value = vec![0; self.l * width];
-        let mut present = vec![false; self.n];
-        let mut given: Vec<Option<&[u8]>> = vec![None; self.n];
-        let mut padded = Vec::new();
-        for (index, bytes) in parts {
-            present[*index] = true;
-            given[*index] = Some(bytes);
-            if *index < self.l {
-                value[index * width..][..bytes.len()].copy_from_slice(bytes);
+        recovered(self, length, parts, |present, given, lost| {
+            let mut plan = self.plan.lock().expect("one thread");
+            if plan.as_ref().is_none_or(|(pattern, _)| pattern != present) {
+                let gone: Vec<usize> = (0..self.l).filter(|i| !present[*i]).collect();
+                let new = self.library.decode_plan(present, &gone);
+                *plan = Some((present.to_vec(), new.expect("enough fragments")));
             }
-            if bytes.len() < width {
-                padded.extend_from_slice(bytes);
-                padded.resize(width, 0);
-            }
-        }
-        for bytes in given.iter_mut().flatten() {
-            if bytes.len() < width {
-                *bytes = &padded;
-            }
-        }
-        let lost: Vec<usize> = (0..self.l).filter(|i| !present[*i]).collect();
-        let mut plan = self.plan.lock().expect("one thread");
-        if plan.as_ref().is_none_or(|(pattern, _)| *pattern != present) {
-            let new = self.library.decode_plan(&present, &lost);
-            *plan = Some((present.clone(), new.expect("enough fragments")));
-        }
-        let (_, plan) = plan.as_ref().expect("just made");
-        let rows = value.chunks_exact_mut(width).zip(&present);
-        let mut rows: Vec<&mut [u8]> = rows.filter(|(_, here)| !**here).map(|(r, _)| r).collect();
-        let recovered = self.library.recover_with(plan, &given, &mut rows);
-        recovered.expect("rows of one length");
-        value.truncate(length as usize);
-        Ok(Bytes::from(value))
+            let (_, plan) = plan.as_ref().expect("just made");
+            let recovered = self.library.recover_with(plan, given, lost);
+            recovered.expect("rows of one length");
+        })
     }
+}
+
+/// Decodes by a library that recovers lost rows of the value from whole rows: which fragments are
+/// present, all rows that are given, and the lost ones to fill.
+pub(crate) fn recovered(
+    coder: &dyn Mds,
+    length: u64,
+    parts: &[(usize, Bytes)],
+    recover: impl FnOnce(&[bool], &[Option<&[u8]>], &mut [&mut [u8]]),
+) -> Result<Bytes, Undecodable> {
+    let (n, l) = (coder.n(), coder.l());
+    check(n, l, length, parts)?;
+    let width = length.div_ceil(l as u64) as usize;
+    let mut value = vec![0; l * width];
+    let mut present = vec![false; n];
+    let mut given: Vec<Option<&[u8]>> = vec![None; n];
+    let mut padded = Vec::new();
+    for (index, bytes) in parts {
+        present[*index] = true;
+        given[*index] = Some(bytes);
+        if *index < l {
+            value[index * width..][..bytes.len()].copy_from_slice(bytes);
+        }
+        if bytes.len() < width {
+            padded.extend_from_slice(bytes);
+            padded.resize(width, 0);
+        }
+    }
+    for bytes in given.iter_mut().flatten() {
+        if bytes.len() < width {
+            *bytes = &padded;
+        }
+    }
+    let rows = value.chunks_exact_mut(width).zip(&present);
+    let mut lost: Vec<&mut [u8]> = rows.filter(|(_, here)| !**here).map(|(r, _)| r).collect();
+    recover(&present, &given, &mut lost);
+    value.truncate(length as usize);
+    Ok(Bytes::from(value))
 }
 
 /// The crate `reed-solomon-simd`.

@@ -2,56 +2,22 @@
 //! takes no time. Virtual time goes on a little with every operation, so that beats are part of the
 //! cost as they are in a cluster under load.
 
+#[path = "../../tests/common/ram.rs"]
+mod ram;
+
 use super::counting::counted;
-use bytes::Bytes;
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, Member, NodeId,
     NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
 };
-use fermata_protocol::{
-    CallId, Effects, Input, Memory, Message, Node, Output, Reply, Void, Write, lock,
-};
-use std::collections::{BTreeMap, VecDeque};
+use fermata_protocol::{CallId, Effects, Input, Message, Node, Output, Reply, lock};
+use ram::Ram;
+use std::collections::VecDeque;
 
 /// Nodes of the cluster.
 pub(crate) const NODES: usize = 3;
 /// Virtual time per operation, microseconds: a busy cluster's.
 const PACE: u64 = 50;
-
-#[derive(Default)]
-struct Ram(BTreeMap<Bytes, Bytes>);
-
-impl Memory for Ram {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
-        let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
-        self.0
-            .range(range)
-            .take(limit)
-            .map(|(k, v)| (k.clone(), Ok(v.clone())))
-            .collect()
-    }
-}
-
-impl Ram {
-    fn append(&mut self, writes: Vec<Write>) {
-        for write in writes {
-            match write {
-                Write::Put { key, value } => drop(self.0.insert(key, value)),
-                Write::Delete { key } => drop(self.0.remove(&key)),
-                Write::DeleteRange { from, to } => {
-                    let gone: Vec<_> = self.0.range(from..to).map(|(k, _)| k.clone()).collect();
-                    for key in gone {
-                        self.0.remove(&key);
-                    }
-                }
-            }
-        }
-    }
-}
 
 /// What the nodes did, counted from outside.
 #[derive(Clone, Copy, Debug, Default)]

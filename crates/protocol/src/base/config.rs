@@ -75,6 +75,9 @@ pub struct Timing {
     pub retry: Micros,
     /// A request that has no quorum after this is answered `Unavailable`.
     pub request: Micros,
+    /// A member looks after all keys of its register stores at most this often: see
+    /// `register::Upkeep`.
+    pub upkeep: Micros,
     /// Bound on the rate error of any boot-time clock, parts per million.
     pub drift_ppm: u64,
 }
@@ -88,6 +91,7 @@ impl Default for Timing {
             stagger: 300_000,
             retry: 700_000,
             request: 10_000_000,
+            upkeep: 60_000_000,
             drift_ppm: 1_000,
         }
     }

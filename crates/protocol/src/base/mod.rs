@@ -19,5 +19,5 @@ pub use planted::{Bug, Planted};
 pub use rng::Rng;
 pub use storage::{Kept, Price, Shape, StoragePolicy, Terms};
 pub use tag::{EventualTag, LockRef, Tag};
-pub use time::{Interval, Micros, Now, Timestamp, Wake};
+pub use time::{BOUND_MAX, Interval, Micros, Now, Timestamp, WALL_BOUND, Wake};
 pub use view::{Member, View};

@@ -123,11 +123,23 @@ pub enum Bug {
     SweepWithoutFence,
     /// F9: a reader returns a tag whose time may not have passed.
     ReaderDoesNotWait,
+    /// F8f: a delete's trace goes although a member may hold something below it.
+    TombstoneBuriedEarly,
+    /// F8f: a replica takes a repair that was sent before the floor rose.
+    RepairWithoutFloor,
+    /// F1: a replica takes a repair below its fence.
+    RepairBelowFence,
+    /// F8: what a member lacks of a complete write is not sent to it.
+    RepairNotSent,
+    /// F9: a clock that was proven wrong is relied on.
+    ClockViolationIgnored,
+    /// A replica tells what it has not flushed yet.
+    ReadBeforeFlush,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 59] = [
+    pub const ALL: [Bug; 65] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -187,6 +199,12 @@ impl Bug {
         Bug::CorruptCountsAsMissing,
         Bug::SweepWithoutFence,
         Bug::ReaderDoesNotWait,
+        Bug::TombstoneBuriedEarly,
+        Bug::RepairWithoutFloor,
+        Bug::RepairBelowFence,
+        Bug::RepairNotSent,
+        Bug::ClockViolationIgnored,
+        Bug::ReadBeforeFlush,
     ];
 }
 

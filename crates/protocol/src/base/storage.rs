@@ -15,9 +15,9 @@ pub const MEMBERS_MAX: usize = 13;
 pub const DELTA_MAX: u8 = 32;
 /// The δ of a policy for which none is given.
 pub const DELTA: u8 = 3;
-/// Values shorter than this are kept whole where none is given, bytes: coding them saves less than
-/// the metadata of a fragment costs.
-pub const WHOLE_BELOW: u32 = 1_024;
+/// Values shorter than this are kept whole where none is given, bytes: below, parts were slower
+/// than whole values, measured as `docs/performance.md` says.
+pub const WHOLE_BELOW: u32 = 2_048;
 
 /// What a coded policy is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,14 @@ pub struct Interval {
     pub latest: u64,
 }
 
+/// What the error of an interval clock may be, half its width. A wider one is not trusted: a
+/// replica takes tags that are ahead of its own clock by as much as two such clocks may differ.
+pub const BOUND_MAX: Micros = 1_000_000;
+
+/// What the wall clock of a machine without an interval clock may be behind: daemons that keep the
+/// time stop at an error of 1,000 s, for a person to look at it.
+pub const WALL_BOUND: Micros = 1_000_000_000;
+
 /// The time of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {

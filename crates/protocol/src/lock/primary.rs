@@ -228,6 +228,15 @@ impl Primary {
         }
     }
 
+    /// Raises the floor as far as it can be, if it is below what somebody waits for (F8f).
+    pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState) {
+        let highest = state.highest_floor();
+        if state.floor() < wanted && highest > state.floor() && self.leasing.is_open() {
+            let floor = self.own(Body::Segment(SegmentCommand::Floor(highest)));
+            self.proposals.push(floor);
+        }
+    }
+
     /// Commands to propose.
     pub fn take_proposals(&mut self) -> Vec<Command> {
         core::mem::take(&mut self.proposals)
@@ -854,8 +863,13 @@ impl Primary {
             };
             let lease = known.origin.lease;
             let until = patient_until(holding.told, holding.heard, lease, cx.timing);
-            let proposed = |at: Micros| now < at + 4 * cx.timing.retry;
-            if now >= until && !holding.released.is_some_and(proposed) {
+            // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease
+            // any more, so that its client, which resumes it, would wait for ever.
+            let due = match holding.released {
+                Some(proposed) => now >= proposed + 4 * cx.timing.retry,
+                None => now >= until,
+            };
+            if due {
                 let first = holding.released.replace(now).is_none();
                 expired.push((*lock_ref, first));
             }

@@ -193,18 +193,21 @@ impl Here {
                 };
                 let state = SegmentState::default();
                 let log = self.create(id, &group.view, number, wire::encode(&state), step);
-                let place = self.new_place(segment, &group.view);
-                let room = Segment {
-                    log,
-                    state,
-                    primary: None,
-                    place,
-                    wish: None,
-                };
-                self.segments.insert(segment, room);
-                self.agenda.run(Room::Segment(segment));
+                self.open_segment(segment, &group.view, log, state);
             }
         }
+    }
+
+    fn open_segment(&mut self, segment: SegmentId, view: &View, log: Log, state: SegmentState) {
+        let room = Segment {
+            log,
+            state,
+            primary: None,
+            place: self.new_place(segment, view),
+            wish: None,
+        };
+        self.segments.insert(segment, room);
+        self.agenda.run(Room::Segment(segment));
     }
 
     fn create(
@@ -259,16 +262,7 @@ impl Here {
                     memory,
                     now,
                 )?;
-                let place = self.new_place(segment, &group.view);
-                let room = Segment {
-                    log,
-                    state,
-                    primary: None,
-                    place,
-                    wish: None,
-                };
-                self.segments.insert(segment, room);
-                self.agenda.run(Room::Segment(segment));
+                self.open_segment(segment, &group.view, log, state);
             }
         }
         Ok(())
@@ -718,10 +712,8 @@ impl Node {
                 let outcome = room.state.apply(&command);
                 if let Some((node, call)) = room.waiting.remove(&(command.session, command.number))
                 {
-                    let answer = coordinator::Message::Proposed {
-                        call,
-                        result: Ok(outcome),
-                    };
+                    let result = outcome.ok_or(Rejection::Overtaken);
+                    let answer = coordinator::Message::Proposed { call, result };
                     step.fx.promise(node, answer);
                 }
             }

@@ -13,6 +13,7 @@ mod logs;
 mod membership;
 mod placement;
 mod topology;
+mod upkeep;
 
 use self::agenda::Room;
 use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
@@ -24,7 +25,7 @@ use crate::message::Message;
 use crate::register::{Caller, OpId, Replica};
 use crate::request::{ClockStatus, Code, Refusal, Reply};
 use crate::segment::SegmentState;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 pub use logs::{GroupLog, Here, Segment};
 
@@ -38,6 +39,8 @@ pub struct Node {
     /// Which segment's primary started a quorum operation; the coordinator started the others.
     grant_ops: BTreeMap<OpId, SegmentId>,
     next_beat: u64,
+    /// Quorum operations of the registers' upkeep: nobody waits for their outcomes.
+    upkeep_ops: BTreeSet<OpId>,
     /// Messages not taken, by reason: for support.
     ignored: BTreeMap<&'static str, u64>,
 }
@@ -72,13 +75,15 @@ impl Node {
             here,
             grant_ops: BTreeMap::new(),
             next_beat: now.monotonic,
+            upkeep_ops: BTreeSet::new(),
             ignored: BTreeMap::new(),
         })
     }
 
     /// Handles one input.
     pub fn step(&mut self, now: Now, input: Input, memory: &dyn Memory, fx: &mut Effects) {
-        let now = self.here.clocks.read(now, &self.here.config.timing);
+        let Here { clocks, config, .. } = &mut self.here;
+        let now = clocks.read(now, &config.timing, config.planted);
         let mut step = Step { now, memory, fx };
         match input {
             Input::Heard { from, interval } => self.on_heard(from, interval, &step),
@@ -189,6 +194,9 @@ impl Node {
         if !self.here.started {
             return;
         }
+        if beats {
+            self.upkeep(step);
+        }
         let due = match beats {
             true => self.here.rooms(),
             false => self.here.agenda.due(step.now.monotonic),
@@ -237,6 +245,9 @@ impl Node {
                     Room::Group(group) => self.run_group(group, step),
                 }
             } else if let Some((op, outcome)) = self.caller.take_finished() {
+                if self.upkeep_ops.remove(&op) {
+                    continue;
+                }
                 match self.grant_ops.remove(&op) {
                     Some(segment) => {
                         self.with_primary(segment, step, |primary, state, cx| {
@@ -390,6 +401,7 @@ impl Node {
         let topology = topology::Known {
             here: &self.here,
             memory: step.memory,
+            replica: &self.replica,
             now: step.now,
         };
         let mut cx = crate::coordinator::Cx {

@@ -7,8 +7,9 @@ use crate::base::{
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
 use crate::log::ReplicatedLog;
-use crate::register::{self, Place, SegmentView, Store};
-use crate::request::{LogStatus, NodeStatus};
+use crate::register::{self, Place, Replica, SegmentView, SegmentViews, Store};
+use crate::request::{LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -18,10 +19,31 @@ use bytes::Bytes;
 pub(crate) struct Known<'a> {
     pub(crate) here: &'a Here,
     pub(crate) memory: &'a dyn Memory,
+    pub(crate) replica: &'a Replica,
     pub(crate) now: Now,
 }
 
 impl Known<'_> {
+    /// What is stored of each keyspace; all zero where the first walk has not met it yet.
+    fn storage(&self) -> Vec<StorageStatus> {
+        let tallies = self.replica.storage();
+        let status = |keyspace: &Keyspace| StorageStatus {
+            keyspace: keyspace.name.clone(),
+            at_rest: tallies.get(&keyspace.id).copied().unwrap_or_default(),
+        };
+        self.here.catalogue.iter().map(status).collect()
+    }
+
+    fn upkeep(&self) -> UpkeepStatus {
+        let walked = self.replica.walked();
+        UpkeepStatus {
+            walked: walked.map(|at| self.now.monotonic.saturating_sub(at)),
+            upkeep: self.replica.upkeep_counts(),
+            rebuilt: self.replica.counts().repairs,
+            voids: self.replica.counts().voids,
+        }
+    }
+
     /// Whether a node has been heard for the last time not longer ago than a lease lasts.
     fn is_fresh(&self, name: NodeName) -> bool {
         let heard = self.here.alive.get(&name).copied().unwrap_or(0);
@@ -234,6 +256,8 @@ impl Topology for Known<'_> {
                 .collect(),
             requests: 0,
             group_sizes: self.group_sizes().iter().map(|n| *n as u8).collect(),
+            storage: self.storage(),
+            upkeep: Box::new(self.upkeep()),
         }
     }
 }
@@ -280,5 +304,24 @@ impl SegmentView for AtSegment<'_> {
 
     fn writable(&self) -> bool {
         self.here.writable
+    }
+
+    fn floor(&self) -> LockRef {
+        self.room().map_or(LockRef(0), |room| room.state.floor())
+    }
+}
+
+/// All register stores of a node, for their upkeep.
+pub(crate) struct Stores<'a>(pub(crate) &'a Here);
+
+impl SegmentViews for Stores<'_> {
+    fn stores(&self) -> Vec<Store> {
+        let rooms = self.0.segments.values();
+        rooms.map(|room| room.place.store).collect()
+    }
+
+    fn view(&self, store: Store) -> Box<dyn SegmentView + '_> {
+        let here = self.0;
+        Box::new(AtSegment { here, store })
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    fn record(&self, part: CellPart) -> Bytes {
+    pub(super) fn record(&self, part: CellPart) -> Bytes {
         record::cell(self.store, part, self.address, &self.key)
     }
 }
@@ -39,6 +39,8 @@ pub(crate) struct Trace {
     pub(crate) digest: u64,
     /// Bytes of the whole value; none where absent or deleted.
     pub(crate) length: Option<u64>,
+    /// Bytes of it that are stored here.
+    pub(crate) stored: u64,
     /// In which record its content is.
     slot: u8,
 }
@@ -57,6 +59,8 @@ pub(crate) struct Head {
     pub(crate) eventual: Option<EventualTag>,
     /// Whether the eventual cell holds a value, not a delete.
     pub(crate) eventual_live: bool,
+    /// Bytes that the eventual cell stores here.
+    pub(crate) eventual_stored: u64,
     /// Up to where the key is known to have moved into this epoch: no write sets it.
     pub(crate) moved: Option<Tag>,
 }
@@ -84,6 +88,11 @@ impl Head {
     /// Bytes of the value of the highest tag; none where absent or deleted.
     pub(crate) fn length(&self) -> Option<u64> {
         self.versions.last().and_then(|v| v.length)
+    }
+
+    /// Bytes of values, or parts of values, that are stored here.
+    pub(crate) fn stored(&self) -> u64 {
+        self.versions.iter().map(|v| v.stored).sum::<u64>() + self.eventual_stored
     }
 
     /// All versions, lowest first.
@@ -179,6 +188,19 @@ impl<'a> Cell<'a> {
         Ok(Some((tag, self.content(CellPart::Eventual, &tag)?)))
     }
 
+    /// Whether every content is there, and is what it says.
+    pub(crate) fn is_sound(&self) -> bool {
+        let key = &self.at.key;
+        let sound = |content: Result<Content, Void>, tag: Tag| {
+            content.is_ok_and(|content| policy::is_sound(&content, key, tag))
+        };
+        let mut versions = self.head.versions.iter();
+        versions.all(|trace| sound(self.content_of(trace), trace.tag))
+            && self.eventual().is_ok_and(|eventual| {
+                eventual.is_none_or(|(_, content)| sound(Ok(content), Tag::ZERO))
+            })
+    }
+
     fn content<T>(&self, part: CellPart, tag: &T) -> Result<Content, Void>
     where
         T: for<'de> Deserialize<'de> + PartialEq,
@@ -240,6 +262,7 @@ impl<'a> Cell<'a> {
                 Content::Value(fragment) => Some(fragment.length),
                 Content::Absent | Content::Tombstone => None,
             },
+            stored: policy::stored_bytes(content) as u64,
             slot: self.head.free_slot(),
         };
         self.head.versions.insert(at - surplus, trace);
@@ -249,6 +272,7 @@ impl<'a> Cell<'a> {
         if self.head.eventual.is_some() && !self.head.eventual_is_newer() {
             self.head.eventual = None;
             self.head.eventual_live = false;
+            self.head.eventual_stored = 0;
             fx.delete(self.at.record(CellPart::Eventual));
         }
         self.put_head(fx);
@@ -285,6 +309,7 @@ impl<'a> Cell<'a> {
     pub(crate) fn put_eventual(&mut self, fx: &mut Effects, tag: EventualTag, content: &Content) {
         self.head.eventual = Some(tag);
         self.head.eventual_live = matches!(content, Content::Value(_));
+        self.head.eventual_stored = policy::stored_bytes(content) as u64;
         fx.put(self.at.record(CellPart::Eventual), body(&tag, content));
         self.put_head(fx);
     }
@@ -299,6 +324,14 @@ impl<'a> Cell<'a> {
         }
         fx.delete(self.at.record(CellPart::Eventual));
         self.put_head(fx);
+    }
+
+    /// Removes every record of the key.
+    pub(crate) fn bury(&mut self, fx: &mut Effects) {
+        let before = core::mem::take(&mut self.head).versions;
+        self.delete_unused(fx, &before);
+        fx.delete(self.at.record(CellPart::Eventual));
+        fx.delete(self.at.record(CellPart::Head));
     }
 
     /// Writes the head alone.

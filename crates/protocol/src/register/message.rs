@@ -147,6 +147,40 @@ pub enum Ask {
         /// The tag moved; zero where the older epochs have nothing.
         tag: Tag,
     },
+    /// What the replica holds of the key, without contents. Answered `Surveyed`.
+    Survey,
+    /// Takes a version that the replica lacks. q members hold it, durably, and so does the sender,
+    /// which holds nothing higher: that is the sender's duty. Answered as `Store`.
+    Repair {
+        /// The version's tag.
+        tag: Tag,
+        /// The section that gave the value.
+        origin: LockRef,
+        /// What the replica keeps of it.
+        content: Content,
+        /// The floor that the sender knew when it sent this (F8f).
+        floor: LockRef,
+    },
+    /// Takes an eventual value that the replica lacks, from one that has no newer one. Not
+    /// answered.
+    RepairEventual {
+        /// Its tag.
+        tag: EventualTag,
+        /// The content.
+        content: Content,
+        /// As in `Repair`.
+        floor: LockRef,
+    },
+    /// Removes every trace of a deleted key: all n members held exactly this, and nothing below,
+    /// when none of them knew a higher floor than `above`. That is the sender's duty. Not answered.
+    Bury {
+        /// The critical cell's tag; zero where it was never written.
+        tag: Tag,
+        /// The eventual cell's, if there is one.
+        eventual: Option<EventualTag>,
+        /// Only a replica that knows a higher floor removes anything.
+        above: LockRef,
+    },
 }
 
 impl Ask {
@@ -238,6 +272,8 @@ pub enum Answer {
     /// To `Store` of a physical tag: further ahead of this replica's interval clock than clocks
     /// within their bounds can be; stored nothing (F9).
     ClockSkew,
+    /// To `Survey`.
+    Surveyed(Survey),
     /// To `EventualGet`. A part of a code gives no value alone.
     EventualValue {
         /// The content.
@@ -283,6 +319,19 @@ pub enum Answer {
     },
     /// The disk takes no writes.
     DiskFull,
+}
+
+/// What a replica holds of a key, without contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survey {
+    /// Tags of the critical or register cell, lowest first.
+    pub tags: Vec<Tag>,
+    /// Below this tag it refuses writes.
+    pub fence: Tag,
+    /// The eventual cell's tag.
+    pub eventual: Option<EventualTag>,
+    /// Refs up to here are past, as far as the replica knows.
+    pub floor: LockRef,
 }
 
 /// Between a caller and a replica.

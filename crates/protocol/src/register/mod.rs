@@ -53,14 +53,16 @@ mod replica;
 mod running;
 mod settled;
 mod status;
+mod upkeep;
 
 pub use caller::Caller;
 pub use message::{
-    Answer, Ask, Coding, Content, Fragment, Holder, Message, Store, StoreAsk, Version,
+    Answer, Ask, Coding, Content, Fragment, Holder, Message, Store, StoreAsk, Survey, Version,
 };
 pub use once::{Life, PutName};
 pub use op::{Op, OpId, Outcome, Place};
 pub use replica::{Counts, Replica, keys};
+pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
@@ -115,6 +117,8 @@ pub trait SegmentView {
     fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace>;
     /// Whether the disk takes writes.
     fn writable(&self) -> bool;
+    /// All refs up to here are past, as far as is applied here (F8f).
+    fn floor(&self) -> LockRef;
 }
 
 impl Holder {

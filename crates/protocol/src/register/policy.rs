@@ -23,6 +23,16 @@ pub fn digest(value: &[u8]) -> u64 {
     checksum(0, value)
 }
 
+/// Bytes that a seat keeps of a value of `length` bytes.
+pub fn part_length(policy: StoragePolicy, shape: Shape, length: u64, seat: Seat) -> u64 {
+    let terms = policy.terms();
+    let whole = terms.is_none_or(|terms| length < u64::from(terms.whole_below));
+    match whole || shape.parts == 1 {
+        true => length,
+        false => code(shape.members, shape.parts).fragment_length(length, seat.0.into()),
+    }
+}
+
 /// What every seat keeps of `value`, by seat; none is a delete. `tag` is the write's.
 pub fn encode(
     policy: StoragePolicy,

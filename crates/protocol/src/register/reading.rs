@@ -22,7 +22,8 @@ pub(super) struct Cells<'a> {
     pub(super) value: Option<Bytes>,
     /// Every answer has it.
     pub(super) agree: bool,
-    /// It is known to be final.
+    /// This very tag is known to be final. That a higher one is says nothing of it: a sweep may
+    /// have passed it over.
     pub(super) is_final: bool,
     /// Somebody keeps more than this.
     pub(super) crowded: bool,
@@ -85,7 +86,7 @@ impl<'a> Cells<'a> {
             value,
             // Nothing is left to complete where nothing was ever written.
             agree: holders == lists.len() || tag == Tag::ZERO,
-            is_final: tag <= settled,
+            is_final: tag == settled,
             crowded,
             eventual,
         })

@@ -7,20 +7,28 @@
 //! then reads the others. An operation that completed has left its tag and fence at q − 1 of them;
 //! the replica hears enough to meet those ([`crate::base::Shape::others_to_repair`]). One that did
 //! not complete has ended, and binds nobody.
+//!
+//! But its messages outlive it. The stores of a dead sweep complete what it carried on once they
+//! arrive, and it passed over whatever lay below its fence because the members that it had fenced
+//! would never take it: this replica, too, which has forgotten that. So in a register keyspace it
+//! takes one version alone, which q *others* hold, and only where none of q others shows a tag or a
+//! fence above it; until that is so the others are swept (invariant I6). Whatever fence it has
+//! forgotten, one of those q has met that version before it. In a section keyspace the next synch
+//! fences again before anybody relies on anything.
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, Store, Version};
 use super::replica::{PIPELINED_MAX, Replica, SWEEPS_MAX};
 use super::{Cx, SegmentView, policy};
 use crate::base::{
-    Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Rng, Seat, Shape, StoragePolicy, Tag,
-    View,
+    Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Purpose, Rng, Seat, Shape,
+    StoragePolicy, Tag, View,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Set in the calls of repairs, clear in those of callers.
-const MARK: u64 = 1 << 63;
+pub(super) const MARK: u64 = 1 << 63;
 
 /// Repairs under way at once; a key beyond is repaired when it is next found damaged.
 const REPAIRS_MAX: usize = 1_024;
@@ -57,7 +65,7 @@ impl Repairs {
     pub(super) fn new(seed: u64) -> Repairs {
         // A random start keeps late answers to an earlier life of this node apart.
         Repairs {
-            next_call: Rng::new(seed ^ MARK).draw() | MARK,
+            next_call: (Rng::new(seed ^ MARK).draw() >> 2) | MARK,
             open: BTreeMap::new(),
         }
     }
@@ -145,6 +153,9 @@ impl Replica {
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
+        if super::upkeep::owns(call) {
+            return self.on_upkeep_answer(from, call, store, answer, view, cx);
+        }
         let found = self.repairs.open.iter_mut().find(|(_, r)| r.call == call);
         let Some((place, repair)) = found else { return };
         let place = place.clone();
@@ -184,12 +195,30 @@ impl Replica {
             moved,
         };
         repair.heard.insert(from, learnt);
-        let enough = super::shape_in(repair.policy, &repair.members).others_to_repair();
+        let shape = super::shape_in(repair.policy, &repair.members);
+        let keyspace = view.keyspace(repair.at.key.keyspace);
+        let registers = keyspace.is_some_and(|k| k.purpose == Purpose::Registers);
+        // Fewer than q others cannot be swept: then what they have must do.
+        let sweeps = registers && repair.members.len() > shape.quorum;
+        let enough = match sweeps {
+            true => shape.quorum,
+            false => shape.others_to_repair(),
+        };
         if repair.heard.len() >= enough && view.writable() {
+            let alone = match (sweeps, repair.complete(shape.quorum)) {
+                (true, None) => {
+                    repair.heard.clear();
+                    repair.due = cx.now.monotonic + cx.timing.request;
+                    let at = repair.at.clone();
+                    return self.upkeep.wish_sweep(&at);
+                }
+                (true, complete) => complete,
+                (false, _) => None,
+            };
             let seat = view.members().and_then(|m| m.seat_of(self.name));
             let repair = self.repairs.open.remove(&place);
             if let (Some(repair), Some(seat)) = (repair, seat)
-                && repair.install(seat, cx)
+                && repair.install(seat, alone, cx)
             {
                 self.counts.repairs += 1;
             }
@@ -198,9 +227,18 @@ impl Replica {
 }
 
 impl Repair {
-    /// Writes what was learnt over what is damaged; false where a later write has healed it
-    /// already.
-    fn install(self, seat: Seat, cx: &mut Cx<'_>) -> bool {
+    /// The tag that q of the others hold, if none of them shows one above it, or a fence.
+    fn complete(&self, quorum: usize) -> Option<Tag> {
+        let highest = |learnt: &Learnt| learnt.versions.last().map_or(Tag::ZERO, |v| v.tag);
+        let top = self.heard.values().map(highest).max()?;
+        let holders = self.heard.values().filter(|l| highest(l) == top).count();
+        let fenced = self.heard.values().any(|l| l.fence > top);
+        (holders >= quorum && !fenced).then_some(top)
+    }
+
+    /// Writes what was learnt over what is damaged, of the others' versions only the one of tag
+    /// `alone` where that is given; false where a later write has healed it already.
+    fn install(self, seat: Seat, alone: Option<Tag>, cx: &mut Cx<'_>) -> bool {
         let shape = super::shape_in(self.policy, &self.members);
         let fence = self.heard.values().map(|l| l.fence).max();
         let dropped = self.heard.values().map(|l| l.dropped).max();
@@ -212,17 +250,17 @@ impl Repair {
             head.fence = head.fence.max(cell.head.fence);
             head.dropped = cell.head.dropped;
             head.moved = cell.head.moved;
-            let contents = cell.head.versions().iter().map(|trace| {
-                let content = cell.content_of(trace);
-                content.map(|content| (trace.tag, trace.origin, content))
-            });
-            let sound: Vec<_> = contents.flatten().collect();
-            let second = cell.eventual();
-            if sound.len() == cell.head.versions().len() && second.is_ok() {
+            if cell.is_sound() {
                 return false;
             }
-            known = sound;
-            eventual = second.unwrap_or_default();
+            let sound = |content: &Content, tag| policy::is_sound(content, &self.at.key, tag);
+            let contents = cell.head.versions().iter().filter_map(|trace| {
+                let content = cell.content_of(trace).ok()?;
+                sound(&content, trace.tag).then_some((trace.tag, trace.origin, content))
+            });
+            known = contents.collect();
+            let second = cell.eventual().unwrap_or_default();
+            eventual = second.filter(|(_, content)| sound(content, Tag::ZERO));
         }
         for learnt in self.heard.values() {
             head.moved = head.moved.max(learnt.moved);
@@ -230,6 +268,14 @@ impl Repair {
             eventual = eventual.into_iter().chain(theirs).max_by_key(|e| e.0);
         }
         let mut versions: BTreeMap<Tag, (LockRef, Content)> = self.rebuilt(shape, seat);
+        if let Some(alone) = alone {
+            versions.retain(|tag, _| *tag == alone);
+            if matches!(shape.kept, Kept::FromFinal(_)) {
+                // What is below it was outlived.
+                head.dropped = head.dropped.max(alone);
+                known.retain(|(tag, ..)| *tag >= alone);
+            }
+        }
         versions.extend(
             known
                 .into_iter()

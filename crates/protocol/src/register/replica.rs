@@ -6,14 +6,15 @@ use super::message::{Answer, Ask, Content, Holder, Message, Store, Version};
 use super::once::{PutName, Taken};
 use super::repair::Repairs;
 use super::settled::Settled;
-use super::status::{Stores, beyond};
+use super::status::{Stores, beyond, once_sealed};
+use super::upkeep::Upkeep;
 use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now, Purpose,
-    Seat, Tag, View,
+    Address, BOUND_MAX, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now,
+    Purpose, Seat, Tag, View, WALL_BOUND,
 };
-use crate::io::{Memory, Void};
+use crate::io::{Memory, Void, When};
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
@@ -51,31 +52,37 @@ pub struct Replica {
     counter: u32,
     pub(super) repairs: Repairs,
     pub(super) settled: Settled,
+    pub(super) upkeep: Upkeep,
     pub(super) stores: Stores,
     pub(super) counts: Counts,
 }
 
 /// What one ask is answered from.
-struct Case<'a, 'b> {
-    view: &'a dyn SegmentView,
-    at: &'a At,
+pub(super) struct Case<'a, 'b> {
+    pub(super) view: &'a dyn SegmentView,
+    pub(super) at: &'a At,
     /// Which versions the keyspace keeps here.
-    kept: Kept,
+    pub(super) kept: Kept,
     /// The highest tag of the key that is known to be final, if any.
-    settled: Tag,
-    cx: &'a mut Cx<'b>,
+    pub(super) settled: Tag,
+    /// Refs up to here are past, by what is applied or was noted here (F8f).
+    pub(super) floor: LockRef,
+    pub(super) cx: &'a mut Cx<'b>,
 }
 
 impl Replica {
     /// The replica of node `name` over its durable memory; `seed` differs with every start.
     pub fn recover(name: NodeName, seed: u64, memory: &dyn Memory) -> Replica {
+        let mut stores = Stores::recover(memory);
+        let upkeep = Upkeep::recover(name, seed, memory, &mut stores);
         Replica {
             name,
             clock: 0,
             counter: seed as u32,
             repairs: Repairs::new(seed),
             settled: Settled::default(),
-            stores: Stores::recover(memory),
+            upkeep,
+            stores,
             counts: Counts::default(),
         }
     }
@@ -111,15 +118,15 @@ impl Replica {
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
-        let seals = ask.seals().is_some();
         let late = match &ask {
             Ask::EventualPut { name, .. } => self.take(from, *name, cx),
             _ => None,
         };
         let refusal = late.or_else(|| self.refusal(store, &ask, view, cx));
+        let refusal = refusal.map(|answer| (answer, when_told(&ask, cx)));
         let answer = refusal.or_else(|| self.answer(store, key, ask, view, cx));
-        if let Some(answer) = answer {
-            self.tell(from, call, store, answer, seals, view, cx);
+        if let Some((answer, when)) = answer {
+            self.tell((from, when), call, store, answer, view, cx);
         }
     }
 
@@ -152,7 +159,7 @@ impl Replica {
         ask: Ask,
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
-    ) -> Option<Answer> {
+    ) -> Option<(Answer, When)> {
         let Some(keyspace) = view.keyspace(key.keyspace) else {
             self.counts.ignored_keyspace += 1;
             return None;
@@ -185,22 +192,33 @@ impl Replica {
             return None;
         }
         let settled = self.settled.known(&at);
+        let floor = self.upkeep.floor(store, view);
         let mut case = Case {
             view,
             at: &at,
             kept,
             settled,
+            floor,
             cx,
         };
-        let spread = matches!(ask, Ask::EventualSpread { .. });
+        let spread = matches!(
+            ask,
+            Ask::EventualSpread { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. }
+        );
+        let reads = matches!(ask, Ask::Read { .. } | Ask::EventualGet);
+        let other = when_told(&ask, case.cx);
         match self.dispatch(ask, &mut case) {
             Ok(_) if spread => None,
-            Ok(answer) => Some(answer),
+            Ok(answer) if reads => {
+                let when = read_of(&at, &answer, cx);
+                Some((answer, when))
+            }
+            Ok(answer) => Some((answer, other)),
             Err(Void) => {
                 self.counts.voids += 1;
                 self.repairs
                     .begin(&at, keyspace.storage, view.members(), cx);
-                (!spread).then_some(Answer::Void)
+                (!spread).then_some((Answer::Void, other))
             }
         }
     }
@@ -241,8 +259,13 @@ impl Replica {
             }
             Ask::EventualPut { content, .. } => Ok(self.eventual_put(cell, &content, case)),
             Ask::EventualSpread { tag, content } => {
-                case.eventual_spread(cell, tag, &content);
+                if tag.applied >= case.floor.0 {
+                    case.eventual_spread(cell, tag, &content);
+                }
                 Ok(Answer::EventualStored { tag })
+            }
+            Ask::Survey | Ask::Repair { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. } => {
+                self.upkeep.answer(cell, ask, case)
             }
             Ask::SealedRead { values, .. } => case.read(cell, None, true, values),
             Ask::MarkMoved { tag } => Ok(case.mark_moved(cell, tag)),
@@ -279,6 +302,10 @@ impl Replica {
         let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
             return Answer::Locked;
+        }
+        if applied < case.floor.0 {
+            // Behind what it had applied before it started again: another member takes the put.
+            return Answer::Elsewhere;
         }
         self.clock = case
             .cx
@@ -328,8 +355,8 @@ impl Case<'_, '_> {
             return None;
         }
         let known = cell.head.tag().max(cell.head.fence);
-        if Holder::of(known).rank() > holder.rank() {
-            return Some(Answer::Past { tag: known });
+        if Holder::of(known).rank() > holder.rank() || holder.lock_ref <= self.floor {
+            return Some(self.past(known));
         }
         match self.view.holder_state(&self.at.key, holder) {
             HolderState::Head | HolderState::Unknown => None,
@@ -337,6 +364,16 @@ impl Case<'_, '_> {
             HolderState::Waiting if entering => None,
             HolderState::Waiting => Some(Answer::NotHolder),
         }
+    }
+
+    /// A ref up to the floor is past, whatever is known of the key.
+    pub(super) fn past(&self, known: Tag) -> Answer {
+        let floor = Tag {
+            lock_ref: self.floor,
+            ..Tag::ZERO
+        };
+        let tag = known.max(floor);
+        Answer::Past { tag }
     }
 
     fn read(
@@ -368,6 +405,13 @@ impl Case<'_, '_> {
             let known = cell.head.tag().max(before);
             if fence < known {
                 return Ok(Answer::Past { tag: known });
+            }
+            if fence.lock_ref > LockRef(0) && fence.lock_ref <= self.floor {
+                return Ok(self.past(known));
+            }
+            // Whatever is stored must lie above a fence: one that is ahead is as bad as a tag.
+            if is_ahead(fence, self.cx.now) {
+                return Ok(Answer::ClockSkew);
             }
             let fence = if self.cx.planted.has(Bug::FenceOnRefOnly) {
                 Tag {
@@ -446,6 +490,10 @@ impl Case<'_, '_> {
                 Answer::Past { tag: highest }
             });
         }
+        // What is here outranks it, and is of no time that can have come: nobody would read it.
+        if is_physical(tag) && is_ahead(highest, self.cx.now) {
+            return Ok(Answer::ClockSkew);
+        }
         if self.keeps_below(&cell, tag) {
             let stored = self.put(cell, (tag, origin), content)?;
             if stored != Answer::Stored {
@@ -485,13 +533,13 @@ impl Case<'_, '_> {
         if is_synch(tag) {
             let highest = cell.head.tag();
             let later = Holder::of(highest).rank() > holder.rank();
-            return later.then_some(Answer::Past { tag: highest });
+            return (later || tag.lock_ref <= self.floor).then(|| self.past(highest));
         }
         self.refused(cell, holder, false)
     }
 
     /// A tag names one value: storing it again changes nothing, unless what is here is damaged.
-    fn store_again(
+    pub(super) fn store_again(
         &mut self,
         cell: Cell<'_>,
         known: &Trace,
@@ -511,7 +559,7 @@ impl Case<'_, '_> {
         }
     }
 
-    fn put(
+    pub(super) fn put(
         &mut self,
         mut cell: Cell<'_>,
         at: (Tag, LockRef),
@@ -536,7 +584,12 @@ impl Case<'_, '_> {
         Ok(Answer::Stored)
     }
 
-    fn eventual_spread(&mut self, mut cell: Cell<'_>, tag: EventualTag, content: &Content) {
+    pub(super) fn eventual_spread(
+        &mut self,
+        mut cell: Cell<'_>,
+        tag: EventualTag,
+        content: &Content,
+    ) {
         if !self.view.writable() {
             return;
         }
@@ -566,6 +619,26 @@ impl Case<'_, '_> {
     }
 }
 
+/// When the answer to an ask that is no plain read may be told.
+fn when_told(ask: &Ask, cx: &Cx<'_>) -> When {
+    match ask.seals() {
+        Some(_) => once_sealed(cx),
+        None => When::Durable,
+    }
+}
+
+/// When what was read of a key may be told: once *that* is durable, which every write of the key
+/// shows in its head. What was written of other keys meanwhile need not be, or a read would wait
+/// for the flush of every write before it.
+fn read_of(at: &At, answer: &Answer, cx: &Cx<'_>) -> When {
+    let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
+    let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellPart::Head));
+    match told && (durable || cx.planted.has(Bug::ReadBeforeFlush)) {
+        true => When::Now,
+        false => When::Durable,
+    }
+}
+
 /// How many versions a key may have here so that one more, of `tag`, is taken.
 ///
 /// Beside the last final one, δ in a register keyspace. A holder's puts are pipelined, and only one
@@ -579,19 +652,26 @@ fn room(most: usize, tag: Tag, fence: Tag) -> usize {
     most + 1 + pipelined + sweeps
 }
 
-/// Whether a tag is a time that no clock within its bound can have given: it would outrank honest
-/// writes until that time has come.
-fn is_ahead(tag: Tag, now: Now) -> bool {
-    /// What an interval clock's error may be; one with a wider interval is not trusted.
-    const BOUND: Micros = 1_000_000;
-    let latest = now.interval.map(|interval| interval.latest);
-    is_physical(tag) && latest.is_some_and(|latest| tag.sequence > latest + 2 * BOUND)
+/// Whether a tag, or fence, is a time that no clock within its bound can have given: it would
+/// outrank honest writes until that time has come.
+///
+/// A replica without an interval clock, or that has given its own up, judges by its wall clock,
+/// which nobody vouches for: generously, so that a wall clock that is merely wrong refuses nothing
+/// that is right, and yet a key is never outranked for longer than that.
+pub(super) fn is_ahead(tag: Tag, now: Now) -> bool {
+    let most = match now.interval {
+        Some(interval) => interval.latest.saturating_add(2 * BOUND_MAX),
+        None => now.wall.saturating_add(WALL_BOUND),
+    };
+    is_physical(tag) && tag.sequence > most
 }
 
 /// Bytes of the value that an ask carries.
 fn bytes_of(ask: &Ask) -> usize {
     match ask {
         Ask::Store { content, .. }
+        | Ask::Repair { content, .. }
+        | Ask::RepairEventual { content, .. }
         | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
         _ => 0,
@@ -605,16 +685,24 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
             tag,
             origin,
             content,
+        }
+        | Ask::Repair {
+            tag,
+            origin,
+            content,
+            ..
         } => {
             *origin <= tag.lock_ref
                 && (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
                 && *tag != Tag::ZERO
                 && policy::is_sound(content, key, *tag)
         }
-        Ask::EventualPut { content, .. } | Ask::EventualSpread { content, .. } => {
+        Ask::EventualPut { content, .. }
+        | Ask::EventualSpread { content, .. }
+        | Ask::RepairEventual { content, .. } => {
             purpose == Purpose::Sections && policy::is_sound(content, key, Tag::ZERO)
         }
-        Ask::EventualGet => purpose == Purpose::Sections,
+        Ask::EventualGet | Ask::Bury { .. } => purpose == Purpose::Sections,
         _ => true,
     }
 }

@@ -19,6 +19,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Keys with versions to drop that are remembered at once; beyond, they are dropped without grace.
 const PENDING_MAX: usize = 65_536;
+/// Keys whose versions are dropped in one step at most: a step should be short.
+const DROPS_MAX: usize = 256;
 
 /// Final tags told to one replica whose lower versions are still here.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +58,7 @@ impl Settled {
             cell.drop_below(cx.fx, tag, notes(cx));
             return;
         }
-        let due = cx.now.monotonic + cx.timing.retry;
+        let due = due(cx);
         self.due.insert((due, place.0, place.1.clone()));
         let pending = Pending {
             at: at.clone(),
@@ -84,12 +86,13 @@ impl Settled {
         self.due.first().map(|(due, ..)| *due)
     }
 
-    /// Drops what is ripe.
+    /// Drops what is ripe, or as much of it as one step should.
     pub(super) fn tick(&mut self, cx: &mut Cx<'_>) {
-        while let Some((due, store, key)) = self.due.first().cloned() {
-            if due > cx.now.monotonic {
+        for _ in 0..DROPS_MAX {
+            let first = self.due.first().cloned();
+            let Some((_, store, key)) = first.filter(|(due, ..)| *due <= cx.now.monotonic) else {
                 return;
-            }
+            };
             self.due.pop_first();
             let Some(mut pending) = self.pending.remove(&(store, key.clone())) else {
                 continue;
@@ -99,12 +102,19 @@ impl Settled {
             }
             if pending.highest > pending.ripe {
                 pending.ripe = pending.highest;
-                pending.due = cx.now.monotonic + cx.timing.retry;
+                pending.due = due(cx);
                 self.due.insert((pending.due, store, key.clone()));
                 self.pending.insert((store, key), pending);
             }
         }
     }
+}
+
+/// When the grace time of what is told now is over. On the beat, so that the drops of many keys are
+/// one batch: what a replica reads out waits for the flush of every drop before it.
+fn due(cx: &Cx<'_>) -> Micros {
+    let over = cx.now.monotonic + cx.timing.retry;
+    over.next_multiple_of(cx.timing.beat.max(1))
 }
 
 /// Whether a drop is noted in the record that it changes: it is (F8b).

@@ -32,7 +32,7 @@ use super::message::{Answer, Ask, Message, Store, StoreAsk};
 use super::replica::Replica;
 use super::{Cx, SegmentView};
 use crate::base::{Address, Bug, Epoch, KeyId, NodeName};
-use crate::io::{Memory, Void};
+use crate::io::{Memory, Void, When};
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub(super) enum Status {
 /// The stores that are not open at this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stores {
-    closed: BTreeMap<Store, Result<Status, Void>>,
+    pub(super) closed: BTreeMap<Store, Result<Status, Void>>,
 }
 
 impl Stores {
@@ -121,7 +121,8 @@ impl Replica {
                 },
             },
         };
-        self.tell(from, call, store, answer, true, view, cx);
+        let when = once_sealed(cx);
+        self.tell((from, when), call, store, answer, view, cx);
     }
 
     /// What stands against answering from the cells of a store; none: it is open.
@@ -168,6 +169,7 @@ impl Replica {
                 self.close(store, Status::Sealed { next }, cx);
                 self.repairs.forget(store);
                 self.settled.forget(store);
+                self.upkeep.forget(store);
                 Ok(next)
             }
         }
@@ -184,6 +186,7 @@ impl Replica {
         cx.fx.delete_range(from, to);
         self.repairs.forget(store);
         self.settled.forget(store);
+        self.upkeep.forget(store);
         self.close(store, Status::Moved { next }, cx);
         Answer::Moved { next }
     }
@@ -193,19 +196,13 @@ impl Replica {
         self.stores.closed.insert(store, Ok(status));
     }
 
-    /// Answers, once everything written so far is durable. `seals`: the answer says that the store
-    /// is closed.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the fields of one message, and where it goes"
-    )]
+    /// Answers `to` whom and when.
     pub(super) fn tell(
         &self,
-        to: NodeName,
+        (to, when): (NodeName, When),
         call: u64,
         store: Store,
         answer: Answer,
-        seals: bool,
         view: &dyn SegmentView,
         cx: &mut Cx<'_>,
     ) {
@@ -216,11 +213,18 @@ impl Replica {
             seat: seat.unwrap_or_default(),
             answer,
         };
-        if seals && cx.planted.has(Bug::SealNotDurable) {
-            cx.fx.send(to, message);
-        } else {
-            cx.fx.promise(to, message);
+        match when {
+            When::Now => cx.fx.send(to, message),
+            When::Durable => cx.fx.promise(to, message),
         }
+    }
+}
+
+/// When an answer may leave that says that its store is closed: once that is durable.
+pub(super) fn once_sealed(cx: &Cx<'_>) -> When {
+    match cx.planted.has(Bug::SealNotDurable) {
+        true => When::Now,
+        false => When::Durable,
     }
 }
 

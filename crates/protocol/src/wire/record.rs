@@ -5,6 +5,7 @@
 //! l <group 16> <part 1+4> <epoch 8> <kind 1> [slot 8]  a replica of a log
 //! r <segment 4> <epoch 8> <part 1> <address 8> <keyspace 4> <key>  a part of a key's registers
 //! s <segment 4> <epoch 8>                              a register store that is not open any more
+//! f <segment 4> <epoch 8>                              the floor under which keys were removed
 //! p <node 2>                                           the eventual puts taken from a node
 //! ```
 //!
@@ -174,6 +175,18 @@ pub fn status(store: Store) -> Bytes {
     let mut key = store_prefix(store);
     key[0] = b's';
     key.into()
+}
+
+/// The floor under which a register store's deleted keys were removed.
+pub fn buried(store: Store) -> Bytes {
+    let mut key = store_prefix(store);
+    key[0] = b'f';
+    key.into()
+}
+
+/// The range of all such floors of this node.
+pub fn all_buried() -> (Bytes, Bytes) {
+    (Bytes::from_static(b"f"), Bytes::from_static(b"g"))
 }
 
 /// The range of all statuses of register stores of this node.

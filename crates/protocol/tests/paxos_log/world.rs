@@ -74,6 +74,10 @@ impl Memory for Disk {
             .map(|(k, v)| (k.clone(), read(k, v)))
             .collect()
     }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        false
+    }
 }
 
 /// Writes, and what may leave once they are durable.

@@ -1,6 +1,6 @@
 //! Rules of coded values, by name.
 
-use crate::world::{Clock, Letter, World, register_key, section_key};
+use crate::world::{BOUND, Clock, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{LockRef, NodeName, Planted, SessionId, StoragePolicy, Tag, Terms};
 use fermata_protocol::register::{Ask, Message, Op, OpId, Outcome};
@@ -24,6 +24,13 @@ fn coded(n: usize, faults: u8, delta: u8) -> World {
     let storage = StoragePolicy::Coded(terms(faults, delta));
     world(storage, n, Planted::NONE)
 }
+
+/// A clock without an error, but for its bound.
+const SOUND: Clock = Clock {
+    offset: 0,
+    drift: 0,
+    sound: true,
+};
 
 fn value(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
@@ -56,7 +63,11 @@ fn is_store(letter: &Letter) -> bool {
 }
 
 fn run(world: &mut World, op: Op) -> Outcome {
-    world.run_without(0, op, &[])
+    run_at(world, 0, op)
+}
+
+fn run_at(world: &mut World, caller: usize, op: Op) -> Outcome {
+    world.run_without(caller, op, &[])
 }
 
 /// A writer that dies when its store has reached `nodes`; nobody hears their answers.
@@ -229,6 +240,98 @@ fn pipelined_puts_beyond_delta_all_complete() {
     }
 }
 
+/// Sweeps without end that die when their stores are at enough members to give the value, and at no
+/// quorum: each carries on what the one before has left, and leaves no version of its own.
+#[test]
+fn sweeps_that_die_one_after_the_other_fill_no_replica() {
+    let mut w = coded(5, 1, 1);
+    dying_write(&mut w, 1, &[0, 1, 2, 3]);
+    dying_write(&mut w, 2, &[0, 1, 2, 4]);
+    dying_write(&mut w, 3, &[0]);
+    for _ in 0..50 {
+        w.start(0, sweep(9));
+        while w.deliver_one(|l| !is_store(l)) {
+            (0..5).for_each(|i| w.flush(i));
+        }
+        for node in 0..3 {
+            w.deliver_one(|l| is_store(l) && l.to == NodeName(node));
+        }
+        w.replace_caller(0);
+        w.bag.clear();
+    }
+    let swept = run(&mut w, sweep(9));
+    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    let stored = run(&mut w, write(4, "more"));
+    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+}
+
+/// Two members of four have clocks far ahead, and take what a writer with such a clock stores; the
+/// others refuse it, and every sweep of it. When its time has come the key can be used again.
+#[test]
+fn a_key_comes_back_when_the_clocks_are_right_again() {
+    const AHEAD: u64 = 900_000_000;
+    let fast = Some(Clock {
+        offset: AHEAD as i64,
+        drift: 0,
+        sound: false,
+    });
+    let mut w = coded(4, 1, 1);
+    w.node_clocks = vec![fast, fast, Some(SOUND), Some(SOUND)];
+    w.caller_clocks[0] = fast;
+    let refused = run(&mut w, write(1, "ahead"));
+    assert!(
+        matches!(refused, Outcome::Unavailable { .. }),
+        "{refused:?}"
+    );
+    let before = w.now;
+    for _ in 0..50 {
+        let swept = run_at(&mut w, 1, sweep(9));
+        assert!(!matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    }
+    assert!(w.now - before < AHEAD, "its time has not come");
+    w.node_clocks = vec![Some(SOUND); 4];
+    w.advance(AHEAD);
+    let stored = run_at(&mut w, 1, write(2, "more"));
+    let swept = match stored {
+        Outcome::Busy { .. } => run_at(&mut w, 1, sweep(9)),
+        stored => stored,
+    };
+    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    assert!(matches!(run_at(&mut w, 1, read()), Outcome::Value { .. }));
+}
+
+/// No replica has an interval clock, and one writer's stands in another century: it is refused by
+/// the replicas' wall clocks, which need not be exact.
+#[test]
+fn a_clock_of_another_century_pushes_no_key_there() {
+    let clock = |offset: i64| {
+        Some(Clock {
+            offset,
+            drift: 0,
+            sound: false,
+        })
+    };
+    for bad in [2_000_000_000, 3_000_000_000_000_000] {
+        let mut w = coded(3, 1, 3);
+        w.caller_clocks[0] = clock(bad);
+        let refused = run(&mut w, write(1, "ahead"));
+        assert!(
+            matches!(refused, Outcome::Unavailable { .. }),
+            "{refused:?}"
+        );
+        w.caller_clocks[0] = None;
+        let stored = run(&mut w, write(2, "now"));
+        let Outcome::Stored { tag } = stored else {
+            panic!("{stored:?}");
+        };
+        assert!(tag.sequence < crate::world::BEGINNING, "{tag:?}");
+        w.wall -= 300_000_000;
+        w.caller_clocks[0] = Some(SOUND);
+        let stored = run(&mut w, write(3, "right"));
+        assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    }
+}
+
 /// A coordinator's retry sweeps under the same name elsewhere, and may find another value.
 #[test]
 fn two_sweeps_of_one_name_have_two_tags() {
@@ -255,11 +358,7 @@ fn two_sweeps_of_one_name_have_two_tags() {
 #[test]
 fn who_has_no_clock_need_not_wait_for_a_time_to_pass() {
     let mut w = coded(3, 1, 3);
-    w.caller_clocks[0] = Some(Clock {
-        offset: 0,
-        drift: 0,
-        sound: true,
-    });
+    w.caller_clocks[0] = Some(SOUND);
     let first = w.start(0, write(1, "one"));
     w.settle();
     assert_eq!(w.outcome(first, 0), None, "its time has not passed");
@@ -272,6 +371,50 @@ fn who_has_no_clock_need_not_wait_for_a_time_to_pass() {
             Some(Outcome::Stored { .. } | Outcome::Value { .. })
         );
         assert!(ended, "{outcome:?}");
+    }
+}
+
+/// A writer's clock is given up, since it was proven wrong, while the writer waits for its tag's
+/// time: it fences instead. What is written then comes after it, whoever writes it.
+#[test]
+fn a_writer_that_loses_its_clock_while_it_waits_fences() {
+    for reads in [false, true] {
+        let mut w = coded(3, 1, 3);
+        w.caller_clocks = vec![Some(SOUND); 3];
+        w.node_clocks = vec![Some(SOUND); 3];
+        let first = w.start(0, write(1, "one"));
+        w.settle();
+        assert_eq!(w.outcome(first, 0), None, "its time has not passed");
+        let (caller, id) = match reads {
+            true => (1, w.start(1, read())),
+            false => (0, first),
+        };
+        w.settle();
+        // Nobody's clock is relied on any more.
+        w.caller_clocks = vec![None; 3];
+        w.node_clocks = vec![None; 3];
+        let mut ended = None;
+        for _ in 0..20 {
+            w.advance(50_000);
+            w.settle();
+            ended = ended.or(w.outcome(id, caller));
+        }
+        let right = matches!(
+            ended,
+            Some(Outcome::Stored { tag } | Outcome::Value { tag, .. }) if reads || tag.writer == 1
+        );
+        assert!(right, "{ended:?}");
+        // A tag of the same time, of a slow clock within its bound: it is late, and so refused.
+        w.caller_clocks[2] = Some(Clock {
+            offset: -(BOUND as i64) * 20,
+            drift: 0,
+            sound: false,
+        });
+        let late = run_at(&mut w, 2, write(2, "two"));
+        assert!(matches!(late, Outcome::Past { .. }), "{late:?}");
+        w.caller_clocks[2] = None;
+        w.outcomes.clear();
+        assert_eq!(found(run(&mut w, read())), value("one"));
     }
 }
 
@@ -307,6 +450,101 @@ fn changed_bytes_are_noticed_and_the_others_suffice() {
         let outcome = read_of_changed_bytes(storage, Planted::NONE);
         assert_eq!(found(outcome), value("the value"));
     }
+}
+
+/// A reader has two parts of a write that died, and hears that a higher tag is final: that of a
+/// sweep that has passed the write over. So the write is not final.
+#[test]
+fn a_higher_final_tag_makes_none_below_it_final() {
+    let mut w = coded(4, 1, 3);
+    run(&mut w, write(50, "old"));
+    w.advance(2_000_000);
+    w.settle();
+    dying_write(&mut w, 60, &[0, 3]);
+    let reader = NodeName(101);
+    let id = w.start(1, read());
+    let answers = |w: &mut World, node: u16| {
+        let node = NodeName(node);
+        assert!(w.deliver_one(|l| l.from == reader && l.to == node));
+        w.flush(usize::from(node.0));
+        assert!(w.deliver_one(|l| l.from == node && l.to == reader));
+    };
+    answers(&mut w, 0);
+    answers(&mut w, 3);
+    let sweeper = NodeName(100);
+    let swept = w.start(0, sweep(9));
+    let without_3 = |l: &Letter| {
+        (l.from == sweeper && l.to != NodeName(3)) || (l.to == sweeper && l.from != NodeName(3))
+    };
+    loop {
+        (0..4).for_each(|i| w.flush(i));
+        if !w.deliver_one(without_3) {
+            break;
+        }
+    }
+    assert!(matches!(w.outcome(swept, 0), Some(Outcome::Stored { .. })));
+    answers(&mut w, 1);
+    for _ in 0..4 {
+        w.settle();
+        w.advance(w.timing.retry);
+    }
+    let first = w.outcome(id, 1).map(found);
+    for without in [3, 0] {
+        let later = found(w.run_without(2, read(), &[without]));
+        assert_eq!(first, Some(later), "what was read is read again");
+    }
+}
+
+/// A sweep has fenced 0 and 1 and found "old", and dies; its stores come late. 0 forgets its fence
+/// and must not take the write of a dead writer below it from 2.
+fn repaired_beside_a_dead_sweep(storage: StoragePolicy) {
+    let mut w = world(storage, 3, Planted::NONE);
+    run(&mut w, write(50, "old"));
+    w.advance(2_000_000);
+    w.settle();
+    dying_write(&mut w, 60, &[2]);
+    w.start(0, sweep(9));
+    let sweeper = NodeName(100);
+    let before_stores = |l: &Letter| {
+        let two = NodeName(2);
+        !is_store(l) && (l.from == sweeper && l.to != two || l.to == sweeper && l.from != two)
+    };
+    loop {
+        (0..3).for_each(|i| w.flush(i));
+        if !w.deliver_one(before_stores) {
+            break;
+        }
+    }
+    let late: Vec<Letter> = w.bag.extract_if(.., |l| is_store(l)).collect();
+    assert!(!late.is_empty(), "the sweep stores");
+    w.replace_caller(0);
+    w.bag.clear();
+    assert!(w.damage(0, |_| true) > 0);
+    let ask = fermata_protocol::register::Ask::Read {
+        holder: None,
+        entering: false,
+        fence: None,
+        eventual: false,
+        values: true,
+    };
+    w.ask(0, &register_key(), ask);
+    for _ in 0..8 {
+        w.advance(w.timing.lengthened(w.timing.request));
+        w.settle();
+        w.upkeep();
+        w.settle();
+    }
+    assert!(w.nodes[0].replica.counts().repairs > 0, "it is repaired");
+    let first = found(w.run_without(1, read(), &[1]));
+    w.bag.extend(late);
+    w.settle();
+    assert_eq!(found(w.run_without(2, read(), &[])), first);
+}
+
+#[test]
+fn a_repair_takes_nothing_below_a_fence_that_was_forgotten() {
+    repaired_beside_a_dead_sweep(StoragePolicy::Replicated);
+    repaired_beside_a_dead_sweep(StoragePolicy::Coded(terms(1, 3)));
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -1,11 +1,11 @@
 //! Quorum registers under an adversary.
 //!
 //! `rules` names each rule and shows it, `coded` those of coded values, `once` those of eventual
-//! puts, `epochs` those of stores that end; `atomicity`, `sections` and `epochs` run thousands of
-//! seeded schedules of macro-steps (an operation touches a chosen subset of replicas, the rest
-//! comes late or never; replicas crash and keep only what was flushed) and check what clients saw.
-//! `explore` visits every state of tiny worlds. With the feature `planted-bugs` the same schedules
-//! must catch each wrong rule.
+//! puts, `epochs` those of stores that end, `upkeep` what members do while nobody asks;
+//! `atomicity`, `sections` and `epochs` run thousands of seeded schedules of macro-steps (an
+//! operation touches a chosen subset of replicas, the rest comes late or never; replicas crash and
+//! keep only what was flushed) and check what clients saw. `explore` visits every state of tiny
+//! worlds. With the feature `planted-bugs` the same schedules must catch each wrong rule.
 
 mod atomicity;
 mod coded;
@@ -14,4 +14,5 @@ mod explore;
 mod once;
 mod rules;
 mod sections;
+mod upkeep;
 mod world;

@@ -4,12 +4,12 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, GroupId, Interval, KeyId, Keyspace, KeyspaceId, Limits, Member, NodeName, Now, Planted,
-    Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
+    Epoch, GroupId, Interval, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Member, NodeName, Now,
+    Planted, Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
     Answer, Ask, Caller, Content, Cx, Holder, HolderState, Life, Message, Op, OpId, Outcome, Place,
-    PutName, Replica, SegmentView, Store, StoreAsk,
+    PutName, Replica, SegmentView, SegmentViews, Store, StoreAsk,
 };
 use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Memory, Output, Void, When, Write};
@@ -150,6 +150,10 @@ impl Memory for Disk {
         };
         range.map(value).take(limit).collect()
     }
+
+    fn is_durable(&self, key: &[u8]) -> bool {
+        self.live.get(key) == self.durable.get(key)
+    }
 }
 
 /// One command of the lock history; its position, from 1, is an enqueue's ref.
@@ -157,6 +161,8 @@ impl Memory for Disk {
 pub(crate) enum Command {
     Enqueue,
     Remove(u64),
+    /// All refs up to here are past: it is as it says.
+    Floor(u64),
     Nothing,
 }
 
@@ -167,12 +173,13 @@ pub(crate) struct Applied {
     pub(crate) queue: Vec<u64>,
     pub(crate) given: Vec<u64>,
     pub(crate) writable: bool,
+    pub(crate) floor: u64,
     pub(crate) keyspaces: [Keyspace; 2],
 }
 
 impl Applied {
     pub(crate) fn new(view: View, history: &[Command], storage: StoragePolicy) -> Applied {
-        let (mut queue, mut given) = (Vec::new(), Vec::new());
+        let (mut queue, mut given, mut floor) = (Vec::new(), Vec::new(), 0);
         for (i, command) in history.iter().enumerate() {
             match command {
                 Command::Enqueue => {
@@ -180,6 +187,7 @@ impl Applied {
                     given.push(i as u64 + 1);
                 }
                 Command::Remove(lock_ref) => queue.retain(|r| r != lock_ref),
+                Command::Floor(to) => floor = floor.max(*to),
                 Command::Nothing => {}
             }
         }
@@ -189,6 +197,7 @@ impl Applied {
             queue,
             given,
             writable: true,
+            floor,
             keyspaces: Keyspace::built_in().map(|k| Keyspace { storage, ..k }),
         }
     }
@@ -226,6 +235,53 @@ impl SegmentView for Applied {
 
     fn writable(&self) -> bool {
         self.writable
+    }
+
+    fn floor(&self) -> LockRef {
+        LockRef(self.floor)
+    }
+}
+
+/// One store, for upkeep.
+struct Only<'a>(&'a dyn SegmentView);
+
+impl SegmentView for Only<'_> {
+    fn members(&self) -> Option<&View> {
+        self.0.members()
+    }
+
+    fn applied(&self) -> u64 {
+        self.0.applied()
+    }
+
+    fn holder_state(&self, key: &KeyId, holder: Holder) -> HolderState {
+        self.0.holder_state(key, holder)
+    }
+
+    fn busy(&self, key: &KeyId) -> bool {
+        self.0.busy(key)
+    }
+
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.0.keyspace(id)
+    }
+
+    fn writable(&self) -> bool {
+        self.0.writable()
+    }
+
+    fn floor(&self) -> LockRef {
+        self.0.floor()
+    }
+}
+
+impl SegmentViews for Only<'_> {
+    fn stores(&self) -> Vec<Store> {
+        vec![STORE]
+    }
+
+    fn view(&self, _: Store) -> Box<dyn SegmentView + '_> {
+        Box::new(Only(self.0))
     }
 }
 
@@ -313,7 +369,7 @@ impl World {
         World {
             rng: Rng::new(seed),
             now: 1,
-            wall: 1_000,
+            wall: BEGINNING,
             nodes: (0..n).map(node).collect(),
             callers: (0..callers)
                 .map(|i| Caller::new(caller_name(i), seed + i as u64))
@@ -468,7 +524,15 @@ impl World {
             return;
         }
         let i = usize::from(to.0);
+        let buries = matches!(
+            &message,
+            Message::Ask {
+                ask: Ask::Bury { .. },
+                ..
+            }
+        );
         let key = match &message {
+            Message::Ask { .. } if buries => None,
             Message::Ask { key, .. } => Some(key.clone()),
             Message::AskStore { .. } | Message::Answer { .. } => None,
         };
@@ -508,23 +572,32 @@ impl World {
             }
         });
         if let Some(value) = put {
-            for output in &fx.outputs {
-                if let Output::Send {
-                    message:
-                        fermata_protocol::Message::Register(Message::Answer {
-                            answer: Answer::EventualStored { tag },
-                            ..
-                        }),
-                    ..
-                } = output
-                {
-                    self.eventual.push((value.clone(), *tag));
-                }
-            }
+            self.note_eventual(&value, &fx);
         }
         self.commit(i, fx);
+        if buries {
+            // A removed key starts anew.
+            self.forget(i);
+        }
         if let Some(key) = key {
             self.check_monotone(i, key);
+        }
+    }
+
+    /// Notes the tags that an eventual put was given.
+    fn note_eventual(&mut self, value: &Bytes, fx: &Effects) {
+        for output in &fx.outputs {
+            if let Output::Send {
+                message:
+                    fermata_protocol::Message::Register(Message::Answer {
+                        answer: Answer::EventualStored { tag },
+                        ..
+                    }),
+                ..
+            } = output
+            {
+                self.eventual.push((value.clone(), *tag));
+            }
         }
     }
 
@@ -734,6 +807,36 @@ impl World {
         for i in 0..self.nodes.len() {
             let ((), fx) = self.step(Who::Node(i), |w, _, cx| w.nodes[i].replica.tick(cx));
             self.commit(i, fx);
+        }
+    }
+
+    /// One beat of every node's upkeep; what it wishes for is run by the first caller.
+    pub(crate) fn upkeep(&mut self) {
+        for i in 0..self.nodes.len() {
+            let (wishes, fx) = self.step(Who::Node(i), |w, view, cx| {
+                let replica = &mut w.nodes[i].replica;
+                replica.upkeep(&Only(view), cx);
+                std::iter::from_fn(|| replica.take_wish()).collect::<Vec<_>>()
+            });
+            self.commit(i, fx);
+            for (_, op) in wishes {
+                self.start(0, op);
+            }
+        }
+    }
+
+    /// Everything heals, and the members look after their registers until nothing changes any
+    /// more: several rounds, each long enough for the next to act on what the last has seen.
+    pub(crate) fn rest(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            for _ in 0..6 {
+                self.advance(self.timing.retry);
+                self.settle();
+                self.upkeep();
+                self.settle();
+            }
+            self.advance(self.timing.upkeep);
+            self.settle();
         }
     }
 

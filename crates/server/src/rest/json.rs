@@ -8,7 +8,9 @@ use bytes::Bytes;
 use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
 use fermata_protocol::base::{Purpose, TagRule};
-use fermata_protocol::request::{Entered, Inspection, Mode, NodeStatus, QueueEntry};
+use fermata_protocol::request::{
+    Entered, Inspection, Mode, NodeStatus, QueueEntry, StorageStatus, UpkeepStatus,
+};
 use serde::{Deserialize, Serialize};
 
 /// Bytes given as text or as base64, one of them.
@@ -465,6 +467,10 @@ pub(super) struct Status {
     segment_bits: u32,
     groups: Vec<GroupOut>,
     nodes: Vec<NodeOut>,
+    /// What this node stores of each keyspace.
+    storage: Vec<Storage>,
+    /// What it has done for its registers since it started.
+    upkeep: Upkeep,
     logs: Vec<Log>,
 }
 
@@ -505,6 +511,67 @@ struct Log {
     applied: u64,
     commands: u64,
     busy_keys: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Storage {
+    keyspace: String,
+    keys: u64,
+    dead: u64,
+    damaged: u64,
+    versions: u64,
+    bytes: u64,
+    expected_bytes: u64,
+}
+
+impl Storage {
+    fn new(said: StorageStatus) -> Storage {
+        let at_rest = said.at_rest;
+        Storage {
+            keyspace: said.keyspace,
+            keys: at_rest.keys,
+            dead: at_rest.dead,
+            damaged: at_rest.damaged,
+            versions: at_rest.versions,
+            bytes: at_rest.bytes,
+            expected_bytes: at_rest.expected,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Upkeep {
+    rounds: u64,
+    looks: u64,
+    uneven: u64,
+    given: u64,
+    taken: u64,
+    refused: u64,
+    settled: u64,
+    buried: u64,
+    rebuilt: u64,
+    voids: u64,
+    /// How long ago the last walk was completed.
+    walked_us: Option<u64>,
+}
+
+impl Upkeep {
+    fn new(said: UpkeepStatus) -> Upkeep {
+        let counts = said.upkeep;
+        Upkeep {
+            rounds: counts.rounds,
+            looks: counts.looks,
+            uneven: counts.uneven,
+            given: counts.given,
+            taken: counts.taken,
+            refused: counts.refused,
+            settled: counts.settled,
+            buried: counts.buried,
+            rebuilt: said.rebuilt,
+            voids: said.voids,
+            walked_us: said.walked,
+        }
+    }
 }
 
 impl Status {
@@ -558,6 +625,8 @@ impl Status {
             segment_bits: gate.cluster.segment_bits.into(),
             groups: gate.cluster.groups.iter().map(group).collect(),
             nodes: gate.info.nodes.iter().map(node).collect(),
+            storage: status.storage.into_iter().map(Storage::new).collect(),
+            upkeep: Upkeep::new(*status.upkeep),
             logs: status.logs.iter().map(log).collect(),
         }
     }

@@ -4,8 +4,7 @@ use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
 use fermata_server::config::{ClockConfig, LimitsConfig, TimingConfig};
 use fermata_server::{
-    ClusterConfig, Listeners, LogFormat, Medium, NodeConfig, ServerConfig, StartError, run_on,
-    run_over,
+    ClusterConfig, Listeners, Medium, NodeConfig, ServerConfig, StartError, run_on, run_over,
 };
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -81,27 +80,21 @@ impl TestCluster {
             nodes,
             groups: vec![],
         };
-        let config = |name: u16| ServerConfig {
-            node: format!("n{name}"),
-            data_dir: dir.path().join(format!("n{name}")),
-            listen_peer: None,
-            listen_grpc: None,
-            listen_rest: None,
-            insecure: false,
-            rtt: choice.rtt.unwrap_or("none").into(),
-            log_format: LogFormat::Text,
-            cluster_file: None,
-            timing: choice.timing.clone(),
-            limits: choice.limits.clone(),
-            clock: choice
-                .clocks
-                .get(usize::from(name) - 1)
-                .cloned()
-                .unwrap_or(ClockConfig {
-                    bound_us: Some(0),
-                    ..ClockConfig::default()
-                }),
-            cluster: Some(cluster.clone()),
+        let honest = ClockConfig {
+            bound_us: Some(0),
+            ..ClockConfig::default()
+        };
+        let config = |name: u16| {
+            let node = format!("n{name}");
+            let data_dir = dir.path().join(&node);
+            let clock = choice.clocks.get(usize::from(name) - 1);
+            ServerConfig {
+                rtt: choice.rtt.unwrap_or("none").into(),
+                timing: choice.timing.clone(),
+                limits: choice.limits.clone(),
+                clock: clock.unwrap_or(&honest).clone(),
+                ..ServerConfig::new(node, data_dir, cluster.clone())
+            }
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();
         let mut cluster = TestCluster {

@@ -95,6 +95,17 @@ impl DataStore {
         }
     }
 
+    /// A node removed keys: it holds nothing of them.
+    pub fn removed(&mut self, name: NodeName, records: &[Bytes], found: &mut Vec<Violation>) {
+        for (id, key) in &mut self.keys {
+            let of = |cell: &(Bytes, Seen)| records.contains(&cell.0);
+            if key.cells.get(&name).is_some_and(of) {
+                key.cells.remove(&name);
+                check(id, key, &self.lost, found);
+            }
+        }
+    }
+
     /// A process has started: its cells are what the disk kept.
     pub fn restarted(&mut self, machine: &Machine) {
         for key in self.keys.values_mut() {

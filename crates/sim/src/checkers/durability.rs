@@ -9,7 +9,8 @@
 //! have flushed: any crash may follow. A quorum that merely remembers it is none (F8c). Where
 //! values are coded, the parts of one tag that is no lower must be on enough disks to give a value
 //! back; and where versions are kept until one is final, a quorum must hold this very tag's, or
-//! have dropped them for a higher final one. Disks that were lost or that rot count as holding it,
+//! have dropped them for a higher final one. A delete of which every trace was removed was at all
+//! members. Disks that were lost or that rot count as holding it,
 //! since the rest of the quorum does.
 
 use super::{Violation, tags};
@@ -31,6 +32,8 @@ pub const ACKNOWLEDGED: &str = "acknowledged before durable";
 #[derive(Debug, Default)]
 struct Node {
     durable: BTreeMap<Bytes, Bytes>,
+    /// The highest tag of each key of which every trace was removed.
+    buried: BTreeMap<KeyId, Tag>,
     pending: VecDeque<(u64, Vec<Write>)>,
 }
 
@@ -58,6 +61,12 @@ impl Durability {
         while node.pending.front().is_some_and(|(at, _)| *at <= lsn) {
             if let Some((_, writes)) = node.pending.pop_front() {
                 heads.extend(tags::heads(&writes));
+                for record in tags::removed(&writes) {
+                    let value = node.durable.get(&record);
+                    if let Some(head) = value.and_then(|value| tags::head(&record, value)) {
+                        node.buried.insert(head.key, head.seen.tag());
+                    }
+                }
                 apply(&mut node.durable, &writes);
             }
         }
@@ -126,7 +135,15 @@ impl Durability {
                 (holders, gone) = (holders + 1, gone + 1);
                 continue;
             }
-            let Some(seen) = self.nodes.get(&name).and_then(|n| n.seen(key)) else {
+            let Some(node) = self.nodes.get(&name) else {
+                continue;
+            };
+            if node.buried.get(key).is_some_and(|buried| buried >= tag) {
+                // A delete that all had.
+                (holders, gone) = (holders + 1, gone + 1);
+                continue;
+            }
+            let Some(seen) = node.seen(key) else {
                 continue;
             };
             holders += usize::from(match storage.finalizes() {

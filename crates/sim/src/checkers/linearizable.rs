@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 /// What the checker calls itself in a violation.
 pub const NAME: &str = "linearizability";
 
-/// Checks all register keys.
-pub fn check(history: &History, found: &mut Vec<Violation>) {
-    let mut registers: BTreeMap<&KeyId, Vec<Operation<Bytes>>> = BTreeMap::new();
+/// What was done with each register that is promised to be linearizable; times in microseconds.
+pub fn registers(history: &History) -> BTreeMap<KeyId, Vec<Operation<Bytes>>> {
+    let mut registers: BTreeMap<KeyId, Vec<Operation<Bytes>>> = BTreeMap::new();
     for op in &history.ops {
         let (key, action) = match (&op.what, &op.outcome) {
             (What::Write(key, value), _) => (key, Action::Write(value.clone())),
@@ -35,7 +35,7 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
         let timed = history.catalogue.storage(key).has_one_round_writes();
         let ordered = !(timed && history.false_intervals);
         if ordered && !history.catalogue.has_sections(key) {
-            registers.entry(key).or_default().push(Operation {
+            registers.entry(key.clone()).or_default().push(Operation {
                 client: u64::from(op.client.0),
                 call: op.invoked,
                 action,
@@ -43,7 +43,12 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
             });
         }
     }
-    for (key, operations) in registers {
+    registers
+}
+
+/// Checks all register keys.
+pub fn check(history: &History, found: &mut Vec<Violation>) {
+    for (key, operations) in registers(history) {
         let name = String::from_utf8_lossy(&key.key);
         let detail = match check_register(&operations, Bound::default()) {
             Verdict::Linearizable => continue,

@@ -14,13 +14,16 @@
 //! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
 //! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
 //! | tags, fences and marks never go backwards; versions go below a mark only | F1, F8 | `tags` | replicas, every step |
+//! | nothing is stored below a fence; what is removed stays away | F1, F8f | `tags` | replicas, every step |
 //! | a read finds a value: always, or with at most δ writes unfinished | F8; CassandrEAS §III | `stuck` | messages, disks, history |
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
+//! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
 pub mod agreement;
+pub mod at_rest;
 pub mod begin;
 pub mod data_store;
 pub mod durability;
@@ -42,7 +45,7 @@ pub const PROGRESS: &str = "progress";
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
 /// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
 /// which the policies that may be stuck are held to.
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 20] = [
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -61,6 +64,7 @@ pub const NAMES: [&str; 19] = [
     durability::NAME,
     durability::ACKNOWLEDGED,
     stuck::LOST,
+    at_rest::NAME,
     PROGRESS,
 ];
 

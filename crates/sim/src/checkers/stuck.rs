@@ -25,6 +25,7 @@ use fermata_protocol::Message;
 use fermata_protocol::base::{Cluster, KeyId, NodeName, StoragePolicy, Tag};
 use fermata_protocol::register::{Ask, Message as Register};
 use fermata_protocol::request::Code;
+use fermata_protocol::wire::record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the checker calls itself in a violation.
@@ -42,6 +43,8 @@ struct Key {
     complete: Tag,
     /// What is on the disks, by node and record.
     disks: BTreeMap<(NodeName, Bytes), Seen>,
+    /// What is not above this tag was deleted, and removed with every trace.
+    buried: Tag,
 }
 
 impl Key {
@@ -59,7 +62,7 @@ impl Key {
             }
         }
         let most = holders.values().map(BTreeSet::len).max().unwrap_or(0);
-        if self.complete > Tag::ZERO && most + gone.len() < quorum {
+        if self.complete > self.buried && most + gone.len() < quorum {
             let (key, tag) = (show::key(id), show::tag(&self.complete));
             let detail = format!(
                 "key {key}: {tag} was complete, and {most} disks have it now, or any one above it"
@@ -125,6 +128,16 @@ impl Stuck {
             known.disks.insert(place, head.seen.clone());
             if catalogue.storage(&head.key).finalizes() {
                 known.check(&head.key, quorum, &self.gone, found);
+            }
+        }
+    }
+
+    /// A node has removed keys, which were deleted: nothing of them must be found any more.
+    pub fn removed(&mut self, records: &[Bytes]) {
+        let keys = records.iter().filter_map(|record| record::key_of(record));
+        for key in keys {
+            if let Some(known) = self.keys.get_mut(&key) {
+                known.buried = known.complete;
             }
         }
     }

@@ -1,13 +1,15 @@
-//! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards;
-//! where versions are kept until one is final, none goes but below a durable mark (F8b); and one
-//! tag names one value everywhere (F8h).
+//! At a replica, the tag of a cell, its fence and its mark of what was dropped never go backwards,
+//! and nothing is stored below the fence that stands (F1); where versions are kept until one is
+//! final, none goes but below a durable mark (F8b); and one tag names one value everywhere (F8h). A
+//! key that is removed was a delete, and nothing that it had outlived is stored again, at any
+//! replica (F8f).
 
 use super::Violation;
 use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
-use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, Tag};
+use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, StoragePolicy, Tag};
 use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +40,10 @@ pub struct Seen {
     pub dropped: Tag,
     /// Below it writes are refused.
     pub fence: Tag,
+    /// Of the eventual cell.
+    pub eventual: Option<EventualTag>,
+    /// Whether it holds a value.
+    pub eventual_live: bool,
 }
 
 impl Seen {
@@ -63,33 +69,57 @@ pub struct Head {
     pub seen: Seen,
 }
 
-/// The heads among the writes of a step.
+/// The records of the keys that a step removed.
+pub fn removed(writes: &[Write]) -> Vec<Bytes> {
+    let record = |write: &Write| match write {
+        Write::Delete { key } if is_head(key) => Some(key.clone()),
+        _ => None,
+    };
+    writes.iter().filter_map(record).collect()
+}
+
+/// Whether a record is a head.
+pub fn is_head(record: &Bytes) -> bool {
+    record.first() == Some(&b'r') && record.get(PART_AT) == Some(&0)
+}
+
+/// The heads among the writes of a step: of each record the last one, since they are one batch.
 pub fn heads(writes: &[Write]) -> Vec<Head> {
-    let mut out = Vec::new();
+    let mut out: Vec<Head> = Vec::new();
     for write in writes {
         if let Write::Put { key, value } = write
             && let Some(head) = head(key, value)
         {
+            out.retain(|before| before.record != head.record);
             out.push(head);
         }
     }
     out
 }
 
-/// The layout of one version in a head: tag, origin, digest, length, slot.
-type Trace = (Tag, LockRef, u64, Option<u64>, u8);
+/// The layout of one version in a head: tag, origin, digest, length, bytes stored, slot.
+type Trace = (Tag, LockRef, u64, Option<u64>, u64, u8);
 
 /// The layout of a head: see `register::cell` in the protocol crate.
-type Layout = (Vec<Trace>, Tag, Tag, Option<EventualTag>, bool, Option<Tag>);
+type Layout = (
+    Vec<Trace>,
+    Tag,
+    Tag,
+    Option<EventualTag>,
+    bool,
+    u64,
+    Option<Tag>,
+);
 
 /// A head, if the record is one.
 pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
-    if record.first() != Some(&b'r') || record.get(PART_AT) != Some(&0) {
+    if !is_head(record) {
         return None;
     }
     let key = record::key_of(record)?;
-    let (traces, dropped, fence, ..) = decode::<Layout>(value).expect("the layout of a head");
-    let version = |(tag, _, digest, length, _): Trace| Version {
+    let layout = decode::<Layout>(value).expect("the layout of a head");
+    let (traces, dropped, fence, eventual, eventual_live, ..) = layout;
+    let version = |(tag, _, digest, length, ..): Trace| Version {
         tag,
         digest,
         length,
@@ -98,6 +128,8 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
         versions: traces.into_iter().map(version).collect(),
         dropped,
         fence,
+        eventual,
+        eventual_live,
     };
     let record = record.clone();
     Some(Head { record, key, seen })
@@ -110,6 +142,8 @@ pub struct Tags {
     values: BTreeMap<(KeyId, Tag), u64>,
     /// Disks of which single records may be damaged, and are learnt again.
     rotten: BTreeSet<NodeName>,
+    /// Deletes of which some replica has removed every trace.
+    buried: BTreeMap<Bytes, Tag>,
 }
 
 impl Tags {
@@ -124,10 +158,22 @@ impl Tags {
         let at = self.at.entry(name).or_default();
         for head in heads {
             let seen = &head.seen;
-            if let Some(before) = at.insert(head.record.clone(), seen.clone()) {
+            let before = at.insert(head.record.clone(), seen.clone());
+            let buried = self.buried.get(&head.record).copied().unwrap_or_default();
+            let had = |tag| before.as_ref().is_some_and(|b| b.version(tag).is_some());
+            let mut back = seen.versions.iter().map(|v| v.tag);
+            if let Some(tag) = back.find(|tag| *tag < buried && !had(*tag)) {
+                let (key, node) = (show::key(&head.key), name.0);
+                let (tag, delete) = (show::tag(&tag), show::tag(&buried));
+                let detail =
+                    format!("key {key} at node {node}: {tag} comes after {delete} was removed");
+                found.push(Violation::new(NAME, detail));
+            }
+            if let Some(before) = before {
                 let finalizes = catalogue.storage(&head.key).finalizes();
                 let strict = finalizes && !self.rotten.contains(&name);
-                if let Some(what) = backwards(&before, seen, strict) {
+                let below = below_fence(&before, seen).filter(|_| !self.rotten.contains(&name));
+                if let Some(what) = backwards(&before, seen, strict).or(below) {
                     let (key, node) = (show::key(&head.key), name.0);
                     let detail = format!("key {key} at node {node}: {what}");
                     found.push(Violation::new(NAME, detail));
@@ -142,6 +188,36 @@ impl Tags {
                     found.push(Violation::new(NAME, detail));
                 }
             }
+        }
+    }
+
+    /// A node removed keys.
+    pub fn removed(
+        &mut self,
+        name: NodeName,
+        records: &[Bytes],
+        catalogue: &Catalogue,
+        found: &mut Vec<Violation>,
+    ) {
+        let at = self.at.entry(name).or_default();
+        for record in records {
+            let Some(before) = at.remove(record) else {
+                continue;
+            };
+            // Where several versions are kept at rest, what a delete has outlived is among them.
+            let key = record::key_of(record);
+            let several = key.is_some_and(|key| {
+                let storage = catalogue.storage(&key);
+                matches!(storage, StoragePolicy::Ares(_))
+            });
+            let live = before.versions.last().is_some_and(|v| v.length.is_some());
+            if live || (before.versions.len() > 1 && !several) {
+                let tag = show::tag(&before.tag());
+                let detail = format!("node {} removed {tag}, which is no delete alone", name.0);
+                found.push(Violation::new(NAME, detail));
+            }
+            let known = self.buried.entry(record.clone()).or_default();
+            *known = before.tag().max(*known);
         }
     }
 
@@ -165,6 +241,14 @@ impl Tags {
     pub fn forget(&mut self, name: NodeName) {
         self.at.remove(&name);
     }
+}
+
+/// What was stored although the fence that stood is above it (F1).
+fn below_fence(before: &Seen, now: &Seen) -> Option<String> {
+    let new = |v: &&Version| v.tag < before.fence && before.version(v.tag).is_none();
+    let version = now.versions.iter().find(new)?;
+    let (tag, fence) = (show::tag(&version.tag), show::tag(&before.fence));
+    Some(format!("{tag} is stored below the fence {fence}"))
 }
 
 /// What went backwards, if anything did. `strict`: versions go below a mark only.

@@ -46,10 +46,9 @@ pub(super) fn suspected_holder(stage: &mut Stage) {
 /// the next primary's synch reads B and C; then A's writes arrive there.
 pub(super) fn two_synchs(stage: &mut Stage) {
     let [h1, h2] = stage.clients([4, 5]);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[B, C]));
-    stage.begin_put(h1, s1, "v1");
+    let Some((s1, late)) = stage.half_put(h1, &[B, C]) else {
+        return;
+    };
     stage.mute(h1);
     stage.gone(s1);
     let before = stage.world.network.held(late);
@@ -74,10 +73,9 @@ pub(super) fn two_synchs(stage: &mut Stage) {
 /// first.
 pub(super) fn dirty_leave(stage: &mut Stage) {
     let [h1, h2] = stage.clients([4, 5]);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[A, B]));
-    stage.begin_put(h1, s1, "v1");
+    let Some((s1, late)) = stage.half_put(h1, &[A, B]) else {
+        return;
+    };
     stage.pass(300);
     stage.leave(h1, s1);
     next_holder_without_c(stage, h2);
@@ -100,10 +98,9 @@ fn next_holder_without_c(stage: &mut Stage, client: crate::network::ClientId) {
 /// M1: the same, by the holder's death.
 pub(super) fn forced_release(stage: &mut Stage) {
     let [h1, h2] = stage.clients([4, 5]);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[A, B]));
-    stage.begin_put(h1, s1, "v1");
+    let Some((s1, late)) = stage.half_put(h1, &[A, B]) else {
+        return;
+    };
     stage.pass(300);
     stage.world.kill_client(h1);
     stage.gone(s1);
@@ -170,10 +167,9 @@ pub(super) fn retry_elsewhere(stage: &mut Stage) {
 pub(super) fn enter_twice(stage: &mut Stage) {
     let h1 = stage.client(&[4]);
     let h2 = stage.client_with(&[5, 6], |o| o.attempt = 800_000);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[A, C]));
-    stage.begin_put(h1, s1, "v1");
+    let Some((s1, late)) = stage.half_put(h1, &[A, C]) else {
+        return;
+    };
     stage.pass(300);
     stage.world.kill_client(h1);
     stage.gone(s1);

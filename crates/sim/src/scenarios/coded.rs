@@ -4,18 +4,20 @@
 //! Five members, nodes 1 to 5, of which one may fail: quorums are four, and three parts give a
 //! value back. Nodes 6, 7 and 8 have no seat; each client talks to one of them.
 
-use super::stage::{Stage, final_to, long, parts_of, reads_by};
+use super::stage::{A, C, Stage, final_to, long, parts_of, reads_by};
 use crate::clock::IntervalClock;
 use crate::history::{OpId, Outcome};
-use crate::network::ClientId;
+use crate::network::{ClientId, Parcel};
+use fermata_protocol::Message;
 use fermata_protocol::base::{KeyId, NodeName, StoragePolicy, Terms};
 use fermata_protocol::io::Memory as _;
-use fermata_protocol::request::Code;
+use fermata_protocol::register::{Answer, Content, Message as Register};
+use fermata_protocol::request::{ClockState, Code};
 use fermata_protocol::wire::record;
 
 const MEMBERS: u16 = 5;
 
-fn terms(delta: u8) -> Terms {
+pub(super) fn terms(delta: u8) -> Terms {
     Terms {
         faults: 1,
         delta,
@@ -23,12 +25,12 @@ fn terms(delta: u8) -> Terms {
     }
 }
 
-fn members(numbers: &[u16]) -> Vec<NodeName> {
+pub(super) fn members(numbers: &[u16]) -> Vec<NodeName> {
     numbers.iter().copied().map(NodeName).collect()
 }
 
 /// A write whose parts reach `at` alone, and whose coordinator, node `by`, dies with it.
-fn dead_write(stage: &mut Stage, by: u16, key: &KeyId, text: &str, at: &[u16]) {
+pub(super) fn dead_write(stage: &mut Stage, by: u16, key: &KeyId, text: &str, at: &[u16]) {
     let client = stage.client(&[by]);
     let missed: Vec<u16> = (1..=MEMBERS).filter(|m| !at.contains(m)).collect();
     let lost = stage.lose(parts_of(text, &members(&missed)));
@@ -117,7 +119,7 @@ pub(super) fn corrupt_part(stage: &mut Stage) {
 }
 
 /// The record at a member whose content has `part` in it rots, and the member restarts.
-fn rot(stage: &mut Stage, name: NodeName, key: &KeyId, part: &[u8]) {
+pub(super) fn rot(stage: &mut Stage, name: NodeName, key: &KeyId, part: &[u8]) {
     let machine = stage.world.machines.get_mut(&name);
     let disk = &mut machine.expect("a node of this world").disk;
     let memory = disk.memory().expect("the node runs");
@@ -189,6 +191,9 @@ pub(super) fn reader_waits(stage: &mut Stage) {
     }
     stage.read(reader, &key);
     stage.expect(!early, "a value is returned when its time has passed");
+    let trusted = |n| super::clocks::state(stage, n) == Some(ClockState::Trusted);
+    let all = (1..=8).all(trusted);
+    stage.expect(all, "no clock within its bound is suspected");
 }
 
 /// One writer dies, and the value is there; as many as leave no two parts of any value, and it is
@@ -265,4 +270,53 @@ pub(super) fn quorum(stage: &mut Stage) {
     stage.world.start(NodeName(1));
     stage.world.start(NodeName(7));
     stage.discard(lost);
+}
+
+/// F8c: a member's memory has changed a byte of what it answers with; nothing but the part's own
+/// sum tells.
+pub(super) fn changed_bytes(stage: &mut Stage) {
+    let [writer, reader] = stage.clients([4, 5]);
+    let key = stage.register();
+    stage.write(writer, &key, "v1");
+    stage.world.lie(A, |mut parcel| {
+        if let Parcel::Peer { message, .. } = &mut parcel
+            && let Message::Register(Register::Answer { answer, .. }) = message
+            && let Answer::Cells { versions, .. } = answer
+        {
+            for version in versions {
+                if let Content::Value(part) = &mut version.content {
+                    let mut bytes = part.bytes.to_vec();
+                    bytes[0] ^= 1;
+                    part.bytes = bytes.into();
+                }
+            }
+        }
+        vec![parcel]
+    });
+    let without_c = stage.lose(reads_by(NodeName(5), &[C]));
+    let read = stage.begin_read(reader, &key);
+    stage.pass(1_200);
+    stage.discard(without_c);
+    let read = stage.wait(read);
+    stage.expect(is(&read, "v1"), "the others' copies suffice");
+    stage.world.honest(A);
+}
+
+/// F8h: a client's machine goes on from an old image of its memory: with its session's name, and
+/// its counter of requests. So its next write has the name of an earlier one.
+pub(super) fn name_twice(stage: &mut Stage) {
+    let key = stage.coded(MEMBERS, StoragePolicy::Coded(terms(3)));
+    let [writer, reader] = stage.clients([6, 7]);
+    let client = writer.0 as usize;
+    let session = stage.world.clients[client].session().id();
+    stage.write(writer, &key, "v1");
+    stage.world.kill_client(writer);
+    stage.world.clients[client].restart(session);
+    // What a node remembers of a request is not what keeps values apart.
+    stage.world.stop(NodeName(6), true);
+    stage.world.start(NodeName(6));
+    stage.pass(2_000);
+    let again = stage.write(writer, &key, "v2");
+    stage.expect(!matches!(again, Outcome::Done(_)), "a tag names one value");
+    stage.read(reader, &key);
 }

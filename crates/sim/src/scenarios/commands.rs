@@ -1,6 +1,6 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
-use super::stage::{A, B, C, Stage, accepts_of, candidacy_of, grants_to, store_of};
+use super::stage::{A, B, C, Stage, accepts_of, candidacy_of, grants_to};
 use crate::network::Parcel;
 use fermata_protocol::client::Call;
 use fermata_protocol::register::Message as Register;
@@ -51,10 +51,9 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
 /// writes arrive, and A grants before it hears of B.
 pub(super) fn stale_attempt(stage: &mut Stage) {
     let [h1, h2] = stage.clients([4, 5]);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[B, C]));
-    stage.begin_put(h1, s1, "v1");
+    let Some((s1, late)) = stage.half_put(h1, &[B, C]) else {
+        return;
+    };
     stage.mute(h1);
     stage.gone(s1);
     // The put itself stays at A for ever; the synch's stores come later.

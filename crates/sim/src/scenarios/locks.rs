@@ -362,10 +362,9 @@ pub(super) fn lost_key(stage: &mut Stage) {
 /// F19: a put is at C alone when its holder dies; two readers wait.
 pub(super) fn readers_after_synch(stage: &mut Stage) {
     let (h1, r1, r2) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let late = stage.hold(store_of("v1", &[A, B]));
-    stage.begin_put(h1, s1, "v1");
+    let Some((s1, late)) = stage.half_put(h1, &[A, B]) else {
+        return;
+    };
     stage.pass(300);
     let first = stage.begin_enter(r1, Mode::Shared);
     stage.pass(100);

@@ -197,35 +197,56 @@ pub(super) fn flush(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
-    for name in [A, B, C] {
-        let machine = stage
-            .world
-            .machines
-            .get_mut(&name)
-            .expect("a node of this world");
-        machine.disk.latency = (700_000, 700_000);
-    }
+    flushes_take(stage, 700_000);
     // Behind a flush that has begun: what was not flushed does not survive by luck.
     stage.begin_put(h1, s1, "w");
     stage.pass(50);
     stage.put(h1, s1, "v1");
-    for name in [A, B, C] {
-        stage.world.stop(name, true);
-    }
-    stage.pass(500);
-    for name in [A, B, C] {
-        stage.world.network.mend(End::Node(name), End::Node(name));
-        stage
-            .world
-            .machines
-            .get_mut(&name)
-            .expect("a node of this world")
-            .disk
-            .latency = (500, 500);
-        stage.world.start(name);
-    }
+    power_fails(stage);
     stage.world.kill_client(h1);
     let Some(s2) = stage.enter(h2) else { return };
     stage.get(h2, s2);
     stage.leave(h2, s2);
+}
+
+/// Flushes take long; a write is at all members and at no disk when somebody reads, and then
+/// everything loses power.
+pub(super) fn read_before_flush(stage: &mut Stage) {
+    let [writer, reader] = stage.clients([4, 5]);
+    let key = stage.register();
+    stage.write(writer, &key, "v0");
+    flushes_take(stage, 700_000);
+    // Behind a flush that has begun, of another key.
+    let Some(section) = stage.enter(reader) else {
+        return;
+    };
+    stage.begin_put(reader, section, "w");
+    stage.pass(50);
+    stage.begin_write(writer, &key, "v1");
+    stage.pass(150);
+    stage.begin_read(reader, &key);
+    stage.pass(200);
+    power_fails(stage);
+    stage.read(reader, &key);
+}
+
+fn flushes_take(stage: &mut Stage, micros: u64) {
+    for name in [A, B, C] {
+        let machine = stage.world.machines.get_mut(&name);
+        let disk = &mut machine.expect("a node of this world").disk;
+        disk.latency = (micros, micros);
+    }
+}
+
+/// All three lose power, and start again on disks that are quick.
+fn power_fails(stage: &mut Stage) {
+    for name in [A, B, C] {
+        stage.world.stop(name, true);
+    }
+    stage.pass(500);
+    flushes_take(stage, 500);
+    for name in [A, B, C] {
+        stage.world.network.mend(End::Node(name), End::Node(name));
+        stage.world.start(name);
+    }
 }

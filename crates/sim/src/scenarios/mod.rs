@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod clocks;
 mod coded;
 mod commands;
 mod found;
@@ -15,6 +16,7 @@ mod locks;
 mod machines;
 mod rules;
 mod stage;
+mod upkeep;
 
 pub use stage::Stage;
 
@@ -120,9 +122,74 @@ pub const ALL: &[Scenario] = &[
         play: coded::sweep,
     },
     Scenario {
+        name: "f8c-changed-bytes",
+        about: "a member's memory has changed bytes of a value that it answers with",
+        play: coded::changed_bytes,
+    },
+    Scenario {
+        name: "f8h-name-twice",
+        about: "a client goes on from an old copy of its memory, and names another write the same",
+        play: coded::name_twice,
+    },
+    Scenario {
+        name: "f8f-deleted-key",
+        about: "a key is deleted, and leaves nothing at any member",
+        play: upkeep::deleted_key,
+    },
+    Scenario {
+        name: "f8f-floor-elsewhere",
+        about: "a key is deleted, and who would remove its trace does not lead",
+        play: upkeep::floor_elsewhere,
+    },
+    Scenario {
+        name: "f8f-deleted-of-several",
+        about: "a key is deleted whose policy keeps several versions",
+        play: upkeep::deleted_of_several,
+    },
+    Scenario {
+        name: "f8f-absent-member",
+        about: "a key is deleted while a member is down that holds its value",
+        play: upkeep::absent_member,
+    },
+    Scenario {
+        name: "f8f-late-repair",
+        about: "a repair comes when what it brings was deleted, and the trace of that removed",
+        play: upkeep::late_repair,
+    },
+    Scenario {
+        name: "f1-late-repair",
+        about: "a repair comes when a synch has fenced the member that lacked it",
+        play: upkeep::repair_below_fence,
+    },
+    Scenario {
+        name: "upkeep-missed",
+        about: "a member that was down is given what it missed, and nobody asks for it",
+        play: upkeep::missed,
+    },
+    Scenario {
+        name: "upkeep-damaged-part",
+        about: "a part rots at a member, and nobody reads it",
+        play: upkeep::damaged_part,
+    },
+    Scenario {
+        name: "upkeep-dead-writers",
+        about: "what dead writers have left of a register is completed, or removed",
+        play: upkeep::dead_writers,
+    },
+    Scenario {
+        name: "upkeep-eventual",
+        about: "an eventual put that one member has reaches all",
+        play: upkeep::eventual,
+    },
+    Scenario {
         name: "f9-reader-waits",
         about: "a value is read before its time, then another is written by a slower clock",
         play: coded::reader_waits,
+    },
+    Scenario {
+        name: "f9-wrong-clock",
+        about: "a clock is ahead of its bound, which its node finds out before it writes",
+        play: clocks::wrong_clock,
     },
     Scenario {
         name: "treas-opt-stuck",
@@ -368,6 +435,11 @@ pub const ALL: &[Scenario] = &[
         name: "flush",
         about: "what is acknowledged survives a blackout",
         play: machines::flush,
+    },
+    Scenario {
+        name: "read-before-flush",
+        about: "what is read survives a blackout",
+        play: machines::read_before_flush,
     },
 ];
 

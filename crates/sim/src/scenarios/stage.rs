@@ -142,23 +142,31 @@ impl Stage {
     /// Begins again with one group of `members`, nodes 1 to `members`, and three nodes behind them
     /// without a seat, and with a keyspace of registers: one of its keys.
     pub fn coded(&mut self, members: u16, storage: StoragePolicy) -> KeyId {
+        self.keyspace(members, Purpose::Registers, storage)
+    }
+
+    /// The same with a keyspace of either purpose.
+    pub fn keyspace(&mut self, members: u16, purpose: Purpose, storage: StoragePolicy) -> KeyId {
         self.again(|setup| {
             setup.cluster = cluster::schedule(members);
             setup.timing.request = 4_000_000;
         });
         let section_max = 3_600_000_000;
         let catalogue = &mut self.world.history.catalogue;
-        let id = catalogue.add(Purpose::Registers, storage, section_max);
+        let id = catalogue.add(purpose, storage, section_max);
         catalogue::furnish(&mut self.world);
         let known = self.until(|w| {
             let mut nodes = w.machines.values().filter_map(|m| m.node());
             nodes.all(|node| node.here().keyspace(id).is_some())
         });
         self.expect(known, "a keyspace can be created");
-        self.ground.extend(Purpose::Registers, id, 1, 1);
+        self.ground.extend(purpose, id, 1, 1);
         self.pass(1_000);
-        let last = self.ground.registers.last();
-        last.cloned().expect("a register was just added")
+        let keys = match purpose {
+            Purpose::Sections => &self.ground.sections,
+            Purpose::Registers => &self.ground.registers,
+        };
+        keys.last().cloned().expect("a key was just added")
     }
 
     /// Begins to write a register.
@@ -303,6 +311,15 @@ impl Stage {
         let (key, value) = (self.key.clone(), value(text));
         let put = self.call(client, Call::Put { key, value });
         self.wait(put);
+    }
+
+    /// Enters and puts "v0", then begins to put "v1", which does not reach these replicas yet.
+    pub fn half_put(&mut self, client: ClientId, late: &[NodeName]) -> Option<(SectionIx, RuleId)> {
+        let section = self.enter(client)?;
+        self.put(client, section, "v0");
+        let late = self.hold(store_of("v1", late));
+        self.begin_put(client, section, "v1");
+        Some((section, late))
     }
 
     /// Begins a put.
@@ -590,19 +607,9 @@ pub(super) fn is_eventual_put(parcel: &Parcel) -> bool {
 pub(super) fn spread_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        let Parcel::Peer {
-            to: target,
-            message,
-            ..
-        } = parcel
-        else {
-            return false;
-        };
-        let ask = match message {
-            Message::Register(Register::Ask { ask, .. }) => ask,
-            _ => return false,
-        };
-        to.contains(target) && matches!(ask, Ask::EventualSpread { .. })
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Register(message), .. }
+            if to.contains(at)
+                && matches!(message, Register::Ask { ask: Ask::EventualSpread { .. }, .. }))
     }
 }
 
@@ -642,15 +649,7 @@ pub(super) fn news_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
 pub(super) fn grants_to(to: &[u16]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
-        let Parcel::Peer {
-            to: target,
-            message,
-            ..
-        } = parcel
-        else {
-            return false;
-        };
-        let granted = matches!(message, Message::Lock(lock::Message::Granted { .. }));
-        granted && to.contains(&target.0)
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Lock(message), .. }
+            if to.contains(&at.0) && matches!(message, lock::Message::Granted { .. }))
     }
 }

@@ -2,7 +2,9 @@
 
 mod checkpoint;
 mod types;
+mod unflushed;
 
+use self::unflushed::Unflushed;
 use crate::batch::Batch;
 use crate::disk::Disk;
 use crate::memtable::{Entry, Memtable};
@@ -34,6 +36,8 @@ pub struct Store {
     frozen: Option<Frozen>,
     /// Batches after `taken`; they are all of `last - taken`.
     pending: Pending,
+    /// The keys of batches that are not durable.
+    unflushed: Unflushed,
     /// The buffer of a flush that is done, for the one after the next.
     spare: Vec<u8>,
     last: Lsn,
@@ -109,6 +113,7 @@ impl Store {
             active_bytes: log.bytes,
             frozen: None,
             pending: Pending::default(),
+            unflushed: Unflushed::default(),
             spare: Vec::new(),
             last: log.last,
             taken: log.last,
@@ -178,6 +183,7 @@ impl Store {
     pub fn append(&mut self, batch: Batch) -> Lsn {
         self.last += 1;
         self.active_bytes += self.pending.push(self.last, &batch);
+        self.unflushed.wrote(self.last, &batch);
         self.active.apply(batch);
         self.last
     }
@@ -266,6 +272,7 @@ impl Store {
     fn advance(&mut self, flush: Flush) {
         assert_eq!(flush.first, self.durable + 1, "flushes follow one another");
         self.durable = flush.last;
+        self.unflushed.flushed(self.durable);
         self.stats.flushes += 1;
         self.stats.records += flush.records();
         let offset = flush.offset + flush.bytes.len() as u64;
@@ -298,6 +305,11 @@ impl Store {
     /// The last batch that is durable, with all before it.
     pub fn durable(&self) -> Lsn {
         self.durable
+    }
+
+    /// Whether the last write of a key is durable: what [`Self::get`] says now is not taken back.
+    pub fn is_durable(&self, key: &[u8]) -> bool {
+        self.unflushed.is_durable(key, self.durable)
     }
 
     /// Why this store has to be given up: a disk error other than "full". The node must stop; after

@@ -8,20 +8,15 @@
 //!
 //! With `--reads` the loop is one of reads and writes of registers: `registers.rs`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fermata_client::{Client, Enter, Error, Section};
 use serde::Serialize;
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
+use super::loops::{self, Pace, ms};
 use crate::args::{Global, LoadArgs, LoadMode};
-use crate::connect::connect;
-use crate::demo::latency::percentile;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::output::{self, Table};
 
 /// One combination's figures.
@@ -67,11 +62,8 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
             outcomes.push(outcome);
         }
     }
-    let nothing = |o: &Outcome| o.sections_per_s + o.puts_per_s + o.gets_per_s == 0.0;
-    let status = match outcomes.iter().all(|o| nothing(o) && o.errors > 0) {
-        true => Exit::Unavailable as u8,
-        false => 0,
-    };
+    let done = |o: &Outcome| o.sections_per_s + o.puts_per_s + o.gets_per_s;
+    let status = loops::status(outcomes.iter().map(done));
     if global.json {
         return output::json(&outcomes).map(|()| status);
     }
@@ -102,11 +94,6 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
     output::text(table).map(|()| status)
 }
 
-/// Phases of one combination, in [`Loop::phase`].
-pub(super) const WARM_UP: u8 = 0;
-pub(super) const COUNT: u8 = 1;
-pub(super) const STOP: u8 = 2;
-
 /// One client's loop.
 struct Loop {
     client: Client,
@@ -114,8 +101,7 @@ struct Loop {
     key: Vec<u8>,
     value: Bytes,
     mode: LoadMode,
-    phase: Arc<AtomicU8>,
-    ready: Arc<Barrier>,
+    pace: Pace,
 }
 
 /// What one client counted.
@@ -125,50 +111,32 @@ struct Counted {
     errors: u64,
 }
 
-/// Once all loops are ready, lets them warm up, count and stop; how many seconds they counted for.
-pub(super) async fn count_for(seconds: u32, ready: &Barrier, phase: &AtomicU8) -> f64 {
-    ready.wait().await;
-    let seconds = Duration::from_secs(u64::from(seconds));
-    tokio::time::sleep(seconds / 10).await;
-    phase.store(COUNT, Ordering::Relaxed);
-    let start = Instant::now();
-    tokio::time::sleep(seconds).await;
-    phase.store(STOP, Ordering::Relaxed);
-    start.elapsed().as_secs_f64()
-}
-
 async fn combination(
     global: &Global,
     args: &LoadArgs,
     clients: u16,
     size: u32,
 ) -> Result<Outcome, Failure> {
-    let phase = Arc::new(AtomicU8::new(WARM_UP));
-    let ready = Arc::new(Barrier::new(usize::from(clients) + 1));
     let keys = args.keys.unwrap_or(u32::from(clients));
-    let mut loops = JoinSet::new();
-    for number in 0..u32::from(clients) {
+    let one = |number: u32, client, pace| {
         let one = Loop {
-            client: connect(global).await?,
+            client,
             keyspace: global.keyspace().to_owned(),
             key: format!("bench/{size}/{}", number % keys).into_bytes(),
             value: Bytes::from(vec![b'x'; size as usize]),
             mode: args.mode,
-            phase: phase.clone(),
-            ready: ready.clone(),
+            pace,
         };
-        loops.spawn(one.run());
-    }
-    let took = count_for(args.seconds, &ready, &phase).await;
+        one.run()
+    };
+    let (counted, took) = loops::run(global, (clients, args.seconds), one).await?;
     let mut all = Counted::default();
-    while let Some(counted) = loops.join_next().await {
-        let counted = counted.map_err(|e| Failure::new(Exit::Internal, e.to_string()))??;
+    for counted in counted {
         all.latencies.extend(counted.latencies);
         all.errors += counted.errors;
     }
     all.latencies.sort_unstable();
     let turns = all.latencies.len() as f64 / took;
-    let ms = |percent| percentile(&all.latencies, percent).as_secs_f64() * 1e3;
     let per_s = |counts: bool| if counts { turns } else { 0.0 };
     Ok(Outcome {
         mode: match args.mode {
@@ -182,8 +150,8 @@ async fn combination(
         sections_per_s: per_s(args.mode == LoadMode::Section),
         puts_per_s: per_s(args.mode != LoadMode::Get),
         gets_per_s: per_s(args.mode == LoadMode::Get),
-        p50_ms: ms(50),
-        p99_ms: ms(99),
+        p50_ms: ms(&all.latencies, 50),
+        p99_ms: ms(&all.latencies, 99),
         errors: all.errors,
     })
 }
@@ -192,22 +160,17 @@ impl Loop {
     async fn run(self) -> Result<Counted, Failure> {
         let mut counted = Counted::default();
         let mut section = self.long_section().await;
-        self.ready.wait().await;
-        loop {
-            let phase = self.phase.load(Ordering::Relaxed);
-            if phase == STOP {
-                break;
-            }
+        self.pace.ready().await;
+        while let Some(turn) = self.pace.turn() {
             let start = Instant::now();
             let done = self.turn(section.as_ref().ok()).await;
-            // A turn that ends after the time belongs to nobody.
-            let counts = phase == COUNT && self.phase.load(Ordering::Relaxed) == COUNT;
+            let counts = turn.counts();
             match done {
                 Ok(()) if counts => counted.latencies.push(start.elapsed()),
                 Ok(()) => {}
                 Err(_) => {
                     counted.errors += u64::from(counts);
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    self.pace.rest().await;
                     section = self.long_section().await;
                 }
             }

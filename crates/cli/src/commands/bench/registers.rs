@@ -6,21 +6,16 @@
 //! it was linearizable (`recorded.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use fermata_client::{Client, Error};
 use fermata_protocol::base::Rng;
 use serde::Serialize;
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
-use super::load::{COUNT, STOP, WARM_UP, count_for};
+use super::loops::{self, Pace, ms};
 use super::recorded::{self, Diary, History};
 use crate::args::{Distribution, Global, LoadArgs};
-use crate::connect::connect;
-use crate::demo::latency::percentile;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::output::{self, Table};
 
 /// Registers unless told otherwise.
@@ -121,7 +116,9 @@ pub(super) async fn run(global: &Global, args: &LoadArgs, reads: f64) -> Result<
     if let Some(history) = history {
         history.finish()?;
     }
-    show(global, &outcomes).map(|()| 0)
+    let done = |o: &Outcome| o.reads_per_s + o.writes_per_s;
+    let status = loops::status(outcomes.iter().map(done));
+    show(global, &outcomes).map(|()| status)
 }
 
 fn show(global: &Global, outcomes: &[Outcome]) -> Result<(), Failure> {
@@ -188,27 +185,22 @@ impl Mix {
         args: &LoadArgs,
         history: Option<&mut History>,
     ) -> Result<Outcome, Failure> {
-        let phase = Arc::new(AtomicU8::new(WARM_UP));
-        let ready = Arc::new(Barrier::new(usize::from(self.clients) + 1));
         let origin = Instant::now();
-        let mut loops = JoinSet::new();
-        for number in 0..u32::from(self.clients) {
+        let recorded = history.is_some();
+        let one = |number, client, pace| {
             let one = Loop {
-                client: connect(global).await?,
+                client,
                 number,
                 mix: self.clone(),
                 picker: Picker::new(args.distribution, args.keys.unwrap_or(KEYS)),
-                phase: phase.clone(),
-                diary: history.is_some().then(|| Diary::new(number, origin)),
-                ready: ready.clone(),
+                pace,
+                diary: recorded.then(|| Diary::new(number, origin)),
             };
-            loops.spawn(one.run());
-        }
-        let took = count_for(args.seconds, &ready, &phase).await;
+            one.run()
+        };
+        let (ended, took) = loops::run(global, (self.clients, args.seconds), one).await?;
         let (mut all, mut diaries) = (Counted::default(), Vec::new());
-        while let Some(ended) = loops.join_next().await {
-            let (counted, diary) =
-                ended.map_err(|e| Failure::new(Exit::Internal, e.to_string()))?;
+        for (counted, diary) in ended {
             all.add(counted);
             diaries.extend(diary);
         }
@@ -223,7 +215,6 @@ impl Mix {
     fn outcome(&self, mut all: Counted, seconds: f64) -> Outcome {
         all.reads.sort_unstable();
         all.writes.sort_unstable();
-        let ms = |of: &[Duration], percent| percentile(of, percent).as_secs_f64() * 1e3;
         Outcome {
             keyspace: self.keyspace.clone(),
             clients: self.clients,
@@ -266,21 +257,17 @@ struct Loop {
     number: u32,
     mix: Mix,
     picker: Picker,
-    phase: Arc<AtomicU8>,
+    pace: Pace,
     diary: Option<Diary>,
-    ready: Arc<Barrier>,
 }
 
 impl Loop {
-    async fn run(mut self) -> (Counted, Option<Diary>) {
+    async fn run(mut self) -> Result<(Counted, Option<Diary>), Failure> {
         let mut rng = Rng::new(u64::from(self.number));
         let (mut counted, mut writes) = (Counted::default(), 0);
-        self.ready.wait().await;
-        loop {
-            let phase = self.phase.load(Ordering::Relaxed);
-            if phase == STOP {
-                return (counted, self.diary);
-            }
+        let pace = self.pace.clone();
+        pace.ready().await;
+        while let Some(turn) = pace.turn() {
             let key = self.picker.pick(&mut rng);
             let reads = chance(&mut rng) < self.mix.reads;
             let done = if reads {
@@ -289,8 +276,7 @@ impl Loop {
                 writes += 1;
                 self.write(key, writes).await
             };
-            // An operation that ends after the time belongs to nobody.
-            let counts = phase == COUNT && self.phase.load(Ordering::Relaxed) == COUNT;
+            let counts = turn.counts();
             match done {
                 Ok(took) if counts && reads => counted.reads.push(took),
                 Ok(took) if counts => counted.writes.push(took),
@@ -298,10 +284,11 @@ impl Loop {
                 Err(error) => {
                     counted.errors += u64::from(counts);
                     counted.first_error.get_or_insert(error.to_string());
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    pace.rest().await;
                 }
             }
         }
+        Ok((counted, self.diary))
     }
 
     async fn read(&mut self, key: u32) -> Result<Duration, Error> {

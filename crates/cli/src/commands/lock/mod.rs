@@ -16,10 +16,12 @@
 //!   be started (126, 127) or the section was never entered (any other of `docs/cli.md`). A leave
 //!   that is not confirmed changes nothing of what the command did: it is a warning, and a status
 //!   of its own (77) only for those who ask for it.
-//! * L4 Sections nest: a child acts in the innermost section around it that holds its key, and a
+//! * L4 The command does not outlive this process for long, however this ends: see [`guard`].
+//! * L5 Sections nest: a child acts in the innermost section around it that holds its key, and a
 //!   key that any of them holds is not locked again, which would wait for ever.
 
-mod child;
+pub(crate) mod child;
+pub(crate) mod guard;
 pub(crate) mod socket;
 
 use std::ffi::OsString;
@@ -39,7 +41,7 @@ use self::socket::{Action, Answer, Ask};
 use crate::args::{Global, LockArgs};
 use crate::exit::{Exit, Failure};
 
-/// Between SIGTERM and SIGKILL, once the section is lost.
+/// Between SIGTERM and SIGKILL, once the section or this process is lost.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long an interrupted wait may take to give its place up. If that fails, its lease ends it.
@@ -49,7 +51,10 @@ const GIVE_UP: Duration = Duration::from_millis(500);
 pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> {
     let mut keys: Vec<&[u8]> = args.keys.iter().map(|key| key.as_bytes()).collect();
     keys.sort_unstable();
-    keys.dedup();
+    if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        let twice = String::from_utf8_lossy(pair[0]);
+        return Err(Failure::usage(format!("the key `{twice}` is named twice")));
+    }
     let outer = super::surrounding_section();
     if let Some(outer) = &outer {
         refuse_inside(outer, global, &keys).await?;
@@ -81,7 +86,9 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         patience: global.timeout(),
     });
     let first = section.lock_ref(keys[0]).map_or(0, |lock_ref| lock_ref.0);
-    let outcome = run_command(&args, held, first, &section, &mut signals).await;
+    let of = (global.keyspace(), first);
+    let start = |socket: &Path| Running::start(&args.command, socket, of, global.json);
+    let outcome = run_command(start, held, &section, &mut signals).await;
     let left = section.leave_and_wait().await;
     ended(
         global,
@@ -189,9 +196,8 @@ enum Ended {
 
 /// Starts the command and serves it until it ends.
 async fn run_command(
-    args: &LockArgs,
+    start: impl FnOnce(&Path) -> Result<Running, Failure>,
     held: Arc<HeldKeys>,
-    lock_ref: u64,
     section: &Section,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
@@ -201,13 +207,14 @@ async fn run_command(
     let path = folder.path().join("section");
     let listener = UnixListener::bind(&path)
         .map_err(|error| Failure::local(format_args!("listening at {}", path.display()), error))?;
-    let mut command = Running::start(&args.command, &path, lock_ref)?;
+    let mut command = start(&path)?;
     let mut children = JoinSet::new();
     let status = loop {
         tokio::select! {
             status = command.wait() => break status,
             reason = section.lost() => {
                 end(&mut command).await;
+                command.ended();
                 children.shutdown().await;
                 return Ok(Ended::SectionLost(reason));
             }
@@ -225,6 +232,7 @@ async fn run_command(
     // What a background child of the command still asks for comes too late.
     children.shutdown().await;
     let status = status.map_err(|error| Failure::local("waiting for the command", error))?;
+    command.ended();
     Ok(Ended::ByItself(child::status_of(status)))
 }
 
@@ -264,12 +272,14 @@ async fn serve(mut stream: UnixStream, section: SectionHandle, held: Arc<HeldKey
             ask.version
         );
         answer(Err(Failure::new(Exit::Refused, sentence)))
+    } else if ask.action == Action::Begin {
+        answer(Ok(None))
     } else if held.has(&ask.keyspace, &ask.key) {
         let result = match ask.action {
             Action::Get => section.get(&ask.key).await,
             Action::Put => section.put(&ask.key, value).await.map(|()| None),
             Action::Delete => section.delete(&ask.key).await.map(|()| None),
-            Action::Holds => Ok(None),
+            Action::Holds | Action::Begin => Ok(None),
         };
         answer(result.map_err(Failure::from))
     } else if let Some(outer) = &held.outer {

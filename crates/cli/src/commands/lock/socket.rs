@@ -46,6 +46,8 @@ pub(crate) enum Action {
     Delete,
     /// Whether the key is one of the section's.
     Holds,
+    /// Whether the command may begin; of no key.
+    Begin,
 }
 
 /// A request of a child.

@@ -16,7 +16,8 @@ use super::history::{self, Event};
 use super::job::Job;
 use super::worker::{KEYSPACE, Open, SLOW_STEP, Shared, Worker};
 use crate::demo::stage::{
-    Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
+    Mortal, OPEN, Progress, Report, client_at, kill_node, locked, options_at, read_all,
+    restart_node, sections_with, sites,
 };
 use crate::dev::cluster::Cluster;
 use crate::exit::{Exit, Failure};
@@ -35,9 +36,6 @@ const NODE_DOWN: Duration = Duration::from_secs(4);
 
 /// Without any progress for so long, something is lost: no fault of the run lasts nearly so long.
 const STUCK: Duration = Duration::from_secs(30);
-
-/// Operations that the front end has open at once.
-const FRONT_END_OPEN: usize = 16;
 
 /// A fault, at a percentage of the jobs done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +63,12 @@ const FAULTS: [(u64, Fault); 13] = [
 
 /// Runs the example to its end.
 pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
-    let input = |error: data::DataError| Failure::new(Exit::Internal, error.to_string());
-    let regions = Regions::shipped().map_err(input)?;
-    let requests = data::shipped_requests().map_err(input)?;
+    let regions = Regions::shipped().map_err(Failure::internal)?;
+    let requests = data::shipped_requests().map_err(Failure::internal)?;
     let sites = sites(cluster);
     let front_end = client_at(cluster, &sites[0]).await?;
-    create_keyspace(&front_end).await?;
+    let keyspace = sections_with(KEYSPACE, LEASE);
+    front_end.create_keyspace(keyspace).await?;
     let progress = Progress::new(requests.len() as u64, "jobs done");
     submit(&front_end, &requests).await?;
 
@@ -120,24 +118,16 @@ fn title(regions: &Regions, sites: usize) -> String {
     )
 }
 
-async fn create_keyspace(client: &Client) -> Result<(), Failure> {
-    client
-        .create_keyspace(sections_with(KEYSPACE, LEASE))
-        .await?;
-    Ok(())
-}
-
 /// The front end: an eventual put per job, without any lock.
 async fn submit(client: &Client, requests: &[Request]) -> Result<(), Failure> {
-    let internal = |error: super::job::JobError| Failure::new(Exit::Internal, error.to_string());
     let puts = requests.iter().map(|request| async move {
-        let job = Job::submitted(request.clone()).map_err(internal)?;
-        let value = Bytes::from(job.encode().map_err(internal)?);
+        let job = Job::submitted(request.clone()).map_err(Failure::internal)?;
+        let value = Bytes::from(job.encode().map_err(Failure::internal)?);
         client.put(KEYSPACE, request.job.as_bytes(), value).await?;
         Ok::<(), Failure>(())
     });
     stream::iter(puts)
-        .buffer_unordered(FRONT_END_OPEN)
+        .buffer_unordered(OPEN)
         .try_collect()
         .await
 }
@@ -167,11 +157,7 @@ async fn struck(
         let percent = done * 100 / requests.len() as u64;
         if node_back.is_some_and(|at| tokio::time::Instant::now() >= at) {
             node_back = None;
-            cluster.restart(down)?;
-            progress.fault(&format!(
-                "node {} restarted",
-                cluster.nodes()[down].planned.label
-            ));
+            restart_node(cluster, down, progress)?;
         }
         crew.replace_the_dead(cluster)?;
         let Some((_, fault)) = faults.next_if(|(mark, _)| percent >= *mark) else {
@@ -181,15 +167,13 @@ async fn struck(
             Fault::KillWorker => crew.kill_one(progress, requests),
             Fault::SuspectWorker => suspect_one(crew, observer, progress, requests).await,
             Fault::KillNode => {
-                cluster.kill(down).await;
+                kill_node(cluster, down, progress).await;
                 node_back = Some(tokio::time::Instant::now() + NODE_DOWN);
-                let label = &cluster.nodes()[down].planned.label;
-                progress.fault(&format!("node {label} killed with SIGKILL"));
             }
         }
     }
     if node_back.is_some() {
-        cluster.restart(down)?;
+        restart_node(cluster, down, progress)?;
     }
     progress.set(requests.len() as u64);
     Ok(())
@@ -256,14 +240,10 @@ async fn suspect_one(
 
 /// The jobs after the run, each read in a section of its own.
 async fn finals(client: &Client, requests: &[Request]) -> Result<Vec<Option<Job>>, Failure> {
-    let reads = requests.iter().map(|request| async move {
-        let value = client.read(KEYSPACE, request.job.as_bytes()).await?;
-        Ok::<_, Failure>(value.and_then(|value| Job::decode(&value).ok()))
-    });
-    stream::iter(reads)
-        .buffered(FRONT_END_OPEN)
-        .try_collect()
-        .await
+    let keys = requests.iter().map(|request| request.job.as_str());
+    let values = read_all(client, KEYSPACE, keys).await?;
+    let job = |value: Option<Bytes>| value.and_then(|value| Job::decode(&value).ok());
+    Ok(values.into_iter().map(job).collect())
 }
 
 /// The workers that live.
@@ -405,7 +385,7 @@ impl Crew {
     async fn dismiss(self) -> Result<(), Failure> {
         for release in self.releases {
             let ended = release.await;
-            ended.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+            ended.map_err(Failure::internal)?;
         }
         let alive = self.alive.into_values().map(|(mortal, _)| mortal);
         for mortal in alive.chain(self.ended) {

@@ -16,7 +16,7 @@ use super::data::Regions;
 use super::history::Event;
 use super::job::{self, Job, Phase};
 use crate::demo::latency::Latencies;
-use crate::demo::stage::{Progress, locked};
+use crate::demo::stage::{Progress, connected, locked};
 
 /// The keyspace of the jobs.
 pub(crate) const KEYSPACE: &str = "homing";
@@ -127,16 +127,11 @@ pub(crate) struct Worker<'a> {
 impl Worker<'_> {
     /// Works until told to stop.
     pub(crate) async fn work(&self, options: Options) {
+        let client = connected(options).await;
         while !self.shared.stopping() {
-            let Ok(client) = Client::connect(options.clone()).await else {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                continue;
-            };
-            while !self.shared.stopping() {
-                if self.round(&client).await.is_err() {
-                    // No node answers or no quorum is there: look again in a moment.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+            if self.round(&client).await.is_err() {
+                // No node answers or no quorum is there: look again in a moment.
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
         // The last leave is on its way.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -28,10 +28,11 @@ use self::replica::{KEYSPACE, Request};
 use self::state::{Roles, Seen, Update};
 use crate::demo::latency::Latencies;
 use crate::demo::stage::{
-    Mortal, Progress, Report, client_at, locked, options_at, sections_with, sites,
+    Mortal, Progress, Report, client_at, kill_node, locked, options_at, read_all, restart_node,
+    sections_with, sites,
 };
 use crate::dev::cluster::Cluster;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 const FRONT_ENDS: usize = 12;
 const USERS_PER_FRONT_END: usize = 8;
@@ -241,7 +242,6 @@ struct Target<'a> {
 impl Target<'_> {
     /// Injects one fault.
     async fn suffer(&mut self, fault: Fault) -> Result<(), Failure> {
-        let label = |node: usize, cluster: &Cluster| cluster.nodes()[node].planned.label.clone();
         let what = match fault {
             Fault::Suspect(count) => {
                 let suspicions = &self.shared.false_suspicions;
@@ -256,12 +256,11 @@ impl Target<'_> {
                 format!("replica at {site} killed, a new one started")
             }
             Fault::KillNode(node) => {
-                self.cluster.kill(node).await;
-                format!("node {} killed with SIGKILL", label(node, self.cluster))
+                kill_node(self.cluster, node, self.progress).await;
+                return Ok(());
             }
             Fault::RestartNode(node) => {
-                self.cluster.restart(node)?;
-                format!("node {} restarted", label(node, self.cluster))
+                return restart_node(self.cluster, node, self.progress);
             }
         };
         self.progress.fault(&what);
@@ -290,7 +289,7 @@ async fn strike(
         tokio::select! {
             _ = tick.tick() => {}
             Some(ended) = front_ends.join_next() => {
-                ended.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+                ended.map_err(Failure::internal)?;
             }
         }
         let settled = target.shared.settled.load(Ordering::Relaxed);
@@ -317,14 +316,14 @@ async fn finals(
     client: &fermata_client::Client,
     users: &[String],
 ) -> Result<BTreeMap<String, Roles>, Failure> {
-    const OPEN: usize = 16;
-    let reads = users.iter().map(|user| async move {
-        let value = client.read(KEYSPACE, user.as_bytes()).await?;
+    let values = read_all(client, KEYSPACE, users.iter().map(String::as_str)).await?;
+    let roles = |value: Option<Bytes>| {
         let roles = value.and_then(|value| serde_json::from_slice(&value).ok());
-        Ok::<_, Failure>((user.clone(), roles.unwrap_or_default()))
-    });
-    stream::iter(reads)
-        .buffer_unordered(OPEN)
-        .try_collect()
-        .await
+        roles.unwrap_or_default()
+    };
+    Ok(users
+        .iter()
+        .cloned()
+        .zip(values.into_iter().map(roles))
+        .collect())
 }

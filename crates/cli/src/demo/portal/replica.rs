@@ -19,6 +19,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::state::{Roles, Update};
 use crate::demo::latency::Latencies;
+use crate::demo::stage::connected;
 
 /// The keyspace of the users.
 pub(super) const KEYSPACE: &str = "portal";
@@ -55,12 +56,7 @@ pub(super) async fn serve(
     mut requests: mpsc::Receiver<Request>,
     latencies: Arc<Latencies>,
 ) {
-    let client = loop {
-        match Client::connect(options.clone()).await {
-            Ok(client) => break client,
-            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-        }
-    };
+    let client = connected(options).await;
     let users = Users::default();
     let mut open = FuturesUnordered::new();
     loop {

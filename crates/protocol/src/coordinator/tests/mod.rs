@@ -114,6 +114,8 @@ impl Topology for Cluster {
             logs: Vec::new(),
             requests: 0,
             group_sizes: vec![3],
+            storage: Vec::new(),
+            upkeep: Default::default(),
         }
     }
 }
@@ -126,6 +128,10 @@ impl Memory for Empty {
     }
     fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
         Vec::new()
+    }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        true
     }
 }
 

@@ -1,6 +1,10 @@
 //! One operation under way: which answers it has, what it asks next, when it is done. No sending
 //! here: [`super::Caller`] sends what this asks for.
 
+mod ends;
+mod tags;
+
+use self::tags::one_round_tag;
 use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::once::Names;
 use super::op::{Op, Outcome, Place};
@@ -90,6 +94,13 @@ pub(super) struct Running {
     settles: Option<Tag>,
     /// The tag below which q members have promised to store nothing.
     swept: Option<Tag>,
+    /// The tag whose store a sweep carries on, in place of a tag of its own.
+    resumes: Option<Tag>,
+    /// This sweep takes a tag of its own: the one to be carried on was found to be incomplete.
+    anew: bool,
+    /// The tag under which this write is at q members already. What is left is that everything that
+    /// begins later comes after it, for which it sweeps where no clock tells.
+    written: Option<Tag>,
 }
 
 impl Running {
@@ -148,6 +159,9 @@ impl Running {
             tells: false,
             settles: None,
             swept: None,
+            resumes: None,
+            anew: false,
+            written: None,
         }
     }
 
@@ -371,6 +385,12 @@ impl Running {
                 self.enter(Phase::Tags, soon);
                 return Next::Phase;
             }
+            (Op::Write { .. }, Phase::Store { .. } | Phase::Fenced { .. })
+                if self.written.is_some() =>
+            {
+                self.enter(Phase::Tags, soon);
+                return Next::Phase;
+            }
             // Nothing of this write is stored yet: it takes a higher tag.
             (Op::Write { .. }, Phase::Fenced { .. }) => {
                 self.enter(Phase::Collect, soon);
@@ -460,7 +480,9 @@ impl Running {
             return match self.phase {
                 Phase::Store { tag, .. } => {
                     let then = self.stored();
-                    self.once_passed(tag, then, true, cx)
+                    // Not where another value is at a member under this very tag.
+                    let tells = !matches!(then, Outcome::StaleSequence);
+                    self.once_passed(tag, then, tells, cx)
                 }
                 _ => self.collected(cx),
             };
@@ -543,10 +565,13 @@ impl Running {
                 self.store(at, latest.as_ref(), then, now);
                 Next::Phase
             }
+            (_, Phase::Fenced { tag }) if self.resumes == Some(*tag) => {
+                let (whole, agree) = (cells.tag == *tag, cells.agree);
+                self.resumed((*tag, cells.origin), value, (whole, agree), cx)
+            }
             (_, Phase::Fenced { tag }) => {
-                let tag = *tag;
-                let origin = cells.origin;
-                self.carry_on((tag, origin), value, now)
+                let at = (*tag, cells.origin);
+                self.carry_on(at, value, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let tells = cells.agree && cells.crowded;
@@ -593,14 +618,50 @@ impl Running {
     /// the write that is to come above it.
     fn carry_on(&mut self, at: (Tag, LockRef), found: Option<Bytes>, now: Micros) -> Next {
         let tag = at.0;
-        let (value, then) = match &self.op {
-            Op::Sweep { .. } => (found, Outcome::Stored { tag }),
-            Op::Write { value, .. } => (value.clone(), Outcome::Stored { tag }),
-            _ => (found.clone(), Outcome::Value { value: found, tag }),
+        let then = self.swept_up(tag, found.clone());
+        let value = match &self.op {
+            Op::Write { value, .. } if self.written.is_none() => value.clone(),
+            _ => found,
         };
         self.swept = Some(tag);
         self.store(at, value.as_ref(), then, now);
         Next::Phase
+    }
+
+    /// q members have promised to store nothing below `at`, the tag of an earlier sweep. If they
+    /// give its value that one is carried on: a sweep that took a tag of its own each time would
+    /// leave one more version wherever it fails. Else this one begins anew.
+    fn resumed(
+        &mut self,
+        at: (Tag, LockRef),
+        found: Option<Bytes>,
+        (whole, agree): (bool, bool),
+        cx: &Cx<'_>,
+    ) -> Next {
+        let now = cx.now.monotonic;
+        if !whole {
+            self.anew = true;
+            self.enter(Phase::Tags, now);
+            return Next::Phase;
+        }
+        let (tag, then) = (at.0, self.swept_up(at.0, found.clone()));
+        self.swept = Some(tag);
+        if agree {
+            return self.once_passed(tag, then, true, cx);
+        }
+        self.write_back(at, found, then, now);
+        Next::Phase
+    }
+
+    /// What this ends with when the value `found` is at q members under `tag`, swept.
+    fn swept_up(&self, tag: Tag, found: Option<Bytes>) -> Outcome {
+        match &self.op {
+            Op::Write { .. } => Outcome::Stored {
+                tag: self.written.unwrap_or(tag),
+            },
+            Op::Sweep { .. } => Outcome::Stored { tag },
+            _ => Outcome::Value { value: found, tag },
+        }
     }
 
     /// Ends with `then`, and tells the members that the tag is final where `tells`; but if the tag
@@ -621,6 +682,7 @@ impl Running {
             unreachable!("it has stored");
         };
         let reads = matches!(self.op, Op::Read { .. });
+        let writes = matches!(self.op, Op::Write { .. });
         let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
         let over = earliest.max(self.passed) > tag.sequence;
         let hasty = reads && cx.planted.has(Bug::ReaderDoesNotWait);
@@ -628,43 +690,23 @@ impl Running {
             self.settles = self.tells.then_some(tag);
             return Next::Done((**then).clone());
         }
-        if cx.now.interval.is_none() && reads {
-            // No clock here tells: a fence instead of the time.
+        if cx.now.interval.is_none() && (reads || writes) {
+            // No clock here tells, or none any more: a fence instead of the time.
+            self.written = writes.then_some(tag);
             self.enter(Phase::Tags, cx.now.monotonic);
             return Next::Phase;
         }
         Next::Wait
     }
 
-    /// The tag of the write that the answers of a first round lead to, where this is one.
-    fn tag_to_write(&self, cx: &Cx<'_>) -> Option<Tag> {
-        // Above what a write of one round may have been given before this one began.
-        let clocked = self.place.storage.has_one_round_writes();
-        let latest = cx.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
-        match (&self.op, &self.phase) {
-            (Op::Write { writer, .. }, Phase::Collect) => {
-                Some(tag_for(&self.members, *writer, latest))
-            }
-            (Op::Sweep { writer, .. }, Phase::Tags) => {
-                Some(tag_for(&self.members, self.sweeper(*writer), latest))
-            }
-            (Op::Read { .. }, Phase::Tags) => Some(tag_for(&self.members, self.sweeper(0), 0)),
-            _ => None,
-        }
-    }
-
-    /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
-    /// different values, and a tag names one. Calls begin at random, and are counted.
-    fn sweeper(&self, name: u128) -> u128 {
-        (u128::MAX - u128::from(self.call)) ^ (name << 64)
-    }
-
     fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
         let now = cx.now.monotonic;
         let clockless = cx.now.interval.is_none() && self.passed <= tag.sequence;
+        let sweeps = matches!(self.phase, Phase::Tags);
+        self.resumes = self.to_resume().filter(|_| sweeps);
         match &self.op {
             // A time that this node cannot wait out, for it has no clock: a fence instead.
-            Op::Write { .. } if clockless && is_physical(tag) => {
+            Op::Write { .. } if self.written.is_some() || (clockless && is_physical(tag)) => {
                 self.enter(Phase::Fenced { tag }, now);
             }
             Op::Write { value, .. } => {
@@ -725,102 +767,6 @@ impl Running {
         }
     }
 
-    /// q replicas have the tag, or a higher one of its section.
-    fn stored(&self) -> Outcome {
-        let Phase::Store { tag, then, .. } = &self.phase else {
-            unreachable!("only after a store");
-        };
-
-        let good = self.members.iter().filter_map(|m| m.good.as_ref());
-        if let Op::Put { counter_above, .. } = &self.op {
-            let mut clash = false;
-            let mut all = true;
-            for answer in good {
-                match answer {
-                    Answer::Outranked { tag: known } => clash |= known == tag,
-                    _ => all = false,
-                }
-            }
-            if clash || (all && !counter_above) {
-                return Outcome::StaleSequence;
-            }
-        }
-        (**then).clone()
-    }
-
-    /// Whether anything of this operation may be stored somewhere, now or later.
-    fn may_have(&self) -> bool {
-        let changes = matches!(
-            self.op,
-            Op::Put { .. } | Op::Write { .. } | Op::Synch { .. } | Op::EventualPut { .. }
-        );
-
-        changes && self.effect
-    }
-
-    /// As `may_have`, but false once every member that was asked has refused the only transmission
-    /// to it: a refusal of a second one says nothing of the first, whose answer may be lost.
-    fn may_have_despite_refusals(&self) -> bool {
-        let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
-        let unasked = |m: &Member| m.asks == 0 && m.good.is_none();
-        self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
-    }
-
-    fn past(&self) -> Outcome {
-        Outcome::Past {
-            may_have_taken_effect: self.may_have_despite_refusals(),
-        }
-    }
-
-    /// More than n − q refuse, and not for damage: the commonest reason, the gravest on a tie.
-    fn refused(&self) -> Outcome {
-        let count = |wanted: fn(&Answer) -> bool| {
-            let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
-            refusals.filter(|a| wanted(a)).count()
-        };
-        let elsewhere = count(|a| matches!(a, Answer::Elsewhere));
-        let full = count(|a| matches!(a, Answer::DiskFull));
-        let busy = count(|a| matches!(a, Answer::Busy));
-        let waiting = count(|a| matches!(a, Answer::NotHolder));
-        let may_have_taken_effect = self.may_have_despite_refusals();
-        let most = elsewhere.max(full).max(busy).max(waiting);
-        if most == 0 {
-            Outcome::Unavailable {
-                may_have_taken_effect,
-            }
-        } else if most == elsewhere {
-            Outcome::Moved {
-                next: None,
-                may_have_taken_effect,
-            }
-        } else if most == full {
-            Outcome::DiskFull {
-                may_have_taken_effect,
-            }
-        } else if most == busy {
-            Outcome::Busy {
-                may_have_taken_effect,
-            }
-        } else {
-            Outcome::NotHolder {
-                may_have_taken_effect,
-            }
-        }
-    }
-
-    fn out_of_time(&self) -> Outcome {
-        if self.members.iter().any(|m| m.past) {
-            return self.past();
-        }
-        // Where tags are made final every quorum gives a value, so that answers are missing.
-        if self.stuck && !self.place.storage.finalizes() {
-            return Outcome::Undecodable;
-        }
-        Outcome::Unavailable {
-            may_have_taken_effect: self.may_have_despite_refusals(),
-        }
-    }
-
     fn is_sound_here(&self, content: &Content) -> bool {
         match content {
             // What tag it is of is not said: only the value's own digest tells.
@@ -847,43 +793,6 @@ fn store(
         parts: policy::encode(place.storage, place.shape(), op.key(), tag, value),
         then: Box::new(then),
     }
-}
-
-/// The tag of a register write: the one that an earlier try of this writer has left, else one above
-/// all that were seen and not below `least`. A fence counts as a tag: what is below it is refused.
-fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
-    let cells = members.iter().filter_map(|member| match &member.good {
-        Some(Answer::Cells {
-            versions, fence, ..
-        }) => Some((versions, *fence)),
-        _ => None,
-    });
-    let (mut seen, mut own) = (Tag::ZERO, None);
-    for (versions, fence) in cells {
-        seen = seen.max(fence);
-        for version in versions {
-            seen = seen.max(version.tag);
-            if version.tag.writer == writer {
-                own = own.max(Some(version.tag));
-            }
-        }
-    }
-    own.unwrap_or(Tag {
-        lock_ref: LockRef(0),
-        sequence: (seen.sequence + 1).max(least),
-        writer,
-    })
-}
-
-/// The tag under which a write may go out at once: the latest that the true time can be. Whoever
-/// begins after the write has ended, which waits for that time to pass, gets a higher one.
-fn one_round_tag(place: &Place, writer: u128, cx: &Cx<'_>) -> Option<Tag> {
-    let interval = cx.now.interval?;
-    place.storage.has_one_round_writes().then_some(Tag {
-        lock_ref: LockRef(0),
-        sequence: interval.latest,
-        writer,
-    })
 }
 
 /// When the tag's time may have passed by this node's interval clock.

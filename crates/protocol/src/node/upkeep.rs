@@ -1,0 +1,47 @@
+//! What drives the upkeep of the node's registers ([`crate::register`]): once per beat.
+
+use super::{Node, Step, register_cx, topology};
+use crate::coordinator::Topology;
+use crate::register::{Op, Store};
+
+/// Quorum operations of upkeep under way at once.
+const OPS_MAX: usize = 4;
+
+impl Node {
+    pub(super) fn upkeep(&mut self, step: &mut Step<'_>) {
+        let stores = topology::Stores(&self.here);
+        let mut cx = register_cx(&self.here, step);
+        self.replica.upkeep(&stores, &mut cx);
+        while self.upkeep_ops.len() < OPS_MAX {
+            let Some((store, op)) = self.replica.take_wish() else {
+                break;
+            };
+            self.settle_register(store, op, step);
+        }
+        while let Some((segment, floor)) = self.replica.take_wanted_floor() {
+            if self.here.why_not_leased(segment, step).is_none() {
+                self.with_primary(segment, step, |primary, state, _| {
+                    primary.raise_floor(floor, state);
+                });
+            }
+        }
+    }
+
+    fn settle_register(&mut self, store: Store, op: Op, step: &mut Step<'_>) {
+        let known = topology::Known {
+            here: &self.here,
+            memory: step.memory,
+            replica: &self.replica,
+            now: step.now,
+        };
+        let Some(place) = known.place(store.segment, op.key()) else {
+            return;
+        };
+        if place.store == store {
+            let deadline = step.now.monotonic + self.here.config.timing.request;
+            let mut cx = register_cx(&self.here, step);
+            let op = self.caller.start(op, &place, deadline, &mut cx);
+            self.upkeep_ops.insert(op);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How an operation ends, and whether it may have taken effect where it ends without its quorum.
+
+use super::super::message::Answer;
+use super::super::op::{Op, Outcome};
+use super::{Member, Phase, Running};
+
+impl Running {
+    /// q replicas have the tag, or a higher one of its section.
+    pub(super) fn stored(&self) -> Outcome {
+        let Phase::Store { tag, then, .. } = &self.phase else {
+            unreachable!("only after a store");
+        };
+
+        let good = self.members.iter().filter_map(|m| m.good.as_ref());
+        if let Op::Put { counter_above, .. } = &self.op {
+            let mut clash = false;
+            let mut all = true;
+            for answer in good {
+                match answer {
+                    Answer::Outranked { tag: known } => clash |= known == tag,
+                    _ => all = false,
+                }
+            }
+            if clash || (all && !counter_above) {
+                return Outcome::StaleSequence;
+            }
+        }
+        (**then).clone()
+    }
+
+    /// Whether anything of this operation may be stored somewhere, now or later.
+    pub(super) fn may_have(&self) -> bool {
+        let changes = matches!(
+            self.op,
+            Op::Put { .. } | Op::Write { .. } | Op::Synch { .. } | Op::EventualPut { .. }
+        );
+
+        changes && self.effect
+    }
+
+    /// As `may_have`, but false once every member that was asked has refused the only transmission
+    /// to it: a refusal of a second one says nothing of the first, whose answer may be lost.
+    pub(super) fn may_have_despite_refusals(&self) -> bool {
+        if self.written.is_some() {
+            return true;
+        }
+        let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
+        let unasked = |m: &Member| m.asks == 0 && m.good.is_none();
+        self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
+    }
+
+    pub(super) fn past(&self) -> Outcome {
+        Outcome::Past {
+            may_have_taken_effect: self.may_have_despite_refusals(),
+        }
+    }
+
+    /// More than n − q refuse, and not for damage: the commonest reason, the gravest on a tie.
+    pub(super) fn refused(&self) -> Outcome {
+        let count = |wanted: fn(&Answer) -> bool| {
+            let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
+            refusals.filter(|a| wanted(a)).count()
+        };
+        let elsewhere = count(|a| matches!(a, Answer::Elsewhere));
+        let full = count(|a| matches!(a, Answer::DiskFull));
+        let busy = count(|a| matches!(a, Answer::Busy));
+        let waiting = count(|a| matches!(a, Answer::NotHolder));
+        let may_have_taken_effect = self.may_have_despite_refusals();
+        let most = elsewhere.max(full).max(busy).max(waiting);
+        if most == 0 {
+            Outcome::Unavailable {
+                may_have_taken_effect,
+            }
+        } else if most == elsewhere {
+            Outcome::Moved {
+                next: None,
+                may_have_taken_effect,
+            }
+        } else if most == full {
+            Outcome::DiskFull {
+                may_have_taken_effect,
+            }
+        } else if most == busy {
+            Outcome::Busy {
+                may_have_taken_effect,
+            }
+        } else {
+            Outcome::NotHolder {
+                may_have_taken_effect,
+            }
+        }
+    }
+
+    pub(super) fn out_of_time(&self) -> Outcome {
+        if self.members.iter().any(|m| m.past) {
+            return self.past();
+        }
+        // Where tags are made final every quorum gives a value, so that answers are missing.
+        if self.stuck && !self.place.storage.finalizes() {
+            return Outcome::Undecodable;
+        }
+        Outcome::Unavailable {
+            may_have_taken_effect: self.may_have_despite_refusals(),
+        }
+    }
+}

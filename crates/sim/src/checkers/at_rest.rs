@@ -1,0 +1,223 @@
+//! Storage at rest: once all is healed and nobody asks, the members' upkeep makes every member hold
+//! exactly what the storage policy of a key says, and nothing else.
+//!
+//! * All members that are alive show the same highest tag, and the same eventual cell.
+//! * One version under `replicated`, `coded`, `treas-opt` and `oreas`; at most δ + 1 under `ares`.
+//! * The bytes of the values are those of the formula; under `ares`, whose versions may differ in
+//!   length, they are not compared.
+//! * There is one record for each version and eventual value, none is damaged, and no other.
+//! * A register has no fence above its tag: the sweep that set it is over.
+//! * A deleted key of sections has left nothing, if no member was lost for ever.
+//!
+//! Not demanded: that what a synch's fence alone has left of a key goes (only a member that has it
+//! wants the floor to rise, and only the primary can raise it), nor an eventual delete in a segment
+//! without commands, whose floor is 0. And where a member was lost, a section's value may be at
+//! fewer than a quorum of those that live: none of them can tell that it is complete.
+//!
+//! It takes a while, so whoever drives the world waits ([`crate::random::rest`]). Keys that nobody
+//! can settle are not held to it: those of a policy that may be stuck with more writes unfinished
+//! than it bears, and, at the end of the wait, those of a section that somebody still holds.
+
+use super::tags::{Seen, head, is_head};
+use crate::catalogue::Catalogue;
+use crate::machine::Machine;
+use crate::show;
+use crate::workload::segment_of;
+use bytes::Bytes;
+use fermata_protocol::base::{Cluster, EventualTag, Kept, KeyId, NodeName, Seat, Tag};
+use fermata_protocol::io::Memory as _;
+use fermata_protocol::register::Tally;
+use fermata_protocol::wire::record;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "storage at rest";
+
+/// Something that is not at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrest {
+    /// Of which key.
+    pub key: KeyId,
+    /// Somebody holds the key or waits for it, or it is owed a synch.
+    pub busy: bool,
+    /// One sentence.
+    pub what: String,
+}
+
+/// What one member holds of a key.
+#[derive(Debug, Default)]
+struct Holding {
+    /// The head; none where there is none, or where it is damaged.
+    head: Option<(Seen, Bytes)>,
+    /// Contents of versions, and of the eventual cell.
+    contents: usize,
+    damaged: bool,
+}
+
+/// All that is not at rest.
+pub fn unrest(
+    machines: &BTreeMap<NodeName, Machine>,
+    cluster: &Cluster,
+    catalogue: &Catalogue,
+) -> Vec<Unrest> {
+    let mut keys: BTreeMap<KeyId, BTreeMap<NodeName, Holding>> = BTreeMap::new();
+    for (name, machine) in machines {
+        let Some(memory) = machine.disk.memory() else {
+            continue;
+        };
+        for (place, value) in memory.scan(b"r", b"s", usize::MAX) {
+            let Some(key) = record::key_of(&place) else {
+                continue;
+            };
+            let holding = keys.entry(key).or_default().entry(*name).or_default();
+            holding.take(&place, value.ok());
+        }
+    }
+    let mut all = Vec::new();
+    for (key, at) in keys {
+        if let Some(what) = judge(&key, &at, machines, cluster, catalogue) {
+            let busy = is_busy(&key, machines, cluster);
+            let what = format!("key {}: {what}", show::key(&key));
+            all.push(Unrest { key, busy, what });
+        }
+    }
+    all
+}
+
+impl Holding {
+    fn take(&mut self, place: &Bytes, value: Option<Bytes>) {
+        match value {
+            None => self.damaged = true,
+            Some(value) if is_head(place) => {
+                self.head = head(place, &value).map(|head| (head.seen, value));
+            }
+            Some(_) => self.contents += 1,
+        }
+    }
+}
+
+fn is_busy(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, cluster: &Cluster) -> bool {
+    let segment = segment_of(key, cluster.segment_bits);
+    let mut nodes = machines.values().filter_map(Machine::node);
+    nodes.any(|node| {
+        let room = node.here().segments.get(&segment);
+        room.is_some_and(|room| !room.state.queues().is_idle(key))
+    })
+}
+
+/// Why a key is not at rest, if it is not.
+fn judge(
+    key: &KeyId,
+    at: &BTreeMap<NodeName, Holding>,
+    machines: &BTreeMap<NodeName, Machine>,
+    cluster: &Cluster,
+    catalogue: &Catalogue,
+) -> Option<String> {
+    let group = cluster.group_of(segment_of(key, cluster.segment_bits))?;
+    let none = Holding::default();
+    let members: Vec<(Seat, NodeName, &Holding)> = group
+        .view
+        .nodes()
+        .enumerate()
+        .filter(|(_, name)| machines[name].lost.is_none())
+        .map(|(i, name)| (Seat(i as u8), name, at.get(&name).unwrap_or(&none)))
+        .collect();
+    for (seat, name, holding) in &members {
+        if let Some(what) = alone(key, *seat, holding, group.view.len(), catalogue) {
+            return Some(format!("node {} {what}", name.0));
+        }
+    }
+    let all = members.len() == group.view.len();
+    let tags: BTreeSet<_> = members.iter().map(|(_, _, h)| h.tags()).collect();
+    let top = tags.iter().map(|(tag, _)| *tag).max().unwrap_or_default();
+    let holders = members.iter().filter(|(_, _, h)| h.tags().0 == top);
+    let shape = catalogue.storage(key).shape(group.view.len());
+    let quorum = shape.expect("keyspaces fit groups").quorum;
+    let unclear = !all && catalogue.has_sections(key) && holders.count() < quorum;
+    if tags.len() > 1 && !unclear {
+        let each = members.iter().map(|(_, name, holding)| {
+            let (tag, eventual) = holding.tags();
+            format!("{}: {} {eventual:?}", name.0, show::tag(&tag))
+        });
+        return Some(format!(
+            "members differ, {}",
+            each.collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let deleted = all && catalogue.has_sections(key);
+    let floor = floor(key, machines, cluster);
+    let traces = members
+        .iter()
+        .filter(|(_, _, h)| deleted && h.is_trace(floor));
+    let mut traces = traces.filter_map(|(_, name, h)| Some((name, &h.head.as_ref()?.0)));
+    if let Some((name, seen)) = traces.next() {
+        return Some(format!(
+            "node {} has a trace, with floor {floor}: {seen:?}",
+            name.0
+        ));
+    }
+    None
+}
+
+/// The highest floor of the key's segment that any node has applied.
+fn floor(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, cluster: &Cluster) -> u64 {
+    let segment = segment_of(key, cluster.segment_bits);
+    let nodes = machines.values().filter_map(Machine::node);
+    let rooms = nodes.filter_map(|node| node.here().segments.get(&segment));
+    let floors = rooms.map(|room| room.state.floor().0);
+    floors.max().unwrap_or(0)
+}
+
+/// What is wrong with what one member holds, whatever the others do.
+fn alone(
+    key: &KeyId,
+    seat: Seat,
+    holding: &Holding,
+    members: usize,
+    catalogue: &Catalogue,
+) -> Option<String> {
+    if holding.damaged {
+        return Some("has a damaged record".to_owned());
+    }
+    let Some((seen, bytes)) = &holding.head else {
+        return (holding.contents > 0).then(|| "has contents without a head".to_owned());
+    };
+    let policy = catalogue.storage(key);
+    let shape = policy.shape(members).expect("keyspaces fit groups");
+    let versions = seen.versions.len();
+    let most = match shape.kept {
+        Kept::Several(count) => count,
+        Kept::Highest | Kept::FromFinal(_) => 1,
+    };
+    if versions > most {
+        return Some(format!("keeps {versions} versions"));
+    }
+    if holding.contents != versions + usize::from(seen.eventual.is_some()) {
+        let contents = holding.contents;
+        return Some(format!("has {contents} contents of {versions} versions"));
+    }
+    if seen.fence > seen.tag() && !catalogue.has_sections(key) {
+        return Some(format!("has a fence {}", show::tag(&seen.fence)));
+    }
+    let Some(tally) = Tally::of(bytes, policy, shape, seat) else {
+        return Some("has a head that says nothing".to_owned());
+    };
+    let formula = most > 1 || tally.bytes == tally.expected;
+    (!formula).then(|| format!("stores {} bytes of {}", tally.bytes, tally.expected))
+}
+
+impl Holding {
+    fn tags(&self) -> (Tag, Option<EventualTag>) {
+        let head = self.head.as_ref();
+        head.map_or_else(Default::default, |(seen, _)| (seen.tag(), seen.eventual))
+    }
+
+    /// Whether there is a record, and no value in it but a delete that can go.
+    fn is_trace(&self, floor: u64) -> bool {
+        self.head.as_ref().is_some_and(|(seen, _)| {
+            let live = seen.versions.last().is_some_and(|v| v.length.is_some());
+            let delete = !seen.versions.is_empty() || (seen.eventual.is_some() && floor > 0);
+            delete && !live && !seen.eventual_live
+        })
+    }
+}
