@@ -43,7 +43,8 @@ struct State {
 enum NameChange {
     Create(String, usize),
     Remove(String),
-    Rename(String, String),
+    /// The file that was renamed goes with it: no crash gives its new name to another one.
+    Rename(String, String, usize),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -239,10 +240,9 @@ impl MemDisk {
                 NameChange::Remove(name) => {
                     names.remove(name);
                 }
-                NameChange::Rename(from, to) => {
-                    if let Some(id) = names.remove(from) {
-                        names.insert(to.clone(), id);
-                    }
+                NameChange::Rename(from, to, id) => {
+                    names.remove(from);
+                    names.insert(to.clone(), *id);
                 }
             }
         }
@@ -359,7 +359,7 @@ impl Disk for MemDisk {
         state.names.insert(to.to_owned(), id);
         state
             .unsynced_names
-            .push(NameChange::Rename(from.to_owned(), to.to_owned()));
+            .push(NameChange::Rename(from.to_owned(), to.to_owned(), id));
         Ok(())
     }
 

@@ -456,6 +456,27 @@ fn power_may_fail_at_every_change_of_creation_flush_and_checkpoint() {
 }
 
 #[test]
+fn making_a_segment_may_be_cut_twice() {
+    // First the process is killed, and its unfinished file is removed at the next start; then the
+    // power fails, with all these changes of names still to be kept or lost.
+    for (killed, cut) in (0..9).flat_map(|killed| (0..9).map(move |cut| (killed, cut))) {
+        let disk = disk();
+        for fuse in [killed, cut] {
+            disk.fail_after(None);
+            let (mut store, _) = open(&disk, log_only());
+            put(&mut store, "key", "value");
+            disk.fail_after(Some(fuse));
+            let done = store.take_flush().expect("a flush").run();
+            store.flushed(done);
+        }
+        for seed in 0..200 {
+            let (store, recovery) = open(&Arc::new(disk.crash(seed)), log_only());
+            assert_eq!(contents(&store).len() as u64, recovery.last.min(1));
+        }
+    }
+}
+
+#[test]
 fn two_runs_make_the_same_disk() {
     let run = || {
         let disk = disk();
