@@ -198,6 +198,7 @@ impl Replica {
         let shape = super::shape_in(repair.policy, &repair.members);
         let keyspace = view.keyspace(repair.at.key.keyspace);
         let registers = keyspace.is_some_and(|k| k.purpose == Purpose::Registers);
+        let registers = registers && !cx.planted.has(Bug::RepairWithoutQuorum);
         // Fewer than q others cannot be swept: then what they have must do.
         let sweeps = registers && repair.members.len() > shape.quorum;
         let enough = match sweeps {

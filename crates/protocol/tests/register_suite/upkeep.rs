@@ -413,11 +413,11 @@ fn a_trace_stays_while_one_member_is_down_and_nothing_comes_back_with_it() {
     assert_eq!(latest(&mut world), None);
 }
 
-/// A synch has fenced a member that lacks the delete, and was given up: that member can be given
-/// nothing below its fence, and must not be taken for one that holds the delete.
-#[test]
-fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
-    let mut world = deleted(Planted::NONE, false);
+/// G22: a synch has fenced a member that lacks the delete, and was given up: that member can be
+/// given nothing below its fence, and must not be taken for one that holds the delete. What is
+/// found where that member answers.
+fn deleted_beside_a_fence(planted: Planted) -> Option<Bytes> {
+    let mut world = deleted(planted, false);
     world.nodes[2].applied = world.history.len();
     let lock_ref = world.history.len() as u64 + 1;
     let over = [Command::Enqueue, Command::Remove(lock_ref)];
@@ -438,7 +438,12 @@ fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
         all_apply(&mut world);
         world.rest(2);
     }
-    assert_eq!(latest(&mut world), None);
+    latest(&mut world)
+}
+
+#[test]
+fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
+    assert_eq!(deleted_beside_a_fence(Planted::NONE), None);
 }
 
 /// Looks at keys stay open for as long as a silent member may answer, more of them than may be open
@@ -563,6 +568,13 @@ mod planted {
     fn a_trace_that_goes_early_brings_the_deleted_value_back() {
         let mut world = deleted(Planted::only(Bug::TombstoneBuriedEarly), false);
         assert_eq!(latest(&mut world), Some(Bytes::from_static(b"v")));
+    }
+
+    #[test]
+    fn a_fenced_member_taken_as_a_holder_brings_the_deleted_value_back() {
+        let bug = Planted::only(Bug::FencedTakenAsHolder);
+        let back = deleted_beside_a_fence(bug);
+        assert_eq!(back, Some(Bytes::from_static(b"v")));
     }
 
     #[test]

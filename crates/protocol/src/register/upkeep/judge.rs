@@ -172,7 +172,8 @@ impl Replica {
             && standing.behind.is_empty()
             && !standing.crowded
             // Else somebody lacks the tag and has a fence above it, which hides that.
-            && standing.holders.len() == look.heard.len() + 1
+            && (standing.holders.len() == look.heard.len() + 1
+                || cx.planted.has(Bug::FencedTakenAsHolder))
             && (terms.purpose == Purpose::Sections || !standing.fenced);
         let dead = !cell.head.is_live()
             && cell.head.length().is_none()
