@@ -526,7 +526,7 @@ fn repaired_beside_a_dead_sweep(storage: StoragePolicy, planted: Planted) -> [Op
     w.replace_caller(0);
     w.bag.clear();
     assert!(w.damage(0, |_| true) > 0);
-    let ask = fermata_protocol::register::Ask::Read {
+    let ask = Ask::Read {
         holder: None,
         entering: false,
         fence: None,
