@@ -1,7 +1,7 @@
 //! Schedules of registers that the formal model of them has found (docs/faults.md, G20 and G21).
 //!
-//! As in `coded.rs`: members 1 to 5, of which one may fail, so that quorums are four and three parts
-//! give a value back, and nodes 6, 7 and 8 without a seat. Upkeep does not walk meanwhile.
+//! As in `coded.rs`: members 1 to 5, of which one may fail, so that quorums are four and three
+//! parts give a value back, and nodes 6, 7 and 8 without a seat. Upkeep does not walk meanwhile.
 
 use super::coded::{dead_write, members, terms};
 use super::rules::rot_and_restart;
@@ -13,8 +13,8 @@ use fermata_protocol::base::{KeyId, NodeName, StoragePolicy};
 
 const ALL: [u16; 5] = [1, 2, 3, 4, 5];
 
-/// A register of which "v1" is at all members, and "d", which has died, at these, where nothing more
-/// is taken: nobody was told that "v1" is final.
+/// A register of which "v1" is at all members, and "d", which has died, at these, where nothing
+/// more is taken: nobody was told that "v1" is final.
 fn full(stage: &mut Stage, first: ClientId, key: &KeyId, at: &[u16]) {
     let untold = stage.lose(final_to(&members(&ALL)));
     stage.write(first, key, "v1");
