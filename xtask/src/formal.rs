@@ -11,12 +11,12 @@
 //! **Rules for a model.** Every command has an expectation, and a name that is unique in its file.
 //! One whose name ends in `_deep` takes long and is left out by `--short`.
 //!
-//! Alloy comes from Maven, at its pinned version, into `target/formal`, once; Java runs it. Both are
-//! needed here alone. One process asks many commands of a model: to start Java, and to let it compile
-//! Alloy, costs more than most answers.
+//! Alloy comes from Maven, at its pinned version, into `target/formal`, once; Java runs it. Both
+//! are needed here alone. One process asks many commands of a model: to start Java, and to let it
+//! compile Alloy, costs more than most answers.
 //!
-//! **Invariant.** A command without an answer is a failure, and the table says why there is none: out
-//! of time, or how its process ended. Nothing is asked again that has brought a process down.
+//! **Invariant.** A command without an answer is a failure, and the table says why there is none:
+//! out of time, or how its process ended. Nothing is asked again that has brought a process down.
 
 use std::collections::VecDeque;
 use std::fmt;
