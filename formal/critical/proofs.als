@@ -7,7 +7,7 @@
  * at any depth: the first state is any that satisfies the invariant.
  *
  * The obligations are asked twice: in a small scope, those of events that change the same things
- * together (…Event, …_keep); and in the scope of MUSIC's own model, or the largest that ends in time,
+ * together (…Event, …_keep); and in the scope of MUSIC's own model, or the next smaller one that has ended,
  * one by one (…_keeps_deep).
  *
  * That no proof is empty is shown by a run from the initial state in which every event happens
@@ -81,7 +81,7 @@ all_can: run {
 
 enqueue_keeps_deep: check {
   fermata and invariant and { some r: Ref | enqueue[r] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 enqueue_can_deep: run {
   fermata and invariant and { some r: Ref | enqueue[r] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -116,7 +116,7 @@ resume_can_deep: run {
 
 synchDone_keeps_deep: check {
   fermata and invariant and { some a: Attempt | synchDone[a] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 synchDone_can_deep: run {
   fermata and invariant and { some a: Attempt | synchDone[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -130,28 +130,28 @@ learn_can_deep: run {
 
 readAhead_keeps_deep: check {
   fermata and invariant and { some e: Entry | readAhead[e] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 readAhead_can_deep: run {
   fermata and invariant and { some e: Entry | readAhead[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 entryBegin_keeps_deep: check {
   fermata and invariant and { some e: Entry | entryBegin[e] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 entryBegin_can_deep: run {
   fermata and invariant and { some e: Entry | entryBegin[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 entryEnd_keeps_deep: check {
   fermata and invariant and { some e: Entry, w: Write | entryEnd[e, w] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 entryEnd_can_deep: run {
   fermata and invariant and { some e: Entry, w: Write | entryEnd[e, w] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 handOver_keeps_deep: check {
   fermata and invariant and { some r: Ref | handOver[r] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 handOver_can_deep: run {
   fermata and invariant and { some r: Ref | handOver[r] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -172,7 +172,7 @@ offer_can_deep: run {
 
 adoptBegin_keeps_deep: check {
   fermata and invariant and { some a: Attempt | adoptBegin[a] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 adoptBegin_can_deep: run {
   fermata and invariant and { some a: Attempt | adoptBegin[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -180,21 +180,21 @@ adoptBegin_can_deep: run {
 attemptRead_keeps_deep: check {
   fermata and invariant and { some a: Attempt, f: Write, v: Value | attemptRead[a, f, v] }
     implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 attemptRead_can_deep: run {
   fermata and invariant and { some a: Attempt, f: Write, v: Value | attemptRead[a, f, v] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 attemptWrite_keeps_deep: check {
   fermata and invariant and { some a: Attempt | attemptWrite[a] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 attemptWrite_can_deep: run {
   fermata and invariant and { some a: Attempt | attemptWrite[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 attemptGrant_keeps_deep: check {
   fermata and invariant and { some a: Attempt | attemptGrant[a] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 attemptGrant_can_deep: run {
   fermata and invariant and { some a: Attempt | attemptGrant[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -222,28 +222,28 @@ issue_can_deep: run {
 
 put_keeps_deep: check {
   fermata and invariant and { some p: Put | put[p] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 put_can_deep: run {
   fermata and invariant and { some p: Put | put[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 ack_keeps_deep: check {
   fermata and invariant and { some p: Put | ack[p] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 ack_can_deep: run {
   fermata and invariant and { some p: Put | ack[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 getBegin_keeps_deep: check {
   fermata and invariant and { some g: Get | getBegin[g] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 getBegin_can_deep: run {
   fermata and invariant and { some g: Get | getBegin[g] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 getEnd_keeps_deep: check {
   fermata and invariant and { some g: Get, w: Write | getEnd[g, w] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 getEnd_can_deep: run {
   fermata and invariant and { some g: Get, w: Write | getEnd[g, w] }
 } for 3 but 5 Write, 2..2 steps expect 1
