@@ -130,7 +130,7 @@ learn_can_deep: run {
 
 readAhead_keeps_deep: check {
   fermata and invariant and { some e: Entry | readAhead[e] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 readAhead_can_deep: run {
   fermata and invariant and { some e: Entry | readAhead[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -180,7 +180,7 @@ adoptBegin_can_deep: run {
 attemptRead_keeps_deep: check {
   fermata and invariant and { some a: Attempt, f: Write, v: Value | attemptRead[a, f, v] }
     implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 attemptRead_can_deep: run {
   fermata and invariant and { some a: Attempt, f: Write, v: Value | attemptRead[a, f, v] }
 } for 3 but 5 Write, 2..2 steps expect 1
