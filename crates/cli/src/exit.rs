@@ -80,6 +80,8 @@ pub(crate) struct Failure {
     pub(crate) code: String,
     /// One sentence; empty says nothing (the exit status says all).
     pub(crate) sentence: String,
+    /// Whether what was asked for may have been done, or may still be.
+    pub(crate) may_have_taken_effect: bool,
 }
 
 impl Failure {
@@ -108,6 +110,7 @@ impl Failure {
             exit,
             code: code.to_owned(),
             sentence: sentence.into(),
+            may_have_taken_effect: exit == Exit::OutcomeUnknown,
         }
     }
 
@@ -147,7 +150,11 @@ pub(crate) fn warn(warning: &Failure, json: bool) {
 fn say(kind: &str, before: &str, failure: &Failure, json: bool) {
     use std::io::Write;
     let line = if json {
-        let said = serde_json::json!({ "code": failure.code, "sentence": failure.sentence });
+        let said = serde_json::json!({
+            "code": failure.code,
+            "sentence": failure.sentence,
+            "may_have_taken_effect": failure.may_have_taken_effect,
+        });
         serde_json::json!({ kind: said }).to_string()
     } else {
         // A sentence of somebody else may have line ends; a failure is one line.
@@ -188,6 +195,7 @@ impl From<fermata_client::Error> for Failure {
             exit,
             code: error.code().name().to_owned(),
             sentence: error.to_string(),
+            may_have_taken_effect: error.may_have_taken_effect(),
         }
     }
 }

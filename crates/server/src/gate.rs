@@ -13,7 +13,7 @@ use fermata_api::convert::{names_unknown_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Names, v1};
 use fermata_protocol::base::{Cluster, SessionId, SiteId};
-use fermata_protocol::request::{Critical, NodeStatus, Operation};
+use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -38,6 +38,8 @@ pub(crate) struct Gate {
     pub(crate) value_max: usize,
     /// Whether a quorum is in reach, as last seen by [`Gate::look`].
     pub(crate) healthy: AtomicBool,
+    /// A line for each keyspace that has lost its quorum, as last seen by [`Gate::look`].
+    short: RwLock<Vec<String>>,
     /// Whether the node answers at all; the driver sets it.
     pub(crate) started: Arc<AtomicBool>,
     /// True from the moment the node begins to stop; the faces watch it.
@@ -80,6 +82,7 @@ impl Drop for Open {
 pub(crate) fn is_last(reply: &Reply, follow: bool, poll: bool) -> bool {
     match reply {
         Reply::Queued { .. } => poll,
+        Reply::Stalled { .. } => false,
         Reply::Entered { .. } => !follow,
         _ => true,
     }
@@ -121,6 +124,7 @@ impl Gate {
             home: resolved.site,
             value_max: config.limits.value,
             healthy: AtomicBool::new(false),
+            short: RwLock::default(),
             started: Arc::default(),
             closing: watch::Sender::new(false),
             names: RwLock::new(Arc::new(Names::new(
@@ -315,7 +319,15 @@ impl Gate {
         let closing = *self.closing.borrow();
         let healthy = !closing && self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
         self.healthy.store(healthy, Ordering::Relaxed);
+        let short = status.storage.iter().filter_map(shortage).collect();
+        *self.short.write().unwrap_or_else(PoisonError::into_inner) = short;
         self.refresh_names().await;
+    }
+
+    /// A line for each keyspace that had lost its quorum when the node was looked at last.
+    pub(crate) fn short(&self) -> Vec<String> {
+        let short = self.short.read();
+        short.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether a majority of every group is alive, as far as this node knows.
@@ -325,6 +337,15 @@ impl Gate {
             group.view.nodes().filter(|n| alive(*n)).count() >= group.view.majority()
         })
     }
+}
+
+/// The line of a keyspace of which too few members are in reach.
+fn shortage(storage: &StorageStatus) -> Option<String> {
+    let reach = storage.reach.filter(|reach| !reach.suffices())?;
+    Some(format!(
+        "{}: {} of {} members, needs {}: unavailable",
+        storage.keyspace, reach.heard, reach.members, reach.needed
+    ))
 }
 
 /// The refusal of a node that goes down before it has answered.

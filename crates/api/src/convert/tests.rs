@@ -182,6 +182,7 @@ proptest! {
     fn a_section_reply_survives_the_wire(held in held(), value in value(), lease: u64) {
         let replies = [
             Reply::Queued { held: vec![held.clone()], ahead: 3 },
+            Reply::Stalled { why: "too few".into() },
             Reply::Entered {
                 keys: vec![
                     Entered { held: held.clone(), value: value.into() },

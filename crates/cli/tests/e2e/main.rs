@@ -3,5 +3,6 @@
 mod bench;
 mod dev;
 mod lock;
+mod quorum;
 mod support;
 mod usage;

@@ -17,7 +17,7 @@ pub use ids::*;
 pub use key::{Address, KeyId, TagRule};
 pub use planted::{Bug, Planted};
 pub use rng::Rng;
-pub use storage::{Kept, Price, Shape, StoragePolicy, Terms};
+pub use storage::{Kept, Price, Reach, Shape, StoragePolicy, Terms};
 pub use tag::{EventualTag, LockRef, Tag};
 pub use time::{BOUND_MAX, Interval, Micros, Now, Timestamp, WALL_BOUND, Wake};
 pub use view::{Member, View};

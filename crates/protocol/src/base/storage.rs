@@ -104,6 +104,29 @@ impl Shape {
     }
 }
 
+/// How many members of a group a node is in touch with, and how many a keyspace needs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// Members heard within the last lease, the node itself included where it is one.
+    pub heard: u8,
+    /// Members of the group, n.
+    pub members: u8,
+    /// Members that an operation needs, q; see [`Shape::quorum`].
+    pub needed: u8,
+}
+
+impl Reach {
+    /// Whether there is a quorum, as far as the node knows.
+    pub fn suffices(&self) -> bool {
+        self.heard >= self.needed
+    }
+
+    /// Members that may still fall silent; below zero, as many must come back.
+    pub fn spare(&self) -> i16 {
+        i16::from(self.heard) - i16::from(self.needed)
+    }
+}
+
 /// What a policy costs and promises, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
@@ -137,6 +160,14 @@ impl StoragePolicy {
             StoragePolicy::TreasOpt(_) => "treas-opt",
             StoragePolicy::Oreas(_) => "oreas",
             StoragePolicy::Ares(_) => "ares",
+        }
+    }
+
+    /// Its name and what decides its quorums, for people: `coded, f = 1`.
+    pub fn in_words(&self) -> String {
+        match self.terms() {
+            None => self.name().into(),
+            Some(terms) => format!("{}, f = {}", self.name(), terms.faults),
         }
     }
 

@@ -6,6 +6,7 @@ use super::section::{SHORTEST_LEASE, Stage};
 use super::session::{Due, Session, over};
 use crate::base::{Bug, KeyId, Micros, Now, Tag};
 use crate::request::{Code, Critical, Entered, Held, Operation, Refusal, Reply};
+use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -36,6 +37,7 @@ impl Session {
         }
         match reply {
             Reply::Queued { held, ahead } => self.queued(now, number, &held, ahead, out),
+            Reply::Stalled { why } => self.stalled(now, number, why),
             Reply::Lost { .. } if matches!(open.kind, Kind::Enter { .. }) => {
                 open.deafen(endpoint);
                 self.finish(now, number, Err(over()), out);
@@ -160,6 +162,7 @@ impl Session {
             }
             return;
         };
+        open.is_placed(now, ahead);
         // In the queue: from here on its wait is the bound, not the time for an answer.
         let patience = self.wait_and_grace(wait_until.saturating_sub(now));
         let Some(open) = self.open.get_mut(&number) else {
@@ -195,13 +198,41 @@ impl Session {
         }
     }
 
+    /// A node keeps the request at the head of its queue, and knows that it cannot be done as
+    /// things are. From then on the time for an answer counts, not that for the wait.
+    fn stalled(&mut self, now: Micros, number: u64, why: String) {
+        let (request, attempt) = (self.options.request, self.options.attempt);
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        let enters = matches!(open.kind, Kind::Enter { .. });
+        if !enters && !matches!(open.kind, Kind::Plain) {
+            return;
+        }
+        let patience = attempt.saturating_mul(if enters { 4 } else { 1 });
+        open.phase = Phase::Sent(now.saturating_add(patience));
+        open.queued = true;
+        open.refusal = Some(Refusal::definite(Code::Unavailable, why));
+        if enters {
+            // Not at once where it has been the first for long: it may pass.
+            let since = open.first_since.get_or_insert(now);
+            let since = (*since).max(now.saturating_sub(request / 2));
+            open.stalled_until = Some(since.saturating_add(request));
+        }
+        self.arm(number);
+    }
+
     fn refused(&mut self, now: Micros, number: u64, refusal: Refusal, out: &mut Vec<Event>) {
         let endpoints = self.endpoints.len();
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
         open.setbacks += 1;
+        // The wait is over, and so it was never granted.
+        let waited = matches!(open.kind, Kind::Enter { wait_until, poll: false, .. }
+            if open.stalled_until.is_some() && wait_until <= now);
         let again = match refusal.code {
+            Code::Unavailable if waited => false,
             Code::Unavailable | Code::Busy => true,
             // Another node may have room, or know the keyspace already.
             Code::DiskFull | Code::NoSuchKeyspace => (open.setbacks as usize) < endpoints,
@@ -466,7 +497,10 @@ impl Session {
                 if let Some((polled, _)) = section.polled.take() {
                     self.polls.remove(&polled);
                 }
-                let leave = refusal.may_have_taken_effect && section.lives();
+                // The node that kept it gives up only a place further back: one that holds may have
+                // been granted through another node, as far as it knows.
+                let past = refusal.code == Code::NoLongerHolder;
+                let leave = (refusal.may_have_taken_effect || !past) && section.lives();
                 section.stage = Stage::Over;
                 if leave {
                     self.start_leave(now, None, id, None, out);

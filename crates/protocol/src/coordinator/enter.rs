@@ -181,6 +181,8 @@ struct Enter {
     /// An enqueue that fails is left; a section that cannot be resumed stays the client's.
     leaves: bool,
     entered: bool,
+    /// The client was told that the lock cannot be granted as things are.
+    stalled: bool,
 }
 
 impl Enter {
@@ -200,6 +202,7 @@ impl Enter {
             follow,
             leaves,
             entered: false,
+            stalled: false,
         }
     }
 
@@ -244,6 +247,8 @@ impl Enter {
                 return self.over(client, desk, cx);
             }
             client.tell(reply, cx);
+            self.stalled = false;
+            self.look(client, cx);
             return Step::Open;
         }
         if self.acquire.ahead() > 0 {
@@ -253,6 +258,26 @@ impl Enter {
         // past. The primary knows.
         self.acquire.renew(client, desk, cx);
         Step::Open
+    }
+
+    /// Tells a client that waits whether the lock can be granted as things are, where that has
+    /// changed, and again as long as it cannot. A resume has nothing to gain by giving up.
+    fn look(&mut self, client: &Client, cx: &mut Cx<'_>) {
+        if self.wait == 0 || !self.leaves {
+            return;
+        }
+        let reply = match self.acquire.stalls(cx) {
+            Some(shortage) => Reply::Stalled {
+                why: refuse::stalled("the lock", &shortage),
+            },
+            None if self.stalled => Reply::Queued {
+                held: self.acquire.held(),
+                ahead: self.acquire.ahead(),
+            },
+            None => return,
+        };
+        self.stalled = matches!(reply, Reply::Stalled { .. });
+        client.tell(reply, cx);
     }
 
     /// The time to wait is over, with a ref that waits.
@@ -266,7 +291,12 @@ impl Enter {
                 ahead: self.acquire.ahead(),
             });
         }
-        self.fail(self.acquire.wait_over(cx), client, desk, cx)
+        let Some(shortage) = self.acquire.stalls(cx) else {
+            return self.fail(self.acquire.wait_over(cx), client, desk, cx);
+        };
+        self.acquire.give_up(client, desk, cx);
+        let why = refuse::stalled("the lock", &shortage);
+        Step::refuse(Refusal::definite(Code::Unavailable, why))
     }
 
     /// When a wait ends whose ref is known.
@@ -333,8 +363,14 @@ impl Job for Enter {
             }
             _ => {}
         }
+        let renewed = matches!(event, Event::Timer) && self.acquire.waits();
         match self.acquire.on(event, client, desk, cx) {
-            Progress::Nothing => Step::Open,
+            Progress::Nothing => {
+                if renewed {
+                    self.look(client, cx);
+                }
+                Step::Open
+            }
             Progress::Queued => self.queued(client, desk, cx),
             Progress::Entered => self.enter(client, cx),
             Progress::Failed(refusal) => self.fail(refusal, client, desk, cx),

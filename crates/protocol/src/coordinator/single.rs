@@ -59,7 +59,7 @@ pub(super) fn register_job(
                 return section(key, Use::Write(value), client, desk, cx);
             }
             if client.attempt > 0 && !cx.planted.has(Bug::RegisterWriteRepeated) {
-                return Err(refuse::once_unsure("the write"));
+                return Err(refuse::write_repeated(&key, cx));
             }
             // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
             // is nobody's name.
@@ -152,7 +152,7 @@ impl Job for One {
                     Step::refuse(busy.expect("there is one"))
                 }
                 register::Outcome::Busy { .. } => {
-                    let busy = refuse::failed(self.what, &outcome);
+                    let busy = refuse::failed(self.what, &outcome, &self.key, cx);
                     self.sweep(busy, client, desk, cx)
                 }
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
@@ -171,10 +171,13 @@ impl Job for One {
                     Step::Open
                 }
                 other => {
-                    let mut refusal = refuse::failed(self.what, &other);
+                    let mut refusal = refuse::failed(self.what, &other, &self.key, cx);
                     refusal.may_have_taken_effect &= self.writes();
                     if refusal.may_have_taken_effect && refusal.code == Code::Unavailable {
-                        refusal = refuse::once_unsure(self.what);
+                        refusal = match self.op {
+                            register::Op::EventualPut { .. } => refuse::put_unsure(),
+                            _ => refuse::write_unsure(&self.key, cx),
+                        };
                     }
                     Step::refuse(refusal)
                 }
@@ -389,7 +392,7 @@ impl Section {
             }
             other => {
                 self.acquire.give_up(&self.owner, desk, cx);
-                let mut refusal = refuse::failed(self.what(), &other);
+                let mut refusal = refuse::failed(self.what(), &other, &self.key, cx);
                 refusal.may_have_taken_effect |= self.unsure;
                 Step::refuse(refusal)
             }
@@ -427,16 +430,33 @@ impl Section {
     /// ref is this request's own affair.
     fn queued(&self, client: &Client, cx: &mut Cx<'_>) -> Step {
         let (held, ahead) = (Vec::new(), self.acquire.ahead());
-        client.tell(Reply::Queued { held, ahead }, cx);
+        let reply = match self.acquire.stalls(cx) {
+            Some(shortage) => Reply::Stalled {
+                why: refuse::stalled(self.what(), &shortage),
+            },
+            None => Reply::Queued { held, ahead },
+        };
+        client.tell(reply, cx);
         Step::Open
     }
 
-    fn over(&mut self, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        self.acquire.give_up(&self.owner, desk, cx);
+    /// Its time is over, or its client has gone.
+    fn over(&mut self, gone: bool, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         if matches!(self.phase, Phase::Operating(_)) {
+            self.acquire.give_up(&self.owner, desk, cx);
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
-        Step::refuse(self.acquire.wait_over(cx))
+        let Some(shortage) = self.acquire.stalls(cx) else {
+            self.acquire.give_up(&self.owner, desk, cx);
+            return Step::refuse(self.acquire.wait_over(cx));
+        };
+        // A client that lives repeats what had no quorum: a write that found its ref left could not
+        // tell whether it had been done. The ref's lease is short.
+        if gone || !matches!(self.purpose, Use::Write(_)) {
+            self.acquire.give_up(&self.owner, desk, cx);
+        }
+        let why = refuse::stalled(self.what(), &shortage);
+        Step::refuse(Refusal::definite(Code::Unavailable, why))
     }
 }
 
@@ -452,8 +472,10 @@ impl Job for Section {
                 self.acquire.begin(&own, desk, cx);
                 Step::Open
             }
-            (Phase::Acquiring, Event::Cancelled) => self.over(desk, cx),
-            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => self.over(desk, cx),
+            (Phase::Acquiring, Event::Cancelled) => self.over(true, desk, cx),
+            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => {
+                self.over(false, desk, cx)
+            }
             (Phase::Acquiring, event) => {
                 let goes_on = matches!(event, Event::Timer) && self.acquire.waits();
                 match self.acquire.on(event, client, desk, cx) {
@@ -473,7 +495,7 @@ impl Job for Section {
                     self.acquire.renew(client, desk, cx);
                 }
                 match again {
-                    Some(_) if over => self.over(desk, cx),
+                    Some(_) if over => self.over(false, desk, cx),
                     Some(_) => self.entered(client, desk, cx),
                     None => Step::Open,
                 }

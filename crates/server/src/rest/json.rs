@@ -195,6 +195,9 @@ pub(super) struct Section {
     /// Refs ahead, while queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ahead: Option<u32>,
+    /// While queued: why the lock cannot be granted as things are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
     /// How long the client may be silent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease_ms: Option<u64>,
@@ -360,7 +363,7 @@ pub(super) struct KeyspaceJson {
     /// delta of a coded storage; 3 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     delta: Option<u32>,
-    /// Shorter values are kept whole; 1024 bytes unless given.
+    /// Shorter values are kept whole; 2048 bytes unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     whole_below: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -522,6 +525,16 @@ struct Storage {
     versions: u64,
     bytes: u64,
     expected_bytes: u64,
+    reach: Option<ReachOut>,
+}
+
+/// Members that the node is in touch with, in the group that is the nearest to losing the
+/// keyspace's quorum.
+#[derive(Debug, Serialize)]
+struct ReachOut {
+    heard: u8,
+    members: u8,
+    needed: u8,
 }
 
 impl Storage {
@@ -535,6 +548,11 @@ impl Storage {
             versions: at_rest.versions,
             bytes: at_rest.bytes,
             expected_bytes: at_rest.expected,
+            reach: said.reach.map(|reach| ReachOut {
+                heard: reach.heard,
+                members: reach.members,
+                needed: reach.needed,
+            }),
         }
     }
 }
