@@ -221,6 +221,7 @@ impl Client {
             attempt: micros(options.attempt_timeout),
             cached_gets: options.cached_gets,
             leave_grace: micros(options.leave_grace),
+            keyspaces_are_looked_up: true,
             ..machine::Options::default()
         };
         let session = Session::new(new_session()?, SiteId(0), &preferred, patience);
@@ -268,7 +269,12 @@ impl Client {
     /// `patience`, until what goes on in the background is done, as the leave of a section that was
     /// dropped or could not be entered. It waits for its clones and sections, too.
     pub async fn close(self, patience: Duration) {
-        let task = self.shared.task.lock().ok().and_then(|mut task| task.take());
+        let task = self
+            .shared
+            .task
+            .lock()
+            .ok()
+            .and_then(|mut task| task.take());
         drop(self);
         if let Some(task) = task {
             // Not done by then, it is left to the lease.

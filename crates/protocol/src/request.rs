@@ -7,8 +7,8 @@
 //! not sent again once it may have arrived (G16).
 
 use crate::base::{
-    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId,
-    Reach, SessionId, SiteId, Tag,
+    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, Reach, SegmentId,
+    SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
 use alloc::boxed::Box;
@@ -181,6 +181,8 @@ pub enum Operation {
     CreateKeyspace(Keyspace),
     /// The catalogue as this node knows it.
     Keyspaces,
+    /// The catalogue as its keeper knows it: with every keyspace whose creation was answered before.
+    Catalogue,
     /// This node's state: for support.
     Status,
 }

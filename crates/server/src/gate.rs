@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fermata_api::convert::{names_unknown_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Names, v1};
-use fermata_protocol::base::{Cluster, SessionId, SiteId};
+use fermata_protocol::base::{Cluster, Keyspace, SessionId, SiteId};
 use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,10 +22,9 @@ use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
 /// Most bytes of values in open requests, in KiB.
 const KIB_MAX: usize = 512 << 10;
-/// A keyspace that is not known is looked for this often before the request is refused: another
-/// node may just have created it.
-const NAME_LOOKS: u32 = 5;
-const NAME_PAUSE: Duration = Duration::from_millis(100);
+/// How long the keeper of the catalogue may take to tell whether there is a keyspace that this node
+/// does not know: another node may just have created it.
+const KEEPER: Duration = Duration::from_secs(3);
 
 /// What is the same for all requests of one node.
 pub(crate) struct Gate {
@@ -152,17 +151,31 @@ impl Gate {
 
     /// The request that a message asks for. A keyspace that is not known is looked for first.
     pub(crate) async fn parse(&self, wire: Wire) -> Result<Request, Refusal> {
-        for look in 0..NAME_LOOKS {
-            if !names_unknown_keyspace(&wire, &self.names()) {
-                break;
-            }
-            if look > 0 {
-                tokio::time::sleep(NAME_PAUSE).await;
-            }
-            self.refresh_names().await;
+        let parsed = match names_unknown_keyspace(&wire, &self.names()) {
+            false => request_from_proto(wire, &self.names(), self.home),
+            true => self.parse_new(wire).await,
+        };
+        parsed.inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))
+    }
+
+    /// A request that names a keyspace which is not known here. The keeper of the catalogue decides
+    /// whether there is one: what other nodes know of it may be as old as what this one does.
+    async fn parse_new(&self, wire: Wire) -> Result<Request, Refusal> {
+        let known = |wire| request_from_proto(wire, &self.names(), self.home);
+        match known(wire.clone()) {
+            Err(refusal) if refusal.code == Code::NoSuchKeyspace => {}
+            refused => return refused,
         }
-        request_from_proto(wire, &self.names(), self.home)
-            .inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))
+        let asked = tokio::time::timeout(KEEPER, self.ask_self(Operation::Catalogue)).await;
+        let Ok(Ok(Reply::Keyspaces(all))) = asked else {
+            return Err(Refusal::definite(
+                Code::Unavailable,
+                "this node does not know the keyspace, and the keeper of the catalogue, which \
+                 would know whether there is one, has not answered: try again, or at another node",
+            ));
+        };
+        self.learn_names(&all);
+        known(wire)
     }
 
     /// Hands a request to the driver; answers come to `sink` under `id`.
@@ -287,9 +300,13 @@ impl Gate {
     /// Asks the node for its catalogue and keeps the names.
     pub(crate) async fn refresh_names(&self) {
         if let Ok(Reply::Keyspaces(all)) = self.ask_self(Operation::Keyspaces).await {
-            let names = Names::new(&all, self.cluster.sites.clone());
-            *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
+            self.learn_names(&all);
         }
+    }
+
+    fn learn_names(&self, all: &[Keyspace]) {
+        let names = Names::new(all, self.cluster.sites.clone());
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 
     /// This node's state.

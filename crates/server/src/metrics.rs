@@ -42,6 +42,7 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
         Operation::Inspect { .. } => "inspect",
         Operation::CreateKeyspace(_) => "create_keyspace",
         Operation::Keyspaces => "list_keyspaces",
+        Operation::Catalogue => "catalogue",
         Operation::Status => "status",
     }
 }

@@ -190,7 +190,10 @@ struct Quorum<'a> {
 impl Quorum<'_> {
     /// The most that any node has in reach.
     fn best(&self) -> Option<Reach> {
-        self.said.iter().map(|(_, reach)| *reach).max_by_key(Reach::spare)
+        self.said
+            .iter()
+            .map(|(_, reach)| *reach)
+            .max_by_key(Reach::spare)
     }
 
     /// Nodes through which it is not to be had.
@@ -211,7 +214,10 @@ impl Quorum<'_> {
         };
         let told = reach_in_words(self.keyspace, &reach);
         if reach.suffices() {
-            format!("{told}, but unavailable through {}", labels(asked, &self.without()))
+            format!(
+                "{told}, but unavailable through {}",
+                labels(asked, &self.without())
+            )
         } else {
             told
         }

@@ -61,7 +61,10 @@ fn a_section_keyspace_without_its_quorum_is_unavailable_and_says_why() {
     let failed = short.run(&[&space, &lock[..]].concat());
     let said = text(&failed.stderr);
     assert_eq!(status(&failed), 69, "{said}");
-    assert!(said.contains(SHORTAGE) && said.contains("COMMAND was not run"), "{said}");
+    assert!(
+        said.contains(SHORTAGE) && said.contains("COMMAND was not run"),
+        "{said}"
+    );
     assert!(!said.contains("taken effect"), "{said}");
     // What was given up is out of the queue.
     let queue = short.dev.json(&["--keyspace", "codedlocks", "locks", "k"]);
@@ -75,7 +78,10 @@ fn a_write_without_its_quorum_says_once_what_is_missing_and_that_it_may_be_done(
     let failed = short.run(&write);
     let said = text(&failed.stderr);
     assert_eq!(status(&failed), 76, "{said}");
-    assert!(said.contains("3 of the key's 5 members are in reach"), "{said}");
+    assert!(
+        said.contains("3 of the key's 5 members are in reach"),
+        "{said}"
+    );
     assert_eq!(said.matches("needs 4").count(), 1, "{said}");
     assert_eq!(said.matches("taken effect").count(), 1, "{said}");
     assert!(!said.contains("number"), "{said}");
@@ -84,7 +90,15 @@ fn a_write_without_its_quorum_says_once_what_is_missing_and_that_it_may_be_done(
     assert_eq!(error["code"], "unavailable");
     assert_eq!(error["may_have_taken_effect"], true);
     // A read changes nothing.
-    let failed = short.run(&["--json", "--keyspace", "coded", "--timeout", "3s", "read", "k"]);
+    let failed = short.run(&[
+        "--json",
+        "--keyspace",
+        "coded",
+        "--timeout",
+        "3s",
+        "read",
+        "k",
+    ]);
     assert_eq!(status(&failed), 69);
     let error = &json(&failed.stderr)["error"];
     assert_eq!(error["may_have_taken_effect"], false);
@@ -98,7 +112,10 @@ fn status_healthz_and_metrics_show_which_keyspaces_have_lost_their_quorum() {
     let said = text(&short.run(&["status"]).stdout);
     let lost = "coded: 3 of 5 members, needs 4: unavailable";
     assert!(said.contains(lost), "{said}");
-    assert!(!said.contains("registers: 3"), "only those that lack it: {said}");
+    assert!(
+        !said.contains("registers: 3"),
+        "only those that lack it: {said}"
+    );
     let status = short.dev.json(&["status"]);
     let keyspaces = status["keyspaces"].as_array().expect("an array");
     let of = |name: &str| {
@@ -126,7 +143,10 @@ fn status_healthz_and_metrics_show_which_keyspaces_have_lost_their_quorum() {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
     let node = short.get("/v1/status");
-    assert!(node.contains(r#""reach":{"heard":3,"members":5,"needed":4}"#), "{node}");
+    assert!(
+        node.contains(r#""reach":{"heard":3,"members":5,"needed":4}"#),
+        "{node}"
+    );
 }
 
 impl Short {

@@ -227,6 +227,7 @@ impl Open {
             | Operation::Queue { .. }
             | Operation::Inspect { .. }
             | Operation::Keyspaces
+            | Operation::Catalogue
             | Operation::Status => false,
         }
     }

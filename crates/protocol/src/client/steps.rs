@@ -234,6 +234,7 @@ impl Session {
         let again = match refusal.code {
             Code::Unavailable if waited => false,
             Code::Unavailable | Code::Busy => true,
+            Code::NoSuchKeyspace if self.options.keyspaces_are_looked_up => false,
             // Another node may have room, or know the keyspace already.
             Code::DiskFull | Code::NoSuchKeyspace => (open.setbacks as usize) < endpoints,
             _ => false,

@@ -106,7 +106,10 @@ pub(super) fn shortage(key: &KeyId, cx: &Cx<'_>) -> Option<String> {
 
 /// Why no quorum answered, as far as this node knows.
 fn no_quorum(key: &KeyId, cx: &Cx<'_>) -> String {
-    let known = cx.topology.reach(key).zip(cx.topology.keyspace(key.keyspace));
+    let known = cx
+        .topology
+        .reach(key)
+        .zip(cx.topology.keyspace(key.keyspace));
     match (shortage(key, cx), known) {
         (Some(shortage), _) => shortage,
         (None, Some((reach, keyspace))) => format!(
@@ -223,12 +226,7 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
 }
 
 /// How a register operation on `key` failed.
-pub(super) fn failed(
-    what: &str,
-    outcome: &register::Outcome,
-    key: &KeyId,
-    cx: &Cx<'_>,
-) -> Refusal {
+pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &Cx<'_>) -> Refusal {
     match outcome {
         register::Outcome::Past {
             may_have_taken_effect: true,

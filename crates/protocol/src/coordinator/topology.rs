@@ -1,8 +1,8 @@
 //! What a coordinator wants to know of the cluster and of its own node: answered by the node from
 //! memory, never by asking anybody.
 
-use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId};
 use crate::base::Reach;
+use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId};
 use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;
