@@ -170,6 +170,21 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A sentence of the client library as this program writes its own, which follow `fermata:`: it
+/// begins small and has no full stop.
+pub(crate) fn in_style(sentence: &str) -> String {
+    let sentence = sentence.trim_end_matches('.');
+    let mut letters = sentence.chars();
+    match (letters.next(), letters.next()) {
+        // Not a name in capitals.
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => first
+            .to_lowercase()
+            .chain(sentence.chars().skip(1))
+            .collect(),
+        _ => sentence.to_owned(),
+    }
+}
+
 impl From<fermata_client::Error> for Failure {
     fn from(error: fermata_client::Error) -> Failure {
         use fermata_protocol::Code;
@@ -194,7 +209,7 @@ impl From<fermata_client::Error> for Failure {
         Failure {
             exit,
             code: error.code().name().to_owned(),
-            sentence: error.to_string(),
+            sentence: in_style(&error.to_string()),
             may_have_taken_effect: error.may_have_taken_effect(),
         }
     }

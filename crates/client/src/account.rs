@@ -70,6 +70,14 @@ impl Account {
     }
 }
 
+/// That nothing was said for so long, in a unit that shows it.
+pub(crate) fn no_answer(waited: Duration) -> String {
+    if waited < Duration::from_millis(100) {
+        return format!("no answer within {} ms", waited.as_millis());
+    }
+    format!("no answer within {:.1} s", waited.as_secs_f64())
+}
+
 /// Why a connection failed, in a few words: the innermost cause, since the outer ones only say that
 /// it did.
 pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
@@ -117,6 +125,12 @@ mod tests {
         account.note(1, "no quorum");
         assert_eq!(account.sentence(lately, ""), "b, c: no quorum");
         assert_eq!(account.sentence(lately, "no quorum"), "b, c: the same");
+    }
+
+    #[test]
+    fn no_time_is_told_as_none() {
+        assert_eq!(no_answer(Duration::from_millis(1)), "no answer within 1 ms");
+        assert_eq!(no_answer(Duration::from_secs(2)), "no answer within 2.0 s");
     }
 
     #[test]

@@ -385,8 +385,8 @@ impl Driver {
             return;
         };
         if let Some(unanswered) = self.open.get(&id).filter(|t| !t.heard) {
-            let waited = unanswered.since.elapsed().as_secs_f64();
-            self.note(endpoint, format!("no answer within {waited:.1} s"));
+            let waited = unanswered.since.elapsed();
+            self.note(endpoint, account::no_answer(waited));
         }
         self.forget(id);
         if let Some(link) = self.links.get(&endpoint) {

@@ -3,7 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fermata_client::{Client, Inspection, Mode, Tag};
+use fermata_client::{Client, Code, Inspection, Keyspace, Mode, Purpose, Tag};
+use fermata_protocol::base::{Seat, Shape, StoragePolicy};
+use fermata_protocol::register::policy::part_length;
 use serde_json::json;
 
 use crate::args::{Global, LocksArgs};
@@ -17,11 +19,21 @@ pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure>
     let key = args.key.as_bytes();
     let client = connect(global).await?;
     if replicas {
+        let keyspaces = client.keyspaces().await?;
+        let keyspace = keyspaces.iter().find(|k| k.name == global.keyspace());
+        let sizes = client.status(None).await?.group_sizes;
         let told = inspect(&client, global.keyspace(), key).await;
-        if !global.json {
-            output::text(format!("{}\n", replicas_table(&told)))?;
-        } else {
-            return output::json(&replicas_as_json(&told)).map(|()| 0);
+        if let Some(refused) = refused_by_all(&told) {
+            return Err(refused.into());
+        }
+        let parts = Parts::of(keyspace, &sizes);
+        if global.json {
+            return output::json(&replicas_as_json(&told, parts)).map(|()| 0);
+        }
+        output::text(format!("{}\n", replicas_table(&told, parts)))?;
+        if keyspace.is_some_and(|k| k.purpose == Purpose::Registers) {
+            let text = "keys of a register keyspace have no locks, and so no queue";
+            return output::text(text).map(|()| 0);
         }
     }
     let (entries, flag) = client.queue(global.keyspace(), key).await?;
@@ -100,6 +112,49 @@ async fn inspect(client: &Client, keyspace: &str, key: &[u8]) -> Told {
     futures_util::future::join_all(asked).await
 }
 
+/// Why no replica can tell anything: the keyspace or the key is wrong.
+fn refused_by_all(told: &Told) -> Option<fermata_client::Error> {
+    let wrong = |error: &&fermata_client::Error| {
+        let refused = [Code::NoSuchKeyspace, Code::BadRequest, Code::TooLarge];
+        refused.contains(&error.code())
+    };
+    let errors = told.iter().filter_map(|(_, said)| said.as_ref().err());
+    errors.into_iter().find(wrong).cloned()
+}
+
+/// How a replica keeps values: a part of each that is large enough.
+#[derive(Clone, Copy)]
+struct Parts {
+    storage: StoragePolicy,
+    shape: Shape,
+}
+
+impl Parts {
+    /// None where values are whole, or the groups differ in size, so that it depends on the key.
+    fn of(keyspace: Option<&Keyspace>, sizes: &[u8]) -> Option<Parts> {
+        let storage = keyspace?.storage;
+        let members = *sizes.first()?;
+        let shape = storage.shape(members.into()).ok()?;
+        let same = sizes.iter().all(|size| *size == members);
+        (same && shape.parts > 1).then_some(Parts { storage, shape })
+    }
+
+    /// Bytes of the part that the first member keeps of a value of so many; none: all of it.
+    fn kept(self, bytes: u64) -> Option<u64> {
+        let part = part_length(self.storage, self.shape, bytes, Seat(0));
+        (part < bytes).then_some(part)
+    }
+}
+
+/// What is kept of a value, for people: `5592406 (1/3)`.
+fn kept(parts: Option<Parts>, bytes: u64) -> String {
+    let part = parts.and_then(|parts| Some((parts.kept(bytes)?, parts.shape.parts)));
+    match part {
+        Some((part, of)) => format!("{part} (1/{of})"),
+        None => format!("{bytes} (all)"),
+    }
+}
+
 /// A tag as `ref/sequence`; the writer only breaks ties.
 fn tag(tag: Tag) -> String {
     format!("{}/{}", tag.lock_ref.0, tag.sequence)
@@ -110,13 +165,14 @@ fn eventual(inspection: &Inspection) -> Option<String> {
     Some(format!("{}@{}", tag.applied, tag.clock))
 }
 
-fn replicas_table(told: &Told) -> Table {
+fn replicas_table(told: &Told, parts: Option<Parts>) -> Table {
     let mut table = Table::new(&[
         "replica",
         "segment",
         "critical tag",
         "fence",
-        "bytes",
+        "value bytes",
+        "kept here",
         "eventual",
         "applied",
     ]);
@@ -129,6 +185,9 @@ fn replicas_table(told: &Told) -> Table {
                 inspection
                     .bytes
                     .map_or("-".to_owned(), |bytes| bytes.to_string()),
+                inspection
+                    .bytes
+                    .map_or("-".to_owned(), |bytes| kept(parts, bytes)),
                 eventual(inspection).unwrap_or_else(|| "-".to_owned()),
                 inspection.applied.to_string(),
             ],
@@ -139,7 +198,7 @@ fn replicas_table(told: &Told) -> Table {
     table
 }
 
-fn replicas_as_json(told: &Told) -> serde_json::Value {
+fn replicas_as_json(told: &Told, parts: Option<Parts>) -> serde_json::Value {
     let one = |(label, said): &(String, Result<Inspection, fermata_client::Error>)| match said {
         Ok(inspection) => json!({
             "replica": label,
@@ -148,6 +207,12 @@ fn replicas_as_json(told: &Told) -> serde_json::Value {
             "critical_tag": tag(inspection.tag),
             "fence": tag(inspection.fence),
             "value_bytes": inspection.bytes,
+            "kept_bytes": inspection.bytes.map(|bytes| {
+                parts.and_then(|parts| parts.kept(bytes)).unwrap_or(bytes)
+            }),
+            "is_part": inspection.bytes.map(|bytes| {
+                parts.and_then(|parts| parts.kept(bytes)).is_some()
+            }),
             "eventual_tag": eventual(inspection),
             "applied": inspection.applied,
         }),

@@ -31,7 +31,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
             let status = tokio::time::timeout(patience, client.status(Some(index))).await;
             status.unwrap_or_else(|_| {
                 let code = fermata_client::Code::Unavailable;
-                let detail = format!("no answer within {:.1} s", patience.as_secs_f64());
+                let detail = format!("no answer within {}", duration::show(patience));
                 Err(fermata_protocol::Refusal::definite(code, detail).into())
             })
         }

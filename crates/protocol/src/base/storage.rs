@@ -182,6 +182,17 @@ impl StoragePolicy {
         }
     }
 
+    /// The same policy with other terms; none for one without terms.
+    pub fn with(&self, terms: Terms) -> Option<StoragePolicy> {
+        Some(match self {
+            StoragePolicy::Replicated => return None,
+            StoragePolicy::Coded(_) => StoragePolicy::Coded(terms),
+            StoragePolicy::TreasOpt(_) => StoragePolicy::TreasOpt(terms),
+            StoragePolicy::Oreas(_) => StoragePolicy::Oreas(terms),
+            StoragePolicy::Ares(_) => StoragePolicy::Ares(terms),
+        })
+    }
+
     /// Whether a write takes one round trip where there is an interval clock: its tag is a time,
     /// which must have passed before it is acknowledged or read (F9).
     pub fn has_one_round_writes(&self) -> bool {

@@ -328,12 +328,15 @@ pub(super) struct Cells {
     tag: TagOut,
     fence: TagOut,
     value_bytes: Option<u64>,
+    /// Of these, what the replica keeps.
+    kept_bytes: Option<u64>,
     eventual_clock_us: Option<u64>,
     applied: u64,
 }
 
-impl From<Inspection> for Cells {
-    fn from(i: Inspection) -> Cells {
+impl Cells {
+    /// `kept`: bytes that the replica keeps of the value.
+    pub(super) fn new(i: Inspection, kept: Option<u64>) -> Cells {
         Cells {
             node: i.node.0,
             segment: i.segment.0,
@@ -341,6 +344,7 @@ impl From<Inspection> for Cells {
             tag: i.tag.into(),
             fence: i.fence.into(),
             value_bytes: i.bytes,
+            kept_bytes: kept,
             eventual_clock_us: i.eventual.map(|e| e.clock),
             applied: i.applied,
         }

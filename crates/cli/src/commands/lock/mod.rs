@@ -114,7 +114,7 @@ fn not_entered(error: fermata_client::Error) -> Failure {
         Exit::OutcomeUnknown => Exit::Unavailable,
         exit => exit,
     };
-    let sentence = refusal.detail.trim_end_matches('.');
+    let sentence = crate::exit::in_style(&refusal.detail);
     Failure {
         code: refusal.code.name().to_owned(),
         ..Failure::new(exit, format!("{sentence}; COMMAND was not run"))
