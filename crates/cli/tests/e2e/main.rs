@@ -2,6 +2,7 @@
 
 mod bench;
 mod dev;
+mod keyspaces;
 mod lock;
 mod quorum;
 mod support;
