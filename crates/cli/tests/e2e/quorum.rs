@@ -49,10 +49,11 @@ const SHORTAGE: &str = "3 of the key's 5 members are in reach, and keyspace `cod
 fn a_section_keyspace_without_its_quorum_is_unavailable_and_says_why() {
     let short = Short::new();
     let space = ["--keyspace", "codedlocks", "--timeout", "3s"];
-    for command in [&["read", "k"][..], &["write", "k", "w"]] {
+    // A write may still find its key granted when its client goes away.
+    for (command, exit) in [(&["read", "k"][..], 69), (&["write", "k", "w"], 76)] {
         let failed = short.run(&[&space, command].concat());
         let said = text(&failed.stderr);
-        assert_eq!(status(&failed), 69, "{said}");
+        assert_eq!(status(&failed), exit, "{said}");
         assert!(said.contains(SHORTAGE), "{said}");
         assert_eq!(said.matches("needs 4").count(), 1, "once: {said}");
     }

@@ -10,6 +10,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+/// A node that is at work on a request says so more often than this, microseconds (every two retry
+/// times): a client that is less patient in general does not take it for dead.
+const AT_WORK: Micros = 3_000_000;
+
 impl Session {
     /// A reply to the request `number` has come from `endpoint`.
     pub fn on_reply(
@@ -155,7 +159,8 @@ impl Session {
         else {
             // A node that is at work on it says so again and again.
             if matches!(open.kind, Kind::Plain) {
-                open.phase = Phase::Sent(now.saturating_add(self.options.attempt));
+                let patience = self.options.attempt.max(AT_WORK);
+                open.phase = Phase::Sent(now.saturating_add(patience));
                 open.queued = true;
                 open.refusal = Some(open.in_queue(ahead));
                 self.arm(number);
@@ -198,8 +203,8 @@ impl Session {
         }
     }
 
-    /// A node keeps the request at the head of its queue, and knows that it cannot be done as
-    /// things are. From then on the time for an answer counts, not that for the wait.
+    /// A node knows that the request cannot be done as things are. From then on the time for an
+    /// answer counts for an enter, not that for its wait.
     fn stalled(&mut self, now: Micros, number: u64, why: String) {
         let (request, attempt) = (self.options.request, self.options.attempt);
         let Some(open) = self.open.get_mut(&number) else {
@@ -209,9 +214,11 @@ impl Session {
         if !enters && !matches!(open.kind, Kind::Plain) {
             return;
         }
-        let patience = attempt.saturating_mul(if enters { 4 } else { 1 });
-        open.phase = Phase::Sent(now.saturating_add(patience));
-        open.queued = true;
+        if enters {
+            open.phase = Phase::Sent(now.saturating_add(attempt.saturating_mul(4)));
+        } else if open.queued {
+            open.phase = Phase::Sent(now.saturating_add(attempt.max(AT_WORK)));
+        }
         open.refusal = Some(Refusal::definite(Code::Unavailable, why));
         if enters {
             // Not at once where it has been the first for long: it may pass.

@@ -268,7 +268,7 @@ impl Enter {
         }
         let reply = match self.acquire.stalls(cx) {
             Some(shortage) => Reply::Stalled {
-                why: refuse::stalled("the lock", &shortage),
+                why: refuse::stalled("the enter", &shortage),
             },
             None if self.stalled => Reply::Queued {
                 held: self.acquire.held(),
@@ -295,7 +295,7 @@ impl Enter {
             return self.fail(self.acquire.wait_over(cx), client, desk, cx);
         };
         self.acquire.give_up(client, desk, cx);
-        let why = refuse::stalled("the lock", &shortage);
+        let why = refuse::stalled("the enter", &shortage);
         Step::refuse(Refusal::definite(Code::Unavailable, why))
     }
 

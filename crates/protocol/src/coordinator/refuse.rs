@@ -125,9 +125,9 @@ fn no_quorum(key: &KeyId, cx: &Cx<'_>) -> String {
     }
 }
 
-/// A lock that cannot be granted as things are.
+/// What cannot be done as things are.
 pub(super) fn stalled(what: &str, shortage: &str) -> String {
-    format!("{what} was not done: {shortage}; try again when more of them are up")
+    format!("{what} cannot be done as things are: {shortage}; try again when more of them are up")
 }
 
 /// A register operation that no quorum answered.

@@ -125,6 +125,20 @@ impl One {
         }
     }
 
+    /// Tells a client that waits what is missing, before the time for an answer is over, which may
+    /// be longer than its own. It is tried all the same: what is known of the members may be old.
+    fn look(&self, client: &Client, cx: &mut Cx<'_>) {
+        let quorum = matches!(
+            self.op,
+            register::Op::Read { .. } | register::Op::Write { .. }
+        );
+        let shortage = refuse::shortage(&self.key, cx).filter(|_| quorum);
+        if let Some(shortage) = shortage {
+            let why = refuse::stalled(self.what, &shortage);
+            client.tell(Reply::Stalled { why }, cx);
+        }
+    }
+
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         if desk
             .operate(client, (self.segment, &self.key), self.op.clone(), cx)
@@ -142,7 +156,10 @@ impl Job for One {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         let over = cx.now.monotonic >= client.deadline;
         match event {
-            Event::Start => self.operate(client, desk, cx),
+            Event::Start => {
+                self.look(client, cx);
+                self.operate(client, desk, cx)
+            }
             Event::Timer if over => Step::refuse(refuse::unavailable(self.what, false)),
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
@@ -430,13 +447,11 @@ impl Section {
     /// ref is this request's own affair.
     fn queued(&self, client: &Client, cx: &mut Cx<'_>) -> Step {
         let (held, ahead) = (Vec::new(), self.acquire.ahead());
-        let reply = match self.acquire.stalls(cx) {
-            Some(shortage) => Reply::Stalled {
-                why: refuse::stalled(self.what(), &shortage),
-            },
-            None => Reply::Queued { held, ahead },
-        };
-        client.tell(reply, cx);
+        client.tell(Reply::Queued { held, ahead }, cx);
+        if let Some(shortage) = self.acquire.stalls(cx) {
+            let why = refuse::stalled(self.what(), &shortage);
+            client.tell(Reply::Stalled { why }, cx);
+        }
         Step::Open
     }
 
