@@ -197,8 +197,8 @@ pub enum Reply {
         /// Refs ahead on the key waited for.
         ahead: u32,
     },
-    /// At the head of the queue, where as things are the lock cannot be granted: too few of the
-    /// keys' members are in reach. Told again as long as it is so; `Queued` takes it back.
+    /// As things are it cannot be done, or the lock not be granted: too few of the keys' members are
+    /// in reach. Told again as long as it is so; `Queued` takes it back.
     Stalled {
         /// One sentence, which the request's refusal would say.
         why: String,

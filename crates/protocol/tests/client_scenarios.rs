@@ -474,8 +474,10 @@ fn a_lock_that_cannot_be_granted_fails_in_the_time_for_an_answer_and_gives_its_p
     client.reply(at, request.number, queued(0));
     client.pass(wait / 2);
     assert!(client.end(enter).is_none(), "it waits");
-    client.reply(at, request.number, stalled());
-    client.pass(wait / 3);
+    for _ in 0..20 {
+        client.reply(at, request.number, stalled());
+        client.pass(wait / 60);
+    }
     let refusal = client.must_end(enter).expect_err("stalled");
     assert_eq!(refusal.code, Code::Unavailable);
     assert!(refusal.detail.starts_with("2 of 3"), "{refusal:?}");

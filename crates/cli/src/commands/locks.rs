@@ -15,27 +15,37 @@ use crate::output::{self, Table};
 
 /// Prints the queue. An empty one is a line (or an empty array), not a failure.
 pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure> {
-    let (replicas, args) = (args.replicas, args.key);
-    let key = args.key.as_bytes();
+    let key = args.key.key.as_bytes();
     let client = connect(global).await?;
-    if replicas {
-        let keyspaces = client.keyspaces().await?;
-        let keyspace = keyspaces.iter().find(|k| k.name == global.keyspace());
-        let sizes = client.status(None).await?.group_sizes;
-        let told = inspect(&client, global.keyspace(), key).await;
-        if let Some(refused) = refused_by_all(&told) {
-            return Err(refused.into());
-        }
-        let parts = Parts::of(keyspace, &sizes);
-        if global.json {
-            return output::json(&replicas_as_json(&told, parts)).map(|()| 0);
-        }
-        output::text(format!("{}\n", replicas_table(&told, parts)))?;
-        if keyspace.is_some_and(|k| k.purpose == Purpose::Registers) {
-            let text = "keys of a register keyspace have no locks, and so no queue";
-            return output::text(text).map(|()| 0);
-        }
+    if args.replicas && !show_replicas(global, &client, key).await? {
+        return Ok(0);
     }
+    show_queue(global, &client, key).await
+}
+
+/// Prints what each replica holds; whether the queue is to follow.
+async fn show_replicas(global: &Global, client: &Client, key: &[u8]) -> Result<bool, Failure> {
+    let told = inspect(client, global.keyspace(), key).await;
+    // Afterwards: a node that was asked about a key knows its keyspace.
+    let keyspaces = client.keyspaces().await?;
+    let keyspace = keyspaces.iter().find(|k| k.name == global.keyspace());
+    let sizes = client.status(None).await?.group_sizes;
+    if let Some(refused) = refused_by_all(&told) {
+        return Err(refused.into());
+    }
+    let parts = Parts::of(keyspace, &sizes);
+    if global.json {
+        return output::json(&replicas_as_json(&told, parts)).map(|()| false);
+    }
+    output::text(format!("{}\n", replicas_table(&told, parts)))?;
+    if keyspace.is_some_and(|k| k.purpose == Purpose::Registers) {
+        let text = "keys of a register keyspace have no locks, and so no queue";
+        return output::text(text).map(|()| false);
+    }
+    Ok(true)
+}
+
+async fn show_queue(global: &Global, client: &Client, key: &[u8]) -> Result<u8, Failure> {
     let (entries, flag) = client.queue(global.keyspace(), key).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -122,7 +132,7 @@ fn refused_by_all(told: &Told) -> Option<fermata_client::Error> {
     errors.into_iter().find(wrong).cloned()
 }
 
-/// How a replica keeps values: a part of each that is large enough.
+/// How members keep the keyspace's values.
 #[derive(Clone, Copy)]
 struct Parts {
     storage: StoragePolicy,
@@ -130,28 +140,27 @@ struct Parts {
 }
 
 impl Parts {
-    /// None where values are whole, or the groups differ in size, so that it depends on the key.
+    /// None where it is not known: the groups differ in size, so that it depends on the key.
     fn of(keyspace: Option<&Keyspace>, sizes: &[u8]) -> Option<Parts> {
         let storage = keyspace?.storage;
         let members = *sizes.first()?;
         let shape = storage.shape(members.into()).ok()?;
         let same = sizes.iter().all(|size| *size == members);
-        (same && shape.parts > 1).then_some(Parts { storage, shape })
+        same.then_some(Parts { storage, shape })
     }
 
-    /// Bytes of the part that the first member keeps of a value of so many; none: all of it.
-    fn kept(self, bytes: u64) -> Option<u64> {
-        let part = part_length(self.storage, self.shape, bytes, Seat(0));
-        (part < bytes).then_some(part)
+    /// Bytes that a member keeps of a value of so many: of a part as long as the longest.
+    fn kept(self, bytes: u64) -> u64 {
+        part_length(self.storage, self.shape, bytes, Seat(0))
     }
 }
 
 /// What is kept of a value, for people: `5592406 (1/3)`.
 fn kept(parts: Option<Parts>, bytes: u64) -> String {
-    let part = parts.and_then(|parts| Some((parts.kept(bytes)?, parts.shape.parts)));
-    match part {
-        Some((part, of)) => format!("{part} (1/{of})"),
-        None => format!("{bytes} (all)"),
+    match parts.map(|parts| (parts.kept(bytes), parts.shape.parts)) {
+        Some((part, of)) if part < bytes => format!("{part} (1/{of})"),
+        Some(_) => format!("{bytes} (all)"),
+        None => "?".to_owned(),
     }
 }
 
@@ -207,12 +216,8 @@ fn replicas_as_json(told: &Told, parts: Option<Parts>) -> serde_json::Value {
             "critical_tag": tag(inspection.tag),
             "fence": tag(inspection.fence),
             "value_bytes": inspection.bytes,
-            "kept_bytes": inspection.bytes.map(|bytes| {
-                parts.and_then(|parts| parts.kept(bytes)).unwrap_or(bytes)
-            }),
-            "is_part": inspection.bytes.map(|bytes| {
-                parts.and_then(|parts| parts.kept(bytes)).is_some()
-            }),
+            "kept_bytes": inspection.bytes.zip(parts).map(|(bytes, parts)| parts.kept(bytes)),
+            "is_part": inspection.bytes.zip(parts).map(|(bytes, parts)| parts.kept(bytes) < bytes),
             "eventual_tag": eventual(inspection),
             "applied": inspection.applied,
         }),

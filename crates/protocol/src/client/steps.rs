@@ -220,7 +220,8 @@ impl Session {
             open.phase = Phase::Sent(now.saturating_add(attempt.max(AT_WORK)));
         }
         open.refusal = Some(Refusal::definite(Code::Unavailable, why));
-        if enters {
+        // Told again and again; the first time counts.
+        if enters && open.stalled_until.is_none() {
             // Not at once where it has been the first for long: it may pass.
             let since = open.first_since.get_or_insert(now);
             let since = (*since).max(now.saturating_sub(request / 2));

@@ -306,13 +306,12 @@ impl Acquire {
         self.parts.get(self.current).map_or(0, |p| p.ahead)
     }
 
-    /// Why the lock that is waited for cannot be granted as things are: its ref is the first, and too
-    /// few members are in reach to read the latest value of one of its keys.
+    /// Why the lock that is waited for cannot be granted as things are: too few members are in reach
+    /// to read the latest value of one of its keys. So it is behind others, too: they hold, or wait
+    /// for the same.
     pub(super) fn stalls(&self, cx: &Cx<'_>) -> Option<String> {
         let part = self.parts.get(self.current)?;
-        if part.lock_ref.is_none() || part.ahead > 0 {
-            return None;
-        }
+        part.lock_ref?;
         part.keys.iter().find_map(|key| refuse::shortage(key, cx))
     }
 

@@ -183,6 +183,8 @@ struct Enter {
     entered: bool,
     /// The client was told that the lock cannot be granted as things are.
     stalled: bool,
+    /// Keys of which the client was told the ref.
+    told: usize,
 }
 
 impl Enter {
@@ -203,6 +205,7 @@ impl Enter {
             leaves,
             entered: false,
             stalled: false,
+            told: 0,
         }
     }
 
@@ -246,8 +249,12 @@ impl Enter {
             if cx.now.monotonic >= self.wait_until {
                 return self.over(client, desk, cx);
             }
-            client.tell(reply, cx);
-            self.stalled = false;
+            // Its place is no news to one that stalls, unless it has a new ref.
+            let refs = self.acquire.held().len();
+            if !self.stalled || refs > self.told || self.acquire.stalls(cx).is_none() {
+                client.tell(reply, cx);
+                (self.stalled, self.told) = (false, refs);
+            }
             self.look(client, cx);
             return Step::Open;
         }
