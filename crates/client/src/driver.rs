@@ -442,7 +442,7 @@ fn in_words(reply: &Reply) -> String {
         {
             refusal.detail.trim_end_matches('.').to_owned()
         }
-        Reply::Stalled { why } => why.clone(),
+        Reply::Stalled { .. } => "no quorum so far".to_owned(),
         _ => "answered".to_owned(),
     }
 }

@@ -125,6 +125,9 @@ pub(super) struct Open {
     pub(super) first_since: Option<Micros>,
     /// An enter that cannot be granted as things are: until when that may change.
     pub(super) stalled_until: Option<Micros>,
+    /// Since when nodes say again that it waits like any other. The first answer to a repetition
+    /// says so, too, before the node says that it stalls.
+    pub(super) taken_back: Option<Micros>,
 }
 
 impl Open {
@@ -153,12 +156,13 @@ impl Open {
             refusal: None,
             first_since: None,
             stalled_until: None,
+            taken_back: None,
         }
     }
 
     /// An enter was told its place in the queue.
     pub(super) fn is_placed(&mut self, now: Micros, ahead: u32) {
-        self.stalled_until = None;
+        self.taken_back = self.taken_back.or(Some(now));
         self.first_since = match ahead {
             // The first thing that it was told: nobody was ahead since it was sent.
             0 if !self.queued => self.first_sent.or(Some(now)),
@@ -169,7 +173,13 @@ impl Open {
 
     /// When its time is over.
     pub(super) fn ends(&self) -> Micros {
-        self.deadline.min(self.stalled_until.unwrap_or(Micros::MAX))
+        self.deadline
+            .min(self.stalls_until().unwrap_or(Micros::MAX))
+    }
+
+    /// Until when an enter that stalls may do so.
+    pub(super) fn stalls_until(&self) -> Option<Micros> {
+        self.stalled_until.filter(|_| self.taken_back.is_none())
     }
 
     /// What to say if its time is over while a node keeps it: that it waits, and for whom.

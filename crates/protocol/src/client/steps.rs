@@ -220,7 +220,14 @@ impl Session {
             open.phase = Phase::Sent(now.saturating_add(attempt.max(AT_WORK)));
         }
         open.refusal = Some(Refusal::definite(Code::Unavailable, why));
-        // Told again and again; the first time counts.
+        // Told again and again; the first time counts, unless it had passed.
+        if open
+            .taken_back
+            .take()
+            .is_some_and(|at| now.saturating_sub(at) > AT_WORK)
+        {
+            open.stalled_until = None;
+        }
         if enters && open.stalled_until.is_none() {
             // Not at once where it has been the first for long: it may pass.
             let since = open.first_since.get_or_insert(now);
@@ -238,7 +245,7 @@ impl Session {
         open.setbacks += 1;
         // The wait is over, and so it was never granted.
         let waited = matches!(open.kind, Kind::Enter { wait_until, poll: false, .. }
-            if open.stalled_until.is_some() && wait_until <= now);
+            if open.stalls_until().is_some() && wait_until <= now);
         let again = match refusal.code {
             Code::Unavailable if waited => false,
             Code::Unavailable | Code::Busy => true,
