@@ -100,8 +100,16 @@ fn prices_are_whole_sentences_and_hint_where_nothing_is_coded() {
     ]);
     assert_eq!(priced["prices"][0]["whole_below"], 7);
     assert_eq!(priced["prices"][0]["read_round_trips"], 1);
+}
 
-    // A third of a large value, all of a small one; a register has no queue, and that is no error.
+/// A third of a large value, all of a small one; a register has no queue, and that is no error.
+#[test]
+fn replicas_show_what_they_keep_of_a_value() {
+    let dev = Dev::start(&["--sites", "5"]);
+    let create = ["keyspace", "create", "coded", "--purpose", "registers"];
+    let terms = ["--storage", "coded", "--f", "1", "--whole-below", "100"];
+    let created = dev.run(&[&create[..], &terms].concat());
+    assert_eq!(status(&created), 0, "{}", text(&created.stderr));
     let value = "x".repeat(3_000);
     for (key, value) in [("large", value.as_str()), ("small", "x")] {
         let wrote = dev.run(&["--keyspace", "coded", "write", key, value]);
