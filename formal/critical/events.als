@@ -22,13 +22,15 @@ pred keepSections {
 pred keepPuts { issued' = issued and acked' = acked and latePut' = latePut }
 pred keepClients { keepSections and keepPuts }
 pred keepData {
-  attempted' = attempted and succeeded' = succeeded and doomed' = doomed and offered' = offered
+  attempted' = attempted and succeeded' = succeeded and doomed' = doomed and keepEventual
 }
+pred keepEventual { offered' = offered and dropped' = dropped }
 pred keepAttempts {
-  began' = began and found' = found and carries' = carries and origin' = origin
+  began' = began and found' = found and carries' = carries
   clears' = clears and adopting' = adopting and done' = done and ready' = ready
 }
-pred keepEntries { Entry <: floor' = Entry <: floor and ahead' = ahead }
+pred keepEntries { keepEntryFloors and ahead' = ahead and forgotten' = forgotten }
+pred keepEntryFloors { Entry <: floor' = Entry <: floor }
 pred keepGets {
   Get <: floor' = Get <: floor
   shows' = shows and result' = result and answered' = answered and lateGet' = lateGet
@@ -44,19 +46,20 @@ pred init {
   no entered and no closed and no sayClean and no sayDirty
   no issued and no acked and no latePut
   attempted = Start and succeeded = Start and no doomed
-  no began and no found and no carries and no origin and no clears
-  no adopting and no done and no ready and no resumed and no offered
-  no floor and no ahead and no shows and no result and no answered and no lateGet
+  no began and no found and no carries and no clears
+  no adopting and no done and no ready and no resumed and no offered and no dropped
+  no floor and no ahead and no forgotten and no shows and no result and no answered and no lateGet
   truth = Start
 }
 
 /* ---- the lock store ---- */
 
-/* What was read ahead for a key that a command touches is forgotten (F3). */
+/* What was read ahead for a key that a command touches is forgotten (F3). The read goes on. */
 pred cancelAhead {
   on[SpeculationEnds] => {
     no ahead'
-    Entry <: floor' = (Entry - ahead) <: floor
+    forgotten' = forgotten + ahead
+    keepEntryFloors
   } else keepEntries
 }
 
@@ -72,20 +75,33 @@ pred enqueue[r: Ref] {
   let kept = { e: ahead | e.reader = r and no queued and no flag } {
     on[SpeculationEnds] => {
       no ahead'
-      Entry <: floor' = (Entry - (ahead - kept)) <: floor
+      forgotten' = forgotten + (ahead - kept)
     } else {
       ahead' = { e: ahead | e.reader != r }
-      Entry <: floor' = Entry <: floor
+      forgotten' = forgotten
     }
   }
+  keepEntryFloors
   clean' = clean and dirty' = dirty
   keepFlag and keepRegisters and keepPeek and keepGrants and keepClients and keepData
   keepAttempts and keepGets and keepTruth
 }
 
+/* The log does not take an enqueue, which its client may repeat: what was read ahead for it is
+ * forgotten, and goes on. */
+pred decline[r: Ref] {
+  on[FlagInLog]
+  r not in used
+  some ahead & reader.r
+  ahead' = ahead - reader.r
+  forgotten' = forgotten + (ahead & reader.r)
+  keepEntryFloors and keepGets
+  keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
+}
+
 /* A ref leaves the queue without a flag, stating the tag of its holder's last write. */
 pred leaveClean[r: Ref] {
-  r in queued & sayClean
+  r in queued & (on[CleanAsSaid] => sayClean else sayClean + sayDirty)
   resumed' = resumed
   used' = used
   queued' = queued - r
@@ -143,20 +159,19 @@ pred release[r: Ref] {
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepGets and keepTruth
 }
 
-/* The section of r goes on as a new generation s, above the old one and below all that wait. */
+/* The section of r goes on as a new generation s, above the old one and below all that wait behind.
+ * One that waits itself leaves no flag, and its head is a first one. */
 pred resume[r, s: Ref] {
   on[FlagInLog]
-  r = head
+  r in queued
   s not in used and earlier[r, s]
   s.owner = r.owner
   all q: used | earlier[r, q] implies earlier[s, q]
-  resumed' = resumed + s
+  resumed' = resumed + (r = head => s else none)
   used' = used + s
   queued' = queued - r + s
   clean' = clean
-  dirty' = dirty + r
-  flag' = r
-  no handed'
+  flagBy[r]
   keepRegisters
   cancelAhead
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepGets and keepTruth
@@ -192,46 +207,54 @@ pred readAhead[e: Entry] {
   no e.floor and e not in ahead
   floor' = floor + e -> top
   ahead' = ahead + e
+  forgotten' = forgotten
   keepGets
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
 }
 
 /* The head's value is read for its grant. The primary that saw it become head reads where the flag
  * is clear, unless it has begun to adopt (G1). What is read again needs a grant that is complete:
- * a later primary has synched (G2), the first has granted, and only the push may be lost. */
+ * a later primary has synched (G2), the first has granted, and only the push may be lost. A deposed
+ * primary reads for one that was head: no flag was left then by those before it. */
 pred entryBegin[e: Entry] {
   on[FlagInLog]
-  e.reader = head
+  e.reader in head + clean + dirty
   e in First => {
-    no flag
+    e.reader = head => no flag
+      else all d: dirty | earlier[d, e.reader] implies earlier[d, top.ref]
     on[AdoptionSticks] implies no adopting & ref.(e.reader)
   } else on[InheritedSynchs] implies e.reader in ready + done.ref
   no e.floor and e not in ahead
   floor' = floor + e -> top
-  ahead' = ahead
+  ahead' = ahead and forgotten' = forgotten
   keepGets
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
 }
 
 /* Its quorum has answered, some time since; w is what it found, and it has seen no newer eventual
- * value, or must not adopt it. */
+ * value, or must not adopt it. It is granted if this very read is waited for, not another one of the
+ * same request (G23). */
 pred entryEnd[e: Entry, w: Write] {
   some e.floor
   e not in ahead
   w in attempted
   upTo[e.floor, w]
   not earlier[e.reader, w.ref] or no w.ref
-  granted' = granted + e.reader -> value[w]
+  let named = { d: First - forgotten - ahead | some d.floor and d.reader = e.reader },
+      counts = e not in forgotten or (not on[ReadsByOp] and some named),
+      to = (counts => e.reader else none) {
+    granted' = granted + to -> value[w]
+    ready' = ready + (e in First => to else none)
+  }
   floor' = floor - e -> e.floor
-  ahead' = ahead
-  ready' = ready + (e in First => e.reader else none)
+  ahead' = ahead and forgotten' = forgotten - e
   keepAttemptsBut
   keepGets
   keepLock and keepPeek and keepClients and keepData and keepTruth
 }
 
 pred keepAttemptsBut {
-  began' = began and found' = found and carries' = carries and origin' = origin
+  began' = began and found' = found and carries' = carries
   clears' = clears and adopting' = adopting and done' = done
 }
 
@@ -248,36 +271,45 @@ pred handOver[r: Ref] {
   keepLock and keepPeek and keepClients and keepData and keepReads and keepTruth
 }
 
-/* A synch begins for the head. It may be needed or not, and others may be under way, by this
- * primary or by a deposed one. Its tag is above those of the first primary's ballot. */
+/* The flag that a synch sees: for the head the one that stands, for one that was head the one that
+ * those before it had left, or none. */
+pred seesFlag[a: Attempt] {
+  a.ref = head => clears' = clears + a -> flag else {
+    clears' = clears or clears' = clears + a -> last[dirty & { d: Ref | earlier[d, a.ref] }]
+  }
+}
+
+/* A synch begins for the head, or for what is the head to a deposed primary. It may be needed or
+ * not, and others may be under way. Its tag is above those of the first primary's ballot. */
 pred attemptBegin[a: Attempt] {
   on[FlagInLog]
   a not in began
-  a.ref = head
+  a.ref in head + clean + dirty
   all b: adopting & ref.(a.ref) | below[b, a]
   began' = began + a
-  clears' = clears + a -> flag
-  found' = found and carries' = carries and origin' = origin
+  seesFlag[a]
+  found' = found and carries' = carries
   adopting' = adopting and done' = done and ready' = ready
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepReads and keepTruth
 }
 
 /* The primary that saw its ref become head, and has granted nothing yet, begins a synch that
- * adopts a newer eventual value, and reads plainly no more. It does so again when one has failed. */
+ * adopts a newer eventual value, and reads plainly no more: nobody waits for its reads. It does so
+ * again when one has failed. */
 pred adoptBegin[a: Attempt] {
   on[FlagInLog]
   a not in began
-  a.ref in queued and a.ref = head
+  a.ref in head + clean + dirty
   a.ref not in resumed
   on[AdoptsOnce] implies a.ref not in ready
   all b: began & ref.(a.ref) | b in adopting => below[b, a] else below[a, b]
   began' = began + a
   adopting' = adopting + a
-  clears' = clears + a -> flag
-  found' = found and carries' = carries and origin' = origin and done' = done and ready' = ready
-  Entry <: floor' = Entry <: floor - { e: First, w: Write | e.reader = a.ref }
+  seesFlag[a]
+  found' = found and carries' = carries and done' = done and ready' = ready
+  forgotten' = forgotten + { e: First & floor.Write | e.reader = a.ref }
   ahead' = ahead
-  keepGets
+  keepEntryFloors and keepGets
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepTruth
 }
 
@@ -292,18 +324,14 @@ pred attemptRead[a: Attempt, f: Write, v: Value] {
     below[f, a]
     all s: succeeded | below[s, a] implies upTo[s, f]
   } else upTo[top, f]
-  v = value[f] => origin' = origin + a -> given[f] else {
-    a in adopting
-    v in offered and newerThan[v, f]
-    origin' = origin + a -> a.ref
-  }
+  v != value[f] implies a in adopting and v in offered and newerThan[v, f]
   found' = found + a -> f
   carries' = carries + a -> v
   began' = began and clears' = clears
   adopting' = adopting and done' = done and ready' = ready
-  attempted' = attempted and succeeded' = succeeded and offered' = offered
+  attempted' = attempted and succeeded' = succeeded and keepEventual
   doomed' = doomed +
-    (on[Fence] => { x: attempted - succeeded | below[f, x] and below[x, a] } else none)
+    (on[Fence] => { x: attempted - succeeded | below[f, x] and fences[a, x] } else none)
   keepLock and keepPeek and keepGrants and keepClients and keepReads and keepTruth
 }
 
@@ -313,7 +341,7 @@ pred attemptWrite[a: Attempt] {
   a not in attempted
   laterClock[a]
   attempted' = attempted + a
-  succeeded' = succeeded and offered' = offered
+  succeeded' = succeeded and keepEventual
   let refused = on[Fence] and (fencedAbove[a] or some s: succeeded | below[a, s]) {
     doomed' = doomed + (refused => a else none)
   }
@@ -329,7 +357,7 @@ pred attemptGrant[a: Attempt] {
   granted' = granted + a.ref -> a.carries
   done' = done + a
   ready' = ready + (a in adopting => a.ref else none)
-  began' = began and found' = found and carries' = carries and origin' = origin
+  began' = began and found' = found and carries' = carries
   clears' = clears and adopting' = adopting
   keepLock and keepPeek and keepClients and keepData and keepReads and keepTruth
 }
@@ -349,8 +377,19 @@ pred offer[e: Eventual] {
   e.ref in used
   all q: queued | some e.ref and earlier[e.ref, q] or no e.ref
   offered' = offered + e
+  dropped' = dropped
   attempted' = (on[TwoCells] => attempted else attempted + e)
   succeeded' = succeeded and doomed' = doomed
+  keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
+}
+
+/* The last replica that has an eventual value drops it: for a newer one, or for a section's write. */
+pred drop[e: Eventual] {
+  on[FlagInLog]
+  e in offered - dropped
+  (some x: offered - dropped | below[e, x]) or some w: attempted | outranks[w, e]
+  dropped' = dropped + e
+  offered' = offered and attempted' = attempted and succeeded' = succeeded and doomed' = doomed
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
@@ -358,7 +397,7 @@ pred offer[e: Eventual] {
 pred succeed[w: Write] {
   w in attempted - succeeded - doomed
   succeeded' = succeeded + w
-  attempted' = attempted and doomed' = doomed and offered' = offered
+  attempted' = attempted and doomed' = doomed and keepEventual
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
@@ -397,7 +436,7 @@ pred issue[p: Put] {
     truth' = truth + p
     shows' = shows + { g: Get | some g.floor and g.reader = p.ref } -> p
   }
-  floor' = floor and ahead' = ahead
+  floor' = floor and ahead' = ahead and forgotten' = forgotten
   result' = result and answered' = answered and lateGet' = lateGet
   keepSections and keepLock and keepPeek and keepGrants and keepData and keepAttempts
 }
@@ -411,7 +450,7 @@ pred put[p: Put] {
   not on[FlagInLog] implies p.at.peek = p.ref
   not on[ClientNumbers] implies laterClock[p]
   attempted' = attempted + p
-  succeeded' = succeeded and offered' = offered
+  succeeded' = succeeded and keepEventual
   let refused = on[Fence] and
       (fencedAbove[p] or some s: succeeded | earlier[p.ref, s.ref]) {
     doomed' = doomed + (refused => p else none)
@@ -419,12 +458,12 @@ pred put[p: Put] {
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
-/* Its client hears that it has succeeded. */
+/* Its client hears that it has succeeded, perhaps after it has said that it is done. */
 pred ack[p: Put] {
   p in succeeded
   let v = value[p] {
     v in issued - acked
-    p.ref in inside
+    p.ref in entered
     acked' = acked + v
     truth' = (p.ref = latest => truth & (v + newer[v]) else truth)
   }
@@ -476,11 +515,14 @@ pred getEnd[g: Get, w: Write] {
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts
 }
 
-/* A client says that it is done and that its last put was acknowledged. */
+/* A client says that it is done and that its last put was acknowledged. What it has never sent was
+ * not issued here, and does not count; what was sent counts although all that were asked have
+ * refused it, for a copy of the message may come when there is room again (G25). */
 pred sayLeaveClean[r: Ref] {
   r in used - closed
   on[UntoldIsDirty] implies r in entered
-  on[DirtyLeave] implies highest[issued & ref.r] in acked
+  let own = issued & ref.r, counting = (on[RefusedIsDoubtful] => own else own & attempted) |
+    on[DirtyLeave] implies highest[counting] in acked
   sayClean' = sayClean + r
   closed' = closed + r
   entered' = entered and sayDirty' = sayDirty
@@ -546,7 +588,7 @@ pred acquireSynch[a: Attempt] {
   a.ref not in closed + entered
   flagReads[Yes]
   began' = began + a
-  found' = found and carries' = carries and origin' = origin and clears' = clears
+  found' = found and carries' = carries and clears' = clears
   adopting' = adopting and done' = done and ready' = ready
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepReads and keepTruth
 }
@@ -597,7 +639,7 @@ pred nothing {
 
 pred someEvent {
   (some r: Ref {
-    enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r] or handOver[r]
+    enqueue[r] or decline[r] or leaveClean[r] or leaveDirty[r] or release[r] or handOver[r]
     or sayLeaveClean[r] or sayLeaveDirty[r] or close[r] or forceDequeue[r]
     or (some s: Ref | resume[r, s])
     or (some v: Value | enter[r, v])
@@ -611,7 +653,7 @@ pred someEvent {
   })
   or (some e: Entry { readAhead[e] or entryBegin[e] or (some w: Write | entryEnd[e, w]) })
   or (some w: Write | succeed[w])
-  or (some e: Eventual | offer[e])
+  or (some e: Eventual | offer[e] or drop[e])
   or (some p: Put { issue[p] or put[p] or ack[p] })
   or (some g: Get { getBegin[g] or (some w: Write | getEnd[g, w]) })
 }

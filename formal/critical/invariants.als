@@ -12,7 +12,7 @@ open events
 
 /* Refs for which something was begun. */
 fun ever: set Ref {
-  granted.Value + began.ref + (floor.Write & Entry - ahead).reader + entered + clean + dirty + ready
+  granted.Value + began.ref + (floor.Write & Entry - ahead - forgotten).reader + entered + clean + dirty + ready
 }
 
 pred QueueFits {
@@ -59,14 +59,12 @@ pred AttemptsFit {
   found.Write in began
   clears.Ref in began
   found.Write = carries.Value
-  origin.Ref in found.Write
   all a: found.Write {
     a.found in attempted
     below[a.found, a]
-    a.carries = value[a.found] and a.origin = given[a.found] or a in adopting and {
+    a.carries = value[a.found] or a in adopting and {
       a.carries in offered
       newerThan[a.carries, a.found]
-      a.origin = a.ref
     }
   }
   all a: clears.Ref | a.clears in dirty and earlier[a.clears, a.ref]
@@ -82,11 +80,12 @@ pred AdoptionFits {
   all r: ready | adopter[r] in done
   resumed in used
   no adopting.ref & resumed
-  all e: First & floor.Write | e in ahead or no adopting & ref.(e.reader)
+  all e: First & floor.Write - forgotten | e in ahead or no adopting & ref.(e.reader)
 }
 
 /* Eventual values are of a time when every section up to their ref was over. */
 pred OfferedFits {
+  dropped in offered
   offered.ref in used
   all e: offered, q: queued | no e.ref or earlier[e.ref, q]
 }
@@ -103,7 +102,8 @@ pred ValuesKnown {
 
 pred ReadsFit {
   Read.floor in succeeded
-  ahead in floor.Write
+  ahead + forgotten in floor.Write
+  no ahead & forgotten
   no ahead.reader & used
   some ahead implies no queued and no flag
   no answered & floor.Write
@@ -127,15 +127,14 @@ pred SynchsAgree {
   all x: attempted & Attempt - doomed, y: attempted |
     below[x, y] and not superseded[x.ref] and x.ref not in entered
       and (x in adopting implies x = adopter[x.ref]) and not (x.ref = y.ref and y in adopting)
-      implies value[y] in x.carries + offered
+      implies value[y] in x.carries + over[x.carries]
 }
 
-/* Values grow with tags: no put that may be acknowledged is hidden by an older value, nor by one of
- * an older section. */
+/* Values grow with tags: nothing that may be acknowledged or granted is hidden by an older value. (An
+ * eventual value from after the section that adopts it stands no higher there than that section.) */
 pred ValuesGrow {
-  all x: Put & attempted - doomed, y: attempted | below[x, y] implies {
-    upTo[x, value[y]]
-    not earlier[given[y], x.ref]
+  all x: attempted - doomed, y: attempted | below[x, y] implies {
+    upTo[value[x], value[y]] or upTo[x, value[y]]
   }
 }
 
@@ -160,7 +159,7 @@ pred AdoptionEnds {
  * a later one is adopting something. */
 pred GrantIsDefined {
   all r: granted.Value - entered, v: r.granted, w: readable | not superseded[r] implies {
-    value[w] in v + offered
+    value[w] in v + over[v]
     no w.ref or not earlier[r, w.ref] implies value[w] = v
   }
 }
@@ -175,9 +174,10 @@ fun beforeRead[e: Read]: set Ref { e in ahead => used else { r: used | earlier[r
 
 /* A read began above all that may have something in flight. */
 pred ReadOutranks {
-  all e: floor.Write {
+  all e: floor.Write - forgotten {
     all d: dirty & beforeRead[e] | earlier[d, e.floor.ref]
     all p: issued | p.ref in clean & beforeRead[e] implies upTo[p, e.floor]
+    all r: (clean & beforeRead[e]) - ready | some b: done & ref.r - adopting | upTo[b, e.floor]
     all a: adopting | (a.ref in clean & beforeRead[e] or e not in First and a.ref = e.reader)
       implies upTo[a, e.floor]
     e not in First implies {
@@ -188,9 +188,9 @@ pred ReadOutranks {
 
 /* And it finds one value only, until its section begins. */
 pred ReadIsStable {
-  all e: Entry & floor.Write | e.reader not in entered and not superseded[e.reader] implies
+  all e: Entry & floor.Write - forgotten | e.reader not in entered and not superseded[e.reader] implies
     all w: attempted | upTo[e.floor, w] implies {
-      value[w] in value[e.floor] + offered
+      value[w] in value[e.floor] + over[value[e.floor]]
       no w.ref or not earlier[e.reader, w.ref] implies value[w] = value[e.floor]
     }
 }
@@ -227,17 +227,17 @@ pred Exclusivity {
   no lateGet
 }
 
-/* A get of the lockholder returns the true value; and so does its grant, or it returns an eventual
- * value, which is then the true one. */
+/* A get of the lockholder returns the true value; and so does its grant, or it returns a newer
+ * eventual value, which is then the true one. */
 pred LatestState {
   all g: Get | g.result in g.shows
-  all r: granted.Value & head - entered | r.granted in truth + offered
+  all r: granted.Value & head - entered | r.granted in truth + over[truth]
 }
 
 /* Every quorum read that begins now returns the true value; unless a ref that has not entered is
- * adopting an eventual one. */
+ * adopting a newer eventual one. */
 pred CriticalSection {
-  all w: readable | value[w] in truth or earlier[latest, w.ref] and value[w] in offered
+  all w: readable | value[w] in truth or earlier[latest, w.ref] and value[w] in over[truth]
 }
 
 /* Whoever is past, and may have a put in flight above the true tag, has left the flag set. */
@@ -246,6 +246,13 @@ pred SynchFlag { all r: dirty | cleared implies earlier[r, top.ref] }
 /* No acknowledged put is lost, nor one that may yet be acknowledged, to any later section. */
 pred AcknowledgedKept {
   all r: Ref, v: r.granted, p: Put & attempted - doomed | earlier[p.ref, r] implies upTo[p, v]
+}
+
+/* An eventual value that was acknowledged is at some replica, or a newer one is, unless a section has
+ * written after it. */
+pred EventualKept {
+  all e: offered | (some x: offered - dropped | upTo[e, x])
+    or some p: value[attempted] & Put | below[e, p]
 }
 
 pred fits {
@@ -260,7 +267,7 @@ pred why {
 }
 
 pred promises {
-  Exclusivity and LatestState and CriticalSection and SynchFlag and AcknowledgedKept
+  Exclusivity and LatestState and CriticalSection and SynchFlag and AcknowledgedKept and EventualKept
 }
 
 pred invariant { fits and why and promises }

@@ -183,3 +183,88 @@ without_TwoCells: run {
     offer[v]; succeed[v]; getBegin[g]; getEnd[g, v]; not LatestState
   }
 } for 2 but 4 Write, 4 Read, 10..10 steps expect 1
+
+/* G25: a put that all who heard it have refused is taken for one that never was. Its copy comes
+ * when the next section has begun. */
+without_RefusedIsDoubtful: run {
+  fermataWithout[RefusedIsDoubtful]
+  some r1, r2: Ref, p, q: Put, e, f: Entry, g: Get {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start];
+    issue[p]; put[p]; succeed[p]; ack[p]; issue[q]; sayLeaveClean[r1]; leaveClean[r1];
+    enqueue[r2]; entryBegin[f]; entryEnd[f, p]; enter[r2, p];
+    put[q]; getBegin[g]; getEnd[g, q]; (not LatestState and not CriticalSection)
+  }
+} for 2 but 4 Write, 4 Read, 19..19 steps expect 1
+
+/* G15: a leave that was not said to be clean is recorded as clean. */
+without_CleanAsSaid: run {
+  fermataWithout[CleanAsSaid]
+  some r1, r2: Ref, p: Put, e, f: Entry, g: Get {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
+    sayLeaveDirty[r1]; leaveClean[r1];
+    enqueue[r2]; entryBegin[f]; entryEnd[f, Start]; enter[r2, Start];
+    getBegin[g]; getEnd[g, p]; (not LatestState and not CriticalSection)
+  }
+} for 2 but 4 Write, 4 Read, 16..16 steps expect 1
+
+/* F4: a fence on the ref alone does not stop another attempt of that ref. One attempt has read the
+ * old value, another reads and grants a put; then the first one hides it. */
+without_FenceOnTag: run {
+  fermataWithout[FenceOnTag]
+  some r1, r2: Ref, p: Put, a, b: Attempt, e: Entry, g: Get {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
+    enqueue[r2]; release[r1]; attemptBegin[a]; attemptBegin[b]; attemptRead[b, Start, Start];
+    attemptRead[a, p, p]; attemptWrite[a]; succeed[a]; attemptGrant[a]; enter[r2, p];
+    attemptWrite[b]; succeed[b]; getBegin[g]; getEnd[g, b]; not LatestState
+  }
+} for 2 but 4 Write, 4 Read, 22..22 steps expect 1
+
+/* G23: the log declines an enqueue; what was read ahead for it serves its repetition, after a
+ * section in between. */
+without_ReadsByOp: run {
+  fermataWithout[ReadsByOp]
+  some r1, r2: Ref, p: Put, d, e, f: First {
+    init
+    readAhead[d]; decline[r2];
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start];
+    issue[p]; put[p]; succeed[p]; ack[p]; sayLeaveClean[r1]; leaveClean[r1];
+    readAhead[f]; enqueue[r2]; entryEnd[d, Start]; (not LatestState and not AcknowledgedKept)
+  }
+} for 2 but 4 Write, 4 Read, 17..17 steps expect 1
+
+/* G24: who stores an adoption drops the eventual value, as if its section had written. The next
+ * primary settles what was there before, and grants that. */
+without_AdoptionsKeep: run {
+  fermataWithout[AdoptionsKeep]
+  some r: Ref, v: Eventual, a, b: Attempt {
+    init
+    offer[v]; enqueue[r]; adoptBegin[a]; attemptRead[a, Start, v]; attemptWrite[a]; drop[v];
+    attemptBegin[b]; attemptRead[b, Start, Start]; attemptWrite[b]; succeed[b]; attemptGrant[b];
+    not EventualKept
+  }
+} for 2 but 4 Write, 4 Read, 13..13 steps expect 1
+
+/* And one that is later than what was adopted. */
+without_AdoptionsKeep_later: run {
+  fermataWithout[AdoptionsKeep]
+  some r: Ref, v, later: Eventual, a: Attempt {
+    init
+    offer[v]; offer[later]; enqueue[r];
+    adoptBegin[a]; attemptRead[a, Start, v]; attemptWrite[a]; succeed[a]; attemptGrant[a];
+    drop[later]; (v != later and not EventualKept)
+  }
+} for 2 but 4 Write, 4 Read, 11..11 steps expect 1
+
+/* With all rules the later value stays, and the next section adopts it. */
+later_value_stays: run {
+  fermata
+  some r1, r2: Ref, disj v, later: Eventual, a, b: Attempt {
+    init
+    offer[v]; offer[later]; enqueue[r1];
+    adoptBegin[a]; attemptRead[a, Start, v]; attemptWrite[a]; succeed[a]; attemptGrant[a];
+    drop[v]; release[r1]; enqueue[r2]; adoptBegin[b]; attemptRead[b, a, later]; invariant
+  }
+} for 2 but 5 Write, 4 Read, 14..14 steps expect 1

@@ -22,7 +22,7 @@ initial_deep: check { fermata and init implies invariant } for 5 but 1..1 steps 
 
 pred lockEvent {
   (some r: Ref {
-    enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r] or some s: Ref | resume[r, s]
+    enqueue[r] or decline[r] or leaveClean[r] or leaveDirty[r] or release[r] or some s: Ref | resume[r, s]
   })
   or (some a: Attempt | synchDone[a]) or some c: Coordinator | learn[c]
 }
@@ -35,7 +35,7 @@ pred synchEvent {
     attemptBegin[a] or adoptBegin[a] or attemptWrite[a] or attemptGrant[a]
     or some f: Write, v: Value | attemptRead[a, f, v]
   })
-  or (some e: Eventual | offer[e]) or (some w: Write | succeed[w])
+  or (some e: Eventual | offer[e] or drop[e]) or (some w: Write | succeed[w])
 }
 pred clientEvent {
   (some r: Ref {
@@ -64,7 +64,7 @@ all_are_asked: check {
     implies lockEvent or grantEvent or synchEvent or clientEvent
 } for 2 but 3 Write, 2..2 steps expect 0
 
-/* A run of four sections in which each event happens. */
+/* A run of four sections in which each event but decline and drop happens: those have runs in planted.als. */
 all_can: run {
   fermata
   some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, v: Eventual,
@@ -84,6 +84,13 @@ enqueue_keeps_deep: check {
 } for 4 but 5 Write, 2..2 steps expect 0
 enqueue_can_deep: run {
   fermata and invariant and { some r: Ref | enqueue[r] }
+} for 3 but 5 Write, 2..2 steps expect 1
+
+decline_keeps_deep: check {
+  fermata and invariant and { some r: Ref | decline[r] } implies after invariant
+} for 5 but 6 Write, 2..2 steps expect 0
+decline_can_deep: run {
+  fermata and invariant and { some r: Ref | decline[r] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 leaveClean_keeps_deep: check {
@@ -168,6 +175,13 @@ offer_keeps_deep: check {
 } for 5 but 6 Write, 2..2 steps expect 0
 offer_can_deep: run {
   fermata and invariant and { some e: Eventual | offer[e] }
+} for 3 but 5 Write, 2..2 steps expect 1
+
+drop_keeps_deep: check {
+  fermata and invariant and { some e: Eventual | drop[e] } implies after invariant
+} for 5 but 6 Write, 2..2 steps expect 0
+drop_can_deep: run {
+  fermata and invariant and { some e: Eventual | drop[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 adoptBegin_keeps_deep: check {

@@ -26,18 +26,23 @@ one sig
   ReleaseSetsFlag, // M1: a forced release sets the flag
   ClientNumbers, // M2: a put has one tag, numbered by its client, wherever it is sent
   AttemptsBelow, // M3, F4: a synch's tag is its attempt, below all puts of its ref
+  FenceOnTag, // F4: a fence is a whole tag, attempt and all, not a ref only
   DirtyLeave, // M5, F5: a leave is clean only when the last put was acknowledged
+  RefusedIsDoubtful, // G25: a put that was sent and refused may be stored yet
+  CleanAsSaid, // G15: a leave is recorded as clean only if its client has said so
   Fence, // F1: replicas refuse what is below the tag of a fenced read
   FlagInLog, // the flag stands beside the queue and is set by the command that dequeues
   FlagNamed, // F18: only that flag is cleared which was seen when the synch began
   SpeculationEnds, // F3: a command that touches the key cancels what was read ahead
+  ReadsByOp, // G23: a read counts only where this very read is waited for
   UntoldIsDirty, // G3: a ref that was not told of its grant leaves dirty
   HeadFlags, // every removal of a head that is not clean sets the flag
   AdoptionSticks, // G1: who began to adopt never falls back to a plain read
   InheritedSynchs, // G2: a primary that did not see the head become head synchs
   AdoptsOnce, // G5: only the primary that saw it become head adopts, and only before its grant
   WriteBack, // a get of an own unfinished put completes it before it returns
-  TwoCells // F6: an eventual put writes to a cell of its own
+  TwoCells, // F6: an eventual put writes to a cell of its own
+  AdoptionsKeep // G24: an adoption drops no eventual value
   extends Rule {}
 
 one sig Protocol { rules: set Rule }
@@ -75,12 +80,10 @@ sig Put extends Value { copyOf: lone Put }
 sig Eventual extends Value {}
 
 /* An attempt to synch, and its write. `found`: what its quorum read has returned; `carries`: that
- * value, or the newer eventual one that it adopts; `origin`: the section that gave it; `clears`: the
- * flag that it saw. */
+ * value, or the newer eventual one that it adopts; `clears`: the flag that it saw. */
 sig Attempt extends Write {
   var found: lone Write,
   var carries: lone Value,
-  var origin: lone Ref,
   var clears: lone Ref
 }
 
@@ -126,8 +129,9 @@ var sig attempted in Write {}
 var sig succeeded in Write {}
 var sig doomed in Write {}
 
-/* Eventual values that some replica has taken. */
+/* Eventual values that some replica has taken; those that no replica has any more. */
 var sig offered in Eventual {}
+var sig dropped in Eventual {}
 /* Synchs of the primary that saw their ref become head, which may adopt an eventual value; synchs
  * whose primary knows that they have succeeded. */
 var sig adopting in Attempt {}
@@ -136,9 +140,11 @@ var sig done in Attempt {}
 var sig ready in Ref {}
 var sig resumed in Ref {}
 
-/* Synchs that were begun, reads ahead of a grant that nothing has cancelled, gets with an answer. */
+/* Synchs that were begun, reads ahead of a grant that nothing has cancelled, reads under way for
+ * which nobody waits any more, gets with an answer. */
 var sig began in Attempt {}
 var sig ahead in First {}
+var sig forgotten in First {}
 var sig answered in Get {}
 
 /* History: the true value, as far as it is decided (F17); what was begun by a ref after a later one
@@ -163,7 +169,7 @@ fact tagsByRef {
   no Eventual.at
   all e: Eventual, w: Write | w.ref = e.ref and w not in Eventual implies below[w, e]
   all a, b: Write - Start | some b.ref and no a.ref implies below[a, b]
-  all a, b: Write - Start | below[a, b] implies not earlier[b.ref, a.ref]
+  all a, b: Write - Start | below[a, b] and some b.ref implies not earlier[b.ref, a.ref]
 }
 
 /* What the rules say of tags. */
@@ -188,16 +194,25 @@ fun top: one Write { highest[succeeded] }
 fun readable: set Write { { w: attempted | upTo[top, w] } }
 
 /* A completed fence above w. */
-pred fencedAbove[w: Write] { on[Fence] and some b: Attempt - w | some b.found and below[w, b] }
+pred fencedAbove[w: Write] { on[Fence] and some b: Attempt - w | some b.found and fences[b, w] }
+pred fences[b, w: Write] { below[w, b] and (on[FenceOnTag] or b.ref != w.ref) }
 
 /* The flag is clear, or its synch is done, which is only not noted yet. */
 pred cleared { no flag or (some a: done | a.clears = flag) }
 
-/* The section whose value a write carries. */
-fun given[w: set Write]: set Ref { (w & Put).ref + w.origin }
+/* An eventual value is newer than what w carries: values stand in the order of tags, an adopted one
+ * where its put does, not where its adoption does (F6, G24). */
+pred newerThan[e: Eventual, w: Write] { below[value[w], e] }
 
-/* An eventual value is newer than what w carries. */
-pred newerThan[e: Eventual, w: Write] { no given[w] or (some e.ref and not earlier[e.ref, given[w]]) }
+/* Eventual values newer than one of these. */
+fun over[v: set Value]: set Eventual { { e: offered | some x: v | below[x, e] } }
+
+/* A replica that stores w drops e: a section has written after it. */
+pred outranks[w: Write, e: Eventual] {
+  (some p: value[w] & Put | below[e, p])
+  or (not on[AdoptionsKeep] and w in Attempt and value[w] in Eventual
+    and not (some e.ref and not earlier[e.ref, w.ref]))
+}
 
 /* The last adopting synch of a ref. */
 fun adopter[r: Ref]: lone Attempt { highest[adopting & ref.r] }
