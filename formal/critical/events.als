@@ -232,8 +232,8 @@ pred entryBegin[e: Entry] {
 }
 
 /* Its quorum has answered, some time since; w is what it found, and it has seen no newer eventual
- * value, or must not adopt it. It is granted if this very read is waited for, not another one of the
- * same request (G23). */
+ * value, or must not adopt it. It is granted if this very read is waited for, not another one of
+ * the same request (G23). */
 pred entryEnd[e: Entry, w: Write] {
   some e.floor
   e not in ahead
@@ -383,7 +383,7 @@ pred offer[e: Eventual] {
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
-/* The last replica that has an eventual value drops it: for a newer one, or for a section's write. */
+/* The last replica that has an eventual value drops it: for a newer one, or a section's write. */
 pred drop[e: Eventual] {
   on[FlagInLog]
   e in offered - dropped

@@ -12,7 +12,8 @@ open events
 
 /* Refs for which something was begun. */
 fun ever: set Ref {
-  granted.Value + began.ref + (floor.Write & Entry - ahead - forgotten).reader + entered + clean + dirty + ready
+  granted.Value + began.ref + (floor.Write & Entry - ahead - forgotten).reader
+    + entered + clean + dirty + ready
 }
 
 pred QueueFits {
@@ -188,8 +189,8 @@ pred ReadOutranks {
 
 /* And it finds one value only, until its section begins. */
 pred ReadIsStable {
-  all e: Entry & floor.Write - forgotten | e.reader not in entered and not superseded[e.reader] implies
-    all w: attempted | upTo[e.floor, w] implies {
+  all e: Entry & floor.Write - forgotten, w: attempted |
+    e.reader not in entered and not superseded[e.reader] and upTo[e.floor, w] implies {
       value[w] in value[e.floor] + over[value[e.floor]]
       no w.ref or not earlier[e.reader, w.ref] implies value[w] = value[e.floor]
     }

@@ -17,7 +17,7 @@ without_DirtyLeave: run {
     enqueue[r2]; entryBegin[f]; entryEnd[f, Start]; enter[r2, Start];
     getBegin[g]; getEnd[g, p]; (not LatestState and not CriticalSection)
   }
-} for 2 but 4 Write, 4 Read, 16..16 steps expect 1
+} for 2 but 2 Write, 3 Read, 1 Coordinator, 16..16 steps expect 1
 
 /* F1: the synch's read is not a fence. The late put of a holder that was taken for dead is
  * acknowledged, and lost. */
@@ -31,7 +31,7 @@ without_Fence: run {
     attemptWrite[a]; succeed[a]; attemptGrant[a];
     (not AcknowledgedKept and not LatestState)
   }
-} for 2 but 4 Write, 4 Read, 17..17 steps expect 1
+} for 2 but 3 Write, 1 Read, 1 Coordinator, 17..17 steps expect 1
 
 /* Exclusivity: without fences, a put that is asked for after the next section has begun succeeds. */
 without_Fence_exclusivity: run {
@@ -43,7 +43,7 @@ without_Fence_exclusivity: run {
     attemptWrite[a]; succeed[a]; attemptGrant[a]; enter[r2, Start];
     issue[p]; put[p]; succeed[p]; ack[p]; not Exclusivity
   }
-} for 2 but 4 Write, 4 Read, 18..18 steps expect 1
+} for 2 but 3 Write, 1 Read, 1 Coordinator, 18..18 steps expect 1
 
 /* M1: a forced release clears the flag that it must set. */
 without_ReleaseSetsFlag: run {
@@ -53,7 +53,7 @@ without_ReleaseSetsFlag: run {
     enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
     release[r1]; not SynchFlag
   }
-} for 2 but 4 Write, 4 Read, 9..9 steps expect 1
+} for 2 but 2 Write, 1 Read, 1 Ref, 1 Client, 1 Coordinator, 9..9 steps expect 1
 
 /* The same for a leave that is not clean. */
 without_HeadFlags: run {
@@ -63,7 +63,7 @@ without_HeadFlags: run {
     enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
     sayLeaveDirty[r1]; leaveDirty[r1]; not SynchFlag
   }
-} for 2 but 4 Write, 4 Read, 10..10 steps expect 1
+} for 2 but 2 Write, 1 Read, 1 Ref, 1 Client, 1 Coordinator, 10..10 steps expect 1
 
 /* M3, F4: a synch's tag is not below the puts of its ref, and nothing is fenced. A stale attempt
  * hides an acknowledged put. (With the fence, the later attempt's fence would stop it, or the puts.)
@@ -77,7 +77,7 @@ without_AttemptsBelow: run {
     enter[r, Start]; issue[p]; put[p]; succeed[p]; ack[p];
     attemptWrite[b]; succeed[b]; getBegin[g]; getEnd[g, b]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 20..20 steps expect 1
+} for 2 but 4 Write, 1 Read, 1 Ref, 1 Client, 1 Coordinator, 20..20 steps expect 1
 
 /* M2: a put that is sent again has another tag. */
 without_ClientNumbers: run {
@@ -89,7 +89,7 @@ without_ClientNumbers: run {
     issue[q]; put[q]; succeed[q]; ack[q];
     getBegin[g]; succeed[p]; getEnd[g, p]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 19..19 steps expect 1
+} for 2 but 4 Write, 2 Read, 1 Ref, 1 Client, 19..19 steps expect 1
 
 /* F18: a synch that is done clears whatever flag is set. */
 without_FlagNamed: run {
@@ -100,7 +100,7 @@ without_FlagNamed: run {
     attemptWrite[a]; succeed[a]; attemptGrant[a]; enter[r2, Start]; issue[p]; put[p];
     release[r2]; synchDone[a]; not SynchFlag
   }
-} for 2 but 4 Write, 4 Read, 15..15 steps expect 1
+} for 2 but 3 Write, 0 Read, 1 Coordinator, 15..15 steps expect 1
 
 /* F3a: two enters of an idle key are read ahead; the second one's read outlives the first
  * section. */
@@ -113,7 +113,7 @@ without_SpeculationEnds: run {
     sayLeaveClean[r1]; leaveClean[r1]; enqueue[r2]; entryEnd[e, Start];
     (not LatestState and not AcknowledgedKept)
   }
-} for 2 but 4 Write, 4 Read, 17..17 steps expect 1
+} for 2 but 2 Write, 2 Read, 1 Coordinator, 17..17 steps expect 1
 
 /* G3: a ref that was never told of its grant leaves cleanly, with a synch of it in flight that
  * adopts an eventual value; the next holder enters with the old one beside it. */
@@ -126,7 +126,7 @@ without_UntoldIsDirty: run {
     enqueue[r2]; entryBegin[e]; entryEnd[e, Start]; enter[r2, Start];
     getBegin[g]; getEnd[g, a]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 15..15 steps expect 1
+} for 2 but 3 Write, 2 Read, 1 Coordinator, 15..15 steps expect 1
 
 /* G1: a primary whose adoption has failed reads plainly, and grants the old value; the adoption is
  * stored somewhere, and a get finds it. */
@@ -138,7 +138,7 @@ without_AdoptionSticks: run {
     entryBegin[e]; entryEnd[e, Start]; enter[r, Start];
     getBegin[g]; succeed[a]; getEnd[g, a]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 14..14 steps expect 1
+} for 2 but 3 Write, 2 Read, 1 Ref, 1 Client, 1 Coordinator, 14..14 steps expect 1
 
 /* G2: the next primary reads plainly for a head that the one before was adopting for. */
 without_InheritedSynchs: run {
@@ -149,7 +149,7 @@ without_InheritedSynchs: run {
     entryBegin[e]; entryEnd[e, Start]; enter[r, Start];
     getBegin[g]; succeed[a]; getEnd[g, a]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 14..14 steps expect 1
+} for 2 but 3 Write, 2 Read, 1 Ref, 1 Client, 1 Coordinator, 14..14 steps expect 1
 
 /* G5: a grant that is prepared again adopts what came later. */
 without_AdoptsOnce: run {
@@ -160,7 +160,7 @@ without_AdoptsOnce: run {
     offer[v]; adoptBegin[a]; attemptRead[a, Start, v]; attemptWrite[a]; succeed[a];
     getBegin[g]; getEnd[g, a]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 14..14 steps expect 1
+} for 2 but 3 Write, 2 Read, 1 Ref, 1 Client, 1 Coordinator, 14..14 steps expect 1
 
 /* A get that finds an own put unfinished, and does not complete it, is followed by one that does
  * not find it. */
@@ -171,7 +171,7 @@ without_WriteBack: run {
     enqueue[r]; entryBegin[e]; entryEnd[e, Start]; enter[r, Start]; issue[p]; put[p];
     getBegin[g]; getEnd[g, p]; getBegin[h]; getEnd[h, Start]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 12..12 steps expect 1
+} for 2 but 2 Write, 3 Read, 1 Ref, 1 Client, 1 Coordinator, 12..12 steps expect 1
 
 /* F6: an eventual put goes to the critical cell. A replica that has not heard of the section takes
  * it, and the holder finds its value under its feet. */
@@ -182,7 +182,7 @@ without_TwoCells: run {
     enqueue[r]; entryBegin[e]; entryEnd[e, Start]; enter[r, Start];
     offer[v]; succeed[v]; getBegin[g]; getEnd[g, v]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 10..10 steps expect 1
+} for 2 but 2 Write, 2 Read, 1 Ref, 1 Client, 1 Coordinator, 10..10 steps expect 1
 
 /* G25: a put that all who heard it have refused is taken for one that never was. Its copy comes
  * when the next section has begun. */
@@ -195,7 +195,7 @@ without_RefusedIsDoubtful: run {
     enqueue[r2]; entryBegin[f]; entryEnd[f, p]; enter[r2, p];
     put[q]; getBegin[g]; getEnd[g, q]; (not LatestState and not CriticalSection)
   }
-} for 2 but 4 Write, 4 Read, 19..19 steps expect 1
+} for 2 but 3 Write, 3 Read, 1 Coordinator, 19..19 steps expect 1
 
 /* G15: a leave that was not said to be clean is recorded as clean. */
 without_CleanAsSaid: run {
@@ -207,7 +207,7 @@ without_CleanAsSaid: run {
     enqueue[r2]; entryBegin[f]; entryEnd[f, Start]; enter[r2, Start];
     getBegin[g]; getEnd[g, p]; (not LatestState and not CriticalSection)
   }
-} for 2 but 4 Write, 4 Read, 16..16 steps expect 1
+} for 2 but 2 Write, 3 Read, 1 Coordinator, 16..16 steps expect 1
 
 /* F4: a fence on the ref alone does not stop another attempt of that ref. One attempt has read the
  * old value, another reads and grants a put; then the first one hides it. */
@@ -220,7 +220,7 @@ without_FenceOnTag: run {
     attemptRead[a, p, p]; attemptWrite[a]; succeed[a]; attemptGrant[a]; enter[r2, p];
     attemptWrite[b]; succeed[b]; getBegin[g]; getEnd[g, b]; not LatestState
   }
-} for 2 but 4 Write, 4 Read, 22..22 steps expect 1
+} for 2 but 4 Write, 2 Read, 1 Coordinator, 22..22 steps expect 1
 
 /* G23: the log declines an enqueue; what was read ahead for it serves its repetition, after a
  * section in between. */
@@ -233,7 +233,7 @@ without_ReadsByOp: run {
     issue[p]; put[p]; succeed[p]; ack[p]; sayLeaveClean[r1]; leaveClean[r1];
     readAhead[f]; enqueue[r2]; entryEnd[d, Start]; (not LatestState and not AcknowledgedKept)
   }
-} for 2 but 4 Write, 4 Read, 17..17 steps expect 1
+} for 2 but 2 Write, 3 Read, 1 Coordinator, 17..17 steps expect 1
 
 /* G24: who stores an adoption drops the eventual value, as if its section had written. The next
  * primary settles what was there before, and grants that. */
@@ -245,7 +245,7 @@ without_AdoptionsKeep: run {
     attemptBegin[b]; attemptRead[b, Start, Start]; attemptWrite[b]; succeed[b]; attemptGrant[b];
     not EventualKept
   }
-} for 2 but 4 Write, 4 Read, 13..13 steps expect 1
+} for 2 but 4 Write, 0 Read, 1 Ref, 1 Client, 1 Coordinator, 13..13 steps expect 1
 
 /* And one that is later than what was adopted. */
 without_AdoptionsKeep_later: run {
@@ -256,7 +256,7 @@ without_AdoptionsKeep_later: run {
     adoptBegin[a]; attemptRead[a, Start, v]; attemptWrite[a]; succeed[a]; attemptGrant[a];
     drop[later]; (v != later and not EventualKept)
   }
-} for 2 but 4 Write, 4 Read, 11..11 steps expect 1
+} for 2 but 4 Write, 0 Read, 1 Ref, 1 Client, 1 Coordinator, 11..11 steps expect 1
 
 /* With all rules the later value stays, and the next section adopts it. */
 later_value_stays: run {
@@ -267,4 +267,4 @@ later_value_stays: run {
     adoptBegin[a]; attemptRead[a, Start, v]; attemptWrite[a]; succeed[a]; attemptGrant[a];
     drop[v]; release[r1]; enqueue[r2]; adoptBegin[b]; attemptRead[b, a, later]; invariant
   }
-} for 2 but 5 Write, 4 Read, 14..14 steps expect 1
+} for 2 but 5 Write, 0 Read, 1 Coordinator, 14..14 steps expect 1

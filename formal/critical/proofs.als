@@ -22,7 +22,8 @@ initial_deep: check { fermata and init implies invariant } for 5 but 1..1 steps 
 
 pred lockEvent {
   (some r: Ref {
-    enqueue[r] or decline[r] or leaveClean[r] or leaveDirty[r] or release[r] or some s: Ref | resume[r, s]
+    enqueue[r] or decline[r] or leaveClean[r] or leaveDirty[r] or release[r]
+    or some s: Ref | resume[r, s]
   })
   or (some a: Attempt | synchDone[a]) or some c: Coordinator | learn[c]
 }
@@ -64,7 +65,8 @@ all_are_asked: check {
     implies lockEvent or grantEvent or synchEvent or clientEvent
 } for 2 but 3 Write, 2..2 steps expect 0
 
-/* A run of four sections in which each event but decline and drop happens: those have runs in planted.als. */
+/* A run of four sections in which each event happens but decline and drop, which are in runs of
+ * planted.als. */
 all_can: run {
   fermata
   some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, v: Eventual,
