@@ -92,6 +92,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::LowerTagTakenAsFinal => Trap::Scenario("g20-passed-over"),
         Bug::RepairWithoutQuorum => Trap::Scenario("g21-forgotten-fence"),
         Bug::FencedTakenAsHolder => Trap::Scenario("g22-fenced-member"),
+        Bug::SpeculationByName => Trap::Scenario("g23-forgotten-read"),
         Bug::TombstoneBuriedEarly => Trap::Scenario("f8f-absent-member"),
         Bug::RepairWithoutFloor => Trap::Scenario("f8f-late-repair"),
         Bug::RepairBelowFence => Trap::Scenario("f1-late-repair"),

@@ -141,11 +141,13 @@ pub enum Bug {
     RepairWithoutQuorum,
     /// G22: a member whose fence is above a delete is taken for one that holds it.
     FencedTakenAsHolder,
+    /// G23: what was read ahead for an enqueue that the log declined serves its repetition.
+    SpeculationByName,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 68] = [
+    pub const ALL: [Bug; 69] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -214,6 +216,7 @@ impl Bug {
         Bug::LowerTagTakenAsFinal,
         Bug::RepairWithoutQuorum,
         Bug::FencedTakenAsHolder,
+        Bug::SpeculationByName,
     ];
 }
 

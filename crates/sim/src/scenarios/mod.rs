@@ -398,6 +398,11 @@ pub const ALL: &[Scenario] = &[
         play: upkeep::fenced_member,
     },
     Scenario {
+        name: "g23-forgotten-read",
+        about: "an enqueue is declined, and repeated while what was read for it is under way",
+        play: commands::forgotten_read,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,
