@@ -93,6 +93,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::RepairWithoutQuorum => Trap::Scenario("g21-forgotten-fence"),
         Bug::FencedTakenAsHolder => Trap::Scenario("g22-fenced-member"),
         Bug::SpeculationByName => Trap::Scenario("g23-forgotten-read"),
+        Bug::AdoptionOutranks => Trap::Scenario("g24-later-put"),
         Bug::TombstoneBuriedEarly => Trap::Scenario("f8f-absent-member"),
         Bug::RepairWithoutFloor => Trap::Scenario("f8f-late-repair"),
         Bug::RepairBelowFence => Trap::Scenario("f1-late-repair"),

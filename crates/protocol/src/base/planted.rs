@@ -143,11 +143,13 @@ pub enum Bug {
     FencedTakenAsHolder,
     /// G23: what was read ahead for an enqueue that the log declined serves its repetition.
     SpeculationByName,
+    /// G24: an adopted value outranks eventual puts as if its section had written it.
+    AdoptionOutranks,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 69] = [
+    pub const ALL: [Bug; 70] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -217,6 +219,7 @@ impl Bug {
         Bug::RepairWithoutQuorum,
         Bug::FencedTakenAsHolder,
         Bug::SpeculationByName,
+        Bug::AdoptionOutranks,
     ];
 }
 

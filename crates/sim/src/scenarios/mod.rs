@@ -403,6 +403,16 @@ pub const ALL: &[Scenario] = &[
         play: commands::forgotten_read,
     },
     Scenario {
+        name: "g24-later-put",
+        about: "an eventual put comes that is later than the one which a section has adopted",
+        play: found::later_put,
+    },
+    Scenario {
+        name: "g24-replaced-adoption",
+        about: "an adoption is at one replica, and the next primary settles the value before it",
+        play: found::replaced_adoption,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,
