@@ -94,6 +94,7 @@ pub fn trap(bug: Bug) -> Trap {
         Bug::FencedTakenAsHolder => Trap::Scenario("g22-fenced-member"),
         Bug::SpeculationByName => Trap::Scenario("g23-forgotten-read"),
         Bug::AdoptionOutranks => Trap::Scenario("g24-later-put"),
+        Bug::RefusedTakenAsUnsent => Trap::Scenario("g25-refused-copy"),
         Bug::TombstoneBuriedEarly => Trap::Scenario("f8f-absent-member"),
         Bug::RepairWithoutFloor => Trap::Scenario("f8f-late-repair"),
         Bug::RepairBelowFence => Trap::Scenario("f1-late-repair"),

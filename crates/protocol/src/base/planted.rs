@@ -145,11 +145,13 @@ pub enum Bug {
     SpeculationByName,
     /// G24: an adopted value outranks eventual puts as if its section had written it.
     AdoptionOutranks,
+    /// G25: a put that was sent and refused does not count when its key is left.
+    RefusedTakenAsUnsent,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 70] = [
+    pub const ALL: [Bug; 71] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -220,6 +222,7 @@ impl Bug {
         Bug::FencedTakenAsHolder,
         Bug::SpeculationByName,
         Bug::AdoptionOutranks,
+        Bug::RefusedTakenAsUnsent,
     ];
 }
 

@@ -413,6 +413,11 @@ pub const ALL: &[Scenario] = &[
         play: found::replaced_adoption,
     },
     Scenario {
+        name: "g25-refused-copy",
+        about: "a put is refused by all, and a copy of it arrives when there is room again",
+        play: acknowledgements::refused_copy,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,
