@@ -330,7 +330,9 @@ pub(super) fn refused_copy(stage: &mut Stage) {
     stage.leave(h1, s1);
     let from_c = [A, B].map(|leader| stage.hold(answers(C, leader)));
     let entered = stage.enter(h2);
-    from_c.map(|rule| stage.release(rule));
+    for rule in from_c {
+        stage.release(rule);
+    }
     let Some(s2) = entered else { return };
     let without_a = stage.hold(answers(A, NodeName(5)));
     stage.get(h2, s2);
