@@ -2,7 +2,8 @@
 //! and nothing is stored below the fence that stands (F1); where versions are kept until one is
 //! final, none goes but below a durable mark (F8b); and one tag names one value everywhere (F8h). A
 //! key that is removed was a delete, and nothing that it had outlived is stored again, at any
-//! replica (F8f). An eventual value goes for a later one only, or where a section has written (G24).
+//! replica (F8f). An eventual value goes for a later one only, or where a section has written
+//! (G24).
 
 use super::Violation;
 use crate::catalogue::Catalogue;
