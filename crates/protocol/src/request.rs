@@ -181,7 +181,8 @@ pub enum Operation {
     CreateKeyspace(Keyspace),
     /// The catalogue as this node knows it.
     Keyspaces,
-    /// The catalogue as its keeper knows it: with every keyspace whose creation was answered before.
+    /// The catalogue as its keeper knows it: with every keyspace whose creation was answered
+    /// before.
     Catalogue,
     /// This node's state: for support.
     Status,
@@ -197,8 +198,8 @@ pub enum Reply {
         /// Refs ahead on the key waited for.
         ahead: u32,
     },
-    /// As things are it cannot be done, or the lock not be granted: too few of the keys' members are
-    /// in reach. Told again as long as it is so; `Queued` takes it back.
+    /// As things are it cannot be done, or the lock not be granted: too few of the keys' members
+    /// are in reach. Told again as long as it is so; `Queued` takes it back.
     Stalled {
         /// One sentence, which the request's refusal would say.
         why: String,

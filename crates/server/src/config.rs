@@ -516,8 +516,8 @@ impl ClockConfig {
     fn resolve(&self) -> Result<ClockConfig, String> {
         match self.bound_us {
             Some(bound) if bound > PROMISE_MAX => Err(format!(
-                "clock.bound_us is {bound}, not 0 to {PROMISE_MAX}: a clock that may be further off \
-                 is of no use, leave it out"
+                "clock.bound_us is {bound}, not 0 to {PROMISE_MAX}: a clock that may be further \
+                 off is of no use, leave it out"
             )),
             _ => Ok(self.clone()),
         }

@@ -123,7 +123,8 @@ fn price_in_words(storage: &StoragePolicy, members: usize, price: &Price) -> Str
         );
         if storage.finalizes() {
             text += &format!(
-                "\n  above {} writes of one key at once (delta) further ones wait, up to a beat each",
+                "\n  above {} writes of one key at once (delta) further ones wait, up to a beat \
+                 each",
                 terms.delta
             );
         }

@@ -306,9 +306,9 @@ impl Acquire {
         self.parts.get(self.current).map_or(0, |p| p.ahead)
     }
 
-    /// Why the lock that is waited for cannot be granted as things are: too few members are in reach
-    /// to read the latest value of one of its keys. So it is behind others, too: they hold, or wait
-    /// for the same.
+    /// Why the lock that is waited for cannot be granted as things are: too few members are in
+    /// reach to read the latest value of one of its keys. So it is behind others, too: they hold,
+    /// or wait for the same.
     pub(super) fn stalls(&self, cx: &Cx<'_>) -> Option<String> {
         let part = self.parts.get(self.current)?;
         part.lock_ref?;

@@ -379,8 +379,8 @@ impl Coordinator {
         self.drain(cx);
     }
 
-    /// A message of another coordinator, or of the catalogue's keeper. `Propose` and `Catalogue` are
-    /// for the node's group log, not for its coordinator, and are ignored here.
+    /// A message of another coordinator, or of the catalogue's keeper. `Propose` and `Catalogue`
+    /// are for the node's group log, not for its coordinator, and are ignored here.
     pub fn on_coordinator(&mut self, from: NodeName, message: Message, cx: &mut Cx<'_>) {
         match message {
             Message::Keys {
