@@ -248,7 +248,7 @@ without_AdoptionsKeep: run {
 } for 2 but 4 Write, 0 Read, 1 Ref, 1 Client, 1 Coordinator, 13..13 steps expect 1
 
 /* And one that is later than what was adopted. */
-without_AdoptionsKeep_later: run {
+without_AdoptionsKeep_later_deep: run {
   fermataWithout[AdoptionsKeep]
   some r: Ref, v, later: Eventual, a: Attempt {
     init
@@ -259,7 +259,7 @@ without_AdoptionsKeep_later: run {
 } for 2 but 4 Write, 0 Read, 1 Ref, 1 Client, 1 Coordinator, 11..11 steps expect 1
 
 /* With all rules the later value stays, and the next section adopts it. */
-later_value_stays: run {
+later_value_stays_deep: run {
   fermata
   some r1, r2: Ref, disj v, later: Eventual, a, b: Attempt {
     init

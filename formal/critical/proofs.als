@@ -83,7 +83,7 @@ all_can: run {
 
 enqueue_keeps_deep: check {
   fermata and invariant and { some r: Ref | enqueue[r] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 enqueue_can_deep: run {
   fermata and invariant and { some r: Ref | enqueue[r] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -125,7 +125,7 @@ resume_can_deep: run {
 
 synchDone_keeps_deep: check {
   fermata and invariant and { some a: Attempt | synchDone[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 synchDone_can_deep: run {
   fermata and invariant and { some a: Attempt | synchDone[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -139,7 +139,7 @@ learn_can_deep: run {
 
 readAhead_keeps_deep: check {
   fermata and invariant and { some e: Entry | readAhead[e] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 readAhead_can_deep: run {
   fermata and invariant and { some e: Entry | readAhead[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -217,21 +217,21 @@ attemptGrant_can_deep: run {
 
 succeed_keeps_deep: check {
   fermata and invariant and { some w: Write | succeed[w] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 succeed_can_deep: run {
   fermata and invariant and { some w: Write | succeed[w] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 enter_keeps_deep: check {
   fermata and invariant and { some r: Ref, v: Value | enter[r, v] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 enter_can_deep: run {
   fermata and invariant and { some r: Ref, v: Value | enter[r, v] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 issue_keeps_deep: check {
   fermata and invariant and { some p: Put | issue[p] } implies after invariant
-} for 5 but 6 Write, 2..2 steps expect 0
+} for 4 but 5 Write, 2..2 steps expect 0
 issue_can_deep: run {
   fermata and invariant and { some p: Put | issue[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -252,7 +252,7 @@ ack_can_deep: run {
 
 getBegin_keeps_deep: check {
   fermata and invariant and { some g: Get | getBegin[g] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 getBegin_can_deep: run {
   fermata and invariant and { some g: Get | getBegin[g] }
 } for 3 but 5 Write, 2..2 steps expect 1

@@ -34,7 +34,7 @@ M1: run {
     enqueue[r2]; forceFlag[r1, c]; forceDequeue[r1]; learn[c]; acquire[r2, c];
     getBegin[g]; getEnd[g, Start]; getBegin[h]; getEnd[h, p]; wrongGet
   }
-} for 2 but 4 Write, 17..17 steps expect 1
+} for 2 but 2 Write, 2 Read, 1 Coordinator, 17..17 steps expect 1
 
 /* M2. A put is sent again through a coordinator whose clock is behind: the next put, acknowledged,
  * lies below the first transmission. */
@@ -47,7 +47,7 @@ M2: run {
     issue[q]; put[q]; succeed[q]; ack[q];
     getBegin[g]; getEnd[g, p]; wrongGet
   }
-} for 2 but 4 Write, 18..18 steps expect 1
+} for 2 but 4 Write, 1 Read, 1 Ref, 1 Client, 18..18 steps expect 1
 
 /* M3. acquireLock is sent again; the first one goes on later and writes the old value above the
  * holder's put. */
@@ -62,7 +62,7 @@ M3: run {
     issue[p]; put[p]; succeed[p]; ack[p];
     attemptWrite[first]; getBegin[g]; getEnd[g, first]; wrongGet
   }
-} for 2 but 4 Write, 20..20 steps expect 1
+} for 2 but 4 Write, 1 Read, 1 Ref, 1 Client, 1 Coordinator, 20..20 steps expect 1
 
 /* M5. A normal release after a put that was not acknowledged. */
 M5: run {
@@ -73,7 +73,7 @@ M5: run {
     enqueue[r2]; leaveClean[r1]; learn[c]; acquire[r2, c];
     getBegin[g]; getEnd[g, Start]; getBegin[h]; getEnd[h, p]; wrongGet
   }
-} for 2 but 4 Write, 17..17 steps expect 1
+} for 2 but 2 Write, 2 Read, 1 Coordinator, 17..17 steps expect 1
 
 /* F1. A holder that is wrongly taken for dead: its put is acknowledged between the read and the
  * write of the next one's synch, and is lost. */
@@ -88,7 +88,7 @@ F1: run {
     attemptWrite[a]; succeed[a]; acquireDone[a];
     getBegin[g]; getEnd[g, a]; wrongGet
   }
-} for 2 but 4 Write, 21..21 steps expect 1
+} for 2 but 3 Write, 1 Read, 21..21 steps expect 1
 
 M1_found_deep: run {
   asInCode and runs and putsAtOneCoordinator and leavesAcknowledged and eventually wrongGet
