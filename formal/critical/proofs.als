@@ -139,7 +139,7 @@ learn_can_deep: run {
 
 readAhead_keeps_deep: check {
   fermata and invariant and { some e: Entry | readAhead[e] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 readAhead_can_deep: run {
   fermata and invariant and { some e: Entry | readAhead[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -160,7 +160,7 @@ entryEnd_can_deep: run {
 
 handOver_keeps_deep: check {
   fermata and invariant and { some r: Ref | handOver[r] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 handOver_can_deep: run {
   fermata and invariant and { some r: Ref | handOver[r] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -224,7 +224,7 @@ succeed_can_deep: run {
 
 enter_keeps_deep: check {
   fermata and invariant and { some r: Ref, v: Value | enter[r, v] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 enter_can_deep: run {
   fermata and invariant and { some r: Ref, v: Value | enter[r, v] }
 } for 3 but 5 Write, 2..2 steps expect 1
