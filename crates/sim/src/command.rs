@@ -148,6 +148,8 @@ impl Job {
                 virtual_time: 0,
                 events: 0,
                 trace: trace::take_stashed(),
+                cluster: crate::cluster::smallest(),
+                observer: None,
                 registers: BTreeMap::new(),
             }
         })

@@ -10,6 +10,7 @@ use crate::checkers::{self, Kind, Violation, at_rest, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
+use crate::model::Observer;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
 use crate::profile;
@@ -17,7 +18,7 @@ use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Bug, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
+    Bug, Cluster, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
 };
 use fermata_protocol::client::Options;
 use std::collections::BTreeMap;
@@ -39,7 +40,11 @@ pub struct Run {
     pub events: u64,
     /// The text, if it was asked for.
     pub trace: Option<String>,
-    /// With it: what was done with each register, times in microseconds.
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What happened, for the model, if it was asked for.
+    pub observer: Option<Box<Observer>>,
+    /// With the text: what was done with each register, times in microseconds.
     pub registers: BTreeMap<KeyId, Vec<fermata_check::Operation<Bytes>>>,
 }
 
@@ -70,12 +75,27 @@ pub fn patience(planted: Planted) -> Options {
 
 /// Runs one seed.
 pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
-    let mut world = World::new(setup(seed, planted, trace));
+    played(setup(seed, planted, trace), None)
+}
+
+/// As [`run`], and what happened is written down for the model. Of a hundred sections so many only
+/// read, if it is said.
+pub fn observed(seed: u64, planted: Option<Bug>, shared_percent: Option<u64>) -> Run {
+    let setup = Setup {
+        model: true,
+        ..setup(seed, planted, false)
+    };
+    played(setup, shared_percent)
+}
+
+fn played(setup: Setup, shared_percent: Option<u64>) -> Run {
+    let mut world = World::new(setup);
     let mut dice = world.dice.fork();
     let bits = world.setup.cluster.segment_bits;
     let keys = dice.between(1, 4) as usize;
     let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
     vary(&mut world, &mut ground, &mut dice);
+    ground.shared_percent = shared_percent.unwrap_or(ground.shared_percent);
     let length = dice.between(8_000_000, 40_000_000);
     let plan = Plan::draw(&mut dice, length);
     equip(&mut world, &plan, &mut dice);
@@ -213,6 +233,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         drift_ppm: 900,
         trace,
         watch: true,
+        model: false,
     }
 }
 
@@ -336,6 +357,8 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
         virtual_time: world.now,
         events,
         trace,
+        cluster: world.setup.cluster,
+        observer: world.observer,
         registers,
     }
 }
