@@ -75,7 +75,7 @@ impl Out {
         self.runs += 1;
         let Some(observer) = run.observer else { return };
         for key in observer.keys.keys() {
-            let traced = trace(name, key, &observer, &run.cluster);
+            let traced = trace(name, key, &observer);
             self.keys += 1;
             self.steps += traced.steps;
             if let Some((why, facts)) = traced.left_out {

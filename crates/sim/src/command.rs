@@ -148,7 +148,6 @@ impl Job {
                 virtual_time: 0,
                 events: 0,
                 trace: trace::take_stashed(),
-                cluster: crate::cluster::smallest(),
                 observer: None,
                 registers: BTreeMap::new(),
             }

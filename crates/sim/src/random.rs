@@ -18,7 +18,7 @@ use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Bug, Cluster, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
+    Bug, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
 };
 use fermata_protocol::client::Options;
 use std::collections::BTreeMap;
@@ -40,8 +40,6 @@ pub struct Run {
     pub events: u64,
     /// The text, if it was asked for.
     pub trace: Option<String>,
-    /// The cluster.
-    pub cluster: Cluster,
     /// What happened, for the model, if it was asked for.
     pub observer: Option<Box<Observer>>,
     /// With the text: what was done with each register, times in microseconds.
@@ -352,13 +350,17 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
         Some(_) => linearizable::registers(&world.history),
         None => BTreeMap::new(),
     };
+    let observer = world.observer.map(|mut observer| {
+        observer.catalogue = world.history.catalogue;
+        observer.cluster = Some(world.setup.cluster);
+        observer
+    });
     Run {
         violations: world.violations,
         virtual_time: world.now,
         events,
         trace,
-        cluster: world.setup.cluster,
-        observer: world.observer,
+        observer,
         registers,
     }
 }

@@ -101,6 +101,9 @@ impl Mapper<'_> {
         }
         self.asked_for(put);
         self.step(Event::Put(put));
+        for node in self.durable.keys().copied().collect::<Vec<_>>() {
+            self.covers(node, put);
+        }
     }
 
     /// A client says that it leaves. Its coordinator may say otherwise in its name: the word counts
@@ -212,7 +215,7 @@ impl Mapper<'_> {
         if !self.is_inside(read.reader) {
             return;
         }
-        let write = WriteId::of_tag(tag);
+        let write = self.found(tag);
         self.step(Event::GetEnd(read, write));
         let found = self.state.value(write).and_then(|v| self.values.of(v));
         if found.is_some_and(|found| found != digest(value.as_deref())) {

@@ -15,6 +15,7 @@
 
 use super::atoms::{Purpose, RefId, is_synch, ref_of};
 use super::observe::{AppliedNow, Fact, Observer};
+use crate::history::Outcome;
 use fermata_protocol::base::{KeyId, LockRef, NodeName, SegmentId, SessionId, Tag};
 use fermata_protocol::command::{Body, LockCommand};
 use fermata_protocol::lock::Outcome as Applied;
@@ -38,7 +39,7 @@ pub enum Reading {
 /// What is known ahead.
 #[derive(Debug, Default)]
 pub struct Foreseen {
-    /// Tags that some replica has held at some time.
+    /// Tags that some replica has held at some time, or that were acknowledged.
     pub stored: BTreeSet<Tag>,
     /// Phases that read for a grant.
     pub readings: BTreeMap<Phase, Reading>,
@@ -89,6 +90,11 @@ impl Foreseen {
                     ask,
                 } if asked == key => seen.asked((*from, *call), ask),
                 Fact::Has { key: has, tags } if has == key => seen.stored.extend(tags),
+                Fact::Ends { what, outcome, .. } if what.key() == Some(key) => {
+                    if let Outcome::Done(Some(tag)) = outcome {
+                        seen.stored.insert(*tag);
+                    }
+                }
                 Fact::Grants {
                     from,
                     lock_ref,
@@ -114,7 +120,9 @@ impl Foreseen {
         let Body::Lock(body) = &now.command.body else {
             return;
         };
-        if let Applied::Enqueued { lock_ref } = now.applied.outcome {
+        if let Applied::Enqueued { lock_ref } = now.applied.outcome
+            && now.applied.touched.contains(key)
+        {
             let of = RefId {
                 lock_ref,
                 generation: 0,

@@ -9,7 +9,9 @@ use super::foresee::{Foreseen, Phase};
 use super::observe::{AppliedNow, Fact, Observer, QueueNow};
 use super::primary::Primaries;
 use super::state::{Event, State};
-use fermata_protocol::base::{Cluster, KeyId, LockRef, NodeName, SegmentId, SessionId, Tag};
+use fermata_protocol::base::{
+    Cluster, KeyId, LockRef, NodeName, SegmentId, SessionId, StoragePolicy, Tag,
+};
 use fermata_protocol::command::{Body, LockCommand, SegmentCommand};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::Mode;
@@ -23,6 +25,8 @@ const STEPS_MAX: usize = 3_000;
 pub const READERS: &str = "several readers of one batch are at work (F19, G9)";
 /// The same.
 pub const ELSEWHERE: &str = "a ref that is head here, and waits for another key, leaves";
+/// The same.
+pub const CODED: &str = "the keyspace keeps coded values";
 /// The same.
 pub const LONG: &str = "the trace is as long as may be";
 
@@ -48,6 +52,10 @@ pub struct Mapper<'a> {
     pub(super) primaries: Primaries,
     /// Replicas that hold a write, or a later put of its section.
     pub(super) covered: BTreeMap<WriteId, BTreeSet<NodeName>>,
+    /// What each replica has, durably.
+    pub(super) durable: BTreeMap<NodeName, Vec<Tag>>,
+    /// The last delete of which every trace is removed somewhere.
+    buried: WriteId,
     /// Eventual values by their tags.
     pub(super) eventuals: BTreeMap<fermata_protocol::base::EventualTag, WriteId>,
     /// Gets that were asked for, by session and request; false: refused from the first.
@@ -70,8 +78,20 @@ pub struct Mapper<'a> {
 }
 
 /// The trace of one key.
-pub fn trace(name: &str, key: &KeyId, observer: &Observer, cluster: &Cluster) -> Traced {
+///
+/// # Panics
+/// Where the run is not over.
+pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
     let segment = observer.keys[key];
+    let cluster = observer.cluster.as_ref().expect("the run is over");
+    if observer.catalogue.storage(key) != StoragePolicy::Replicated {
+        let facts = observer.facts.iter();
+        let facts = facts.filter(|(_, fact)| is_about(fact, key)).count();
+        return Traced {
+            left_out: Some((CODED, facts)),
+            ..Traced::default()
+        };
+    }
     let foreseen = Foreseen::of(observer, key, segment);
     let mut mapper = Mapper::new(key, segment, foreseen, cluster);
     let mut facts = observer.facts.iter().enumerate();
@@ -98,6 +118,7 @@ fn is_about(fact: &Fact, key: &KeyId) -> bool {
         Fact::Applied(now) => now.applied.touched.contains(key),
         Fact::Asks { key: of, .. }
         | Fact::Has { key: of, .. }
+        | Fact::Buries { key: of, .. }
         | Fact::HasDurably { key: of, .. }
         | Fact::Took { key: of, .. } => of == key,
         Fact::Grants { latest, .. } => latest.key == *key,
@@ -122,6 +143,8 @@ impl<'a> Mapper<'a> {
             values: Values::default(),
             primaries: Primaries::default(),
             covered: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            buried: WriteId::START,
             eventuals: BTreeMap::new(),
             gets: BTreeMap::new(),
             last_puts: BTreeMap::new(),
@@ -165,6 +188,10 @@ impl<'a> Mapper<'a> {
                 key: of,
                 tags,
             } if of == key => self.has_durably(*node, tags),
+            Fact::Buries { key: of, tag } if of == key => {
+                let write = WriteId::of_tag(*tag);
+                self.buried = self.buried.max(write);
+            }
             Fact::Took {
                 key: of,
                 tag,
@@ -206,6 +233,7 @@ impl<'a> Mapper<'a> {
             | Fact::Took { .. }
             | Fact::Grants { .. }
             | Fact::Has { .. }
+            | Fact::Buries { .. }
             | Fact::Leads { .. }
             | Fact::Submitted { .. } => {}
         }
@@ -280,6 +308,15 @@ impl<'a> Mapper<'a> {
     pub(super) fn is_behind(&self, of: RefId) -> bool {
         let shared = self.modes.get(&of.lock_ref) == Some(&Mode::Shared);
         shared && self.state.queued.contains(&of) && self.state.head() != Some(of)
+    }
+
+    /// The write that a read has found. Where nothing is found, it is what was there before every
+    /// trace of it was removed, which is nothing, too.
+    pub(super) fn found(&self, tag: Tag) -> WriteId {
+        match tag == Tag::ZERO {
+            true => self.buried,
+            false => WriteId::of_tag(tag),
+        }
     }
 
     /// Whether so many replicas are a quorum.

@@ -11,7 +11,8 @@ use crate::history::{History, Outcome, What};
 use crate::machine::{Machine, Stepped, Turn};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, EventualTag, KeyId, LockRef, NodeName, SegmentId, SessionId, StoragePolicy, Tag,
+    Ballot, Cluster, Epoch, EventualTag, KeyId, LockRef, NodeName, SegmentId, SessionId,
+    StoragePolicy, Tag,
 };
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::io::Happened;
@@ -108,6 +109,13 @@ pub enum Fact {
         /// The versions.
         tags: Vec<Tag>,
     },
+    /// A replica has removed every trace of a key, which was this delete.
+    Buries {
+        /// The key.
+        key: KeyId,
+        /// The delete.
+        tag: Tag,
+    },
     /// A replica has taken an eventual put.
     Took {
         /// The key.
@@ -170,6 +178,10 @@ pub struct Observer {
     pub facts: Vec<(u64, Fact)>,
     /// Keys of sections that were touched, with their segments.
     pub keys: BTreeMap<KeyId, SegmentId>,
+    /// The keyspaces, once the run is over.
+    pub catalogue: Catalogue,
+    /// The cluster, once the run is over.
+    pub cluster: Option<Cluster>,
     applied: BTreeMap<SegmentId, u64>,
     queues: BTreeMap<KeyId, QueueNow>,
     ballots: BTreeMap<(NodeName, SegmentId), (Epoch, Ballot)>,
@@ -201,6 +213,7 @@ impl Observer {
                 self.applied(now, happened);
             }
             self.wrote(now, machine.name(), turn, done.written, catalogue);
+            self.buried(now, machine.name(), turn);
         }
         self.look_at_primaries(now, machine);
     }
@@ -343,6 +356,15 @@ impl Observer {
             }
             let pending = self.pending.entry(node).or_default();
             pending.push_back((lsn, head));
+        }
+    }
+
+    fn buried(&mut self, now: u64, node: NodeName, turn: &Turn) {
+        for record in tags::removed(&turn.writes) {
+            if let Some(head) = self.heads.remove(&(node, record)) {
+                let (key, tag) = (head.key, head.seen.tag());
+                self.note(now, Fact::Buries { key, tag });
+            }
         }
     }
 

@@ -181,9 +181,11 @@ impl Mapper<'_> {
         let read = self.primaries.synchs.get(&write).copied().unwrap_or(phase);
         let answers = self.primaries.answers.get(&read);
         let shown: Vec<Shown> = answers.iter().flat_map(|a| a.values().copied()).collect();
-        let found = shown.iter().map(|s| s.tag).max().unwrap_or_default();
-        let found = WriteId::of_tag(found);
-        let given = self.state.given(found).map_or(LockRef(0), |r| r.lock_ref);
+        let highest = shown.iter().map(|s| s.tag).max().unwrap_or_default();
+        let found = self.found(highest);
+        // With a delete of which every trace is removed, its origin is.
+        let given = self.state.given(found).filter(|_| highest != Tag::ZERO);
+        let given = given.map_or(LockRef(0), |r| r.lock_ref);
         let eventual = shown.iter().filter_map(|s| s.eventual).max();
         let eventual = eventual.and_then(|tag| self.eventuals.get(&tag)).copied();
         let adopts = origin == tag.lock_ref && given != origin;
@@ -212,7 +214,7 @@ impl Mapper<'_> {
         if self.is_behind(of) {
             return self.leave_out(READERS);
         }
-        let write = WriteId::of_tag(latest.tag);
+        let write = self.found(latest.tag);
         let handed = self.state.handed.first() == Some(&write);
         match self.primaries.last.remove(&(from, of)) {
             Some(Last::Synch(attempt)) if attempt == write => {
@@ -245,25 +247,32 @@ impl Mapper<'_> {
 
     /// A replica has versions, durably.
     pub(super) fn has_durably(&mut self, node: NodeName, tags: &[Tag]) {
+        self.durable.insert(node, tags.to_vec());
         for write in self.state.attempted.clone() {
-            if self.state.succeeded.contains(&write) {
-                continue;
-            }
-            // A later put of the same section stands for an earlier one: no read finds it any more.
-            let covers = |tag: &Tag| {
-                let same = ref_of(*tag) == ref_of(write.tag) && *tag > write.tag;
-                let puts = !is_synch(*tag) && write.sort() == Sort::Put;
-                *tag == write.tag || (same && puts)
-            };
-            if !tags.iter().any(covers) {
-                continue;
-            }
-            let nodes = self.covered.entry(write).or_default();
-            nodes.insert(node);
-            let nodes = nodes.clone();
-            if self.is_quorum(&nodes) {
-                self.step(Event::Succeed(write));
-            }
+            self.covers(node, write);
+        }
+    }
+
+    /// A write has succeeded once a quorum covers it.
+    pub(super) fn covers(&mut self, node: NodeName, write: WriteId) {
+        if self.state.succeeded.contains(&write) {
+            return;
+        }
+        // A later put of the same section stands for an earlier one: no read finds that any more.
+        // But below a fence the earlier one is refused.
+        let stands = write.sort() == Sort::Put && !self.state.doomed.contains(&write);
+        let covers = |tag: &Tag| {
+            let later = ref_of(*tag) == ref_of(write.tag) && *tag > write.tag && !is_synch(*tag);
+            *tag == write.tag || (stands && later)
+        };
+        if !self.durable[&node].iter().any(covers) {
+            return;
+        }
+        let nodes = self.covered.entry(write).or_default();
+        nodes.insert(node);
+        let nodes = nodes.clone();
+        if self.is_quorum(&nodes) {
+            self.step(Event::Succeed(write));
         }
     }
 
