@@ -162,7 +162,7 @@ fact tagsByRef {
   no Eventual.at
   all e: Eventual, w: Write | w.ref = e.ref and w not in Eventual implies below[w, e]
   all a, b: Write - Start | some b.ref and no a.ref implies below[a, b]
-  all a, b: Write - Start | below[a, b] implies not earlier[b.ref, a.ref]
+  all a, b: Write - Start | below[a, b] and some b.ref implies not earlier[b.ref, a.ref]
 }
 
 /* What the rules say of tags. */
