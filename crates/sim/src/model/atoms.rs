@@ -202,6 +202,12 @@ impl Values {
         *self.0.entry(write).or_insert(digest) == digest
     }
 
+    /// A value of this digest.
+    pub fn named(&self, digest: u64) -> Option<WriteId> {
+        let mut found = self.0.iter().filter(|(w, _)| w.sort() != Sort::Attempt);
+        found.find(|(_, d)| **d == digest).map(|(w, _)| *w)
+    }
+
     /// The digest of a value, where it was seen.
     pub fn of(&self, write: WriteId) -> Option<u64> {
         match write.sort() {

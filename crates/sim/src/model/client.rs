@@ -134,12 +134,9 @@ impl Mapper<'_> {
         let granted = self.granted_to(of);
         let same = |v: &&WriteId| told.is_none() || self.values.of(**v) == told;
         let value = granted.iter().rev().find(same).copied();
-        if value.is_none() && !granted.is_empty() {
-            let names: Vec<String> = granted.iter().map(|v| v.named()).collect();
-            let name = of.name();
-            return self.wrong(format!("{name} was told none of the values {names:?}"));
-        }
-        self.step(Event::Enter(of, value.unwrap_or(WriteId::START)));
+        // A value that was not granted the judge refuses, under its name.
+        let other = told.and_then(|told| self.values.named(told));
+        self.step(Event::Enter(of, value.or(other).unwrap_or(WriteId::START)));
     }
 
     fn granted_to(&self, of: RefId) -> Vec<WriteId> {

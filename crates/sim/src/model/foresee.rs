@@ -51,7 +51,8 @@ pub struct Foreseen {
     pub given: BTreeMap<(SessionId, u64), RefId>,
     ended: BTreeMap<RefId, usize>,
     leads: BTreeMap<NodeName, Lead>,
-    submitted: BTreeMap<NodeName, (SessionId, u64)>,
+    /// What each node has taken last, and when.
+    submitted: BTreeMap<NodeName, (u64, (SessionId, u64))>,
 }
 
 /// One leadership of a node.
@@ -65,7 +66,7 @@ impl Foreseen {
     /// Looks through a run for one key.
     pub fn of(observer: &Observer, key: &KeyId, segment: SegmentId) -> Foreseen {
         let mut seen = Foreseen::default();
-        for (index, (_, fact)) in observer.facts.iter().enumerate() {
+        for (index, (now, fact)) in observer.facts.iter().enumerate() {
             match fact {
                 Fact::Applied(applied) => seen.applied(index, applied, key),
                 Fact::Leads {
@@ -81,14 +82,14 @@ impl Foreseen {
                     seen.leads.insert(*node, lead);
                 }
                 Fact::Submitted { at, command } => {
-                    seen.submitted.insert(*at, *command);
+                    seen.submitted.insert(*at, (*now, *command));
                 }
                 Fact::Asks {
                     from,
                     call,
                     key: asked,
                     ask,
-                } if asked == key => seen.asked((*from, *call), ask),
+                } if asked == key => seen.asked(*now, (*from, *call), ask),
                 Fact::Has { key: has, tags } if has == key => seen.stored.extend(tags),
                 Fact::Ends { what, outcome, .. } if what.key() == Some(key) => {
                     if let Outcome::Done(Some(tag)) = outcome {
@@ -159,7 +160,7 @@ impl Foreseen {
         }
     }
 
-    fn asked(&mut self, phase: Phase, ask: &Ask) {
+    fn asked(&mut self, now: u64, phase: Phase, ask: &Ask) {
         let Ask::Read {
             holder,
             entering: true,
@@ -190,7 +191,8 @@ impl Foreseen {
                 (Reading::Entry(of, purpose), of)
             }
             (None, None) => {
-                if let Some(command) = self.submitted.get(&phase.0) {
+                let taken = self.submitted.get(&phase.0);
+                if let Some((_, command)) = taken.filter(|(at, _)| *at == now) {
                     self.readings.insert(phase, Reading::Ahead(*command));
                 }
                 return;

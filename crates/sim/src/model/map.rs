@@ -6,7 +6,7 @@
 
 use super::atoms::{Named, ReadId, RefId, Sort, Values, WriteId, key_name};
 use super::foresee::{Foreseen, Phase};
-use super::observe::{AppliedNow, Fact, Observer, QueueNow};
+use super::observe::{AppliedNow, Fact, Observer};
 use super::primary::Primaries;
 use super::state::{Event, State};
 use fermata_protocol::base::{
@@ -241,8 +241,13 @@ impl<'a> Mapper<'a> {
 
     /// An event of the model happens.
     pub(super) fn step(&mut self, event: Event) {
-        let before = self.state.clone();
-        self.state.happens(event);
+        let mut after = self.state.clone();
+        after.happens(event);
+        self.step_to(event, after);
+    }
+
+    fn step_to(&mut self, event: Event, after: State) {
+        let before = std::mem::replace(&mut self.state, after);
         let mut line = format!("step {}", event.words().join(" "));
         for change in before.changes(&self.state) {
             line.push_str(" ; ");
@@ -339,9 +344,6 @@ impl<'a> Mapper<'a> {
             | Body::Group(_)
             | Body::Transaction(_) => {}
         }
-        if self.out.left_out.is_none() {
-            self.compare_queue(&now.queues[self.key]);
-        }
     }
 
     fn lock_command(&mut self, body: &LockCommand, now: &AppliedNow) {
@@ -353,7 +355,7 @@ impl<'a> Mapper<'a> {
                         generation: 0,
                     };
                     self.modes.insert(lock_ref, *mode);
-                    self.step(Event::Enqueue(of));
+                    self.log_step(Event::Enqueue(of), now);
                     self.primaries.enqueued(of);
                 }
             }
@@ -366,25 +368,26 @@ impl<'a> Mapper<'a> {
                 let stated = stated.map(|(_, tag)| *tag);
                 if let Some(of) = self.removed(now) {
                     match (stated, waiting_only) {
-                        (Some(tag), _) => self.leaves_clean(of, tag),
-                        (None, false) => self.leaves_dirty(of),
-                        (None, true) => self.step(Event::Release(of)),
+                        (Some(tag), _) => self.leaves_clean(of, tag, now),
+                        (None, false) => self.leaves_dirty(of, now),
+                        (None, true) => self.log_step(Event::Release(of), now),
                     }
                 }
             }
             LockCommand::Release { .. } => {
                 if let Some(of) = self.removed(now) {
-                    self.step(Event::Release(of));
+                    self.log_step(Event::Release(of), now);
                 }
             }
             LockCommand::SynchDone { key, flag } => {
-                if key == self.key && self.flag == Some(*flag) {
-                    self.synch_done();
+                let clears = self.flag == Some(*flag) || now.queues[key].flag != self.flag;
+                if key == self.key && clears {
+                    self.synch_done(now);
                 }
             }
             LockCommand::Resume { lock_ref, .. } => {
                 if let Outcome::Resumed { generation } = now.applied.outcome {
-                    self.resumed(*lock_ref, generation);
+                    self.resumed(*lock_ref, generation, now);
                 }
             }
         }
@@ -406,7 +409,7 @@ impl<'a> Mapper<'a> {
         Some(of)
     }
 
-    fn resumed(&mut self, lock_ref: LockRef, generation: u32) {
+    fn resumed(&mut self, lock_ref: LockRef, generation: u32, now: &AppliedNow) {
         let [before, after] = [generation - 1, generation].map(|generation| RefId {
             lock_ref,
             generation,
@@ -414,10 +417,10 @@ impl<'a> Mapper<'a> {
         if self.is_behind(before) {
             return self.leave_out(READERS);
         }
-        self.step(Event::Resume(before, after));
+        self.log_step(Event::Resume(before, after), now);
     }
 
-    fn leaves_clean(&mut self, of: RefId, tag: Option<Tag>) {
+    fn leaves_clean(&mut self, of: RefId, tag: Option<Tag>, now: &AppliedNow) {
         if !self.state.entered.contains(&of) {
             self.enters_unseen(of);
         }
@@ -428,7 +431,7 @@ impl<'a> Mapper<'a> {
             }
             self.step(Event::SayLeaveClean(of));
         }
-        self.step(Event::LeaveClean(of));
+        self.log_step(Event::LeaveClean(of), now);
         let handed = self.state.handed.first().copied();
         if handed.is_some() && handed != last {
             let (named, known) = (last.map(|w| w.named()), handed.map(|w| w.named()));
@@ -439,51 +442,60 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    fn leaves_dirty(&mut self, of: RefId) {
+    fn leaves_dirty(&mut self, of: RefId, now: &AppliedNow) {
         if !self.state.closed.contains(&of) {
             self.step(Event::SayLeaveDirty(of));
         }
         match self.state.say_dirty.contains(&of) {
-            true => self.step(Event::LeaveDirty(of)),
+            true => self.log_step(Event::LeaveDirty(of), now),
             // Somebody else's word: nothing is assumed about why a ref is ended by force.
-            false => self.step(Event::Release(of)),
+            false => self.log_step(Event::Release(of), now),
         }
     }
 
-    fn synch_done(&mut self) {
+    fn synch_done(&mut self, now: &AppliedNow) {
         let flag = self.state.flag.first().copied();
         let clears = |a: &&WriteId| self.state.clears.get(a).copied() == flag;
         let done = self.state.done.iter().rev().find(clears).copied();
         let succeeded = self.state.succeeded.iter().rev();
         let mut succeeded = succeeded.filter(|w| w.sort() == Sort::Attempt);
-        let began = self.state.began.iter().rev().find(clears).copied();
-        let known = done.or_else(|| succeeded.find(clears).copied());
-        let Some(attempt) = known.or(began) else {
+        // What its primary knows without having pushed the grant.
+        let grants = succeeded.find(clears).copied().filter(|_| done.is_none());
+        // Where no synch fits, the judge says what is wrong with the last one.
+        let last = self.state.began.last().copied();
+        let Some(attempt) = done.or(grants).or(last) else {
             return self.wrong("the flag is cleared without a synch".to_owned());
         };
-        if done.is_none() {
+        if grants.is_some() {
             self.step(Event::AttemptGrant(attempt));
         }
-        self.step(Event::SynchDone(attempt));
+        self.log_step(Event::SynchDone(attempt), now);
     }
 
-    fn compare_queue(&mut self, queue: &QueueNow) {
-        self.flag = queue.flag;
+    /// A command of the log has changed the queue. What it has made of the queue and the flag is
+    /// what the run shows, not what the model would make of them: the judge compares.
+    fn log_step(&mut self, event: Event, now: &AppliedNow) {
+        let queue = &now.queues[self.key];
         let refs = queue.refs.iter().map(|(lock_ref, known)| RefId {
             lock_ref: *lock_ref,
             generation: known.generation,
         });
-        let refs: BTreeSet<RefId> = refs.collect();
-        let names =
-            |refs: &BTreeSet<RefId>| -> Vec<String> { refs.iter().map(|r| r.name()).collect() };
-        if refs != self.state.queued {
-            let (run, model) = (names(&refs), names(&self.state.queued));
-            self.wrong(format!("the queue is {run:?}, in the model {model:?}"));
+        let mut after = self.state.clone();
+        after.happens(event);
+        after.queued = refs.collect();
+        let by = match event {
+            Event::LeaveDirty(of) | Event::Release(of) | Event::Resume(of, _) => Some(of),
+            _ => None,
+        };
+        if queue.flag != self.flag {
+            // Named by the removal that has set it.
+            let named = by.filter(|_| queue.flag == Some(now.applied.position));
+            after.flag = named.into_iter().collect();
+        } else {
+            after.flag.clone_from(&self.state.flag);
         }
-        if queue.flag.is_some() == self.state.flag.is_empty() {
-            let (run, model) = (queue.flag, names(&self.state.flag));
-            self.wrong(format!("the flag is {run:?}, in the model {model:?}"));
-        }
+        self.flag = queue.flag;
+        self.step_to(event, after);
     }
 
     // --- the end

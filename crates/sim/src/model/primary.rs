@@ -30,6 +30,9 @@ pub struct Primaries {
     answers: BTreeMap<Phase, BTreeMap<NodeName, Shown>>,
     /// Phases that are begun in the model.
     began: BTreeSet<Phase>,
+    /// The last phase of each caller that reads for a grant, and is none that is known: so does a
+    /// synch without a fence, which is a planted fault.
+    unknown: BTreeMap<NodeName, Phase>,
     /// The phase in which each synch reads.
     synchs: BTreeMap<WriteId, Phase>,
     last: BTreeMap<(NodeName, RefId), Last>,
@@ -88,9 +91,11 @@ impl Mapper<'_> {
         match ask {
             // Who reads for a grant enters; a holder's get begins when its client asks for it; and
             // the coordinators of eventual gets have no part in the model.
-            Ask::Read { .. } => {
+            Ask::Read { entering, .. } => {
                 if let Some(reading) = self.reading(phase) {
                     self.begins(phase, reading);
+                } else if *entering {
+                    self.primaries.unknown.insert(phase.0, phase);
                 }
             }
             Ask::Store {
@@ -178,8 +183,9 @@ impl Mapper<'_> {
                 .last
                 .insert((phase.0, ref_of(tag)), Last::Synch(write));
         }
-        let read = self.primaries.synchs.get(&write).copied().unwrap_or(phase);
-        let answers = self.primaries.answers.get(&read);
+        let read = self.primaries.synchs.get(&write);
+        let read = read.or_else(|| self.primaries.unknown.get(&phase.0));
+        let answers = read.and_then(|read| self.primaries.answers.get(read));
         let shown: Vec<Shown> = answers.iter().flat_map(|a| a.values().copied()).collect();
         let highest = shown.iter().map(|s| s.tag).max().unwrap_or_default();
         let found = self.found(highest);
