@@ -40,8 +40,7 @@ impl Disks {
 /// A running cluster. Dropped, its nodes end at once and their directories go.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
-    endpoints: Vec<String>,
-    rest: Vec<String>,
+    config: ClusterConfig,
     folder: tempfile::TempDir,
 }
 
@@ -73,8 +72,6 @@ impl Cluster {
                 rest: rest_at,
             });
         }
-        let endpoints = nodes.iter().map(|n| format!("http://{}", n.grpc)).collect();
-        let rest = nodes.iter().map(|n| n.rest.clone()).collect();
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xbe),
             segment_bits: 3,
@@ -94,8 +91,7 @@ impl Cluster {
         }
         let cluster = Cluster {
             nodes: running,
-            endpoints,
-            rest,
+            config: cluster,
             folder,
         };
         for at in 0..usize::from(n) {
@@ -110,13 +106,14 @@ impl Cluster {
 
     /// A client on the site of a node.
     pub(crate) async fn client(&self, at: usize) -> Result<Client> {
-        let options = Options::new([self.endpoints[at].as_str()]).site(format!("s{}", at + 1));
+        let node = &self.config.nodes[at];
+        let options = Options::new([format!("http://{}", node.grpc)]).site(&node.site);
         Ok(Client::connect(options).await?)
     }
 
     /// HOST:PORT of the REST face of a node.
     pub(crate) fn rest(&self, at: usize) -> &str {
-        &self.rest[at]
+        &self.config.nodes[at].rest
     }
 
     /// Creates a keyspace of registers.
@@ -136,16 +133,13 @@ impl Cluster {
     /// directory that they need.
     pub(crate) async fn stop(self) -> Result<(Vec<Store>, tempfile::TempDir)> {
         let mut stores = Vec::new();
-        let (stops, rest): (Vec<_>, Vec<_>) = self
-            .nodes
-            .into_iter()
-            .map(|node| (node.stop, (node.done, node.disk)))
-            .unzip();
-        for stop in stops {
+        let stopped = |Node { stop, done, disk }| {
             // A node that has ended says below why.
             let _ended = stop.send(());
-        }
-        for (done, disk) in rest {
+            (done, disk)
+        };
+        let stopped: Vec<_> = self.nodes.into_iter().map(stopped).collect();
+        for (done, disk) in stopped {
             done.await??;
             let layout = Layout::default();
             let opened = tokio::task::spawn_blocking(move || Store::open(disk, layout)).await?;

@@ -5,12 +5,18 @@ mod common;
 use common::Cluster;
 use fermata_client::{
     Bytes, Client, Code, Enter, EntryValue, Error, Keyspace, LostReason, Mode, Options, Purpose,
+    Section,
 };
 use fermata_protocol::base::{StoragePolicy, Terms};
 use fermata_server::config::LimitsConfig;
 use std::time::Duration;
 
-fn number(value: Option<fermata_client::Bytes>) -> u64 {
+async fn entered(client: &Client, keyspace: &str, keys: &[&str]) -> Section {
+    let section = client.enter(keyspace, keys, Enter::default()).await;
+    section.expect("entered")
+}
+
+fn number(value: Option<Bytes>) -> u64 {
     value.map_or(0, |bytes| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         text.parse().expect("a number")
@@ -24,8 +30,7 @@ async fn a_section_sees_what_the_one_before_it_wrote() {
     assert_eq!(one.nodes().len(), 3, "the others are found");
     assert_eq!(two.nodes()[0].site, "s2", "the own site comes first");
 
-    let section = one.enter("default", &["k", "l"], Enter::default()).await;
-    let section = section.expect("entered");
+    let section = entered(&one, "default", &["k", "l"]).await;
     assert_eq!(section.entry_value("k"), Some(EntryValue::Absent));
     let puts = [
         section.put("k", "1"),
@@ -40,8 +45,7 @@ async fn a_section_sees_what_the_one_before_it_wrote() {
     section.delete("l").await.expect("a quorum");
     section.leave();
 
-    let section = two.enter("default", &["k", "l"], Enter::default()).await;
-    let section = section.expect("entered");
+    let section = entered(&two, "default", &["k", "l"]).await;
     assert_eq!(
         section.entry_value("k"),
         Some(EntryValue::Value("3".into()))
@@ -81,10 +85,7 @@ async fn no_increment_is_lost_although_a_node_stops() {
         worker.await.expect("no panic");
     }
     let client = cluster.client(2).await;
-    let section = client
-        .enter("default", &["counter"], Enter::default())
-        .await;
-    let section = section.expect("entered");
+    let section = entered(&client, "default", &["counter"]).await;
     let counted = number(section.get("counter").await.expect("held"));
     assert_eq!(counted, 15);
 }
@@ -134,9 +135,7 @@ fn long(text: &str, round: u32) -> Bytes {
 /// A section of several keys that another takes over, a register, and an eventual key.
 async fn everything(one: &Client, two: &Client, name: &str, round: u32) {
     let sections = format!("{name}-sections");
-    let enter = || Enter::default();
-    let section = one.enter(&sections, &["k", "l"], enter()).await;
-    let section = section.expect("entered");
+    let section = entered(one, &sections, &["k", "l"]).await;
     section.put("k", long("first", round)).await.expect("put");
     section.put("l", long("other", round)).await.expect("put");
     section.put("k", long("k", round)).await.expect("put");
@@ -144,8 +143,7 @@ async fn everything(one: &Client, two: &Client, name: &str, round: u32) {
     assert_eq!(got, Some(long("k", round)), "{name}");
     section.leave();
 
-    let section = two.enter(&sections, &["l", "k"], enter()).await;
-    let section = section.expect("entered");
+    let section = entered(two, &sections, &["l", "k"]).await;
     let value = Some(EntryValue::Value(long("k", round)));
     assert_eq!(section.entry_value("k"), value, "{name}");
     section.delete("k").await.expect("deleted");
@@ -155,8 +153,7 @@ async fn everything(one: &Client, two: &Client, name: &str, round: u32) {
         .expect("put");
     let value = Some(EntryValue::Value(long("e", round)));
     loop {
-        let section = two.enter(&sections, &["k", "e"], enter()).await;
-        let section = section.expect("entered");
+        let section = entered(two, &sections, &["k", "e"]).await;
         assert_eq!(section.entry_value("k"), Some(EntryValue::Absent), "{name}");
         let seen = section.entry_value("e") == value;
         section.leave_and_wait().await.expect("left");
@@ -175,10 +172,7 @@ async fn everything(one: &Client, two: &Client, name: &str, round: u32) {
 }
 
 async fn increment(client: &Client) {
-    let section = client
-        .enter("default", &["counter"], Enter::default())
-        .await;
-    let section = section.expect("entered");
+    let section = entered(client, "default", &["counter"]).await;
     let next = number(section.get("counter").await.expect("held")) + 1;
     section
         .put_and_leave("counter", next.to_string())
@@ -228,8 +222,7 @@ async fn a_wait_ends_and_a_waiter_that_is_removed_learns_of_it() {
 async fn a_section_is_resumed_by_another_client() {
     let cluster = Cluster::start().await;
     let (one, two) = (cluster.client(0).await, cluster.client(1).await);
-    let section = one.enter("default", &["k"], Enter::default()).await;
-    let section = section.expect("entered");
+    let section = entered(&one, "default", &["k"]).await;
     section.put("k", "before").await.expect("a quorum");
     let mut held = section.held();
     held[0].key = two.key("default", "k");
@@ -304,20 +297,16 @@ async fn a_client_without_a_cluster_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_that_did_not_come_with_the_entry_are_read_when_they_are_wanted() {
-    let cluster = Cluster::with(
-        3,
-        LimitsConfig {
-            grant_bytes: Some(10_000),
-            ..LimitsConfig::default()
-        },
-    )
-    .await;
+    let limits = LimitsConfig {
+        grant_bytes: Some(10_000),
+        ..LimitsConfig::default()
+    };
+    let cluster = Cluster::with(3, limits).await;
     let keys = ["a", "b", "c", "d", "e", "f"];
     let value = |key: &str, round: u8| vec![key.as_bytes()[0] ^ round; 4_000];
     for round in 0..3 {
         let client = cluster.client(usize::from(round)).await;
-        let section = client.enter("default", &keys, Enter::default()).await;
-        let section = section.expect("entered");
+        let section = entered(&client, "default", &keys).await;
         let omitted = |key: &&&str| section.entry_value(key) == Some(EntryValue::Omitted);
         let beyond = keys.iter().filter(omitted).count();
         assert_eq!(beyond, if round == 0 { 0 } else { 4 });
@@ -337,17 +326,13 @@ async fn values_that_did_not_come_with_the_entry_are_read_when_they_are_wanted()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_too_large_is_refused_by_name_and_disturbs_nobody() {
-    let cluster = Cluster::with(
-        3,
-        LimitsConfig {
-            value_bytes: Some(1_000),
-            ..LimitsConfig::default()
-        },
-    )
-    .await;
+    let limits = LimitsConfig {
+        value_bytes: Some(1_000),
+        ..LimitsConfig::default()
+    };
+    let cluster = Cluster::with(3, limits).await;
     let client = cluster.client(0).await;
-    let section = client.enter("default", &["k"], Enter::default()).await;
-    let section = section.expect("entered");
+    let section = entered(&client, "default", &["k"]).await;
     // More than these nodes take, than any node takes, and than they read in one message.
     for size in [1_001, 3 << 20, 32 << 20, (32 << 20) + 1, 40 << 20] {
         for refused in [

@@ -1,5 +1,8 @@
 //! The primary of a segment by itself: what its refusals leave behind.
 
+#[path = "common/ram.rs"]
+mod ram;
+
 use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Cluster, ClusterId, Config, Epoch, GroupId, KeyId, Keyspace, Limits, LockRef, Member,
@@ -11,39 +14,33 @@ use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
 use fermata_protocol::register::{Caller, Place, Store};
 use fermata_protocol::request::{Mode, RefState};
 use fermata_protocol::segment::SegmentState;
-use fermata_protocol::{Effects, Memory, Output, Void};
+use fermata_protocol::sessions::Sessions;
+use fermata_protocol::{Effects, Output};
+use ram::Ram;
 use std::collections::BTreeMap;
 
 const LEASE: u64 = 10_000_000;
 const SEGMENT: SegmentId = SegmentId(0);
 const NODE: NodeName = NodeName(1);
-
-struct Empty;
-
-impl Memory for Empty {
-    fn get(&self, _: &[u8]) -> Result<Option<Bytes>, Void> {
-        Ok(None)
-    }
-    fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
-        Vec::new()
-    }
-
-    fn is_durable(&self, _: &[u8]) -> bool {
-        true
-    }
-}
+const ORIGIN: Origin = Origin {
+    node: NODE,
+    site: SiteId(0),
+    since: 0,
+    lease: LEASE,
+    section_max: 100 * LEASE,
+};
 
 /// A primary of one seat with its segment's state, where a test is the log.
 struct Bench {
     primary: Primary,
     state: SegmentState,
     config: Config,
+    memory: Ram,
     place: Place,
     now: u64,
     number: u64,
-    sent: Vec<fermata_protocol::Message>,
-    /// To whom, of the last step.
-    sent_to: Vec<NodeName>,
+    /// By the last step.
+    sent: Vec<(NodeName, fermata_protocol::Message)>,
 }
 
 impl Bench {
@@ -73,21 +70,8 @@ impl Bench {
         };
         let (mut state, mut lock_refs) = (SegmentState::default(), Vec::new());
         for number in 1..=refs as u64 {
-            let body = LockCommand::Enqueue {
-                keys: vec![KeyId {
-                    keyspace: Keyspace::SECTIONS,
-                    key: Bytes::from_static(b"k"),
-                }],
-                mode: Mode::Exclusive,
-                origin: Origin {
-                    node: NODE,
-                    site: SiteId(0),
-                    since: 0,
-                    lease: LEASE,
-                    section_max: 100 * LEASE,
-                },
-            };
-            match state.apply(&command(number, body), Planted::NONE).outcome {
+            let enqueue = command(number, enqueue("k"));
+            match state.apply(&enqueue, Planted::NONE).outcome {
                 Outcome::Enqueued { lock_ref } => lock_refs.push(lock_ref),
                 other => panic!("{other:?}"),
             }
@@ -104,6 +88,7 @@ impl Bench {
             primary,
             state,
             config,
+            memory: Ram::default(),
             place: Place {
                 store: Store {
                     segment: SEGMENT,
@@ -116,7 +101,6 @@ impl Bench {
             now: 0,
             number: refs as u64,
             sent: vec![],
-            sent_to: vec![],
         };
         (bench, lock_refs)
     }
@@ -130,7 +114,7 @@ impl Bench {
             limits: &self.config.limits,
             planted: Planted::NONE,
             registers: &mut Caller::new(NODE, 1),
-            memory: &Empty,
+            memory: &self.memory,
             place: &self.place,
             keyspaces: &Keyspace::built_in(),
             leased: true,
@@ -138,14 +122,47 @@ impl Bench {
             started: &mut BTreeMap::new(),
         };
         let result = act(&mut self.primary, &self.state, &mut cx);
-        self.sent_to.clear();
-        for output in fx.outputs {
-            if let Output::Send { to, message, .. } = output {
-                self.sent_to.push(to);
-                self.sent.push(message);
-            }
-        }
+        self.memory.append(fx.writes);
+        let sent = |output| match output {
+            Output::Send { to, message, .. } => Some((to, message)),
+            Output::Reply { .. } => None,
+        };
+        self.sent = fx.outputs.into_iter().filter_map(sent).collect();
         result
+    }
+
+    fn tick(&mut self) {
+        self.step(|it, state, cx| it.tick(state.queues(), cx));
+    }
+
+    /// The next command of the session.
+    fn command(&mut self, body: LockCommand) -> Command {
+        self.number += 1;
+        command(self.number, body)
+    }
+
+    fn leave(&mut self, lock_ref: LockRef) -> Command {
+        self.command(LockCommand::Leave {
+            lock_ref,
+            generation: 0,
+            clean: vec![],
+            waiting_only: false,
+        })
+    }
+
+    fn resume(&mut self, lock_ref: LockRef) -> Command {
+        self.command(LockCommand::Resume {
+            lock_ref,
+            generation: 0,
+            origin: ORIGIN,
+        })
+    }
+
+    /// The log takes the command.
+    fn apply(&mut self, command: &Command) -> Outcome {
+        let applied = self.state.apply(command, Planted::NONE);
+        self.step(|it, state, cx| it.applied(command, &applied, state.queues(), cx));
+        applied.outcome
     }
 
     /// Asks for a forced release; what was refused, or the command that is proposed.
@@ -154,23 +171,16 @@ impl Bench {
     }
 
     fn release_from(&mut self, from: NodeName, lock_ref: LockRef) -> Result<Command, Rejection> {
-        self.number += 1;
-        let command = command(
-            self.number,
-            LockCommand::Release {
-                lock_ref,
-                key: None,
-            },
-        );
-        self.sent.clear();
+        let key = None;
+        let command = self.command(LockCommand::Release { lock_ref, key });
         self.step(|it, state, cx| it.on_submit(from, 1, command, state, cx));
         if let Some(proposed) = self.primary.take_proposals().pop() {
             return Ok(proposed);
         }
         match self.sent.pop() {
-            Some(fermata_protocol::Message::Lock(Message::Submitted {
-                result: Err(why), ..
-            })) => Err(why),
+            Some((_, fermata_protocol::Message::Lock(Message::Submitted { result, .. }))) => {
+                Err(result.expect_err("no command was proposed"))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -189,6 +199,17 @@ impl Bench {
 
 fn command(number: u64, body: LockCommand) -> Command {
     Command::new(SessionId(9), number, 0, Epoch::FIRST, Body::Lock(body))
+}
+
+fn enqueue(key: &'static str) -> LockCommand {
+    LockCommand::Enqueue {
+        keys: vec![KeyId {
+            keyspace: Keyspace::SECTIONS,
+            key: Bytes::from_static(key.as_bytes()),
+        }],
+        mode: Mode::Exclusive,
+        origin: ORIGIN,
+    }
 }
 
 fn at(monotonic: u64) -> Now {
@@ -212,17 +233,14 @@ fn a_release_that_waits_for_the_lease_has_ended_it() {
 
 /// Who was told that this ref is past.
 fn told_lost(bench: &mut Bench, ended: &Command, lock_ref: LockRef) -> Vec<NodeName> {
-    let applied = bench.state.apply(ended, Planted::NONE);
-    bench.sent.clear();
-    bench.step(|it, state, cx| it.applied(ended, &applied, state.queues(), cx));
-    let sent = bench.sent.iter().zip(&bench.sent_to);
-    let lost = sent.filter_map(|(message, to)| match message {
-        fermata_protocol::Message::Lock(Message::Lost { lock_ref: r, .. }) if *r == lock_ref => {
-            Some(*to)
+    bench.apply(ended);
+    let lost = |(to, message): &(NodeName, fermata_protocol::Message)| match message {
+        fermata_protocol::Message::Lock(Message::Lost { lock_ref: r, .. }) => {
+            (*r == lock_ref).then_some(*to)
         }
         _ => None,
-    });
-    lost.collect()
+    };
+    bench.sent.iter().filter_map(lost).collect()
 }
 
 #[test]
@@ -233,14 +251,7 @@ fn whoever_was_told_to_wait_for_a_lease_is_told_when_the_ref_is_past() {
         let refused = bench.release_from(node, refs[0]);
         assert!(matches!(refused, Err(Rejection::Leased(_))));
     }
-    let leave = LockCommand::Leave {
-        lock_ref: refs[0],
-        generation: 0,
-        clean: vec![],
-        waiting_only: false,
-    };
-    bench.number += 1;
-    let leave = command(bench.number, leave);
+    let leave = bench.leave(refs[0]);
     let told = told_lost(&mut bench, &leave, refs[0]);
     assert_eq!(told, [NODE, NodeName(7), NodeName(8)]);
 }
@@ -256,15 +267,12 @@ fn a_ref_is_ended_by_the_release_that_waited_for_its_lease() {
         commands.iter().map(|c| (c.session, c.number)).collect()
     };
     bench.now = LEASE + LEASE / 10;
-    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    bench.tick();
     assert_eq!(of(bench.primary.take_proposals()), [asked]);
     // Its session has gone on and forgotten it: the primary's own release follows.
     bench.now += 4 * Timing::default().retry;
-    bench.step(|it, state, cx| it.tick(state.queues(), cx));
-    assert_eq!(
-        of(bench.primary.take_proposals()),
-        [(fermata_protocol::sessions::Sessions::OWN, 0)]
-    );
+    bench.tick();
+    assert_eq!(of(bench.primary.take_proposals()), [(Sessions::OWN, 0)]);
 }
 
 #[test]
@@ -287,16 +295,8 @@ fn a_refused_release_of_a_waiting_ref_lets_it_enter_later() {
     let (mut bench, refs) = Bench::new(2);
     let first = bench.release(refs[1]).expect("proposed");
     let second = bench.release(refs[1]).expect("proposed");
-    let leave = LockCommand::Leave {
-        lock_ref: refs[0],
-        generation: 0,
-        clean: vec![],
-        waiting_only: false,
-    };
-    bench.number += 1;
-    let leave = command(bench.number, leave);
-    let applied = bench.state.apply(&leave, Planted::NONE);
-    bench.step(|it, state, cx| it.applied(&leave, &applied, state.queues(), cx));
+    let leave = bench.leave(refs[0]);
+    bench.apply(&leave);
     bench.decline(&first);
     assert_eq!(
         bench.renew(refs[1]),
@@ -322,25 +322,11 @@ fn a_release_of_a_ref_to_come_does_not_end_it_in_its_lease() {
     // log, when the ref has been granted with a lease.
     let next = LockRef(refs[0].0 + 1);
     let release = bench.release(next).expect("proposed");
-    bench.number += 1;
-    let enqueue = command(
-        bench.number,
-        LockCommand::Enqueue {
-            keys: vec![KeyId {
-                keyspace: Keyspace::SECTIONS,
-                key: Bytes::from_static(b"free"),
-            }],
-            mode: Mode::Exclusive,
-            origin: bench.state.queues().get(refs[0]).expect("waits").origin,
-        },
-    );
-    let applied = bench.state.apply(&enqueue, Planted::NONE);
-    assert_eq!(applied.outcome, Outcome::Enqueued { lock_ref: next });
-    bench.step(|it, state, cx| it.applied(&enqueue, &applied, state.queues(), cx));
+    let enqueue = bench.command(enqueue("free"));
+    let enqueued = Outcome::Enqueued { lock_ref: next };
+    assert_eq!(bench.apply(&enqueue), enqueued);
     assert_eq!(bench.renew(next), LEASED);
-    let applied = bench.state.apply(&release, Planted::NONE);
-    bench.step(|it, state, cx| it.applied(&release, &applied, state.queues(), cx));
-    assert_eq!(applied.outcome, Outcome::Gone);
+    assert_eq!(bench.apply(&release), Outcome::Gone);
     assert_eq!(bench.renew(next), LEASED);
 }
 
@@ -350,17 +336,9 @@ fn a_section_that_is_to_end_is_not_kept_by_resuming_it() {
     assert_eq!(bench.renew(refs[0]), LEASED);
     assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
     bench.now = LEASE / 2;
-    bench.number += 1;
-    let origin = bench.state.queues().get(refs[0]).expect("holds").origin;
-    let resume = LockCommand::Resume {
-        lock_ref: refs[0],
-        generation: 0,
-        origin,
-    };
-    let resume = command(bench.number, resume);
-    let applied = bench.state.apply(&resume, Planted::NONE);
-    assert_eq!(applied.outcome, Outcome::Resumed { generation: 1 });
-    bench.step(|it, state, cx| it.applied(&resume, &applied, state.queues(), cx));
+    let resume = bench.resume(refs[0]);
+    let resumed = Outcome::Resumed { generation: 1 };
+    assert_eq!(bench.apply(&resume), resumed);
     assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
     bench.now = LEASE + LEASE / 10;
     assert!(bench.release(refs[0]).is_ok(), "the lease given is over");
@@ -372,27 +350,19 @@ fn a_section_that_is_to_end_is_not_kept_by_resuming_it() {
 fn a_section_whose_release_is_lost_is_released_again_although_its_client_resumes_it() {
     let (mut bench, refs) = Bench::new(1);
     bench.now = 2 * LEASE;
-    bench.step(|it, state, cx| it.tick(state.queues(), cx));
+    bench.tick();
     assert_eq!(
         bench.primary.take_proposals().len(),
         1,
         "its client is silent"
     );
-    bench.number += 1;
-    let origin = bench.state.queues().get(refs[0]).expect("holds").origin;
-    let resume = LockCommand::Resume {
-        lock_ref: refs[0],
-        generation: 0,
-        origin,
-    };
-    let resume = command(bench.number, resume);
-    let applied = bench.state.apply(&resume, Planted::NONE);
-    bench.step(|it, state, cx| it.applied(&resume, &applied, state.queues(), cx));
+    let resume = bench.resume(refs[0]);
+    bench.apply(&resume);
     for _ in 0..40 {
         bench.now += LEASE / 10;
         let again = resume.clone();
         bench.step(|it, state, cx| it.on_submit(NODE, 1, again, state, cx));
-        bench.step(|it, state, cx| it.tick(state.queues(), cx));
+        bench.tick();
         let proposed = bench.primary.take_proposals();
         if let Some(release) = proposed.first() {
             assert!(!told_lost(&mut bench, release, refs[0]).is_empty());

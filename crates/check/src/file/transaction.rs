@@ -35,27 +35,9 @@ enum Act<'a> {
 /// The transaction on a line. Keys are shared.
 pub(super) fn parse(line: &[u8], keys: &mut BTreeSet<Bytes>) -> Result<Transaction<Bytes>, String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| short(&error))?;
-    let mut actions = Vec::with_capacity(line.transaction.len());
-    for act in line.transaction {
-        actions.push(match act {
-            Act::Append(key, value) => Action::Append {
-                key: share(key, keys)?,
-                value,
-            },
-            Act::List(key, values) => Action::List {
-                key: share(key, keys)?,
-                values,
-            },
-            Act::Write(key, value) => Action::Write {
-                key: share(key, keys)?,
-                value,
-            },
-            Act::Read(key, value) => Action::Read {
-                key: share(key, keys)?,
-                value,
-            },
-        });
-    }
+    let acts = line.transaction.into_iter();
+    let actions: Result<_, String> = acts.map(|act| action(act, keys)).collect();
+    let actions = actions?;
     Ok(Transaction {
         client: line.client,
         begin: line.call,
@@ -64,6 +46,15 @@ pub(super) fn parse(line: &[u8], keys: &mut BTreeSet<Bytes>) -> Result<Transacti
         snapshot: line.snapshot,
         actions,
     })
+}
+
+fn action(act: Act<'_>, keys: &mut BTreeSet<Bytes>) -> Result<Action<Bytes>, String> {
+    match act {
+        Act::Append(text, value) => share(text, keys).map(|key| Action::Append { key, value }),
+        Act::List(text, values) => share(text, keys).map(|key| Action::List { key, values }),
+        Act::Write(text, value) => share(text, keys).map(|key| Action::Write { key, value }),
+        Act::Read(text, value) => share(text, keys).map(|key| Action::Read { key, value }),
+    }
 }
 
 /// Writes a transaction as a line.

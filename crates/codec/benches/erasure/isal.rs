@@ -1,12 +1,11 @@
 //! ISA-L, Intel's library in C and assembler, where it is installed: loaded at run time, so that
 //! nobody needs it to build or to measure the others.
 
-use super::others::{fragments, recovered, rows};
+use super::others::{Coder, encoded, recovered};
 use bytes::Bytes;
-use fermata_codec::{Mds, Undecodable};
+use fermata_codec::Undecodable;
 use libloading::Library;
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Mutex;
 
 /// Names under which the system's loader may find it.
@@ -129,37 +128,16 @@ impl Isal {
     }
 }
 
-impl fmt::Debug for Isal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "isa-l [{}, {}]", self.n, self.l)
-    }
-}
-
-impl Mds for Isal {
-    fn n(&self) -> usize {
-        self.n
-    }
-
-    fn l(&self) -> usize {
-        self.l
-    }
-
-    fn encode_one(&self, value: &Bytes, index: usize) -> Bytes {
-        self.encode_all(value).swap_remove(index)
-    }
-
+impl Coder for Isal {
     fn encode_all(&self, value: &Bytes) -> Vec<Bytes> {
-        let width = value.len().div_ceil(self.l);
-        let mut padding = Vec::new();
-        let data = rows(value, width, self.l, &mut padding);
-        let mut parities = vec![vec![0; width]; self.n - self.l];
-        let mut out: Vec<&mut [u8]> = parities.iter_mut().map(|row| &mut row[..]).collect();
-        self.multiply(&self.encoding, &data, &mut out);
-        fragments(value, width, self.l, parities)
+        encoded((self.n, self.l), value, |data, parities| {
+            let mut rows: Vec<&mut [u8]> = parities.iter_mut().map(|row| &mut row[..]).collect();
+            self.multiply(&self.encoding, data, &mut rows);
+        })
     }
 
     fn decode(&self, length: u64, parts: &[(usize, Bytes)]) -> Result<Bytes, Undecodable> {
-        recovered(self, length, parts, |present, given, lost| {
+        recovered((self.n, self.l), length, parts, |present, given, lost| {
             if lost.is_empty() {
                 return;
             }

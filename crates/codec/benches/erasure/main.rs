@@ -21,9 +21,9 @@ mod isal;
 mod others;
 
 use bytes::Bytes;
-use fermata_codec::{Code, Kernel, Mds, checksum};
+use fermata_codec::{Code, Kernel, checksum};
 use isal::Isal;
-use others::{Erasure, Rusty, Simd};
+use others::{Coder, Erasure, Rusty, Simd};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -94,8 +94,8 @@ fn measure(cells: &mut [Cell<'_>], length: usize, effort: Effort) -> Vec<f64> {
     cells.iter().map(speed).collect()
 }
 
-fn candidates(n: usize, l: usize, effort: Effort) -> Vec<(String, Box<dyn Mds>)> {
-    let mut all: Vec<(String, Box<dyn Mds>)> = Vec::new();
+fn candidates(n: usize, l: usize, effort: Effort) -> Vec<(String, Box<dyn Coder>)> {
+    let mut all: Vec<(String, Box<dyn Coder>)> = Vec::new();
     for (place, kernel) in Kernel::available().enumerate() {
         if place == 0 || kernel == Kernel::PORTABLE || effort.all_kernels {
             let code = Code::on(kernel, n, l).expect("a possible code");
@@ -111,18 +111,24 @@ fn candidates(n: usize, l: usize, effort: Effort) -> Vec<(String, Box<dyn Mds>)>
     all
 }
 
+/// `memcpy`, to `target`, and `copy`.
+fn copies<'a>(value: &'a Bytes, target: &'a mut [u8]) -> Vec<Cell<'a>> {
+    vec![
+        Cell::new(move || black_box(&mut *target).copy_from_slice(black_box(value))),
+        Cell::new(|| drop(black_box(Bytes::copy_from_slice(black_box(value))))),
+    ]
+}
+
 /// Encoding and worst-case decoding of one size, GB/s: `memcpy`, `copy`, then the candidates.
 fn size(
     value: &Bytes,
-    candidates: &[(String, Box<dyn Mds>)],
+    (n, l): (usize, usize),
+    candidates: &[(String, Box<dyn Coder>)],
     effort: Effort,
 ) -> (Vec<f64>, Vec<f64>) {
     let length = value.len();
     let mut target = vec![0; length];
-    let mut cells = vec![
-        Cell::new(|| black_box(&mut target[..]).copy_from_slice(black_box(value))),
-        Cell::new(|| drop(black_box(Bytes::copy_from_slice(black_box(value))))),
-    ];
+    let mut cells = copies(value, &mut target);
     for (_, coder) in candidates {
         cells.push(Cell::new(|| {
             drop(black_box(coder.encode_all(black_box(value))))
@@ -131,12 +137,8 @@ fn size(
     let encoding = measure(&mut cells, length, effort);
     drop(cells);
     let mut target = vec![0; length];
-    let mut cells = vec![
-        Cell::new(|| black_box(&mut target[..]).copy_from_slice(black_box(value))),
-        Cell::new(|| drop(black_box(Bytes::copy_from_slice(black_box(value))))),
-    ];
+    let mut cells = copies(value, &mut target);
     for (name, coder) in candidates {
-        let (n, l) = (coder.n(), coder.l());
         let lost = (n - l).min(l);
         let fragments = coder.encode_all(value).into_iter().enumerate();
         // Fragments that came from elsewhere: no memory shared with the value.
@@ -241,7 +243,7 @@ fn main() {
         println!("\n({n},{l})");
         header(&names);
         for (index, length) in SIZES.into_iter().enumerate() {
-            let (encoding, decoding) = size(&bytes(length), &candidates, effort);
+            let (encoding, decoding) = size(&bytes(length), (n, l), &candidates, effort);
             println!("{:>9} {:<9}{}", label(length), "encode", speeds(&encoding));
             println!("{:>9} {:<9}{}", "", "decode", speeds(&decoding));
             // Repetition copies nothing: its speed is no speed.

@@ -135,11 +135,17 @@ pub enum Bug {
     ClockViolationIgnored,
     /// A replica tells what it has not flushed yet.
     ReadBeforeFlush,
+    /// G20: a tag below one that is final is taken for final.
+    LowerTagTakenAsFinal,
+    /// G21: a damaged register is repaired by versions that fewer than q others hold.
+    RepairWithoutQuorum,
+    /// G22: a member whose fence is above a delete is taken for one that holds it.
+    FencedTakenAsHolder,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 65] = [
+    pub const ALL: [Bug; 68] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -205,6 +211,9 @@ impl Bug {
         Bug::RepairNotSent,
         Bug::ClockViolationIgnored,
         Bug::ReadBeforeFlush,
+        Bug::LowerTagTakenAsFinal,
+        Bug::RepairWithoutQuorum,
+        Bug::FencedTakenAsHolder,
     ];
 }
 

@@ -53,7 +53,7 @@ pub(super) enum Target {
     Front(LockRef, KeyId, Option<u64>),
 }
 
-/// Why a key's value is being asked for again later.
+/// What has failed is tried again after so long.
 const PAUSE: Micros = 50_000;
 
 /// Why a grant is prepared.
@@ -218,16 +218,16 @@ impl Grants {
         );
     }
 
-    /// The enqueue was not taken by the log: what was read for it must not serve a later attempt.
-    pub(super) fn forget_speculation(&mut self, id: (SessionId, u64)) {
-        let Some(speculation) = self.speculations.remove(&id) else {
-            return;
-        };
+    /// The enqueue has its outcome, or was not taken by the log: what was read for it must not
+    /// serve a later attempt.
+    pub(super) fn forget_speculation(&mut self, id: (SessionId, u64)) -> Option<Speculation> {
+        let speculation = self.speculations.remove(&id)?;
         for key in speculation.reads.keys() {
             if self.reads.get(key) == Some(&id) {
                 self.reads.remove(key);
             }
         }
+        Some(speculation)
     }
 
     pub(super) fn speculation_read(&mut self, id: (SessionId, u64), key: KeyId, outcome: Outcome) {
@@ -247,16 +247,10 @@ impl Grants {
         repeated: bool,
         planted: Planted,
     ) -> Option<Speculation> {
-        let own = if repeated {
-            None
-        } else {
-            self.speculations.remove(&id)
+        let own = match repeated {
+            true => None,
+            false => self.forget_speculation(id),
         };
-        for key in own.iter().flat_map(|s| s.reads.keys()) {
-            if self.reads.get(key) == Some(&id) {
-                self.reads.remove(key);
-            }
-        }
         let lax =
             planted.has(Bug::SpeculationNeverCancelled) || planted.has(Bug::SpeculationHeadOnly);
         if !lax {
@@ -286,18 +280,19 @@ impl Grants {
 
     /// What a clean leave said of keys that somebody waits for; anything else makes it void.
     pub(super) fn note_left(&mut self, applied: &Applied, queues: &Queues) {
+        let wanted = |key| queues.queue(key).is_some_and(|q| !q.refs.is_empty());
         for key in &applied.touched {
             if !matches!(applied.outcome, super::Outcome::Enqueued { .. }) {
                 self.left.remove(key);
             }
-            if queues.queue(key).is_none_or(|q| q.refs.is_empty()) {
+            if !wanted(key) {
                 self.settled.remove(key);
                 self.unsettled.remove(key);
             }
         }
         for (key, tag) in &applied.left {
             if let Some(tag) = tag
-                && queues.queue(key).is_some_and(|q| !q.refs.is_empty())
+                && wanted(key)
             {
                 self.left.insert(key.clone(), *tag);
             }
@@ -351,19 +346,19 @@ impl Grants {
         let Some(queue) = queues.queue(key) else {
             return;
         };
-        let first = queue.refs.front() == Some(&lock_ref);
         let each = cx.planted.has(Bug::SharedSynchEach);
-        if !first && !each {
+        if !queues.is_front(key, lock_ref) && !each {
             return self.follow_first(lock_ref, key, queues, cx);
         }
         if self.settling.contains(key) {
             return self.set(lock_ref, key, Task::Behind);
         }
-        let synch = synch
-            || self.unsettled.contains_key(key)
-            || self.grants.get(&lock_ref).is_some_and(|g| g.synchs);
-        let reads = self.grants.get(&lock_ref).is_some_and(|g| g.reads);
-        if (queue.flag.is_some() && !reads) || (synch && !self.settled.contains(key)) {
+        let Some(grant) = self.grants.get(&lock_ref) else {
+            return;
+        };
+        let synch = synch || grant.synchs || self.unsettled.contains_key(key);
+        let flagged = queue.flag.is_some() && !grant.reads;
+        if flagged || (synch && !self.settled.contains(key)) {
             return self.synch(lock_ref, key, queue.flag, cx);
         }
         match read {
@@ -421,13 +416,11 @@ impl Grants {
         now: Now,
     ) -> Option<LockCommand> {
         self.settling.remove(&key);
-        let there = queues
-            .queue(&key)
-            .is_some_and(|q| q.refs.front() == Some(&front));
-        if there && !matches!(outcome, Outcome::Synched { .. }) {
-            self.unsettled.insert(key.clone(), now.monotonic + PAUSE);
+        if !queues.is_front(&key, front) {
+            return None;
         }
-        if !there || !matches!(outcome, Outcome::Synched { .. }) {
+        if !matches!(outcome, Outcome::Synched { .. }) {
+            self.unsettled.insert(key, now.monotonic + PAUSE);
             return None;
         }
         self.unsettled.remove(&key);
@@ -448,7 +441,7 @@ impl Grants {
     }
 
     fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
-        let keyspace = cx.keyspaces.iter().find(|k| k.id == key.keyspace);
+        let keyspace = cx.keyspace(key.keyspace);
         let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
         if first_grant
             && let Some(tag) = self.left.get(key)
@@ -492,15 +485,25 @@ impl Grants {
         self.set(lock_ref, key, Task::Reading(op));
     }
 
+    /// Whether the synch of a key of this grant adopts a newer eventual value (G5, G9).
+    fn adopts(&self, lock_ref: LockRef, key: &KeyId, planted: Planted) -> bool {
+        let lax = planted.has(Bug::ReGrantAdopts) || planted.has(Bug::FrontNotSettled);
+        let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
+        first_grant && (lax || !self.settled.contains(key))
+    }
+
+    /// The key failed; by a synch again if one was begun.
+    fn pause(&mut self, lock_ref: LockRef, key: &KeyId, synch: bool, cx: &Cx<'_>) {
+        let until = cx.now.monotonic + PAUSE;
+        self.set(lock_ref, key, Task::Paused { until, synch });
+    }
+
     fn synch(&mut self, lock_ref: LockRef, key: &KeyId, flag: Option<u64>, cx: &mut Cx<'_>) {
         let Some(grant) = self.grants.get(&lock_ref) else {
             return;
         };
-        let lax = cx.planted.has(Bug::ReGrantAdopts) || cx.planted.has(Bug::FrontNotSettled);
-        let (generation, adopts) = (
-            grant.generation,
-            grant.adopts && (lax || !self.settled.contains(key)),
-        );
+        let generation = grant.generation;
+        let adopts = self.adopts(lock_ref, key, cx.planted);
         let tag = self.synch_tag(lock_ref, generation, cx.planted);
         let op = cx.start(Op::Synch {
             key: key.clone(),
@@ -541,10 +544,9 @@ impl Grants {
                 })
             }
             _ => {
-                let until = cx.now.monotonic + PAUSE;
                 // An adoption has no flag to fall back on.
                 let synch = flag.is_some() || !cx.planted.has(Bug::AdoptionFallsBack);
-                self.set(lock_ref, key, Task::Paused { until, synch });
+                self.pause(lock_ref, key, synch, cx);
                 None
             }
         }
@@ -559,25 +561,11 @@ impl Grants {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let first = queues
-            .queue(key)
-            .is_some_and(|q| q.refs.front() == Some(&lock_ref));
-        let lax = cx.planted.has(Bug::ReGrantAdopts) || cx.planted.has(Bug::FrontNotSettled);
-        let adopts = first
-            && (lax || !self.settled.contains(key))
-            && self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
+        let adopts = queues.is_front(key, lock_ref) && self.adopts(lock_ref, key, cx.planted);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
             Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
-                let until = cx.now.monotonic + PAUSE;
-                self.set(
-                    lock_ref,
-                    key,
-                    Task::Paused {
-                        until,
-                        synch: false,
-                    },
-                );
+                self.pause(lock_ref, key, false, cx);
             }
             // Only told where it is newer than the critical cell.
             Outcome::Entry {
@@ -589,29 +577,26 @@ impl Grants {
                 self.ready_with(lock_ref, key, value, tag);
             }
             _ => {
-                let until = cx.now.monotonic + PAUSE;
-                self.set(
-                    lock_ref,
-                    key,
-                    Task::Paused {
-                        until,
-                        synch: false,
-                    },
-                );
+                self.pause(lock_ref, key, false, cx);
             }
         }
     }
 
+    fn tasks(&self) -> impl Iterator<Item = (LockRef, &KeyId, &Task)> {
+        self.grants.iter().flat_map(|(lock_ref, grant)| {
+            let tasks = grant.tasks.iter();
+            tasks.map(move |(key, task)| (*lock_ref, key, task))
+        })
+    }
+
     /// Readers behind a first one that has now entered, or gone, go on.
     pub(super) fn wake_shared(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
-        let mut behind = Vec::new();
-        for (lock_ref, grant) in &self.grants {
-            for (key, task) in &grant.tasks {
-                if matches!(task, Task::Behind) {
-                    behind.push((*lock_ref, key.clone()));
-                }
-            }
-        }
+        let behind = self
+            .tasks()
+            .filter(|(.., task)| matches!(task, Task::Behind));
+        let behind: Vec<_> = behind
+            .map(|(lock_ref, key, _)| (lock_ref, key.clone()))
+            .collect();
         for (lock_ref, key) in behind {
             self.begin_key(lock_ref, &key, None, false, queues, cx);
         }
@@ -620,32 +605,22 @@ impl Grants {
     /// Repeats what failed.
     pub(super) fn tick(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
         let now = cx.now.monotonic;
-        let mut due = Vec::new();
-        for (lock_ref, grant) in &self.grants {
-            for (key, task) in &grant.tasks {
-                if let Task::Paused { until, synch } = task
-                    && *until <= now
-                {
-                    due.push((*lock_ref, key.clone(), *synch));
-                }
-            }
-        }
-        for (lock_ref, key, synch) in due {
+        let due = self.tasks().filter_map(|(lock_ref, key, task)| match task {
+            Task::Paused { until, synch } if *until <= now => Some((lock_ref, key.clone(), *synch)),
+            _ => None,
+        });
+        for (lock_ref, key, synch) in due.collect::<Vec<_>>() {
             self.begin_key(lock_ref, &key, None, synch, queues, cx);
         }
     }
 
     /// When something paused is due.
     pub(super) fn wake(&self) -> Option<Micros> {
-        let due = |task: &Task| match task {
+        let due = self.tasks().filter_map(|(.., task)| match task {
             Task::Paused { until, .. } => Some(*until),
             _ => None,
-        };
-        self.grants
-            .values()
-            .flat_map(|g| g.tasks.values())
-            .filter_map(due)
-            .min()
+        });
+        due.min()
     }
 
     /// The ref is past: nobody waits for its grant.

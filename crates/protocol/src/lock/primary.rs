@@ -51,15 +51,15 @@ pub struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// How a keyspace stores values. Keys of one that is not known here yet have no queue.
-    fn storage(&self, keyspace: &KeyspaceId) -> StoragePolicy {
-        let known = self.keyspaces.iter().find(|k| k.id == *keyspace);
-        known.map_or(StoragePolicy::Replicated, |k| k.storage)
+    pub(super) fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.keyspaces.iter().find(|k| k.id == id)
     }
 
     pub(super) fn start(&mut self, op: register::Op) -> OpId {
+        // Keys of a keyspace that is not known here yet have no queue.
+        let known = self.keyspace(op.key().keyspace);
         let place = Place {
-            storage: self.storage(&op.key().keyspace),
+            storage: known.map_or(StoragePolicy::Replicated, |k| k.storage),
             ..self.place.clone()
         };
         let deadline = self.now.monotonic + self.timing.request;
@@ -84,6 +84,13 @@ struct Pending {
     keys: Vec<KeyId>,
     /// The ref that it releases, counted in [`Holding::releases`].
     releases: Option<LockRef>,
+}
+
+impl Pending {
+    /// The node that asked last: grants and losses go there.
+    fn waiter(&self) -> Option<NodeName> {
+        self.askers.last().map(|(node, _)| *node)
+    }
 }
 
 /// The volatile side of one ref.
@@ -117,6 +124,23 @@ pub(super) struct Holding {
 }
 
 impl Holding {
+    /// Of a ref that nobody has seen to hold.
+    fn new(waiter: Option<NodeName>, heard: Micros) -> Holding {
+        Holding {
+            waiter,
+            heard,
+            entered: None,
+            granted: false,
+            told: Told::Nothing,
+            free_at: 0,
+            inherited: false,
+            ending: false,
+            enders: BTreeMap::new(),
+            releases: 0,
+            released: None,
+        }
+    }
+
     /// Whether the ref gets no lease any more, neither by a renewal nor by a grant (G7, G10).
     fn ends(&self) -> bool {
         self.ending || self.releases > 0 || self.released.is_some()
@@ -132,6 +156,26 @@ fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
     {
         *lock_ref = LockRef(0);
     }
+}
+
+/// Tells a coordinator that its command was not taken.
+fn reject(to: NodeName, call: u64, why: Rejection, fx: &mut Effects) {
+    let answer = Message::Submitted {
+        call,
+        result: Err(why),
+        ahead: 0,
+    };
+    fx.send(to, answer);
+}
+
+/// Tells a coordinator what its command has done, once that is durable.
+fn answer(to: NodeName, call: u64, outcome: Outcome, ahead: u32, fx: &mut Effects) {
+    let answer = Message::Submitted {
+        call,
+        result: Ok(outcome),
+        ahead,
+    };
+    fx.promise(to, answer);
 }
 
 /// The primary of one segment, for one ballot.
@@ -173,18 +217,10 @@ impl Primary {
         let holding = |(lock_ref, known): (LockRef, &Ref)| {
             let resumed = known.generation > 0;
             let holding = Holding {
-                waiter: None,
-                heard,
-                told: Told::Nothing,
-                entered: None,
-                granted: false,
                 free_at: u64::from(resumed)
                     * (since + config.timing.lengthened(known.origin.lease)),
                 inherited: queues.holds(lock_ref),
-                ending: false,
-                enders: BTreeMap::new(),
-                releases: 0,
-                released: None,
+                ..Holding::new(None, heard)
             };
             (lock_ref, holding)
         };
@@ -218,13 +254,7 @@ impl Primary {
             return;
         };
         for (node, call) in pending.askers {
-            let result = Err(why.clone());
-            let answer = Message::Submitted {
-                call,
-                result,
-                ahead: 0,
-            };
-            fx.send(node, answer);
+            reject(node, call, why.clone(), fx);
         }
     }
 
@@ -267,11 +297,11 @@ impl Primary {
             return;
         }
         let Body::Lock(body) = &mut command.body else {
-            return self.reject(from, call, Rejection::Elsewhere(None), cx);
+            return reject(from, call, Rejection::Elsewhere(None), cx.fx);
         };
         release_no_later(body, state);
         if self.pending.len() >= cx.limits.proposals {
-            return self.reject(from, call, Rejection::Busy, cx);
+            return reject(from, call, Rejection::Busy, cx.fx);
         }
         let mut releases = None;
         let keys = match body {
@@ -285,7 +315,7 @@ impl Primary {
                 let left = self.lease_left(lock_ref, queues, cx);
                 if left > 0 {
                     self.end_with_lease(lock_ref, from, call, command, cx);
-                    return self.reject(from, call, Rejection::Leased(left), cx);
+                    return reject(from, call, Rejection::Leased(left), cx.fx);
                 }
                 releases = self.count_release(lock_ref, cx);
                 Vec::new()
@@ -294,7 +324,7 @@ impl Primary {
                 let free_at = self.holdings.get(lock_ref).map_or(0, |h| h.free_at);
                 let left = free_at.saturating_sub(cx.now.monotonic);
                 if left > 0 {
-                    return self.reject(from, call, Rejection::Leased(left), cx);
+                    return reject(from, call, Rejection::Leased(left), cx.fx);
                 }
                 Vec::new()
             }
@@ -350,9 +380,12 @@ impl Primary {
         for (lock_ref, first) in expired {
             let holding = self.holdings.get(&lock_ref).filter(|_| first);
             let enders = holding.map(|h| h.enders.clone()).unwrap_or_default();
-            let mut asked = false;
+            if enders.is_empty() {
+                let key = None;
+                let release = self.own(Body::Lock(LockCommand::Release { lock_ref, key }));
+                self.proposals.push(release);
+            }
             for (node, (call, command)) in enders {
-                asked = true;
                 let id = (command.session, command.number);
                 if self.pending.contains_key(&id) {
                     continue;
@@ -364,13 +397,6 @@ impl Primary {
                 };
                 self.pending.insert(id, pending);
                 self.proposals.push(command);
-            }
-            if !asked {
-                let release = self.own(Body::Lock(LockCommand::Release {
-                    lock_ref,
-                    key: None,
-                }));
-                self.proposals.push(release);
             }
         }
     }
@@ -414,17 +440,6 @@ impl Primary {
         command
     }
 
-    fn reject(&self, from: NodeName, call: u64, why: Rejection, cx: &mut Cx<'_>) {
-        cx.fx.send(
-            from,
-            Message::Submitted {
-                call,
-                result: Err(why),
-                ahead: 0,
-            },
-        );
-    }
-
     /// How long a forced release of this ref must wait for the lease last granted (F10).
     fn lease_left(&self, lock_ref: LockRef, queues: &Queues, cx: &Cx<'_>) -> Micros {
         if !queues.holds(lock_ref) {
@@ -451,25 +466,13 @@ impl Primary {
     ) {
         let lock_ref = match &outcome {
             Outcome::Enqueued { lock_ref } => Some(*lock_ref),
-            Outcome::Resumed { .. } => queues
-                .refs()
-                .find(|(_, k)| (k.session, k.number) == id)
-                .map(|(r, _)| r),
+            Outcome::Resumed { .. } => queues.by_command(id),
             _ => None,
         };
         let mut ahead = 0;
         if let Some(lock_ref) = lock_ref {
             let Some(known) = queues.get(lock_ref) else {
-                let result = Ok(Outcome::Gone);
-                cx.fx.promise(
-                    from,
-                    Message::Submitted {
-                        call,
-                        result,
-                        ahead: 0,
-                    },
-                );
-                return;
+                return answer(from, call, Outcome::Gone, 0, cx.fx);
             };
             ahead = queues.ahead(lock_ref);
             let generation = known.generation;
@@ -478,14 +481,7 @@ impl Primary {
                 self.grant_again(lock_ref, generation, queues, cx);
             }
         }
-        cx.fx.promise(
-            from,
-            Message::Submitted {
-                call,
-                result: Ok(outcome),
-                ahead,
-            },
-        );
+        answer(from, call, outcome, ahead, cx.fx);
     }
 
     /// The client behind a ref is alive, and its coordinator is `from`.
@@ -496,8 +492,8 @@ impl Primary {
             if waits || holding.waiter.is_none() {
                 holding.waiter = Some(from);
             }
-            let waits = self.planted.has(Bug::ReleaseWaitsForever);
-            if waits || (!holding.ending && holding.releases == 0) {
+            let lax = self.planted.has(Bug::ReleaseWaitsForever);
+            if lax || (!holding.ending && holding.releases == 0) {
                 holding.heard = now.monotonic;
                 holding.told = Told::Nothing;
             }
@@ -558,7 +554,9 @@ impl Primary {
         let mut told = false;
         match applied.outcome {
             Outcome::Enqueued { lock_ref } if !applied.repeated => {
-                self.enqueued(lock_ref, pending.as_ref(), cx.now);
+                let waiter = pending.as_ref().and_then(Pending::waiter);
+                let holding = Holding::new(waiter, cx.now.monotonic);
+                self.holdings.insert(lock_ref, holding);
                 if queues.holds(lock_ref) {
                     self.grants
                         .begin(lock_ref, 0, speculation, Occasion::First, queues, cx);
@@ -579,15 +577,7 @@ impl Primary {
                 _ => 0,
             };
             for (node, call) in pending.askers {
-                let result = Ok(applied.outcome.clone());
-                cx.fx.promise(
-                    node,
-                    Message::Submitted {
-                        call,
-                        result,
-                        ahead,
-                    },
-                );
+                answer(node, call, applied.outcome.clone(), ahead, cx.fx);
             }
         }
         self.grant_heads(&applied.touched, queues, cx);
@@ -609,23 +599,6 @@ impl Primary {
         Some(pending)
     }
 
-    fn enqueued(&mut self, lock_ref: LockRef, pending: Option<&Pending>, now: Now) {
-        let holding = Holding {
-            waiter: pending.and_then(|p| p.askers.last()).map(|(node, _)| *node),
-            heard: now.monotonic,
-            told: Told::Nothing,
-            entered: None,
-            granted: false,
-            free_at: 0,
-            inherited: false,
-            ending: false,
-            enders: BTreeMap::new(),
-            releases: 0,
-            released: None,
-        };
-        self.holdings.insert(lock_ref, holding);
-    }
-
     fn resumed(
         &mut self,
         id: (SessionId, u64),
@@ -634,8 +607,7 @@ impl Primary {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) -> bool {
-        let found = queues.refs().find(|(_, k)| (k.session, k.number) == id);
-        let Some((lock_ref, _)) = found else {
+        let Some(lock_ref) = queues.by_command(id) else {
             return false;
         };
         self.grants.stop(lock_ref, cx);
@@ -654,8 +626,8 @@ impl Primary {
                 holding.told = Told::Nothing;
             }
             holding.granted = false;
-            if let Some((node, _)) = pending.and_then(|p| p.askers.last()) {
-                holding.waiter = Some(*node);
+            if let Some(waiter) = pending.and_then(Pending::waiter) {
+                holding.waiter = Some(waiter);
             }
         }
         if !queues.holds(lock_ref) {
@@ -894,7 +866,7 @@ impl Primary {
                 false => Rejection::Overtaken,
             };
             for (node, call) in pending.askers {
-                self.reject(node, call, why.clone(), cx);
+                reject(node, call, why.clone(), cx.fx);
             }
         }
         self.grants.stop_all(cx);

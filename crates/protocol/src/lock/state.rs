@@ -79,6 +79,19 @@ impl Queues {
         self.refs.get(&lock_ref)
     }
 
+    /// The ref that a session's command enqueued or last resumed.
+    pub(super) fn by_command(&self, id: (SessionId, u64)) -> Option<LockRef> {
+        let mut refs = self.refs.iter();
+        let (lock_ref, _) = refs.find(|(_, known)| (known.session, known.number) == id)?;
+        Some(*lock_ref)
+    }
+
+    /// Whether a ref is the head of a key's queue.
+    pub(super) fn is_front(&self, key: &KeyId, lock_ref: LockRef) -> bool {
+        let queue = self.keys.get(key);
+        queue.is_some_and(|q| q.refs.front() == Some(&lock_ref))
+    }
+
     /// Nobody holds or waits for the key, and its data store is defined.
     pub fn is_idle(&self, key: &KeyId) -> bool {
         !self.keys.contains_key(key)
@@ -283,10 +296,7 @@ impl Queues {
             return Vec::new();
         };
         let holds = self.holds(lock_ref);
-        let front = |key: &&KeyId| {
-            let queue = self.keys.get(*key);
-            queue.is_some_and(|q| q.refs.front() == Some(&lock_ref))
-        };
+        let front = |key: &&KeyId| self.is_front(key, lock_ref);
         match known.mode {
             Mode::Exclusive if holds => known.keys.clone(),
             Mode::Exclusive => Vec::new(),

@@ -184,6 +184,17 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// What a member has of a key, asked for its store's sake: by no holder, and without a fence.
+    pub(super) fn cells(eventual: bool) -> Ask {
+        Ask::Read {
+            holder: None,
+            entering: false,
+            fence: None,
+            eventual,
+            values: true,
+        }
+    }
+
     /// The epoch that the store is sealed towards before this is answered, if it seals.
     pub(super) fn seals(&self) -> Option<Epoch> {
         match self {

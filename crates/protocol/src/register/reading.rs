@@ -8,7 +8,7 @@
 use super::message::{Answer, Content};
 use super::op::Place;
 use super::policy;
-use crate::base::{EventualTag, Kept, KeyId, LockRef, Tag};
+use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Planted, Tag};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -32,11 +32,10 @@ pub(super) struct Cells<'a> {
 
 impl<'a> Cells<'a> {
     /// None where the answers give no value that may be returned.
-    /// `mixes`, a planted bug: a tag is decoded from the parts of all.
     pub(super) fn of(
         answers: impl Iterator<Item = &'a Answer>,
         place: &Place,
-        mixes: bool,
+        planted: Planted,
     ) -> Option<Cells<'a>> {
         let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
         let (mut eventual, mut lists) = (None, Vec::new());
@@ -64,7 +63,7 @@ impl<'a> Cells<'a> {
             }
             eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
         }
-        if mixes {
+        if planted.has(Bug::PartsOfTwoTags) {
             let all: Vec<&Content> = found
                 .values()
                 .flat_map(|(_, parts)| parts.clone())
@@ -80,13 +79,14 @@ impl<'a> Cells<'a> {
         if tag < least {
             return None;
         }
+        let passed_over = planted.has(Bug::LowerTagTakenAsFinal) && tag < settled;
         Some(Cells {
             tag,
             origin,
             value,
             // Nothing is left to complete where nothing was ever written.
             agree: holders == lists.len() || tag == Tag::ZERO,
-            is_final: tag == settled,
+            is_final: tag == settled || passed_over,
             crowded,
             eventual,
         })

@@ -123,18 +123,11 @@ impl Replica {
             repair.due = cx.now.monotonic + cx.timing.retry;
             for node in repair.members.nodes() {
                 if node != self.name && !repair.heard.contains_key(&node) {
-                    let ask = Ask::Read {
-                        holder: None,
-                        entering: false,
-                        fence: None,
-                        eventual: true,
-                        values: true,
-                    };
                     let message = Message::Ask {
                         call: repair.call,
                         store: repair.at.store,
                         key: repair.at.key.clone(),
-                        ask,
+                        ask: Ask::cells(true),
                     };
                     cx.fx.send(node, message);
                 }
@@ -196,10 +189,7 @@ impl Replica {
         };
         repair.heard.insert(from, learnt);
         let shape = super::shape_in(repair.policy, &repair.members);
-        let keyspace = view.keyspace(repair.at.key.keyspace);
-        let registers = keyspace.is_some_and(|k| k.purpose == Purpose::Registers);
-        // Fewer than q others cannot be swept: then what they have must do.
-        let sweeps = registers && repair.members.len() > shape.quorum;
+        let sweeps = repair.sweeps(shape.quorum, view) && !cx.planted.has(Bug::RepairWithoutQuorum);
         let enough = match sweeps {
             true => shape.quorum,
             false => shape.others_to_repair(),
@@ -227,6 +217,14 @@ impl Replica {
 }
 
 impl Repair {
+    /// Whether the others are swept until q of them agree. Fewer than q cannot be swept: then what
+    /// they have must do.
+    fn sweeps(&self, quorum: usize, view: &dyn SegmentView) -> bool {
+        let keyspace = view.keyspace(self.at.key.keyspace);
+        let registers = keyspace.is_some_and(|k| k.purpose == Purpose::Registers);
+        registers && self.members.len() > quorum
+    }
+
     /// The tag that q of the others hold, if none of them shows one above it, or a fence.
     fn complete(&self, quorum: usize) -> Option<Tag> {
         let highest = |learnt: &Learnt| learnt.versions.last().map_or(Tag::ZERO, |v| v.tag);

@@ -459,19 +459,17 @@ impl Case<'_, '_> {
         content: &Content,
     ) -> Result<Answer, Void> {
         let sections = tag.lock_ref > LockRef(0);
-        if sections && let Some(refusal) = self.store_refused(&cell, tag) {
+        let lax = self.cx.planted.has(Bug::PastWriteAccepted);
+        if let Some(refusal) = self.barred(&cell, tag, lax) {
+            return Ok(refusal);
+        }
+        if sections
+            && !lax
+            && let Some(refusal) = self.store_refused(&cell, tag)
+        {
             return Ok(refusal);
         }
         let highest = cell.head.tag();
-        let lax = self.cx.planted.has(Bug::PastWriteAccepted);
-        if tag < cell.head.fence && !lax {
-            return Ok(Answer::Past {
-                tag: cell.head.fence,
-            });
-        }
-        if is_ahead(tag, self.cx.now) {
-            return Ok(Answer::ClockSkew);
-        }
         if let Some(known) = cell.head.version(tag).copied() {
             return self.store_again(cell, &known, content);
         }
@@ -518,17 +516,19 @@ impl Case<'_, '_> {
         }
     }
 
-    /// The rules of section keyspaces: below the fence nothing is stored; a section that is past
-    /// stores nothing; a synch needs no holder, for its section has not begun.
+    /// What is never stored, whoever sends it: what lies below the fence, unless `lax`, a planted
+    /// bug, and a time that cannot have come.
+    pub(super) fn barred(&self, cell: &Cell<'_>, tag: Tag, lax: bool) -> Option<Answer> {
+        let fence = cell.head.fence;
+        if tag < fence && !lax {
+            return Some(Answer::Past { tag: fence });
+        }
+        is_ahead(tag, self.cx.now).then_some(Answer::ClockSkew)
+    }
+
+    /// The rules of section keyspaces: a section that is past stores nothing; a synch needs no
+    /// holder, for its section has not begun.
     fn store_refused(&self, cell: &Cell<'_>, tag: Tag) -> Option<Answer> {
-        if self.cx.planted.has(Bug::PastWriteAccepted) {
-            return None;
-        }
-        if tag < cell.head.fence {
-            return Some(Answer::Past {
-                tag: cell.head.fence,
-            });
-        }
         let holder = Holder::of(tag);
         if is_synch(tag) {
             let highest = cell.head.tag();
@@ -658,7 +658,7 @@ fn room(most: usize, tag: Tag, fence: Tag) -> usize {
 /// A replica without an interval clock, or that has given its own up, judges by its wall clock,
 /// which nobody vouches for: generously, so that a wall clock that is merely wrong refuses nothing
 /// that is right, and yet a key is never outranked for longer than that.
-pub(super) fn is_ahead(tag: Tag, now: Now) -> bool {
+fn is_ahead(tag: Tag, now: Now) -> bool {
     let most = match now.interval {
         Some(interval) => interval.latest.saturating_add(2 * BOUND_MAX),
         None => now.wall.saturating_add(WALL_BOUND),

@@ -3,7 +3,7 @@
 use crate::world::{BOUND, Clock, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{LockRef, NodeName, Planted, SessionId, StoragePolicy, Tag, Terms};
-use fermata_protocol::register::{Ask, Message, Op, OpId, Outcome};
+use fermata_protocol::register::{Ask, Holder, Message, Op, OpId, Outcome};
 
 /// A value of two bytes is coded, too.
 fn terms(faults: u8, delta: u8) -> Terms {
@@ -452,11 +452,11 @@ fn changed_bytes_are_noticed_and_the_others_suffice() {
     }
 }
 
-/// A reader has two parts of a write that died, and hears that a higher tag is final: that of a
-/// sweep that has passed the write over. So the write is not final.
-#[test]
-fn a_higher_final_tag_makes_none_below_it_final() {
-    let mut w = coded(4, 1, 3);
+/// G20: a reader has two parts of a write that died, and hears that a higher tag is final: that of
+/// a sweep that has passed the write over. So the write is not final. What that reader returns, and
+/// what two later ones do.
+fn read_of_what_a_sweep_passed_over(planted: Planted) -> [Option<Bytes>; 3] {
+    let mut w = world(StoragePolicy::Coded(terms(1, 3)), 4, planted);
     run(&mut w, write(50, "old"));
     w.advance(2_000_000);
     w.settle();
@@ -488,17 +488,23 @@ fn a_higher_final_tag_makes_none_below_it_final() {
         w.settle();
         w.advance(w.timing.retry);
     }
-    let first = w.outcome(id, 1).map(found);
-    for without in [3, 0] {
-        let later = found(w.run_without(2, read(), &[without]));
-        assert_eq!(first, Some(later), "what was read is read again");
-    }
+    let first = found(w.outcome(id, 1).expect("the read has ended"));
+    let [second, third] = [3, 0].map(|without| found(w.run_without(2, read(), &[without])));
+    [first, second, third]
 }
 
-/// A sweep has fenced 0 and 1 and found "old", and dies; its stores come late. 0 forgets its fence
-/// and must not take the write of a dead writer below it from 2.
-fn repaired_beside_a_dead_sweep(storage: StoragePolicy) {
-    let mut w = world(storage, 3, Planted::NONE);
+#[test]
+fn a_higher_final_tag_makes_none_below_it_final() {
+    let [first, second, third] = read_of_what_a_sweep_passed_over(Planted::NONE);
+    assert_eq!(first, second, "what was read is read again");
+    assert_eq!(first, third, "what was read is read again");
+}
+
+/// G21: a sweep has fenced 0 and 1 and found "old", and dies; its stores come late. 0 forgets its
+/// fence and must not take the write of a dead writer below it from 2. What is read before the
+/// stores arrive, and after.
+fn repaired_beside_a_dead_sweep(storage: StoragePolicy, planted: Planted) -> [Option<Bytes>; 2] {
+    let mut w = world(storage, 3, planted);
     run(&mut w, write(50, "old"));
     w.advance(2_000_000);
     w.settle();
@@ -520,7 +526,7 @@ fn repaired_beside_a_dead_sweep(storage: StoragePolicy) {
     w.replace_caller(0);
     w.bag.clear();
     assert!(w.damage(0, |_| true) > 0);
-    let ask = fermata_protocol::register::Ask::Read {
+    let ask = Ask::Read {
         holder: None,
         entering: false,
         fence: None,
@@ -538,13 +544,58 @@ fn repaired_beside_a_dead_sweep(storage: StoragePolicy) {
     let first = found(w.run_without(1, read(), &[1]));
     w.bag.extend(late);
     w.settle();
-    assert_eq!(found(w.run_without(2, read(), &[])), first);
+    [first, found(w.run_without(2, read(), &[]))]
 }
 
 #[test]
 fn a_repair_takes_nothing_below_a_fence_that_was_forgotten() {
-    repaired_beside_a_dead_sweep(StoragePolicy::Replicated);
-    repaired_beside_a_dead_sweep(StoragePolicy::Coded(terms(1, 3)));
+    for storage in [StoragePolicy::Replicated, StoragePolicy::Coded(terms(1, 3))] {
+        let [first, later] = repaired_beside_a_dead_sweep(storage, Planted::NONE);
+        assert_eq!(first, later, "{storage:?}");
+    }
+}
+
+fn settles(letter: &Letter) -> bool {
+    let settles = |ask: &Ask| matches!(ask, Ask::Settle { .. });
+    matches!(&letter.message, Message::Ask { ask, .. } if settles(ask))
+}
+
+/// Two holders' processes name two values alike, and each reaches some of the members: none of the
+/// two can be decoded, so that nobody may be told that their tag is final, for what is below it is
+/// all that there is.
+#[test]
+fn a_put_under_a_name_used_before_is_told_to_nobody_as_final() {
+    let mut w = coded(5, 1, 3);
+    w.history = vec![crate::world::Command::Enqueue];
+    w.nodes.iter_mut().for_each(|n| n.applied = 1);
+    let put = |number: u64, text: &str| Op::Put {
+        key: section_key(),
+        tag: Tag::critical(LockRef(1), 0, number, SessionId(7)),
+        value: value(text),
+        counter_above: true,
+    };
+    let before = run(&mut w, put(1, "before"));
+    assert!(matches!(before, Outcome::Stored { .. }), "{before:?}");
+    w.start(0, put(2, "one"));
+    w.reach(0, &[0, 1]);
+    w.replace_caller(0);
+    w.bag.clear();
+    let again = w.start(1, put(2, "two"));
+    w.reach(1, &[0, 1, 2, 3]);
+    assert_eq!(w.outcome(again, 1), Some(Outcome::StaleSequence));
+    assert!(!w.bag.iter().any(settles), "it is told to be final");
+    w.bag.retain(settles);
+    for _ in 0..3 {
+        w.settle();
+        w.advance(w.timing.retry);
+    }
+    let holder = Holder {
+        lock_ref: LockRef(1),
+        generation: 0,
+    };
+    let key = section_key();
+    let got = run(&mut w, Op::Get { key, holder });
+    assert_eq!(found(got), value("before"));
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -557,6 +608,24 @@ mod planted {
         let bug = Planted::only(Bug::TwoValuesUnderOneTag);
         let [before, after] = write_under_a_name_used_before(bug);
         assert_ne!(before, after);
+    }
+
+    #[test]
+    fn a_lower_tag_taken_as_final_is_caught() {
+        let bug = Planted::only(Bug::LowerTagTakenAsFinal);
+        let [first, second, third] = read_of_what_a_sweep_passed_over(bug);
+        assert_eq!(first, value("value 60"));
+        assert_eq!([second, third], [value("old"), value("old")]);
+    }
+
+    #[test]
+    fn a_repair_without_a_quorum_is_caught() {
+        for storage in [StoragePolicy::Replicated, StoragePolicy::Coded(terms(1, 3))] {
+            let bug = Planted::only(Bug::RepairWithoutQuorum);
+            let [first, later] = repaired_beside_a_dead_sweep(storage, bug);
+            assert_eq!(first, value("value 60"), "{storage:?}");
+            assert_eq!(later, value("old"), "{storage:?}");
+        }
     }
 
     #[test]

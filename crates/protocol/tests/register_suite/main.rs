@@ -1,6 +1,7 @@
 //! Quorum registers under an adversary.
 //!
-//! `rules` names each rule and shows it, `coded` those of coded values, `once` those of eventual
+//! `rules` names each rule and shows it, `coded` those of coded values, `clocks` those of tags
+//! that are times, `once` those of eventual
 //! puts, `epochs` those of stores that end, `upkeep` what members do while nobody asks;
 //! `atomicity`, `sections` and `epochs` run thousands of seeded schedules of macro-steps (an
 //! operation touches a chosen subset of replicas, the rest comes late or never; replicas crash and
@@ -8,6 +9,7 @@
 //! worlds. With the feature `planted-bugs` the same schedules must catch each wrong rule.
 
 mod atomicity;
+mod clocks;
 mod coded;
 mod epochs;
 mod explore;

@@ -162,6 +162,28 @@ fn an_older_attempt_is_past_once_a_newer_one_has_read() {
     assert_eq!(w.ask(0, &key, store(synch(3, 1), "old")), past);
 }
 
+/// Every section up to the floor is over, and of a deleted key nothing may be left that says so: a
+/// synch that comes late from down there would carry something older on.
+#[test]
+fn a_fence_at_or_below_the_floor_is_refused_and_leaves_nothing() {
+    let (mut w, key) = (world(1), section_key());
+    w.history = vec![Command::Nothing; 3];
+    w.history.push(Command::Floor(3));
+    apply_all(&mut w);
+    let floor = Tag {
+        lock_ref: LockRef(3),
+        ..Tag::ZERO
+    };
+    let past = Some(Answer::Past { tag: floor });
+    for lock_ref in [1, 3] {
+        assert_eq!(w.ask(0, &key, fenced(synch(lock_ref, 1))), past);
+        assert!(w.cells(0).is_empty(), "the fence was set");
+    }
+    let above = w.ask(0, &key, fenced(synch(4, 1)));
+    assert!(matches!(above, Some(Answer::Cells { .. })), "{above:?}");
+    assert_eq!(w.inspect(0, &key).expect("sound").fence, synch(4, 1));
+}
+
 #[test]
 fn raising_a_fence_or_putting_eventually_does_not_rewrite_the_value() {
     let mut w = world(1);

@@ -216,6 +216,30 @@ fn sections_at_rest_hold_one_part_each_and_no_garbage() {
     }
 }
 
+/// Stores a copy of `text` at member `i` under a tag of a register, or of a section that holds the
+/// key, as far as that member knows.
+fn store_copy(world: &mut World, i: usize, key: &KeyId, tag: Tag, text: &str) {
+    let value = Bytes::copy_from_slice(text.as_bytes());
+    let copy = policy::whole_copy(key, tag, &value);
+    let ask = Ask::Store {
+        tag,
+        origin: tag.lock_ref,
+        content: policy::reseated(key, tag, &copy, Seat(i as u8)),
+    };
+    assert_eq!(world.ask(i, key, ask), Some(Answer::Stored));
+}
+
+/// The read of a synch that is about to write under `tag`.
+fn fence(tag: Tag) -> Ask {
+    Ask::Read {
+        holder: None,
+        entering: true,
+        fence: Some(tag),
+        eventual: false,
+        values: false,
+    }
+}
+
 /// A section's value at all of three members but one, which was down; the section is over.
 fn missed(planted: Planted) -> World {
     let mut world = World::new(3, 1, 1, planted);
@@ -223,18 +247,7 @@ fn missed(planted: Planted) -> World {
     all_apply(&mut world);
     for i in [0, 1] {
         world.nodes[i].applied = 1;
-        let (tag, origin) = (put(1, 1), LockRef(1));
-        let content = policy::reseated(&section_key(), tag, &copy(tag, "v"), Seat(i as u8));
-        let answer = world.ask(
-            i,
-            &section_key(),
-            Ask::Store {
-                tag,
-                origin,
-                content,
-            },
-        );
-        assert_eq!(answer, Some(Answer::Stored));
+        store_copy(&mut world, i, &section_key(), put(1, 1), "v");
     }
     all_apply(&mut world);
     world
@@ -255,17 +268,7 @@ fn a_member_that_was_down_is_given_what_it_missed_although_the_section_is_past()
 fn what_fewer_than_a_quorum_hold_is_given_to_nobody() {
     let mut world = missed(Planted::NONE);
     world.nodes[1].applied = 1;
-    let (tag, origin) = (put(1, 2), LockRef(1));
-    let content = policy::reseated(&section_key(), tag, &copy(tag, "w"), Seat(1));
-    world.ask(
-        1,
-        &section_key(),
-        Ask::Store {
-            tag,
-            origin,
-            content,
-        },
-    );
+    store_copy(&mut world, 1, &section_key(), put(1, 2), "w");
     all_apply(&mut world);
     world.rest(4);
     assert_eq!(survey(&mut world, 0, &section_key()).tags, [put(1, 1)]);
@@ -275,14 +278,7 @@ fn what_fewer_than_a_quorum_hold_is_given_to_nobody() {
 /// A repair that was sent before a synch set its fence; none where it was taken.
 fn late_repair_below_a_fence(planted: Planted) -> Option<Answer> {
     let mut world = missed(planted);
-    let fence = Ask::Read {
-        holder: None,
-        entering: true,
-        fence: Some(synch(2)),
-        eventual: false,
-        values: false,
-    };
-    world.ask(2, &section_key(), fence);
+    world.ask(2, &section_key(), fence(synch(2)));
     world
         .ask(2, &section_key(), repair(put(1, 1), "v", 0))
         .filter(|a| *a != Answer::Stored)
@@ -311,17 +307,7 @@ fn a_repair_never_lowers_a_tag_and_never_replaces_a_value() {
 fn deleted(planted: Planted, member_comes_back: bool) -> World {
     let mut world = missed(planted);
     world.nodes[2].applied = 1;
-    let (tag, origin) = (put(1, 1), LockRef(1));
-    let content = policy::reseated(&section_key(), tag, &copy(tag, "v"), Seat(2));
-    world.ask(
-        2,
-        &section_key(),
-        Ask::Store {
-            tag,
-            origin,
-            content,
-        },
-    );
+    store_copy(&mut world, 2, &section_key(), put(1, 1), "v");
     world.history.extend([Command::Enqueue, Command::Remove(3)]);
     let tag = put(3, 1);
     for i in [0, 1] {
@@ -413,24 +399,17 @@ fn a_trace_stays_while_one_member_is_down_and_nothing_comes_back_with_it() {
     assert_eq!(latest(&mut world), None);
 }
 
-/// A synch has fenced a member that lacks the delete, and was given up: that member can be given
-/// nothing below its fence, and must not be taken for one that holds the delete.
-#[test]
-fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
-    let mut world = deleted(Planted::NONE, false);
+/// G22: a synch has fenced a member that lacks the delete, and was given up: that member can be
+/// given nothing below its fence, and must not be taken for one that holds the delete. What is
+/// found where that member answers.
+fn deleted_beside_a_fence(planted: Planted) -> Option<Bytes> {
+    let mut world = deleted(planted, false);
     world.nodes[2].applied = world.history.len();
     let lock_ref = world.history.len() as u64 + 1;
     let over = [Command::Enqueue, Command::Remove(lock_ref)];
     world.history.extend(over);
     all_apply(&mut world);
-    let fence = Ask::Read {
-        holder: None,
-        entering: true,
-        fence: Some(synch(lock_ref)),
-        eventual: false,
-        values: false,
-    };
-    let answer = world.ask(2, &section_key(), fence);
+    let answer = world.ask(2, &section_key(), fence(synch(lock_ref)));
     assert!(matches!(answer, Some(Answer::Cells { .. })), "{answer:?}");
     for _ in 0..3 {
         let floor = world.history.len() as u64;
@@ -438,7 +417,12 @@ fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
         all_apply(&mut world);
         world.rest(2);
     }
-    assert_eq!(latest(&mut world), None);
+    latest(&mut world)
+}
+
+#[test]
+fn a_trace_stays_while_a_fence_hides_a_member_that_lacks_it() {
+    assert_eq!(deleted_beside_a_fence(Planted::NONE), None);
 }
 
 /// Looks at keys stay open for as long as a silent member may answer, more of them than may be open
@@ -457,16 +441,8 @@ fn a_walk_ends_while_a_member_is_silent() {
             sequence: 1,
             writer: 1,
         };
-        let value = Bytes::from_static(b"v");
         for i in [0, 1] {
-            let copy = policy::whole_copy(&key, tag, &value);
-            let ask = Ask::Store {
-                tag,
-                origin: LockRef(0),
-                content: policy::reseated(&key, tag, &copy, Seat(i)),
-            };
-            let i = usize::from(i);
-            assert_eq!(world.ask(i, &key, ask), Some(Answer::Stored));
+            store_copy(&mut world, i, &key, tag, "v");
         }
     }
     for _ in 0..400 {
@@ -563,6 +539,13 @@ mod planted {
     fn a_trace_that_goes_early_brings_the_deleted_value_back() {
         let mut world = deleted(Planted::only(Bug::TombstoneBuriedEarly), false);
         assert_eq!(latest(&mut world), Some(Bytes::from_static(b"v")));
+    }
+
+    #[test]
+    fn a_fenced_member_taken_as_a_holder_brings_the_deleted_value_back() {
+        let bug = Planted::only(Bug::FencedTakenAsHolder);
+        let back = deleted_beside_a_fence(bug);
+        assert_eq!(back, Some(Bytes::from_static(b"v")));
     }
 
     #[test]

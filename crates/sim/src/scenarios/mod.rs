@@ -14,6 +14,7 @@ mod found;
 mod identity;
 mod locks;
 mod machines;
+mod registers;
 mod rules;
 mod stage;
 mod upkeep;
@@ -380,6 +381,21 @@ pub const ALL: &[Scenario] = &[
         name: "g19-write-twice",
         about: "a write of a register is repeated when another one has followed it",
         play: found::write_twice,
+    },
+    Scenario {
+        name: "g20-passed-over",
+        about: "a reader hears that a tag is final above what it has found",
+        play: registers::passed_over,
+    },
+    Scenario {
+        name: "g21-forgotten-fence",
+        about: "a record rots that held the fence of a sweep whose stores come late",
+        play: registers::forgotten_fence,
+    },
+    Scenario {
+        name: "g22-fenced-member",
+        about: "a member that lacks a delete has a fence above it",
+        play: upkeep::fenced_member,
     },
     Scenario {
         name: "m1-forced-release",

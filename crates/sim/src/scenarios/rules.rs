@@ -6,7 +6,7 @@ use super::stage::{
 use crate::checkers::tags;
 use crate::history::Outcome;
 use crate::network::Parcel;
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::request::Mode;
@@ -171,7 +171,7 @@ pub(super) fn damaged_record(stage: &mut Stage) {
         return;
     };
     stage.pass(300);
-    rot_and_restart(stage, B);
+    rot_and_restart(stage, B, &stage.key.clone());
     // Whoever reads there finds the damage.
     let key = stage.key.clone();
     stage.call(reader, Call::Get { key });
@@ -191,9 +191,8 @@ pub(super) fn damaged_record(stage: &mut Stage) {
     stage.release(to_a);
 }
 
-/// The newest record of the key at a node rots, and the node loses power and starts again.
-fn rot_and_restart(stage: &mut Stage, name: NodeName) {
-    let key = stage.key.clone();
+/// The newest record of a key at a node rots, and the node loses power and starts again.
+pub(super) fn rot_and_restart(stage: &mut Stage, name: NodeName, key: &KeyId) {
     let machine = stage.world.machines.get_mut(&name);
     let disk = &mut machine.expect("a node of this world").disk;
     let memory = disk.memory().expect("the node runs");
@@ -203,7 +202,7 @@ fn rot_and_restart(stage: &mut Stage, name: NodeName) {
         tags::head(&record, &value).map(|h| (h.key, value))
     });
     let found = heads
-        .filter(|(k, _)| *k == key)
+        .filter(|(k, _)| k == key)
         .map(|(_, value)| value)
         .last();
     let rotten = found.is_some_and(|value| disk.rot_value(&value));

@@ -11,10 +11,10 @@ use crate::history::{Outcome, SectionIx};
 use crate::network::{ClientId, Parcel};
 use crate::random;
 use fermata_protocol::Message;
-use fermata_protocol::base::{KeyId, NodeName, Purpose, StoragePolicy};
+use fermata_protocol::base::{Ballot, Epoch, KeyId, NodeName, Purpose, StoragePolicy, Tag};
 use fermata_protocol::client::Call;
 use fermata_protocol::io::Memory as _;
-use fermata_protocol::register::{Ask, Message as Register};
+use fermata_protocol::register::{Ask, Message as Register, Store};
 
 /// Members of the coded register's group; one may fail.
 const MEMBERS: u16 = 5;
@@ -42,7 +42,7 @@ fn held(stage: &Stage, name: NodeName, key: &KeyId) -> Option<Seen> {
 }
 
 /// Whether a member holds a value of the key, or a part of one.
-fn has(stage: &Stage, name: NodeName, key: &KeyId) -> bool {
+pub(super) fn has(stage: &Stage, name: NodeName, key: &KeyId) -> bool {
     let seen = held(stage, name, key);
     seen.is_some_and(|seen| seen.versions.iter().any(|v| v.length.is_some()))
 }
@@ -213,6 +213,57 @@ pub(super) fn absent_member(stage: &mut Stage) {
     found(stage, client);
     stage.mend();
     random::rest(&mut stage.world);
+}
+
+/// G22: the same, and C has the fence of a synch that was given up, which hides that it lacks the
+/// delete: what lies below it can be given to nobody who has it.
+pub(super) fn fenced_member(stage: &mut Stage) {
+    tended(stage);
+    let [client] = stage.clients([4]);
+    stage.section(client, "v1");
+    stage.pass(1_000);
+    stage.world.stop(C, true);
+    delete(stage, client);
+    let Some(section) = found(stage, client) else {
+        return;
+    };
+    let lock_ref = stage.world.history.sections[section.0].held[0].lock_ref;
+    let fence = Tag::synch(lock_ref, 0, Epoch::FIRST, Ballot::default(), 1);
+    stage.world.start(C);
+    stage.pass(200);
+    fence_off(stage, C, fence);
+    stage.pass(100);
+    let key = stage.key.clone();
+    let fenced = held(stage, C, &key).is_some_and(|seen| seen.fence == fence);
+    stage.expect(fenced, "C has a fence above what it holds");
+    stage.pass(40_000);
+    stage.cut(B, &[A, C, NodeName(4)]);
+    found(stage, client);
+    stage.mend();
+}
+
+/// The fenced read of the key by a synch of A's that nothing more comes of.
+fn fence_off(stage: &mut Stage, to: NodeName, fence: Tag) {
+    let ask = Ask::Read {
+        holder: None,
+        entering: true,
+        fence: Some(fence),
+        eventual: true,
+        values: true,
+    };
+    let (epoch, segment) = (Epoch::FIRST, stage.segment());
+    let message = Register::Ask {
+        call: 1,
+        store: Store { segment, epoch },
+        key: stage.key.clone(),
+        ask,
+    };
+    let from = stage.world.machines[&A].id();
+    stage.world.inject(Parcel::Peer {
+        from,
+        to,
+        message: Message::Register(message),
+    });
 }
 
 /// C lacks v1, and the repair that brings it is on its way for so long that the key is deleted

@@ -41,11 +41,7 @@ fn a_repeated_put_and_leave_learns_from_the_record_how_it_left() {
         (Outcome::Gone, Some(false)),
     ] {
         let mut bench = Bench::new();
-        let held = Held {
-            key: key("a"),
-            lock_ref: LockRef(10),
-            generation: 0,
-        };
+        let held = held("a", 10, 0);
         let at = (held.key.clone(), held.lock_ref);
         bench.cluster.local.insert(at, HolderState::Past);
         bench.ask(2, put(&held, true));
@@ -65,11 +61,7 @@ fn a_repeated_put_and_leave_learns_from_the_record_how_it_left() {
 
 #[test]
 fn the_gate_asks_the_primary_where_nothing_is_known() {
-    let held = Held {
-        key: key("a"),
-        lock_ref: LockRef(10),
-        generation: 0,
-    };
+    let held = held("a", 10, 0);
     let entry = |mode, holds| QueueEntry {
         lock_ref: LockRef(10),
         generation: 0,

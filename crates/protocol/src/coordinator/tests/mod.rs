@@ -253,6 +253,24 @@ impl Bench {
         self.sent.iter().filter_map(of).collect()
     }
 
+    /// The last renewal sent by the last step: its call, refs, and those to be granted again.
+    fn renewal(&self) -> (u64, Vec<(LockRef, u32)>, Vec<LockRef>) {
+        match self.sent.last() {
+            Some((
+                _,
+                crate::Message::Lock(lock::Message::Renew {
+                    call, refs, again, ..
+                }),
+            )) => (*call, refs.clone(), again.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn renewed(&mut self, call: u64, states: Vec<RefState>) {
+        let result = Ok(states);
+        self.lock(1, lock::Message::Renewed { call, result });
+    }
+
     fn grant(&self, segment: SegmentId, command: &Command, lock_ref: u64) -> lock::Message {
         let Body::Lock(LockCommand::Enqueue { keys, .. }) = &command.body else {
             panic!("{command:?}");
@@ -318,6 +336,14 @@ fn key(name: &'static str) -> KeyId {
     }
 }
 
+fn held(name: &'static str, lock_ref: u64, generation: u32) -> Held {
+    Held {
+        key: key(name),
+        lock_ref: LockRef(lock_ref),
+        generation,
+    }
+}
+
 fn enter(names: &[&'static str], wait: Micros) -> Operation {
     Operation::Enter {
         keys: names.iter().map(|name| key(name)).collect(),
@@ -356,16 +382,6 @@ fn enqueued(lock_ref: u64) -> Result<Outcome, Rejection> {
     Ok(Outcome::Enqueued {
         lock_ref: LockRef(lock_ref),
     })
-}
-
-trait StaticStr {
-    fn from_static_str(text: &'static str) -> Bytes;
-}
-
-impl StaticStr for Bytes {
-    fn from_static_str(text: &'static str) -> Bytes {
-        Bytes::from_static(text.as_bytes())
-    }
 }
 
 #[test]

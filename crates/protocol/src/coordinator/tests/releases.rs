@@ -2,13 +2,16 @@
 
 use super::*;
 
-/// A release of ref 3 of key "a", told by node 1 that the lease has 4 s left: its first command.
-fn leased_release(bench: &mut Bench) -> (u64, SegmentId, Command) {
-    let operation = Operation::Release {
+fn release() -> Operation {
+    Operation::Release {
         key: key("a"),
         lock_ref: LockRef(3),
-    };
-    bench.ask(5, operation);
+    }
+}
+
+/// A release of ref 3 of key "a", told by node 1 that the lease has 4 s left: its first command.
+fn leased_release(bench: &mut Bench) -> (u64, SegmentId, Command) {
+    bench.ask(5, release());
     let (_, call, segment, command) = bench.submitted();
     bench.answer(1, call, Err(Rejection::Leased(4_000_000)), 0);
     assert!(matches!(bench.reply(), Reply::Queued { ahead: 0, .. }));
@@ -57,12 +60,8 @@ fn a_forced_release_is_answered_when_the_section_ends() {
 
 #[test]
 fn the_end_of_a_ref_before_its_release_came_is_not_the_releases_doing() {
-    let operation = Operation::Release {
-        key: key("a"),
-        lock_ref: LockRef(3),
-    };
     let mut bench = Bench::new();
-    bench.ask(5, operation.clone());
+    bench.ask(5, release());
     let (_, call, segment, _) = bench.submitted();
     bench.lock(1, lost(segment, 0));
     assert!(bench.replies.is_empty());
@@ -76,7 +75,7 @@ fn the_end_of_a_ref_before_its_release_came_is_not_the_releases_doing() {
     assert!(!refusal.may_have_taken_effect);
     assert!(refusal.detail.contains("nothing left to release"));
     // But the news may have overtaken the word of the lease.
-    bench.ask(6, operation);
+    bench.ask(6, release());
     let (_, call, segment, _) = bench.submitted();
     bench.lock(1, lost(segment, 0));
     bench.answer(1, call, Err(Rejection::Leased(4_000_000)), 0);
@@ -88,29 +87,10 @@ fn the_end_of_a_ref_before_its_release_came_is_not_the_releases_doing() {
 fn a_section_that_was_resumed_is_not_released_when_its_old_generation_is_past() {
     let mut bench = Bench::new();
     let (call, segment, _) = leased_release(&mut bench);
-    let held = Held {
-        key: key("a"),
-        lock_ref: LockRef(3),
-        generation: 0,
-    };
-    bench.ask(
-        6,
-        Operation::Renew {
-            held: [held].into(),
-        },
-    );
-    let (_, crate::Message::Lock(lock::Message::Renew { call: renewal, .. })) = bench.sent[0]
-    else {
-        panic!("{:?}", bench.sent);
-    };
-    let renewed = lock::Message::Renewed {
-        call: renewal,
-        result: Ok(vec![RefState::Gone]),
-    };
-    bench.lock(1, renewed);
-    let [(_, Reply::Renewed { .. })] = &bench.replies[..] else {
-        panic!("{:?}", bench.replies);
-    };
+    let held = vec![held("a", 3, 0)];
+    bench.ask(6, Operation::Renew { held });
+    bench.renewed(bench.renewal().0, vec![RefState::Gone]);
+    assert!(matches!(bench.reply(), Reply::Renewed { .. }));
     bench.wait(2 * bench.timing.retry);
     assert_eq!(bench.submitted().1, call, "the release goes on");
     bench.lock(1, lost(segment, 1));
@@ -126,18 +106,8 @@ fn a_release_that_has_ended_a_lease_is_never_refused_as_without_effect() {
         Rejection::NotPrimary(None),
     ] {
         let mut bench = Bench::new();
-        let lock_ref = LockRef(6);
-        bench.ask(
-            1,
-            Operation::Release {
-                key: key("a"),
-                lock_ref,
-            },
-        );
-        let (to, call, ..) = bench.submitted();
         // The holder's lease is renewed no more, and runs out.
-        bench.answer(to.0, call, Err(Rejection::Leased(1_000_000)), 0);
-        assert!(matches!(bench.reply(), Reply::Queued { .. }));
+        leased_release(&mut bench);
         bench.replies.clear();
         while bench.replies.is_empty() {
             bench.wait(bench.timing.retry);

@@ -22,7 +22,7 @@ fn keys_are_locked_in_order_one_segment_after_the_other_and_told_in_the_clients_
         panic!("{:?}", bench.replies);
     };
     let told: Vec<Bytes> = keys.iter().map(|k| k.held.key.key.clone()).collect();
-    assert_eq!(told, ["a", "b", "c", "d"].map(Bytes::from_static_str));
+    assert_eq!(told, ["a", "b", "c", "d"].map(Bytes::from));
     assert!(
         keys.iter()
             .all(|k| k.value == EntryValue::Value(k.held.key.key.clone()))
@@ -39,15 +39,9 @@ fn a_wait_is_told_renewed_and_given_up() {
     bench.answer(1, call, enqueued(8), 2);
     assert!(matches!(bench.reply(), Reply::Queued { ahead: 2, .. }));
     bench.wait(2 * bench.timing.retry);
-    let (_, crate::Message::Lock(lock::Message::Renew { call, again, .. })) = &bench.sent[0] else {
-        panic!("{:?}", bench.sent);
-    };
-    assert_eq!(again, &[LockRef(8)]);
-    let renewed = lock::Message::Renewed {
-        call: *call,
-        result: Ok(vec![RefState::Queued { ahead: 1 }]),
-    };
-    bench.lock(1, renewed);
+    let (call, _, again) = bench.renewal();
+    assert_eq!(again, [LockRef(8)]);
+    bench.renewed(call, vec![RefState::Queued { ahead: 1 }]);
     assert!(matches!(bench.reply(), Reply::Queued { ahead: 1, .. }));
     bench.wait(600_000);
     assert_eq!(bench.replies[0].0, call_id);
@@ -81,14 +75,7 @@ fn without_waiting_the_ref_stays() {
     bench.ask(1, enter(&["a"], 0));
     let (_, call, ..) = bench.submitted();
     bench.answer(1, call, enqueued(8), 0);
-    let (_, crate::Message::Lock(lock::Message::Renew { call, .. })) = &bench.sent[0] else {
-        panic!("{:?}", bench.sent);
-    };
-    let renewed = lock::Message::Renewed {
-        call: *call,
-        result: Ok(vec![RefState::Gone]),
-    };
-    bench.lock(1, renewed);
+    bench.renewed(bench.renewal().0, vec![RefState::Gone]);
     assert_eq!(bench.refusal().code, Code::NoLongerHolder);
 }
 
@@ -111,11 +98,7 @@ fn a_cancelled_wait_is_forgotten_and_not_left() {
 #[test]
 fn a_resumed_section_has_a_new_generation_and_is_followed() {
     let mut bench = Bench::new();
-    let held = Held {
-        key: key("a"),
-        lock_ref: LockRef(6),
-        generation: 1,
-    };
+    let held = held("a", 6, 1);
     bench.ask(1, Operation::Resume { held: vec![held] });
     let (_, call, segment, command) = bench.submitted();
     bench.answer(1, call, Ok(Outcome::Resumed { generation: 2 }), 0);
@@ -192,14 +175,9 @@ fn a_loss_ends_a_followed_section_and_its_pass() {
 #[test]
 fn leaving_waits_for_every_segment() {
     let mut bench = Bench::new();
-    let held = |name, lock_ref| Held {
-        key: key(name),
-        lock_ref: LockRef(lock_ref),
-        generation: 0,
-    };
     let keys = vec![
-        (held("a", 3), Leaving::Clean(None)),
-        (held("b", 4), Leaving::Dirty),
+        (held("a", 3, 0), Leaving::Clean(None)),
+        (held("b", 4, 0), Leaving::Dirty),
     ];
     bench.ask(5, Operation::Leave { keys });
     let sent = bench.all_submitted();
@@ -241,18 +219,10 @@ fn the_values_of_all_segments_together_are_bounded() {
 
 #[test]
 fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
-    let held = Held {
-        key: key("a"),
-        lock_ref: LockRef(6),
-        generation: 1,
-    };
+    let held = held("a", 6, 1);
     let mut bench = Bench::new();
-    bench.ask(
-        1,
-        Operation::Resume {
-            held: vec![held.clone()],
-        },
-    );
+    let resume = Operation::Resume { held: vec![held] };
+    bench.ask(1, resume.clone());
     let (_, call, ..) = bench.submitted();
     let resumed = Outcome::Resumed { generation: 2 };
     bench.answer(1, call, Ok(resumed), 0);
@@ -271,7 +241,7 @@ fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
     );
     bench.quiet();
     // Whoever resumes the old generation again is told that it is gone.
-    bench.ask(2, Operation::Resume { held: vec![held] });
+    bench.ask(2, resume);
     let (_, call, ..) = bench.submitted();
     bench.answer(1, call, Ok(Outcome::Gone), 0);
     let refusal = bench.refusal();

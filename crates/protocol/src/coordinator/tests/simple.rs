@@ -5,23 +5,12 @@ use super::*;
 #[test]
 fn renewals_are_the_primarys_and_silence_is_unknown() {
     let mut bench = Bench::new();
-    let held = |name, lock_ref| Held {
-        key: key(name),
-        lock_ref: LockRef(lock_ref),
-        generation: 0,
-    };
-    let refs = vec![held("a", 3), held("b", 4)];
-    bench.ask(5, Operation::Renew { held: refs });
-    let (_, crate::Message::Lock(lock::Message::Renew { call, refs, .. })) = &bench.sent[1] else {
-        panic!("{:?}", bench.sent);
-    };
-    assert_eq!(refs, &[(LockRef(4), 0)]);
+    let held = vec![held("a", 3, 0), held("b", 4, 0)];
+    bench.ask(5, Operation::Renew { held });
+    let (call, refs, _) = bench.renewal();
+    assert_eq!(refs, [(LockRef(4), 0)]);
     let holding = RefState::Holding { lease: 5 };
-    let renewed = lock::Message::Renewed {
-        call: *call,
-        result: Ok(vec![holding]),
-    };
-    bench.lock(1, renewed);
+    bench.renewed(call, vec![holding]);
     while bench.replies.is_empty() {
         bench.wait(bench.timing.retry);
     }
@@ -48,11 +37,11 @@ fn keys_of_all_groups_are_merged() {
     let asked: Vec<(NodeName, u64)> = bench.sent.iter().map(of).collect();
     let lists: [&[&'static str]; 2] = [&["a", "c", "e"], &["b", "c"]];
     for ((from, call), names) in asked.into_iter().zip(lists) {
-        let keys = names.iter().map(|n| Bytes::from_static_str(n)).collect();
+        let keys = names.iter().copied().map(Bytes::from).collect();
         let answer = Message::KeysAre { call, keys };
         bench.step(|it, cx| it.on_coordinator(from, answer, cx));
     }
-    let merged = ["a", "b", "c"].map(Bytes::from_static_str).to_vec();
+    let merged = ["a", "b", "c"].map(Bytes::from).to_vec();
     assert_eq!(*bench.reply(), Reply::Keys(merged));
     bench.quiet();
 }
@@ -115,23 +104,11 @@ fn bad_requests_change_nothing() {
 #[test]
 fn a_heartbeat_names_the_refs_of_more_than_one_section() {
     let mut bench = Bench::new();
-    let held = |lock_ref| Held {
-        key: key("a"),
-        lock_ref: LockRef(lock_ref),
-        generation: 0,
-    };
     let refs = 4 * bench.limits.section_keys as u64;
-    let held = (1..=refs).map(held).collect();
+    let held = (1..=refs).map(|lock_ref| held("a", lock_ref, 0)).collect();
     bench.ask(1, Operation::Renew { held });
-    let (_, crate::Message::Lock(lock::Message::Renew { call, refs, .. })) = &bench.sent[0] else {
-        panic!("{:?}", bench.sent);
-    };
-    let states = vec![RefState::Gone; refs.len()];
-    let renewed = lock::Message::Renewed {
-        call: *call,
-        result: Ok(states),
-    };
-    bench.lock(1, renewed);
+    let (call, refs, _) = bench.renewal();
+    bench.renewed(call, vec![RefState::Gone; refs.len()]);
     assert!(matches!(bench.reply(), Reply::Renewed { states } if states.len() == 256));
     bench.quiet();
 }

@@ -12,6 +12,14 @@ fn asked(bench: &Bench) -> Vec<register::Ask> {
     to_first.filter_map(ask).collect()
 }
 
+/// To a key that is written in sections: one of its own.
+fn section_write() -> Operation {
+    Operation::Write {
+        key: key("a"),
+        value: None,
+    }
+}
+
 #[test]
 fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
     let mut bench = Bench::new();
@@ -137,16 +145,7 @@ fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
 fn a_section_of_one_request_has_a_short_lease_and_is_renewed_while_it_works() {
     let request = Timing::default().request;
     let mut bench = Bench::new();
-    for (number, operation) in [
-        (1, Operation::Read { key: key("a") }),
-        (
-            2,
-            Operation::Write {
-                key: key("a"),
-                value: None,
-            },
-        ),
-    ] {
+    for (number, operation) in [(1, Operation::Read { key: key("a") }), (2, section_write())] {
         let shorter = |lease: Micros| {
             let mut bench = Bench::new();
             bench.cluster.keyspaces[0].lease = lease;
@@ -159,11 +158,7 @@ fn a_section_of_one_request_has_a_short_lease_and_is_renewed_while_it_works() {
         assert_eq!(shorter(2 * request), request / 2);
         assert_eq!(shorter(1_000_000), 1_000_000, "never above the keyspace's");
     }
-    let write = Operation::Write {
-        key: key("a"),
-        value: None,
-    };
-    bench.ask(1, write);
+    bench.ask(1, section_write());
     let (_, _, segment, command) = bench.submitted();
     bench.lock(1, bench.grant(segment, &command, 6));
     let mut renewals = 0;
@@ -174,8 +169,7 @@ fn a_section_of_one_request_has_a_short_lease_and_is_renewed_while_it_works() {
             if let crate::Message::Lock(lock::Message::Renew { call, again, .. }) = message {
                 assert!(again.is_empty(), "it has its grant");
                 let lease = request / 2;
-                let result = Ok(vec![RefState::Holding { lease }]);
-                bench.lock(1, lock::Message::Renewed { call, result });
+                bench.renewed(call, vec![RefState::Holding { lease }]);
                 renewals += 1;
             }
         }
@@ -187,12 +181,8 @@ fn a_section_of_one_request_has_a_short_lease_and_is_renewed_while_it_works() {
 fn a_request_that_waits_for_a_key_says_so_and_who_has_it() {
     let mut bench = Bench::new();
     bench.cluster.head = Some((LockRef(13), bench.now));
-    let write = Operation::Write {
-        key: key("a"),
-        value: None,
-    };
     for (number, operation) in [
-        (1, write),
+        (1, section_write()),
         (2, Operation::Read { key: key("a") }),
         (3, enter(&["a"], bench.timing.request)),
     ] {
@@ -221,11 +211,7 @@ fn a_request_that_waits_for_a_key_says_so_and_who_has_it() {
 #[test]
 fn a_write_to_a_section_keyspace_is_a_section_of_its_own() {
     let mut bench = Bench::new();
-    let operation = Operation::Write {
-        key: key("a"),
-        value: None,
-    };
-    bench.ask(9, operation.clone());
+    bench.ask(9, section_write());
     let (_, _, segment, command) = bench.submitted();
     assert_eq!(command.session, SESSION);
     bench.lock(1, bench.grant(segment, &command, 6));
@@ -244,7 +230,7 @@ fn a_write_to_a_section_keyspace_is_a_section_of_its_own() {
     bench.answer(1, call, Ok(Outcome::Left { clean: true }), 0);
     bench.quiet();
     // A retry finds the ref gone and learns that it has been done.
-    bench.ask(9, operation);
+    bench.ask(9, section_write());
     let (_, call, ..) = bench.submitted();
     bench.answer(1, call, Ok(Outcome::Gone), 0);
     let (_, call, _, probe) = bench.submitted();

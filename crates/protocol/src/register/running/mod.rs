@@ -527,9 +527,8 @@ impl Running {
         if let Some(tag) = self.tag_to_write(cx) {
             return self.write_under(tag, cx);
         }
-        let mixes = cx.planted.has(Bug::PartsOfTwoTags);
         let good = self.members.iter().filter_map(|m| m.good.as_ref());
-        let Some(cells) = Cells::of(good, &self.place, mixes) else {
+        let Some(cells) = Cells::of(good, &self.place, cx.planted) else {
             return self.undecodable(cx);
         };
         let at = (cells.tag, cells.origin);

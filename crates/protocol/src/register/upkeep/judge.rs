@@ -172,7 +172,8 @@ impl Replica {
             && standing.behind.is_empty()
             && !standing.crowded
             // Else somebody lacks the tag and has a fence above it, which hides that.
-            && standing.holders.len() == look.heard.len() + 1
+            && (standing.holders.len() == look.heard.len() + 1
+                || cx.planted.has(Bug::FencedTakenAsHolder))
             && (terms.purpose == Purpose::Sections || !standing.fenced);
         let dead = !cell.head.is_live()
             && cell.head.length().is_none()
@@ -253,7 +254,7 @@ impl Replica {
             Err(policy::Undecodable) => {
                 let holders = standing.holders.iter().filter(|s| **s != terms.seat);
                 let nodes = holders.filter_map(|seat| look.members.node_at(*seat));
-                let asks = nodes.map(|node| (node, read())).collect();
+                let asks = nodes.map(|node| (node, Ask::cells(false))).collect();
                 let look = Look {
                     until: cx.now.monotonic + 2 * cx.timing.retry,
                     parts: Some((top, standing.lacking.clone(), Vec::from([own]))),
@@ -439,16 +440,6 @@ impl Look {
         parts.extend(sound.map(|v| v.content));
         let parts: Vec<&Content> = parts.iter().collect();
         policy::decode(&parts).is_ok()
-    }
-}
-
-fn read() -> Ask {
-    Ask::Read {
-        holder: None,
-        entering: false,
-        fence: None,
-        eventual: false,
-        values: true,
     }
 }
 

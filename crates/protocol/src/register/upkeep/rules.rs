@@ -3,7 +3,7 @@
 
 use super::super::cell::{Cell, Head};
 use super::super::message::{Answer, Ask, Content, Survey};
-use super::super::replica::{Case, is_ahead};
+use super::super::replica::Case;
 use super::Upkeep;
 use crate::base::{Bug, EventualTag, Kept, LockRef, Tag};
 use crate::io::Void;
@@ -38,13 +38,9 @@ impl Case<'_, '_> {
         if sections && tag.lock_ref <= self.floor && old {
             return Ok(self.past(cell.head.tag().max(cell.head.fence)));
         }
-        if tag < cell.head.fence && !self.cx.planted.has(Bug::RepairBelowFence) {
-            return Ok(Answer::Past {
-                tag: cell.head.fence,
-            });
-        }
-        if is_ahead(tag, self.cx.now) {
-            return Ok(Answer::ClockSkew);
+        let lax = self.cx.planted.has(Bug::RepairBelowFence);
+        if let Some(refusal) = self.barred(&cell, tag, lax) {
+            return Ok(refusal);
         }
         if let Some(known) = cell.head.version(tag).copied() {
             return self.store_again(cell, &known, content);
