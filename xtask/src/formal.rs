@@ -115,6 +115,11 @@ pub(crate) fn run(choice: &Choice) -> ExitCode {
     }
 }
 
+/// Alloy, fetched unless it is there.
+pub(crate) fn jar() -> io::Result<PathBuf> {
+    Alloy::fetched(&root().join("target").join("formal")).map(|alloy| alloy.jar)
+}
+
 /// How many results are unexpected.
 fn ask_all(choice: &Choice) -> io::Result<usize> {
     let start = Instant::now();

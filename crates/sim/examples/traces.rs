@@ -6,6 +6,7 @@
 //! ```
 
 use fermata_sim::model::trace;
+use fermata_sim::planted;
 use fermata_sim::random::{self, Run};
 use fermata_sim::scenarios;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
 
 fn write(words: &[String]) -> Result<(), String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let bug = |name: Option<&&str>| name.map(|n| fermata_sim::planted::named(n)).transpose();
+    let bug = |name: Option<&&str>| name.map(|n| planted::named(n)).transpose();
     let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
     let mut out = Out::default();
     let file = match words[..] {
@@ -41,8 +42,9 @@ fn write(words: &[String]) -> Result<(), String> {
         [file, "scenario", name, ref rest @ ..] => {
             let bug = bug(rest.first())?;
             let scenario = scenarios::named(name).ok_or(format!("no scenario {name}"))?;
+            let with = bug.map_or(String::new(), |b| format!(" with {}", planted::name(b)));
             out.run(
-                &format!("scenario {name}"),
+                &format!("scenario {name}{with}"),
                 scenarios::observed(scenario, bug),
             );
             file
