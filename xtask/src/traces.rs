@@ -114,11 +114,7 @@ const WRONG_WORDS: [(&str, &str, &str); 6] = [
         "release",
     ),
     ("  p in succeeded\n", "  p = top\n", "ack"),
-    (
-        "  w in attempted - succeeded - doomed\n",
-        "  below[top, w]\n",
-        "succeed",
-    ),
+    ("  e.reader = head\n", "  e.reader = latest\n", "entryBegin"),
     (
         "  handed' = (some queued - r => highest",
         "  handed' = (no queued => highest",

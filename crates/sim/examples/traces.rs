@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! traces FILE seeds FIRST COUNT [BUG]
+//! traces FILE scenarios
 //! traces FILE scenario NAME [BUG]
 //! ```
 
@@ -39,6 +40,13 @@ fn write(words: &[String]) -> Result<(), String> {
             }
             file
         }
+        [file, "scenarios"] => {
+            for scenario in scenarios::ALL {
+                let name = format!("scenario {}", scenario.name);
+                out.run(&name, scenarios::observed(scenario, None));
+            }
+            file
+        }
         [file, "scenario", name, ref rest @ ..] => {
             let bug = bug(rest.first())?;
             let scenario = scenarios::named(name).ok_or(format!("no scenario {name}"))?;
@@ -49,7 +57,12 @@ fn write(words: &[String]) -> Result<(), String> {
             );
             file
         }
-        _ => return Err("usage: traces FILE (seeds FIRST COUNT | scenario NAME) [BUG]".to_owned()),
+        _ => {
+            return Err(
+                "usage: traces FILE (seeds FIRST COUNT | scenarios | scenario NAME) [BUG]"
+                    .to_owned(),
+            );
+        }
     };
     fs::write(file, &out.text).map_err(|e| format!("{file}: {e}"))?;
     println!(
