@@ -54,7 +54,10 @@ fn a_flag_that_nobody_synchs_is_not_mapped() {
     assert_eq!(mapped(&right).1, Vec::<String>::new());
     let wrong = scenario("f18-idle-key", Some(Bug::IdleKeyNotSynched));
     let (_, wrong) = mapped(&wrong);
-    assert!(wrong.iter().any(|w| w.contains("without a synch")), "{wrong:?}");
+    assert!(
+        wrong.iter().any(|w| w.contains("without a synch")),
+        "{wrong:?}"
+    );
 }
 
 /// An observed run is the same run.
@@ -62,5 +65,8 @@ fn a_flag_that_nobody_synchs_is_not_mapped() {
 fn to_watch_changes_nothing() {
     let plain = random::run(3, None, false);
     let watched = random::observed(3, None, None);
-    assert_eq!((plain.events, plain.virtual_time), (watched.events, watched.virtual_time));
+    assert_eq!(
+        (plain.events, plain.virtual_time),
+        (watched.events, watched.virtual_time)
+    );
 }

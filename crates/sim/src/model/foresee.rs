@@ -91,22 +91,15 @@ impl Foreseen {
                     ask,
                 } if asked == key => seen.asked(*now, (*from, *call), ask),
                 Fact::Has { key: has, tags } if has == key => seen.stored.extend(tags),
-                Fact::Ends { what, outcome, .. } if what.key() == Some(key) => {
-                    if let Outcome::Done(Some(tag)) = outcome {
-                        seen.stored.insert(*tag);
-                    }
+                Fact::Ends {
+                    what,
+                    outcome: Outcome::Done(Some(tag)),
+                    ..
+                } if what.key() == Some(key) => {
+                    seen.stored.insert(*tag);
                 }
-                Fact::Grants {
-                    from,
-                    lock_ref,
-                    generation,
-                    latest,
-                } if latest.key == *key => {
-                    let of = RefId {
-                        lock_ref: *lock_ref,
-                        generation: *generation,
-                    };
-                    seen.leads.entry(*from).or_default().granted.insert(of);
+                Fact::Grants { from, to, latest } if latest.key == *key => {
+                    seen.leads.entry(*from).or_default().granted.insert(*to);
                 }
                 _ => {}
             }

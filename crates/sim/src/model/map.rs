@@ -197,17 +197,8 @@ impl<'a> Mapper<'a> {
                 tag,
                 digest,
             } if of == key => self.took(*tag, *digest),
-            Fact::Grants {
-                from,
-                lock_ref,
-                generation,
-                latest,
-            } if latest.key == *key => {
-                let of = RefId {
-                    lock_ref: *lock_ref,
-                    generation: *generation,
-                };
-                self.grants(*from, of, latest);
+            Fact::Grants { from, to, latest } if latest.key == *key => {
+                self.grants(*from, *to, latest);
             }
             Fact::Requests {
                 session,

@@ -1,8 +1,8 @@
 //! Traces for the formal model: what a run did, as events of `formal/critical`.
 //!
 //! **Problem.** The model proves things of its events, and the code is tested by its checkers.
-//! Nothing says that the code's steps are the model's events: either may be changed alone, and every
-//! proof and every test goes on to pass.
+//! Nothing says that the code's steps are the model's events: either may be changed alone, and
+//! every proof and every test goes on to pass.
 //!
 //! **Idea.** [`observe`] writes down what happens in a run; [`map`] says, for each key of sections,
 //! which event of the model each step is, or that it is none, and what the model's [`state`] is

@@ -4,6 +4,7 @@
 //! A fact is written down when it is decided, in the order of the steps: a message that waits for a
 //! flush has been decided before, and may never leave, which is as if it were lost.
 
+use super::atoms::RefId;
 use crate::catalogue::Catalogue;
 use crate::checkers::tags::{self, Head};
 use crate::client::Wish;
@@ -129,10 +130,8 @@ pub enum Fact {
     Grants {
         /// The primary.
         from: NodeName,
-        /// The ref.
-        lock_ref: LockRef,
-        /// Its generation.
-        generation: u32,
+        /// To whom.
+        to: RefId,
         /// The key's value and tag.
         latest: Latest,
     },
@@ -270,16 +269,13 @@ impl Observer {
                 latest,
                 ..
             }) => {
+                let to = RefId {
+                    lock_ref: *lock_ref,
+                    generation: *generation,
+                };
                 for latest in latest {
-                    let (lock_ref, generation) = (*lock_ref, *generation);
                     let latest = latest.clone();
-                    let fact = Fact::Grants {
-                        from,
-                        lock_ref,
-                        generation,
-                        latest,
-                    };
-                    self.note(now, fact);
+                    self.note(now, Fact::Grants { from, to, latest });
                 }
             }
             _ => {}

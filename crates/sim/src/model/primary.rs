@@ -128,6 +128,11 @@ impl Mapper<'_> {
                 let Some(of) = self.foreseen.given.get(&command).copied() else {
                     return;
                 };
+                // A primary that is deposed may not have applied it yet, and take it once more.
+                // What it reads then serves no grant; if it did, that grant would be no event.
+                if self.state.used.contains(&of) {
+                    return;
+                }
                 let read = self.read(of, Purpose::First);
                 self.primaries.ahead.insert(of, (phase.0, read));
                 return self.step(Event::ReadAhead(read));
