@@ -329,6 +329,12 @@ fn seeds(first: u64, count: u64) -> io::Result<bool> {
         told.add(part?);
     }
     let holds = print(&told, count >= SEEDS);
+    if count == 1 {
+        println!(
+            "its trace, and what happened: {}/part*",
+            tools.folder.display()
+        );
+    }
     println!("{} s", start.elapsed().as_secs());
     Ok(holds)
 }
@@ -351,7 +357,10 @@ fn print(told: &Told, all: bool) -> bool {
         println!("  {name:14} {count:6}");
     }
     for (why, (keys, facts)) in &told.left_out {
-        println!("left out: {keys} keys, with {facts} facts from there on: {why}");
+        match keys {
+            0 => println!("no event: {facts} facts: {why}"),
+            _ => println!("left out: {keys} keys, with {facts} facts from there on: {why}"),
+        }
     }
     // Nobody would see that the code does it no more, or that the model has a new one.
     let missing = told.events.iter().filter(|(_, count)| **count == 0);

@@ -5,6 +5,8 @@
 //! traces FILE scenarios
 //! traces FILE scenario NAME [BUG]
 //! ```
+//!
+//! Of one seed alone the readable trace of its run is written beside, to FILE.log.
 
 use fermata_sim::model::trace;
 use fermata_sim::planted;
@@ -36,7 +38,12 @@ fn write(words: &[String]) -> Result<(), String> {
             for seed in first..first + count {
                 // Readers in batches are not in the model: in one half of the seeds there are none.
                 let shared = (seed % 2 == 0).then_some(0);
-                out.run(&format!("seed {seed}"), random::observed(seed, bug, shared));
+                let mut run = random::observed(seed, bug, shared, count == 1);
+                if let Some(text) = run.trace.take() {
+                    let log = format!("{file}.log");
+                    fs::write(&log, text).map_err(|e| format!("{log}: {e}"))?;
+                }
+                out.run(&format!("seed {seed}"), run);
             }
             file
         }
@@ -97,6 +104,9 @@ impl Out {
                 let left = self.left_out.entry(why).or_default();
                 left.0 += 1;
                 left.1 += facts;
+            }
+            for (why, facts) in traced.aside {
+                self.left_out.entry(why).or_default().1 += facts;
             }
             for wrong in &traced.wrong {
                 self.wrong += 1;

@@ -78,10 +78,10 @@ pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
 
 /// As [`run`], and what happened is written down for the model. Of a hundred sections so many only
 /// read, if it is said.
-pub fn observed(seed: u64, planted: Option<Bug>, shared_percent: Option<u64>) -> Run {
+pub fn observed(seed: u64, planted: Option<Bug>, shared_percent: Option<u64>, trace: bool) -> Run {
     let setup = Setup {
         model: true,
-        ..setup(seed, planted, false)
+        ..setup(seed, planted, trace)
     };
     played(setup, shared_percent)
 }

@@ -37,7 +37,7 @@ fn scenario(name: &str, bug: Option<Bug>) -> Run {
 fn every_event_occurs_and_nothing_disagrees() {
     let mut text = String::new();
     for seed in 0..SEEDS {
-        let run = random::observed(seed, None, (seed % 2 == 0).then_some(0));
+        let run = random::observed(seed, None, (seed % 2 == 0).then_some(0), false);
         let (mapped, wrong) = mapped(&run);
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
         text.push_str(&mapped);
@@ -64,7 +64,7 @@ fn a_flag_that_nobody_synchs_is_not_mapped() {
 #[test]
 fn to_watch_changes_nothing() {
     let plain = random::run(3, None, false);
-    let watched = random::observed(3, None, None);
+    let watched = random::observed(3, None, None, false);
     assert_eq!(
         (plain.events, plain.virtual_time),
         (watched.events, watched.virtual_time)

@@ -1,7 +1,7 @@
 //! Facts to events: what clients ask for and are told.
 
 use super::atoms::{Named, Purpose, ReadId, RefId, WriteId, digest};
-use super::map::Mapper;
+use super::map::{LATE_ACK, LATE_GET, Mapper};
 use super::state::Event;
 use crate::history::{Outcome, What};
 use bytes::Bytes;
@@ -210,7 +210,7 @@ impl Mapper<'_> {
             self.step(Event::GetBegin(read));
         }
         if !self.is_inside(read.reader) {
-            return;
+            return self.aside(LATE_GET);
         }
         let write = self.found(tag);
         self.step(Event::GetEnd(read, write));
@@ -232,6 +232,8 @@ impl Mapper<'_> {
         } else if !self.state.succeeded.contains(&put) {
             let name = put.named();
             self.wrong(format!("{name} is acknowledged, and has not succeeded"));
+        } else {
+            self.aside(LATE_ACK);
         }
     }
 

@@ -39,9 +39,20 @@ pub struct Traced {
     pub steps: usize,
     /// Why it ends early, and how many facts of the key come after.
     pub left_out: Option<(&'static str, usize)>,
+    /// Single facts that are no events although the model has such events, by why.
+    pub aside: BTreeMap<&'static str, usize>,
     /// What the model's state and the run's disagree on, or what cannot be mapped.
     pub wrong: Vec<String>,
 }
+
+/// A fact that is no event.
+pub const LATE_ACK: &str = "a put is acknowledged to a client that has left";
+/// The same.
+pub const LATE_GET: &str = "a get is answered to a client that has left";
+/// The same.
+pub const LATE_SYNCH: &str = "a synch is done whose flag is not set any more";
+/// The same.
+pub const LATE_READ: &str = "a deposed primary reads ahead of an enqueue that is agreed";
 
 /// Maps the facts of one key.
 pub struct Mapper<'a> {
@@ -295,6 +306,11 @@ impl<'a> Mapper<'a> {
         self.out.wrong.push(what);
     }
 
+    /// One fact is none of the model's events.
+    pub(super) fn aside(&mut self, why: &'static str) {
+        *self.out.aside.entry(why).or_default() += 1;
+    }
+
     /// The rest of the run is not in the model.
     pub(super) fn leave_out(&mut self, why: &'static str) {
         self.out.left_out = self.out.left_out.or(Some((why, 0)));
@@ -372,8 +388,9 @@ impl<'a> Mapper<'a> {
             }
             LockCommand::SynchDone { key, flag } => {
                 let clears = self.flag == Some(*flag) || now.queues[key].flag != self.flag;
-                if key == self.key && clears {
-                    self.synch_done(now);
+                match key == self.key && clears {
+                    true => self.synch_done(now),
+                    false => self.aside(LATE_SYNCH),
                 }
             }
             LockCommand::Resume { lock_ref, .. } => {

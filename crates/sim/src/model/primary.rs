@@ -2,7 +2,7 @@
 
 use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_synch, ref_of};
 use super::foresee::{Phase, Reading};
-use super::map::{Mapper, READERS};
+use super::map::{LATE_READ, Mapper, READERS};
 use super::state::Event;
 use fermata_protocol::base::{EventualTag, LockRef, NodeName, Tag};
 use fermata_protocol::lock::Latest;
@@ -131,7 +131,7 @@ impl Mapper<'_> {
                 // A primary that is deposed may not have applied it yet, and take it once more.
                 // What it reads then serves no grant; if it did, that grant would be no event.
                 if self.state.used.contains(&of) {
-                    return;
+                    return self.aside(LATE_READ);
                 }
                 let read = self.read(of, Purpose::First);
                 self.primaries.ahead.insert(of, (phase.0, read));
