@@ -418,12 +418,12 @@ pred put[p: Put] {
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 
-/* Its client hears that it has succeeded. */
+/* Its client hears that it has succeeded, perhaps after it has said that it is done. */
 pred ack[p: Put] {
   p in succeeded
   let v = value[p] {
     v in issued - acked
-    p.ref in inside
+    p.ref in entered
     acked' = acked + v
     truth' = (p.ref = latest => truth & (v + newer[v]) else truth)
   }
