@@ -1,7 +1,7 @@
 //! Facts to events: what clients ask for and are told.
 
 use super::atoms::{Named, Purpose, ReadId, RefId, WriteId, digest};
-use super::map::{LATE_ACK, LATE_GET, Mapper};
+use super::map::{LATE_GET, Mapper};
 use super::state::Event;
 use crate::history::{Outcome, What};
 use bytes::Bytes;
@@ -223,17 +223,8 @@ impl Mapper<'_> {
 
     /// A client, or who leaves in its name, knows that a put has succeeded.
     pub(super) fn acknowledged(&mut self, put: WriteId) {
-        let Some(of) = put.of else { return };
-        if self.state.acked.contains(&put) {
-            return;
-        }
-        if self.is_inside(of) {
+        if !self.state.acked.contains(&put) {
             self.step(Event::Ack(put));
-        } else if !self.state.succeeded.contains(&put) {
-            let name = put.named();
-            self.wrong(format!("{name} is acknowledged, and has not succeeded"));
-        } else {
-            self.aside(LATE_ACK);
         }
     }
 

@@ -46,8 +46,6 @@ pub struct Traced {
 }
 
 /// A fact that is no event.
-pub const LATE_ACK: &str = "a put is acknowledged to a client that has left";
-/// The same.
 pub const LATE_GET: &str = "a get is answered to a client that has left";
 /// The same.
 pub const LATE_SYNCH: &str = "a synch is done whose flag is not set any more";
