@@ -349,7 +349,8 @@ pred offer[e: Eventual] {
   e.ref in used
   all q: queued | some e.ref and earlier[e.ref, q] or no e.ref
   offered' = offered + e
-  attempted' = attempted and succeeded' = succeeded and doomed' = doomed
+  attempted' = (on[TwoCells] => attempted else attempted + e)
+  succeeded' = succeeded and doomed' = doomed
   keepLock and keepPeek and keepGrants and keepClients and keepAttempts and keepReads and keepTruth
 }
 

@@ -172,3 +172,14 @@ without_WriteBack: run {
     getBegin[g]; getEnd[g, p]; getBegin[h]; getEnd[h, Start]; not LatestState
   }
 } for 2 but 4 Write, 4 Read, 12..12 steps expect 1
+
+/* F6: an eventual put goes to the critical cell. A replica that has not heard of the section takes
+ * it, and the holder finds its value under its feet. */
+without_TwoCells: run {
+  fermataWithout[TwoCells]
+  some r: Ref, v: Eventual, e: Entry, g: Get {
+    init
+    enqueue[r]; entryBegin[e]; entryEnd[e, Start]; enter[r, Start];
+    offer[v]; succeed[v]; getBegin[g]; getEnd[g, v]; not LatestState
+  }
+} for 2 but 4 Write, 4 Read, 10..10 steps expect 1

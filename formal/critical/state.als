@@ -36,7 +36,8 @@ one sig
   AdoptionSticks, // G1: who began to adopt never falls back to a plain read
   InheritedSynchs, // G2: a primary that did not see the head become head synchs
   AdoptsOnce, // G5: only the primary that saw it become head adopts, and only before its grant
-  WriteBack // a get of an own unfinished put completes it before it returns
+  WriteBack, // a get of an own unfinished put completes it before it returns
+  TwoCells // F6: an eventual put writes to a cell of its own
   extends Rule {}
 
 one sig Protocol { rules: set Rule }

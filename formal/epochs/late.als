@@ -144,6 +144,8 @@ keeps_end: check { all e: Epoch | right and inv and end_[e] implies after inv }
   for 5 but exactly 3 Member, 2 steps expect 0
 keeps_succeed: check { all m: Member | right and inv and succeed[m] implies after inv }
   for 5 but exactly 3 Member, 2 steps expect 0
+keeps_hear: check { all m: Member | right and inv and hear[m] implies after inv }
+  for 5 but exactly 3 Member, 2 steps expect 0
 keeps_give: check { all p, m: Member | right and inv and give[p, m] implies after inv }
   for 5 but exactly 3 Member, 2 steps expect 0
 says_all: check { right and inv implies sameState and goesOn }

@@ -439,31 +439,35 @@ pred inv {
 
 /* q = 2 of 3 in each epoch; 3 or 4 members in all, 4 tags, 4 operations of all kinds. */
 holds_at_first: check { right and init implies inv } for 4 but 1 steps expect 0
-keeps_askOld: check { all o: Op | right and inv and askOld[o] implies after inv }
+/* All events in a small scope, and each alone in a larger one. */
+keeps_all: check { right and inv and event implies after inv }
+  for 3 but 4 Member, 2 steps expect 0
+keeps_askOld_deep: check { all o: Op | right and inv and askOld[o] implies after inv }
   for 4 but 2 steps expect 0
-keeps_askNew: check { all o: Op | right and inv and askNew[o] implies after inv }
+keeps_askNew_deep: check { all o: Op | right and inv and askNew[o] implies after inv }
   for 4 but 2 steps expect 0
-keeps_askSealed: check { all o: Op | right and inv and askSealed[o] implies after inv }
+keeps_askSealed_deep: check { all o: Op | right and inv and askSealed[o] implies after inv }
   for 4 but 2 steps expect 0
-keeps_choose: check { all w: Write | right and inv and choose[w] implies after inv }
+keeps_choose_deep: check { all w: Write | right and inv and choose[w] implies after inv }
   for 4 but 2 steps expect 0
-keeps_decide: check { all r: Read | right and inv and decide[r] implies after inv }
+keeps_decide_deep: check { all r: Read | right and inv and decide[r] implies after inv }
   for 4 but 2 steps expect 0
-keeps_storeOld: check { all o: Op | right and inv and storeOld[o] implies after inv }
+keeps_storeOld_deep: check { all o: Op | right and inv and storeOld[o] implies after inv }
   for 4 but 2 steps expect 0
-keeps_storeNew: check { all o: Op | right and inv and storeNew[o] implies after inv }
+keeps_storeNew_deep: check { all o: Op | right and inv and storeNew[o] implies after inv }
   for 4 but 2 steps expect 0
-keeps_put: check { all m: Member | right and inv and put[m] implies after inv }
+keeps_put_deep: check { all m: Member | right and inv and put[m] implies after inv }
   for 4 but 2 steps expect 0
-keeps_seal: check {
+keeps_seal_deep: check {
   all m: Member | right and inv and (seal[m] or flush[m] or restart[m]) implies after inv
 } for 4 but 2 steps expect 0
-keeps_open: check { right and inv and open_ implies after inv } for 4 but 2 steps expect 0
-keeps_tell: check { all r: Read | right and inv and tell[r] implies after inv }
+keeps_open_deep: check { right and inv and open_ implies after inv } for 4 but 2 steps expect 0
+keeps_tell_deep: check { all r: Read | right and inv and tell[r] implies after inv }
   for 4 but 2 steps expect 0
-keeps_takeOver: check { right and inv and takeOver implies after inv } for 4 but 2 steps expect 0
-keeps_agree: check { right and inv and agree implies after inv } for 4 but 2 steps expect 0
-keeps_delete: check { right and inv and delete implies after inv } for 4 but 2 steps expect 0
+keeps_takeOver_deep: check { right and inv and takeOver implies after inv }
+  for 4 but 2 steps expect 0
+keeps_agree_deep: check { right and inv and agree implies after inv } for 4 but 2 steps expect 0
+keeps_delete_deep: check { right and inv and delete implies after inv } for 4 but 2 steps expect 0
 
 says_all: check { right and inv implies atomic and nothingLost and eventualKept and goneMoved }
   for 4 but 1 steps expect 0

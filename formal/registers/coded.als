@@ -403,33 +403,36 @@ pred inv { shape and finalIsKept and saidIsKept and endedIsSeen and fencesHold a
 /* n = 4, q = 3, k = 2; 4 tags and 4 operations of all kinds. */
 holds_at_first: check { right and init implies inv }
   for 4 but exactly 5 Member, 1 steps expect 0
-keeps_askTags: check { all w: Write | right and inv and askTags[w] implies after inv }
+/* All events in a small scope, and each alone in a larger one. */
+keeps_all: check { right and inv and event implies after inv }
+  for 3 but exactly 4 Member, 2 steps expect 0
+keeps_askTags_deep: check { all w: Write | right and inv and askTags[w] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_choose: check { all w: Write | right and inv and choose[w] implies after inv }
+keeps_choose_deep: check { all w: Write | right and inv and choose[w] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_askParts: check { all r: Read | right and inv and askParts[r] implies after inv }
+keeps_askParts_deep: check { all r: Read | right and inv and askParts[r] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_decide: check { all r: Read | right and inv and decide[r] implies after inv }
+keeps_decide_deep: check { all r: Read | right and inv and decide[r] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_askFenced: check { all s: Sweep | right and inv and askFenced[s] implies after inv }
+keeps_askFenced_deep: check { all s: Sweep | right and inv and askFenced[s] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_conclude: check { all s: Sweep | right and inv and conclude[s] implies after inv }
+keeps_conclude_deep: check { all s: Sweep | right and inv and conclude[s] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_store: check { all o: Op | right and inv and store[o] implies after inv }
+keeps_store_deep: check { all o: Op | right and inv and store[o] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_tell: check { right and inv and tell implies after inv }
+keeps_tell_deep: check { right and inv and tell implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_drop: check { all m: Member | right and inv and drop[m] implies after inv }
+keeps_drop_deep: check { all m: Member | right and inv and drop[m] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_restart: check { right and inv and restart implies after inv }
+keeps_restart_deep: check { right and inv and restart implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
-keeps_rot: check { all m: Member | right and inv and rot[m] implies after inv }
+keeps_rot_deep: check { all m: Member | right and inv and rot[m] implies after inv }
   for 4 but exactly 4 Member, 2 steps expect 0
 says_atomic: check { inv implies atomic } for 4 but exactly 4 Member, 1 steps expect 0
 says_readable: check { inv implies readable } for 4 but exactly 4 Member, 1 steps expect 0
 
 /* n = 3, where a part is a copy; n = 5, where three parts give the value. */
-keeps_all3: check { right and inv and event implies after inv }
+keeps_all3_deep: check { right and inv and event implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
 keeps_all5_deep: check { right and inv and event implies after inv }
   for 3 but exactly 5 Member, 2 steps expect 0

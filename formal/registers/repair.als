@@ -296,25 +296,28 @@ pred inv { shape and endedIsKept and saidIsKept and endedIsSeen and fencesHold a
 /* ---- the proof, for all traces ---- */
 
 holds_at_first: check { right and init implies inv } for 4 but exactly 3 Member, 1 steps expect 0
-keeps_ask: check { all o: Write + Read | right and inv and ask[o] implies after inv }
+/* All events in a small scope, and each alone in a larger one. */
+keeps_all: check { right and inv and event implies after inv }
+  for 3 but exactly 3 Member, 2 steps expect 0
+keeps_ask_deep: check { all o: Write + Read | right and inv and ask[o] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_choose: check { all w: Write | right and inv and choose[w] implies after inv }
+keeps_choose_deep: check { all w: Write | right and inv and choose[w] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_decide: check { all r: Read | right and inv and decide[r] implies after inv }
+keeps_decide_deep: check { all r: Read | right and inv and decide[r] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_askFenced: check { all s: Sweep | right and inv and askFenced[s] implies after inv }
+keeps_askFenced_deep: check { all s: Sweep | right and inv and askFenced[s] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_conclude: check { all s: Sweep | right and inv and conclude[s] implies after inv }
+keeps_conclude_deep: check { all s: Sweep | right and inv and conclude[s] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_store: check { all o: Op | right and inv and store[o] implies after inv }
+keeps_store_deep: check { all o: Op | right and inv and store[o] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_end: check { all o: Op | right and inv and (end_[o] or die[o]) implies after inv }
+keeps_end_deep: check { all o: Op | right and inv and (end_[o] or die[o]) implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_damage: check { all m: Member | right and inv and damage[m] implies after inv }
+keeps_damage_deep: check { all m: Member | right and inv and damage[m] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_wait: check { all m: Member | right and inv and wait[m] implies after inv }
+keeps_wait_deep: check { all m: Member | right and inv and wait[m] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
-keeps_repair: check { all m: Member | right and inv and repair[m] implies after inv }
+keeps_repair_deep: check { all m: Member | right and inv and repair[m] implies after inv }
   for 4 but exactly 3 Member, 2 steps expect 0
 says_atomic: check { inv implies atomic } for 4 but exactly 3 Member, 1 steps expect 0
 

@@ -205,13 +205,20 @@ pred inv {
 /* n = 5: k = 3 and l = 2 with f = 1; plain copies with f = 2. */
 holds_at_first: check { right and init and some Protocol.faults & (1 + 2) implies inv }
   for 4 but exactly 5 Member, 5 Int, 1 steps expect 0
-keeps_ask: check { all o: Op | right and bears[1] and inv and ask[o] implies after inv }
+/* All events in a small scope, and each alone in a larger one. */
+keeps_all: check { right and bears[1] and inv and event implies after inv }
+  for 3 but exactly 5 Member, 5 Int, 2 steps expect 0
+keeps_ask_deep: check { all o: Op | right and bears[1] and inv and ask[o] implies after inv }
   for 4 but exactly 5 Member, 5 Int, 2 steps expect 0
-keeps_choose: check { all w: Write | right and bears[1] and inv and choose[w] implies after inv }
+keeps_choose_deep: check {
+  all w: Write | right and bears[1] and inv and choose[w] implies after inv
+}
   for 4 but exactly 5 Member, 5 Int, 2 steps expect 0
-keeps_decide: check { all r: Read | right and bears[1] and inv and decide[r] implies after inv }
+keeps_decide_deep: check {
+  all r: Read | right and bears[1] and inv and decide[r] implies after inv
+}
   for 4 but exactly 5 Member, 5 Int, 2 steps expect 0
-keeps_store: check { all o: Op | right and bears[1] and inv and store[o] implies after inv }
+keeps_store_deep: check { all o: Op | right and bears[1] and inv and store[o] implies after inv }
   for 4 but exactly 5 Member, 5 Int, 2 steps expect 0
 says_atomic: check { right and bears[1] and inv implies atomic }
   for 4 but exactly 5 Member, 5 Int, 1 steps expect 0

@@ -11,8 +11,12 @@
 //! **Rules for a model.** Every command has an expectation, and a name that is unique in its file.
 //! One whose name ends in `_deep` takes long and is left out by `--short`.
 //!
-//! Alloy comes from Maven, at its pinned version, into `target/formal`; Java runs it. Both are
-//! needed here alone.
+//! Alloy comes from Maven, at its pinned version, into `target/formal`, once; Java runs it. Both
+//! are needed here alone. One process asks many commands of a model: to start Java, and to let it
+//! compile Alloy, costs more than most answers.
+//!
+//! **Invariant.** A command without an answer is a failure, and the table says why there is none:
+//! out of time, or how its process ended. Nothing is asked again that has brought a process down.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,6 +46,18 @@ const DEEP: &str = "_deep";
 
 /// Solvers at work at the same time.
 const JOBS: usize = 2;
+
+/// Queries that one process gets: all of a model in the short run, and not so many in the full one
+/// that the last process works alone for long.
+const BATCH: usize = 24;
+
+/// What Java is told. Any check of the short run gets by with 500 MiB; left alone, each process
+/// would take a quarter of the machine before it cleans up, and then be the one that is ended when
+/// memory is short. Its collector's threads would only wait for each other here.
+const JAVA: &[&str] = &["-Xmx2g", "-XX:+UseSerialGC"];
+
+/// Short runs end before the second compiler of Java has paid.
+const JAVA_SHORT: &str = "-XX:TieredStopAtLevel=1";
 
 /// What to run.
 #[derive(Default)]
@@ -89,17 +105,21 @@ struct Query {
 enum Verdict {
     Found,
     None,
-    /// The solver did not end in time, or at all.
-    Undecided,
+    /// The solver did not end within [`LIMIT`].
+    OutOfTime,
+    /// The process that was to answer did not: its exit code, or none where a signal ended it.
+    Ended(Option<i32>),
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Verdict::Found => "found",
-            Verdict::None => "none",
-            Verdict::Undecided => "undecided",
-        })
+        match self {
+            Verdict::Found => f.pad("found"),
+            Verdict::None => f.pad("none"),
+            Verdict::OutOfTime => write!(f, "undecided: out of time"),
+            Verdict::Ended(Some(code)) => write!(f, "undecided: Java exited with {code}"),
+            Verdict::Ended(None) => write!(f, "undecided: Java was killed (memory?)"),
+        }
     }
 }
 
@@ -116,44 +136,40 @@ pub(crate) fn run(choice: &Choice) -> ExitCode {
 }
 
 /// Alloy, fetched unless it is there.
-pub(crate) fn jar() -> io::Result<PathBuf> {
-    Alloy::fetched(&root().join("target").join("formal")).map(|alloy| alloy.jar)
+pub(crate) fn fetched_jar() -> io::Result<PathBuf> {
+    Alloy::fetched(true).map(|alloy| alloy.jar)
 }
 
 /// How many results are unexpected.
 fn ask_all(choice: &Choice) -> io::Result<usize> {
     let start = Instant::now();
-    let folder = root().join("target").join("formal");
-    let alloy = Alloy::fetched(&folder)?;
+    let alloy = Alloy::fetched(choice.short)?;
     let mut models = Vec::new();
     models_in(&root().join("formal"), &mut models)?;
     models.sort();
-    let mut batches = VecDeque::new();
+    let mut batches: Vec<Vec<Query>> = Vec::new();
     for model in &models {
         let mut queries = alloy.queries(model)?;
         queries.retain(|query| choice.takes(query));
-        batches.extend(dealt(queries));
+        batches.extend(queries.chunks(BATCH).map(<[Query]>::to_vec));
     }
+    // The long ones first, so that no job is left alone with one.
+    batches.sort_by_key(|batch| std::cmp::Reverse(batch.len()));
     let asked: usize = batches.iter().map(Vec::len).sum();
     if asked == 0 {
         return Err(io::Error::other("no check has such a name"));
     }
     print_row("model", "assertion", "scope", "result", "seconds");
-    let unexpected = work(&alloy, batches);
+    let unexpected = work(&alloy, batches.into());
+    // What cannot be removed lies in the target folder, and is in nobody's way.
+    let _ = fs::remove_dir_all(&alloy.out);
     let seconds = start.elapsed().as_secs();
-    println!("{asked} checks in {seconds} s");
-    println!("{} passed, {unexpected} failed", asked - unexpected);
+    println!("\n{asked} checks in {seconds} s");
+    // As the other tests say it, so that the gate counts these, too.
+    let word = if unexpected == 0 { "ok" } else { "FAILED" };
+    let passed = asked - unexpected;
+    println!("test result: {word}. {passed} passed; {unexpected} failed");
     Ok(unexpected)
-}
-
-/// The queries of one model in as many batches as there are jobs.
-fn dealt(queries: Vec<Query>) -> Vec<Vec<Query>> {
-    let mut batches = vec![Vec::new(); JOBS];
-    for (index, query) in queries.into_iter().enumerate() {
-        batches[index % JOBS].push(query);
-    }
-    batches.retain(|batch| !batch.is_empty());
-    batches
 }
 
 /// Asks all batches, and prints each answer as it comes. Returns how many are unexpected.
@@ -210,44 +226,68 @@ fn models_in(folder: &Path, models: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
+/// Where everything is that this task fetches or writes.
+fn folder() -> PathBuf {
+    root().join("target").join("formal")
+}
+
+/// The one file that Alloy is.
+fn jar() -> PathBuf {
+    folder().join(format!("org.alloytools.alloy.dist-{VERSION}.jar"))
+}
+
+/// An error that says what to install, unless all programs are there that this task needs.
+pub(crate) fn programs() -> io::Result<()> {
+    let advice = "install Java 17 or later (on Debian: apt-get install openjdk-17-jdk-headless)";
+    there("java", "-version", advice)?;
+    if jar().exists() {
+        return Ok(());
+    }
+    let advice = "install Maven 3, which fetches Alloy once (on Debian: apt-get install maven)";
+    there("mvn", "--version", advice)
+}
+
 /// The Alloy Analyzer.
 struct Alloy {
     jar: PathBuf,
-    /// Its output, of which nothing is kept.
+    /// Its output, of which nothing is kept. One folder per process of this task: each empties its
+    /// own when it starts, and would take another's away.
     out: PathBuf,
+    /// Whether only the short run's commands are asked.
+    short: bool,
 }
 
 impl Alloy {
     /// Fetches it through Maven, unless it is there.
-    fn fetched(folder: &Path) -> io::Result<Alloy> {
-        fs::create_dir_all(folder)?;
-        let jar = folder.join(format!("org.alloytools.alloy.dist-{VERSION}.jar"));
-        there("java", "-version", "install Java 17 or later")?;
+    fn fetched(short: bool) -> io::Result<Alloy> {
+        programs()?;
+        let (folder, jar) = (folder(), jar());
+        fs::create_dir_all(&folder)?;
         if !jar.exists() {
-            there("mvn", "--version", "install Maven 3, which fetches Alloy")?;
             let mut maven = Command::new("mvn");
             maven.args(["-q", "-B", "-Dstyle.color=never", "dependency:copy"]);
             maven.arg(format!("-Dartifact={ARTIFACT}:{VERSION}"));
             maven.arg(format!("-DoutputDirectory={}", folder.display()));
-            let status = maven.current_dir(folder).status()?;
+            let status = maven.current_dir(&folder).status()?;
             if !status.success() || !jar.exists() {
                 let error = format!("Maven did not fetch {ARTIFACT}:{VERSION}: {status}");
                 return Err(io::Error::other(error));
             }
         }
-        let out = folder.join("out");
-        Ok(Alloy { jar, out })
+        let out = folder.join(format!("out-{}", std::process::id()));
+        Ok(Alloy { jar, out, short })
     }
 
-    fn java(&self) -> Command {
+    fn java(&self, short: bool) -> Command {
         let mut java = Command::new("java");
+        java.args(JAVA).args(short.then_some(JAVA_SHORT));
         java.arg("-jar").arg(&self.jar).stdin(Stdio::null());
         java
     }
 
     /// The commands of a model, each with its expectation.
     fn queries(&self, model: &Path) -> io::Result<Vec<Query>> {
-        let output = self.java().arg("commands").arg(model).output()?;
+        let output = self.java(true).arg("commands").arg(model).output()?;
         let file = model.strip_prefix(root()).unwrap_or(model);
         let file = file.to_string_lossy().replace('\\', "/");
         let listed = String::from_utf8_lossy(&output.stdout);
@@ -282,31 +322,31 @@ impl Alloy {
     ) {
         let mut open = queries;
         while !open.is_empty() {
-            let before = open.len();
-            if self.ask_once(job, &mut open, tells).is_err() || open.len() == before {
-                break;
-            }
-        }
-        for query in open {
-            tells(query, Verdict::Undecided, Duration::ZERO);
+            let since = Instant::now();
+            let Some(verdict) = self.ask_once(job, &mut open, tells) else {
+                continue;
+            };
+            // The first that is open is the one that it was at. The others get a process of their
+            // own, so that one fault is reported of one command.
+            tells(open.remove(0), verdict, since.elapsed());
         }
     }
 
-    /// One process, for all of them unless one takes too long.
+    /// One process, for all of them unless one takes too long. Why it has not answered the first of
+    /// those that are left open; none if it has answered all.
     fn ask_once(
         &self,
         job: usize,
         open: &mut Vec<Query>,
         tells: &mut dyn FnMut(Query, Verdict, Duration),
-    ) -> io::Result<()> {
-        let names: Vec<&str> = open.iter().map(|q| q.name.as_str()).collect();
-        let file = root().join(&open[0].file);
-        let mut java = self.java();
-        java.args(["exec", "-f", "-t", "none", "-s", SOLVER, "-c"]);
-        java.arg(format!("{{{}}}", names.join(",")));
-        java.arg("-o").arg(self.out.join(job.to_string())).arg(file);
-        java.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = java.spawn()?;
+    ) -> Option<Verdict> {
+        let mut child = match self.process(job, open).spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("Java could not be run: {error}");
+                return Some(Verdict::Ended(None));
+            }
+        };
         let lines = lines_of(&mut child);
         let mut since = Instant::now();
         while !open.is_empty() {
@@ -314,9 +354,10 @@ impl Alloy {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    child.kill()?;
-                    tells(open.remove(0), Verdict::Undecided, since.elapsed());
-                    break;
+                    // If it has ended by itself just now, there is nobody left to kill.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Some(Verdict::OutOfTime);
                 }
             };
             let Some((name, verdict)) = answer_of_line(&line) else {
@@ -329,8 +370,20 @@ impl Alloy {
             }
         }
         drop(lines);
-        child.wait()?;
-        Ok(())
+        let code = child.wait().ok().and_then(|status| status.code());
+        (!open.is_empty()).then_some(Verdict::Ended(code))
+    }
+
+    /// The process that asks these queries of their model.
+    fn process(&self, job: usize, open: &[Query]) -> Command {
+        let names: Vec<&str> = open.iter().map(|q| q.name.as_str()).collect();
+        let mut java = self.java(self.short);
+        java.args(["exec", "-f", "-t", "none", "-s", SOLVER, "-c"]);
+        java.arg(format!("{{{}}}", names.join(",")));
+        java.arg("-o").arg(self.out.join(job.to_string()));
+        java.arg(root().join(&open[0].file));
+        java.stdout(Stdio::null()).stderr(Stdio::piped());
+        java
     }
 }
 

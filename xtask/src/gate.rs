@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use crate::formal;
+
 /// One command of the gate.
 struct Section {
     title: &'static str,
@@ -73,6 +75,11 @@ const SECTIONS: &[Section] = &[
         env: &[],
     },
     Section {
+        title: "formal models, those checks that take seconds",
+        cargo: &["xtask", "formal", "--short"],
+        env: &[],
+    },
+    Section {
         title: "end to end, real processes",
         cargo: &["test", "--package", "fermata"],
         env: &[],
@@ -82,6 +89,11 @@ const SECTIONS: &[Section] = &[
 /// Runs the gate. Fails with the first section that fails.
 pub(crate) fn run() -> ExitCode {
     let start = Instant::now();
+    // At once, and not when half of the gate has run.
+    if let Err(error) = formal::programs() {
+        eprintln!("the models could not be checked: {error}");
+        return ExitCode::FAILURE;
+    }
     let mut total = Tally::default();
     for section in SECTIONS {
         println!(

@@ -22,7 +22,8 @@ const HELP: &str = "\
 usage: cargo xtask TASK
 
   test    everything: formatting, lints, documentation, tidy rules, tests of all crates,
-          a bounded run of the simulator, end-to-end tests on real processes
+          a bounded run of the simulator, the short part of the formal models, end-to-end tests
+          on real processes; needs Java, and Maven the first time
   tidy    the rules about the tree alone
   fix     formats, and rewraps comments that are too wide
   porcupine [--record]

@@ -133,7 +133,7 @@ struct Tools {
 
 impl Tools {
     fn ready() -> io::Result<Tools> {
-        let alloy = formal::jar()?;
+        let alloy = formal::fetched_jar()?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let build = ["build", "--package", "fermata-sim", "--example", "traces"];
         let status = Command::new(cargo)

@@ -200,6 +200,9 @@ pub fn read(mut from: impl BufRead, mut progress: impl FnMut(u64)) -> Result<Rec
         if line.ends_with(b"\n") {
             line.pop();
         }
+        if line.trim_ascii().is_empty() {
+            return Err(refuse("the line is empty; remove it".to_owned()));
+        }
         if number == 1 {
             of_transactions = head(&line).map_err(refuse)?;
         } else if of_transactions {
@@ -446,7 +449,7 @@ mod tests {
             r#"{"key":"k","client":1,"op":"read","value":null,"call":1,"return":2,"outcome":"ok"}"#;
         assert_eq!(read_text(&format!("{HEAD}{good}")).unwrap().operations(), 1);
         let bad = [
-            ("", "EOF"),
+            ("", "the line is empty"),
             ("{", "EOF"),
             (&good.replace("\"call\":1,", ""), "missing field `call`"),
             (&good.replace("\"call\":1", "\"call\":-1"), "invalid value"),

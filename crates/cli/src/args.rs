@@ -246,7 +246,7 @@ pub(crate) struct DevArgs {
     /// Segments of the ring, a power of two [default: 16].
     #[arg(long)]
     pub(crate) segments: Option<u32>,
-    /// Promise that no node's clock is further off than this, at most 1s (all share this
+    /// Promise that no node's clock is further off than this, at most 990ms (all share this
     /// machine's); 0s: no interval clock [default: what the kernel says].
     #[arg(long, value_parser = duration::clock_bound, value_name = "DURATION")]
     pub(crate) clock_bound: Option<Duration>,
@@ -301,10 +301,14 @@ pub(crate) struct KeyspaceArgs {
     #[arg(long, value_enum, default_value_t = StorageArg::Replicated)]
     pub(crate) storage: StorageArg,
     /// f of a coded storage: members of a key's group that may fail.
-    #[arg(long = "f", value_name = "F")]
+    #[arg(long = "f", value_name = "F", allow_negative_numbers = true)]
     pub(crate) faults: Option<u8>,
-    /// Of a coded storage: writes of one key that may be under way at once. Default: 3.
-    #[arg(long, value_name = "DELTA")]
+    /// Of a coded storage: writes of one key under way at once, dead ones included, that members
+    /// keep parts of; 0 to 32, `coded` from 1. Default: 3. Under `coded` further ones wait, up to a
+    /// beat (100 ms) each time: raise it for keys that many write at once. Under the others reads
+    /// of a key depend on it, and values become larger with it.
+    #[arg(long, value_name = "DELTA", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u8).range(0..=32))]
     pub(crate) delta: Option<u8>,
     /// Of a coded storage: values shorter than so many bytes are kept whole. Default: 2048.
     #[arg(long, value_name = "BYTES")]
@@ -326,7 +330,8 @@ pub(crate) struct KeyspaceArgs {
 pub(crate) enum StorageArg {
     /// A whole copy at every member.
     Replicated,
-    /// One part of a code per member; any number of concurrent writes.
+    /// One part of a code per member. Any number of concurrent writes; above --delta of one key at
+    /// once they wait for each other, up to a beat (100 ms).
     Coded,
     /// As published: TREAS-OPT. Reads get stuck beyond delta concurrent or dead writes.
     TreasOpt,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fermata_protocol::base::PROMISE_MAX;
+
 /// Reads a duration: a whole number and a unit.
 ///
 /// # Errors
@@ -67,7 +69,7 @@ pub(crate) fn wait(text: &str) -> Result<Duration, String> {
 /// As [`parse`], and the bound.
 pub(crate) fn clock_bound(text: &str) -> Result<Duration, String> {
     match parse(text)? {
-        given if given > Duration::from_secs(1) => Err("at most 1s".to_owned()),
+        given if given > Duration::from_micros(PROMISE_MAX) => Err("at most 990ms".to_owned()),
         given => Ok(given),
     }
 }
@@ -123,7 +125,9 @@ mod tests {
         assert_eq!(wait("24h"), Ok(Duration::from_secs(86_400)));
         assert_eq!(wait("0s"), Ok(Duration::ZERO));
         assert_eq!(clock_bound("5ms"), Ok(Duration::from_millis(5)));
-        assert_eq!(clock_bound("2s"), Err("at most 1s".to_owned()));
+        assert_eq!(clock_bound("990ms"), Ok(Duration::from_millis(990)));
+        // What the node adds between two readings would make it too wide to be trusted.
+        assert_eq!(clock_bound("1s"), Err("at most 990ms".to_owned()));
         assert_eq!(wait("25h"), Err("at most 24h".to_owned()));
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct Failure {
     pub(crate) code: String,
     /// One sentence; empty says nothing (the exit status says all).
     pub(crate) sentence: String,
+    /// Whether what was asked for may have been done, or may still be.
+    pub(crate) may_have_taken_effect: bool,
 }
 
 impl Failure {
@@ -108,6 +110,7 @@ impl Failure {
             exit,
             code: code.to_owned(),
             sentence: sentence.into(),
+            may_have_taken_effect: exit == Exit::OutcomeUnknown,
         }
     }
 
@@ -147,7 +150,11 @@ pub(crate) fn warn(warning: &Failure, json: bool) {
 fn say(kind: &str, before: &str, failure: &Failure, json: bool) {
     use std::io::Write;
     let line = if json {
-        let said = serde_json::json!({ "code": failure.code, "sentence": failure.sentence });
+        let said = serde_json::json!({
+            "code": failure.code,
+            "sentence": failure.sentence,
+            "may_have_taken_effect": failure.may_have_taken_effect,
+        });
         serde_json::json!({ kind: said }).to_string()
     } else {
         // A sentence of somebody else may have line ends; a failure is one line.
@@ -160,6 +167,21 @@ fn say(kind: &str, before: &str, failure: &Failure, json: bool) {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)
+    }
+}
+
+/// A sentence of the client library as this program writes its own, which follow `fermata:`: it
+/// begins small and has no full stop.
+pub(crate) fn in_style(sentence: &str) -> String {
+    let sentence = sentence.trim_end_matches('.');
+    let mut letters = sentence.chars();
+    match (letters.next(), letters.next()) {
+        // Not a name in capitals.
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => first
+            .to_lowercase()
+            .chain(sentence.chars().skip(1))
+            .collect(),
+        _ => sentence.to_owned(),
     }
 }
 
@@ -187,7 +209,8 @@ impl From<fermata_client::Error> for Failure {
         Failure {
             exit,
             code: error.code().name().to_owned(),
-            sentence: error.to_string(),
+            sentence: in_style(&error.to_string()),
+            may_have_taken_effect: error.may_have_taken_effect(),
         }
     }
 }

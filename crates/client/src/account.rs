@@ -46,18 +46,36 @@ impl Account {
         }
     }
 
-    /// What was said within this time, by node; empty if nothing was.
-    pub(crate) fn sentence(&self, within: Duration) -> String {
+    /// What was said within this time, by node; empty if nothing was. What several said is told
+    /// once, and `told`, which the reader has before him, not again.
+    pub(crate) fn sentence(&self, within: Duration, told: &str) -> String {
         let now = Instant::now();
-        let fresh = |line: &Line| match &line.said {
-            Some((at, said)) if now.duration_since(*at) <= within => {
-                Some(format!("{}: {said}", line.who))
+        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+        for line in &self.lines {
+            let Some((at, said)) = &line.said else {
+                continue;
+            };
+            if now.duration_since(*at) > within {
+                continue;
             }
-            _ => None,
-        };
-        let lines: Vec<String> = self.lines.iter().filter_map(fresh).collect();
-        lines.join("; ")
+            let said = if said == told { "the same" } else { said };
+            match groups.iter_mut().find(|(known, _)| *known == said) {
+                Some((_, who)) => who.push(&line.who),
+                None => groups.push((said, vec![&line.who])),
+            }
+        }
+        let group = |(said, who): &(&str, Vec<&str>)| format!("{}: {said}", who.join(", "));
+        let groups: Vec<String> = groups.iter().map(group).collect();
+        groups.join("; ")
     }
+}
+
+/// That nothing was said for so long, in a unit that shows it.
+pub(crate) fn no_answer(waited: Duration) -> String {
+    if waited < Duration::from_millis(100) {
+        return format!("no answer within {} ms", waited.as_millis());
+    }
+    format!("no answer within {:.1} s", waited.as_secs_f64())
 }
 
 /// Why a connection failed, in a few words: the innermost cause, since the outer ones only say that
@@ -94,15 +112,25 @@ mod tests {
     #[test]
     fn the_latest_word_of_each_node_is_told_and_old_ones_are_not() {
         let mut account = Account::new(["a".to_owned(), "b".to_owned(), "c".to_owned()]);
-        assert_eq!(account.sentence(Duration::MAX), "");
+        assert_eq!(account.sentence(Duration::MAX, ""), "");
         account.note(0, "no answer");
         account.note(0, "connection refused");
         account.note(2, "no quorum");
         account.note(9, "nobody");
-        let all = account.sentence(Duration::from_secs(3_600));
+        let all = account.sentence(Duration::from_secs(3_600), "");
         assert_eq!(all, "a: connection refused; c: no quorum");
         account.lines[0].said = Some((Instant::now() - Duration::from_secs(2), "old".into()));
-        assert_eq!(account.sentence(Duration::from_secs(1)), "c: no quorum");
+        let lately = Duration::from_secs(1);
+        assert_eq!(account.sentence(lately, ""), "c: no quorum");
+        account.note(1, "no quorum");
+        assert_eq!(account.sentence(lately, ""), "b, c: no quorum");
+        assert_eq!(account.sentence(lately, "no quorum"), "b, c: the same");
+    }
+
+    #[test]
+    fn no_time_is_told_as_none() {
+        assert_eq!(no_answer(Duration::from_millis(1)), "no answer within 1 ms");
+        assert_eq!(no_answer(Duration::from_secs(2)), "no answer within 2.0 s");
     }
 
     #[test]

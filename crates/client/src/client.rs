@@ -108,6 +108,8 @@ pub(crate) struct Shared {
     nodes: Vec<Node>,
     account: SharedAccount,
     patience: Duration,
+    /// The background task, until somebody waits for its end.
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 impl Shared {
@@ -219,6 +221,7 @@ impl Client {
             attempt: micros(options.attempt_timeout),
             cached_gets: options.cached_gets,
             leave_grace: micros(options.leave_grace),
+            keyspaces_are_looked_up: true,
             ..machine::Options::default()
         };
         let session = Session::new(new_session()?, SiteId(0), &preferred, patience);
@@ -236,7 +239,7 @@ impl Client {
             (account.clone(), give_up),
         );
         let (commands, taken) = unbounded_channel();
-        tokio::spawn(driver.run(taken, news));
+        let task = Mutex::new(Some(tokio::spawn(driver.run(taken, news))));
         let shared = Shared {
             commands,
             names,
@@ -244,6 +247,7 @@ impl Client {
             nodes,
             account,
             patience: options.request_timeout,
+            task,
         };
         Ok(Client {
             shared: Arc::new(shared),
@@ -258,7 +262,24 @@ impl Client {
     /// What the nodes that were asked lately said last, as errors tell it: `ohio-1 at
     /// 10.0.0.1:7100: connection refused; …`. Empty if none was asked.
     pub fn heard(&self) -> String {
-        account::locked(&self.shared.account).sentence(self.shared.patience)
+        account::locked(&self.shared.account).sentence(self.shared.patience, "")
+    }
+
+    /// Ends the use of the client, for a program that is about to: waits, but not longer than
+    /// `patience`, until what goes on in the background is done, as the leave of a section that was
+    /// dropped or could not be entered. It waits for its clones and sections, too.
+    pub async fn close(self, patience: Duration) {
+        let task = self
+            .shared
+            .task
+            .lock()
+            .ok()
+            .and_then(|mut task| task.take());
+        drop(self);
+        if let Some(task) = task {
+            // Not done by then, it is left to the lease.
+            let _ended = tokio::time::timeout(patience, task).await;
+        }
     }
 
     /// The name of a site in a [`NodeStatus`] or a [`QueueEntry`] of this client.

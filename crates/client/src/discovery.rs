@@ -62,7 +62,7 @@ async fn ask_all(
     match tokio::time::timeout(patience, first).await {
         Ok(info) => (info, failed),
         Err(_) => {
-            let why = format!("no answer within {:.1} s", patience.as_secs_f64());
+            let why = crate::account::no_answer(patience);
             failed.extend(silent.into_iter().map(|uri| (uri, why.clone())));
             (None, failed)
         }

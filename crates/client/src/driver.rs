@@ -260,7 +260,7 @@ impl Driver {
         let reply = reply.unwrap_or_else(Reply::Refused);
         self.note(link.0, in_words(&reply));
         let goes_on = match &reply {
-            Reply::Queued { .. } => true,
+            Reply::Queued { .. } | Reply::Stalled { .. } => true,
             Reply::Entered { .. } => follows,
             _ => false,
         };
@@ -385,8 +385,8 @@ impl Driver {
             return;
         };
         if let Some(unanswered) = self.open.get(&id).filter(|t| !t.heard) {
-            let waited = unanswered.since.elapsed().as_secs_f64();
-            self.note(endpoint, format!("no answer within {waited:.1} s"));
+            let waited = unanswered.since.elapsed();
+            self.note(endpoint, account::no_answer(waited));
         }
         self.forget(id);
         if let Some(link) = self.links.get(&endpoint) {
@@ -419,11 +419,11 @@ impl Driver {
     fn with_account(&self, refusal: Refusal) -> Refusal {
         // A little longer than the operation lasted.
         let within = self.give_up.request + Duration::from_secs(1);
-        let said = account::locked(&self.account).sentence(within);
+        let sentence = refusal.detail.trim_end_matches('.');
+        let said = account::locked(&self.account).sentence(within, sentence);
         if refusal.code != Code::Unavailable || said.is_empty() {
             return refusal;
         }
-        let sentence = refusal.detail.trim_end_matches('.');
         Refusal {
             detail: format!("{sentence} (asked {said})."),
             ..refusal
@@ -442,6 +442,7 @@ fn in_words(reply: &Reply) -> String {
         {
             refusal.detail.trim_end_matches('.').to_owned()
         }
+        Reply::Stalled { .. } => "no quorum so far".to_owned(),
         _ => "answered".to_owned(),
     }
 }

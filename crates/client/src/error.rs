@@ -39,7 +39,11 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Refused(refusal) if refusal.may_have_taken_effect => {
+            // Most sentences say so themselves; one of another attempt cannot.
+            Error::Refused(refusal)
+                if refusal.may_have_taken_effect
+                    && !refusal.detail.contains("may have taken effect") =>
+            {
                 let sentence = refusal.detail.trim_end_matches('.');
                 write!(f, "{sentence} (an attempt may have taken effect).")
             }

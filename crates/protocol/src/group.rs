@@ -7,6 +7,7 @@ use crate::lock::Outcome;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -133,9 +134,8 @@ impl GroupState {
             let why = "a keyspace's name has 1 to 64 of a-z, 0-9, - and _; choose another";
             return refuse(Code::BadRequest, why.into());
         }
-        if self.catalogue.iter().any(|k| k.name == keyspace.name) {
-            let why = format!("there is a keyspace {name} already; choose another name");
-            return refuse(Code::KeyspaceExists, why);
+        if let Some(known) = self.catalogue.iter().find(|k| k.name == keyspace.name) {
+            return refuse(Code::KeyspaceExists, exists(known, keyspace));
         }
         if let Err(why) = keyspace.storage.shape(self.view.len()) {
             let why = format!("the keyspace's storage is impossible: {why}; choose other terms");
@@ -152,5 +152,30 @@ impl GroupState {
         });
         self.version += 1;
         Outcome::Done
+    }
+}
+
+/// What to say of a name that is taken: whether what is there is what was wanted.
+fn exists(known: &Keyspace, wanted: &Keyspace) -> String {
+    let terms = [
+        ("purpose", known.purpose == wanted.purpose),
+        ("storage", known.storage == wanted.storage),
+        ("tag rule", known.tag_rule == wanted.tag_rule),
+        ("lease", known.lease == wanted.lease),
+        ("longest section", known.section_max == wanted.section_max),
+    ];
+    let differ: Vec<&str> = terms
+        .iter()
+        .filter(|(_, same)| !same)
+        .map(|(term, _)| *term)
+        .collect();
+    let name = &known.name;
+    match differ[..] {
+        [] => format!("there is a keyspace `{name}` already, with the same terms: use it"),
+        _ => format!(
+            "there is a keyspace `{name}` already, with other terms ({}): use it as it is, or \
+             choose another name",
+            differ.join(", ")
+        ),
     }
 }

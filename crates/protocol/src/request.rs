@@ -7,7 +7,7 @@
 //! not sent again once it may have arrived (G16).
 
 use crate::base::{
-    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId,
+    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, Reach, SegmentId,
     SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
@@ -181,11 +181,14 @@ pub enum Operation {
     CreateKeyspace(Keyspace),
     /// The catalogue as this node knows it.
     Keyspaces,
+    /// The catalogue as its keeper knows it: with every keyspace whose creation was answered
+    /// before.
+    Catalogue,
     /// This node's state: for support.
     Status,
 }
 
-/// An answer. All but `Queued` and `Entered { follow }` end the request.
+/// An answer. All but `Queued`, `Stalled` and `Entered { follow }` end the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Waiting; told again when the position changes much or on every poll.
@@ -194,6 +197,12 @@ pub enum Reply {
         held: Vec<Held>,
         /// Refs ahead on the key waited for.
         ahead: u32,
+    },
+    /// As things are it cannot be done, or the lock not be granted: too few of the keys' members
+    /// are in reach. Told again as long as it is so; `Queued` takes it back.
+    Stalled {
+        /// One sentence, which the request's refusal would say.
+        why: String,
     },
     /// In the section.
     Entered {
@@ -479,13 +488,17 @@ pub struct NodeStatus {
     pub upkeep: Box<UpkeepStatus>,
 }
 
-/// What one node stores of one keyspace, as of its last walk over its stores.
+/// What one node stores of one keyspace, as of its last walk over its stores, and whether the
+/// keyspace has its quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageStatus {
     /// The keyspace's name.
     pub keyspace: String,
     /// What is there, and what the storage policy's formula gives.
     pub at_rest: Tally,
+    /// How many members the node is in touch with, now, in the group that is the nearest to losing
+    /// the keyspace's quorum; none: not told.
+    pub reach: Option<Reach>,
 }
 
 /// What a node has done for its registers since it started.

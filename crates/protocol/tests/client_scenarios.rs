@@ -451,6 +451,70 @@ fn an_enter_given_up_gives_its_place_up() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_granted_fails_in_the_time_for_an_answer_and_gives_its_place_up() {
+    let mut client = Client::new();
+    let wait = 60_000_000;
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let queued = |ahead| Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead,
+    };
+    let stalled = || Reply::Stalled {
+        why: "2 of 3 needed".into(),
+    };
+    client.reply(at, request.number, queued(0));
+    client.reply(at, request.number, stalled());
+    // It may pass: then the wait is the bound again.
+    client.reply(at, request.number, queued(0));
+    client.pass(wait / 2);
+    assert!(client.end(enter).is_none(), "it waits");
+    for _ in 0..20 {
+        // As after a repetition.
+        client.reply(at, request.number, queued(0));
+        client.reply(at, request.number, stalled());
+        client.pass(wait / 60);
+    }
+    let refusal = client.must_end(enter).expect_err("stalled");
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert!(refusal.detail.starts_with("2 of 3"), "{refusal:?}");
+    // After the repetitions of the enter, at other nodes.
+    let left = loop {
+        match client.sent().expect("a leave").1.operation {
+            Operation::Leave { keys } => break keys,
+            other => assert!(matches!(other, Operation::Enter { .. }), "{other:?}"),
+        }
+    };
+    assert_eq!(left, [(held("k", 12), Leaving::Dirty)]);
+}
+
+#[test]
+fn a_place_at_the_head_is_left_when_a_node_says_that_the_wait_is_over() {
+    let mut client = Client::new();
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 1_000_000,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 0,
+    };
+    client.reply(at, request.number, queued);
+    client.reply(at, request.number, definite(Code::WaitOver));
+    let refusal = client.must_end(enter).expect_err("over");
+    assert_eq!(refusal.code, Code::WaitOver);
+    assert_eq!(client.must_leave().2, [(held("k", 12), Leaving::Dirty)]);
+}
+
+#[test]
 fn a_poll_repeats_the_number_of_its_enter() {
     let mut client = Client::new();
     let enter = client.call(Call::Enter {

@@ -25,8 +25,8 @@
 
 use crate::wan::Profile;
 use fermata_protocol::base::{
-    BOUND_MAX, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo,
-    NodeName, Planted, SegmentId, SiteId, Timing, View,
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName,
+    PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -219,7 +219,7 @@ pub struct LimitsConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct ClockConfig {
     /// The operator's promise that the wall clock is never further off than this, microseconds, at
-    /// most 1,000,000. Where it is broken, acknowledged writes of coded keyspaces may be outranked
+    /// most 990,000. Where it is broken, acknowledged writes of coded keyspaces may be outranked
     /// until another node notices. 0: no interval clock. Absent: what the kernel says, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_us: Option<u64>,
@@ -515,9 +515,9 @@ impl TimingConfig {
 impl ClockConfig {
     fn resolve(&self) -> Result<ClockConfig, String> {
         match self.bound_us {
-            Some(bound) if bound > BOUND_MAX => Err(format!(
-                "clock.bound_us is {bound}, not 0 to {BOUND_MAX}: a clock that may be further off \
-                 is of no use, leave it out"
+            Some(bound) if bound > PROMISE_MAX => Err(format!(
+                "clock.bound_us is {bound}, not 0 to {PROMISE_MAX}: a clock that may be further \
+                 off is of no use, leave it out"
             )),
             _ => Ok(self.clone()),
         }
@@ -600,7 +600,7 @@ mod tests {
             }
         }
         let spoils: [(&str, Spoil); 14] = [
-            ("bound_us", |c| c.clock.bound_us = Some(BOUND_MAX + 1)),
+            ("bound_us", |c| c.clock.bound_us = Some(PROMISE_MAX + 1)),
             ("not in the cluster", |c| c.node = "nobody".into()),
             ("--insecure", |c| c.listen_grpc = Some("0.0.0.0:1".into())),
             ("host:port", |c| c.listen_peer = Some("here".into())),

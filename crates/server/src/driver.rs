@@ -424,6 +424,7 @@ impl Driver {
         };
         let last = match reply {
             Reply::Queued { .. } => asker.poll,
+            Reply::Stalled { .. } => false,
             Reply::Entered { .. } => !asker.follow,
             _ => true,
         };
@@ -431,7 +432,7 @@ impl Driver {
             let took = clock::monotonic().saturating_sub(asker.since);
             self.metrics
                 .answered(asker.operation, &reply, Duration::from_micros(took));
-        } else if matches!(reply, Reply::Queued { .. })
+        } else if matches!(reply, Reply::Queued { .. } | Reply::Stalled { .. })
             && asker.sink.capacity() < asker.sink.max_capacity() / 2
         {
             return; // a slow reader: its place is told again

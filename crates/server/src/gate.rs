@@ -12,8 +12,8 @@ use bytes::Bytes;
 use fermata_api::convert::{names_unknown_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Names, v1};
-use fermata_protocol::base::{Cluster, SessionId, SiteId};
-use fermata_protocol::request::{Critical, NodeStatus, Operation};
+use fermata_protocol::base::{Cluster, Keyspace, SessionId, SiteId};
+use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,10 +22,9 @@ use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
 /// Most bytes of values in open requests, in KiB.
 const KIB_MAX: usize = 512 << 10;
-/// A keyspace that is not known is looked for this often before the request is refused: another
-/// node may just have created it.
-const NAME_LOOKS: u32 = 5;
-const NAME_PAUSE: Duration = Duration::from_millis(100);
+/// How long the keeper of the catalogue may take to tell whether there is a keyspace that this node
+/// does not know: another node may just have created it.
+const KEEPER: Duration = Duration::from_secs(3);
 
 /// What is the same for all requests of one node.
 pub(crate) struct Gate {
@@ -38,6 +37,8 @@ pub(crate) struct Gate {
     pub(crate) value_max: usize,
     /// Whether a quorum is in reach, as last seen by [`Gate::look`].
     pub(crate) healthy: AtomicBool,
+    /// A line for each keyspace that has lost its quorum, as last seen by [`Gate::look`].
+    short: RwLock<Vec<String>>,
     /// Whether the node answers at all; the driver sets it.
     pub(crate) started: Arc<AtomicBool>,
     /// True from the moment the node begins to stop; the faces watch it.
@@ -80,6 +81,7 @@ impl Drop for Open {
 pub(crate) fn is_last(reply: &Reply, follow: bool, poll: bool) -> bool {
     match reply {
         Reply::Queued { .. } => poll,
+        Reply::Stalled { .. } => false,
         Reply::Entered { .. } => !follow,
         _ => true,
     }
@@ -121,6 +123,7 @@ impl Gate {
             home: resolved.site,
             value_max: config.limits.value,
             healthy: AtomicBool::new(false),
+            short: RwLock::default(),
             started: Arc::default(),
             closing: watch::Sender::new(false),
             names: RwLock::new(Arc::new(Names::new(
@@ -148,17 +151,31 @@ impl Gate {
 
     /// The request that a message asks for. A keyspace that is not known is looked for first.
     pub(crate) async fn parse(&self, wire: Wire) -> Result<Request, Refusal> {
-        for look in 0..NAME_LOOKS {
-            if !names_unknown_keyspace(&wire, &self.names()) {
-                break;
-            }
-            if look > 0 {
-                tokio::time::sleep(NAME_PAUSE).await;
-            }
-            self.refresh_names().await;
+        let parsed = match names_unknown_keyspace(&wire, &self.names()) {
+            false => request_from_proto(wire, &self.names(), self.home),
+            true => self.parse_new(wire).await,
+        };
+        parsed.inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))
+    }
+
+    /// A request that names a keyspace which is not known here. The keeper of the catalogue decides
+    /// whether there is one: what other nodes know of it may be as old as what this one does.
+    async fn parse_new(&self, wire: Wire) -> Result<Request, Refusal> {
+        let known = |wire| request_from_proto(wire, &self.names(), self.home);
+        match known(wire.clone()) {
+            Err(refusal) if refusal.code == Code::NoSuchKeyspace => {}
+            refused => return refused,
         }
-        request_from_proto(wire, &self.names(), self.home)
-            .inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))
+        let asked = tokio::time::timeout(KEEPER, self.ask_self(Operation::Catalogue)).await;
+        let Ok(Ok(Reply::Keyspaces(all))) = asked else {
+            return Err(Refusal::definite(
+                Code::Unavailable,
+                "this node does not know the keyspace, and the keeper of the catalogue, which \
+                 would know whether there is one, has not answered: try again, or at another node",
+            ));
+        };
+        self.learn_names(&all);
+        known(wire)
     }
 
     /// Hands a request to the driver; answers come to `sink` under `id`.
@@ -283,9 +300,13 @@ impl Gate {
     /// Asks the node for its catalogue and keeps the names.
     pub(crate) async fn refresh_names(&self) {
         if let Ok(Reply::Keyspaces(all)) = self.ask_self(Operation::Keyspaces).await {
-            let names = Names::new(&all, self.cluster.sites.clone());
-            *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
+            self.learn_names(&all);
         }
+    }
+
+    fn learn_names(&self, all: &[Keyspace]) {
+        let names = Names::new(all, self.cluster.sites.clone());
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 
     /// This node's state.
@@ -315,7 +336,15 @@ impl Gate {
         let closing = *self.closing.borrow();
         let healthy = !closing && self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
         self.healthy.store(healthy, Ordering::Relaxed);
+        let short = status.storage.iter().filter_map(shortage).collect();
+        *self.short.write().unwrap_or_else(PoisonError::into_inner) = short;
         self.refresh_names().await;
+    }
+
+    /// A line for each keyspace that had lost its quorum when the node was looked at last.
+    pub(crate) fn short(&self) -> Vec<String> {
+        let short = self.short.read();
+        short.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether a majority of every group is alive, as far as this node knows.
@@ -325,6 +354,15 @@ impl Gate {
             group.view.nodes().filter(|n| alive(*n)).count() >= group.view.majority()
         })
     }
+}
+
+/// The line of a keyspace of which too few members are in reach.
+fn shortage(storage: &StorageStatus) -> Option<String> {
+    let reach = storage.reach.filter(|reach| !reach.suffices())?;
+    Some(format!(
+        "{}: {} of {} members, needs {}: unavailable",
+        storage.keyspace, reach.heard, reach.members, reach.needed
+    ))
 }
 
 /// The refusal of a node that goes down before it has answered.

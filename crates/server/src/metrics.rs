@@ -42,6 +42,7 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
         Operation::Inspect { .. } => "inspect",
         Operation::CreateKeyspace(_) => "create_keyspace",
         Operation::Keyspaces => "list_keyspaces",
+        Operation::Catalogue => "catalogue",
         Operation::Status => "status",
     }
 }
@@ -178,6 +179,14 @@ impl Metrics {
                 set("fermata_versions", said.at_rest.versions);
                 set("fermata_value_bytes", said.at_rest.bytes);
                 set("fermata_value_bytes_expected", said.at_rest.expected);
+                if let Some(reach) = said.reach {
+                    let set = |name: &'static str, value: f64| {
+                        gauge!(name, "keyspace" => said.keyspace.clone()).set(value);
+                    };
+                    let available = u8::from(reach.suffices());
+                    set("fermata_keyspace_available", available.into());
+                    set("fermata_keyspace_spare_members", reach.spare().into());
+                }
             }
             let counts = status.upkeep.upkeep;
             let set = |name: &'static str, value: u64| counter!(name).absolute(value);
@@ -292,6 +301,14 @@ fn describe_stores() {
         (
             "fermata_value_bytes_expected",
             "Bytes that the storage policy's formula gives.",
+        ),
+        (
+            "fermata_keyspace_available",
+            "1 while the members that a keyspace needs are in reach, in every group.",
+        ),
+        (
+            "fermata_keyspace_spare_members",
+            "Members that may still fall silent; below zero, as many are missing.",
         ),
     ] {
         g!(name, what);

@@ -12,11 +12,13 @@
 //! | [`arrows::arrows`] | dependencies point one way |
 //! | [`pages::links`] | a link in a page leads somewhere |
 //! | [`pages::planted_bugs`] | each planted bug is explained to readers |
+//! | [`proved::proved`] | what a model proves is kept by code, and checked by a checker, that exist |
 
 use std::path::Path;
 
 mod arrows;
 mod pages;
+mod proved;
 mod rules;
 
 pub(crate) use rules::COLUMNS_MAX;
@@ -109,7 +111,7 @@ pub(crate) type Violation = String;
 type Rule = (&'static str, fn(&Tree) -> Vec<Violation>);
 
 /// All rules.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     ("sizes", rules::sizes),
     ("widths", rules::widths),
     ("leftovers", rules::leftovers),
@@ -119,6 +121,7 @@ const RULES: [Rule; 9] = [
     ("arrows", arrows::arrows),
     ("links", pages::links),
     ("planted_bugs", pages::planted_bugs),
+    ("proved", proved::proved),
 ];
 
 /// Every violation of every rule.

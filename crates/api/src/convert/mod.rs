@@ -20,7 +20,7 @@ pub use request::{names_unknown_keyspace, operation_to_proto, request_from_proto
 use crate::{Names, v1};
 use bytes::Bytes;
 pub use fermata_protocol::base::tag::GENERATION_SPAN;
-use fermata_protocol::base::{KeyId, LockRef, SessionId, Tag};
+use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, Tag};
 use fermata_protocol::request::{Held, Leaving, Mode};
 use fermata_protocol::{Code, Refusal};
 
@@ -70,7 +70,7 @@ impl Lookup for Adding<'_> {
 /// The keyspace of that name.
 ///
 /// # Errors
-/// [`Code::BadRequest`] for an empty name, [`Code::NoSuchKeyspace`] for an unknown one.
+/// [`Code::BadRequest`] for what can be no name, [`Code::NoSuchKeyspace`] for an unknown one.
 pub fn keyspace(names: &Names, name: &str) -> Result<fermata_protocol::base::KeyspaceId, Refusal> {
     if name.is_empty() {
         return Err(bad(
@@ -79,9 +79,15 @@ pub fn keyspace(names: &Names, name: &str) -> Result<fermata_protocol::base::Key
     }
     names.keyspace(name).ok_or_else(|| {
         let shown: String = name.chars().take(64).collect();
+        if !Keyspace::is_name(name) {
+            return bad(format!(
+                "{shown:?} can be no keyspace's name, which is 1 to 64 of a-z, 0-9, - and _: \
+                 correct it"
+            ));
+        }
         Refusal::definite(
             Code::NoSuchKeyspace,
-            format!("there is no keyspace {shown:?} here: create it, or list those there are"),
+            format!("there is no keyspace `{shown}`: create it, or list those there are"),
         )
     })
 }

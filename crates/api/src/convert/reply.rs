@@ -6,7 +6,7 @@ use crate::errors::{refusal_from_proto, refusal_to_proto};
 use crate::v1::enter_event::Event;
 use crate::v1::ref_state::State;
 use crate::v1::session_reply::Reply as Wire;
-use fermata_protocol::base::{Epoch, EventualTag, NodeName, SegmentId};
+use fermata_protocol::base::{Epoch, EventualTag, NodeName, Reach, SegmentId};
 use fermata_protocol::register::{Tally, UpkeepCounts};
 use fermata_protocol::request::{
     ClockState, ClockStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry,
@@ -20,6 +20,7 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             let held = held.iter().map(|h| held_to(names, h)).collect();
             event(Event::Queued(v1::Queued { held, ahead }))
         }
+        Reply::Stalled { why } => event(Event::Stalled(v1::Stalled { why })),
         Reply::Entered { keys, lease } => {
             let one = |e: Entered| v1::EnteredKey {
                 held: Some(held_to(names, &e.held)),
@@ -143,7 +144,21 @@ fn storage_to(s: StorageStatus) -> v1::StorageStatus {
         versions: s.at_rest.versions,
         bytes: s.at_rest.bytes,
         expected_bytes: s.at_rest.expected,
+        reach: s.reach.map(|reach| v1::Reach {
+            heard: reach.heard.into(),
+            members: reach.members.into(),
+            needed: reach.needed.into(),
+        }),
     }
+}
+
+/// What is no reach of a group that can be is not told.
+fn reach_from(reach: v1::Reach) -> Option<Reach> {
+    Some(Reach {
+        heard: reach.heard.try_into().ok()?,
+        members: reach.members.try_into().ok()?,
+        needed: reach.needed.try_into().ok()?,
+    })
 }
 
 fn storage_from(s: v1::StorageStatus) -> StorageStatus {
@@ -157,6 +172,7 @@ fn storage_from(s: v1::StorageStatus) -> StorageStatus {
             bytes: s.bytes,
             expected: s.expected_bytes,
         },
+        reach: s.reach.and_then(reach_from),
     }
 }
 
@@ -283,6 +299,7 @@ fn event_from(e: v1::EnterEvent, names: &mut Names) -> Result<Reply, Refusal> {
             held: all_held(lookup, q.held)?,
             ahead: q.ahead,
         }),
+        Event::Stalled(s) => Ok(Reply::Stalled { why: s.why }),
         Event::Entered(e) => {
             bounded(e.keys.len())?;
             let keys = e.keys.into_iter().map(|k| {

@@ -355,7 +355,10 @@ pub fn operation_to_proto(request: &Request, names: &Names, site: &str) -> Wire 
             let keyspace = Some(keyspace_to(keyspace));
             Wire::CreateKeyspace(v1::CreateKeyspaceRequest { header, keyspace })
         }
-        Operation::Keyspaces => Wire::ListKeyspaces(v1::ListKeyspacesRequest { header }),
+        // Only nodes ask for the latter, themselves.
+        Operation::Keyspaces | Operation::Catalogue => {
+            Wire::ListKeyspaces(v1::ListKeyspacesRequest { header })
+        }
         Operation::Status => Wire::Status(v1::StatusRequest { header }),
     }
 }

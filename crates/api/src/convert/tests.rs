@@ -182,6 +182,7 @@ proptest! {
     fn a_section_reply_survives_the_wire(held in held(), value in value(), lease: u64) {
         let replies = [
             Reply::Queued { held: vec![held.clone()], ahead: 3 },
+            Reply::Stalled { why: "too few".into() },
             Reply::Entered {
                 keys: vec![
                     Entered { held: held.clone(), value: value.into() },
@@ -284,6 +285,14 @@ fn an_unknown_keyspace_is_not_found() {
     });
     let refusal = request_from_proto(wire, &names(), SiteId(0)).unwrap_err();
     assert_eq!(refusal.code, Code::NoSuchKeyspace);
+    // What can be no name is malformed: nobody need look for it.
+    let wire = Wire::Keys(v1::KeysRequest {
+        header: put().header,
+        keyspace: "No Such".into(),
+        ..v1::KeysRequest::default()
+    });
+    let refusal = request_from_proto(wire, &names(), SiteId(0)).unwrap_err();
+    assert_eq!(refusal.code, Code::BadRequest);
 }
 
 #[test]

@@ -49,7 +49,10 @@ async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
     client.create_keyspace(keyspace).await?;
     let prices = prices(storage, &sizes);
     if global.json {
-        let prices: Vec<Value> = prices.iter().map(|(n, p)| price_as_json(*n, p)).collect();
+        let prices: Vec<Value> = prices
+            .iter()
+            .map(|(n, p)| price_as_json(&storage, *n, p))
+            .collect();
         output::json(&json!({ "keyspace": name, "done": true, "prices": prices }))?;
     } else if storage != StoragePolicy::Replicated {
         for (members, price) in &prices {
@@ -97,22 +100,68 @@ fn prices(storage: StoragePolicy, sizes: &[u8]) -> Vec<(usize, Price)> {
 
 fn price_in_words(storage: &StoragePolicy, members: usize, price: &Price) -> String {
     let concurrent = match price.concurrent {
-        None => "any number of".to_owned(),
-        Some(delta) => delta.to_string(),
+        None => "any number".to_owned(),
+        Some(delta) => format!("{delta} (delta)"),
     };
     let writes = match price.write_rounds_with_clock {
         1 => "2 round trips per write, 1 with an interval clock",
         _ => "2 round trips per write",
     };
-    format!(
+    let mut text = format!(
         "{} over {members} members:\n  storage per member: {} of a value, {:.2} of it over all\n  \
-         failures tolerated: {}\n  writes tolerated beside a read: {concurrent}\n  \
+         failures tolerated: {}\n  writes of a key tolerated beside a read of it: {concurrent}\n  \
          1 round trip per read (2 while a write is under way), {writes}; a section's put takes 1",
         storage.name(),
         fraction(price),
         price.stored() * members as f64,
         price.faults,
-    )
+    );
+    if let Some(terms) = storage.terms() {
+        text += &format!(
+            "\n  values shorter than {} bytes are kept whole at every member",
+            terms.whole_below
+        );
+        if storage.finalizes() {
+            text += &format!(
+                "\n  above {} writes of one key at once (delta) further ones wait, up to a beat \
+                 each",
+                terms.delta
+            );
+        }
+    }
+    if let Some(hint) = hint(storage, members, price) {
+        text += &format!("\n  hint: {hint}");
+    }
+    text
+}
+
+/// Where the terms leave nothing to be coded: what would.
+fn hint(storage: &StoragePolicy, members: usize, price: &Price) -> Option<String> {
+    let terms = storage.terms()?;
+    if price.parts > 1 {
+        return None;
+    }
+    let parts = |terms| {
+        storage
+            .with(terms)?
+            .shape(members)
+            .ok()
+            .map(|shape| shape.parts)
+    };
+    if let Some(none) = parts(Terms { delta: 0, ..terms }).filter(|parts| *parts > 1) {
+        return Some(format!(
+            "with delta = {} every member keeps all of a value; --delta 0 makes it 1/{none}",
+            terms.delta
+        ));
+    }
+    let fewer = (0..terms.faults).rev();
+    let coded = fewer.filter_map(|faults| Some((faults, parts(Terms { faults, ..terms })?)));
+    let (faults, parts) = coded.into_iter().find(|(_, parts)| *parts > 1)?;
+    Some(format!(
+        "with f = {} of {members} members every one keeps all of a value; --f {faults} makes it \
+         1/{parts}",
+        terms.faults
+    ))
 }
 
 fn fraction(price: &Price) -> String {
@@ -122,12 +171,15 @@ fn fraction(price: &Price) -> String {
     }
 }
 
-fn price_as_json(members: usize, price: &Price) -> Value {
+fn price_as_json(storage: &StoragePolicy, members: usize, price: &Price) -> Value {
     json!({
         "members": members,
         "stored_per_member": price.stored(),
         "failures": price.faults,
         "concurrent_writes": price.concurrent,
+        "whole_below": storage.terms().map(|terms| terms.whole_below),
+        "read_round_trips": 1,
+        "read_round_trips_beside_a_write": 2,
         "write_round_trips": price.write_rounds,
         "write_round_trips_with_clock": price.write_rounds_with_clock,
     })

@@ -3,7 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fermata_client::{Client, Inspection, Mode, Tag};
+use fermata_client::{Client, Code, Inspection, Keyspace, Mode, Purpose, Tag};
+use fermata_protocol::base::{Seat, Shape, StoragePolicy};
+use fermata_protocol::register::policy::part_length;
 use serde_json::json;
 
 use crate::args::{Global, LocksArgs};
@@ -13,17 +15,37 @@ use crate::output::{self, Table};
 
 /// Prints the queue. An empty one is a line (or an empty array), not a failure.
 pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure> {
-    let (replicas, args) = (args.replicas, args.key);
-    let key = args.key.as_bytes();
+    let key = args.key.key.as_bytes();
     let client = connect(global).await?;
-    if replicas {
-        let told = inspect(&client, global.keyspace(), key).await;
-        if !global.json {
-            output::text(format!("{}\n", replicas_table(&told)))?;
-        } else {
-            return output::json(&replicas_as_json(&told)).map(|()| 0);
-        }
+    if args.replicas && !show_replicas(global, &client, key).await? {
+        return Ok(0);
     }
+    show_queue(global, &client, key).await
+}
+
+/// Prints what each replica holds; whether the queue is to follow.
+async fn show_replicas(global: &Global, client: &Client, key: &[u8]) -> Result<bool, Failure> {
+    let told = inspect(client, global.keyspace(), key).await;
+    // Afterwards: a node that was asked about a key knows its keyspace.
+    let keyspaces = client.keyspaces().await?;
+    let keyspace = keyspaces.iter().find(|k| k.name == global.keyspace());
+    let sizes = client.status(None).await?.group_sizes;
+    if let Some(refused) = refused_by_all(&told) {
+        return Err(refused.into());
+    }
+    let parts = Parts::of(keyspace, &sizes);
+    if global.json {
+        return output::json(&replicas_as_json(&told, parts)).map(|()| false);
+    }
+    output::text(format!("{}\n", replicas_table(&told, parts)))?;
+    if keyspace.is_some_and(|k| k.purpose == Purpose::Registers) {
+        let text = "keys of a register keyspace have no locks, and so no queue";
+        return output::text(text).map(|()| false);
+    }
+    Ok(true)
+}
+
+async fn show_queue(global: &Global, client: &Client, key: &[u8]) -> Result<u8, Failure> {
     let (entries, flag) = client.queue(global.keyspace(), key).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -100,6 +122,48 @@ async fn inspect(client: &Client, keyspace: &str, key: &[u8]) -> Told {
     futures_util::future::join_all(asked).await
 }
 
+/// Why no replica can tell anything: the keyspace or the key is wrong.
+fn refused_by_all(told: &Told) -> Option<fermata_client::Error> {
+    let wrong = |error: &&fermata_client::Error| {
+        let refused = [Code::NoSuchKeyspace, Code::BadRequest, Code::TooLarge];
+        refused.contains(&error.code())
+    };
+    let errors = told.iter().filter_map(|(_, said)| said.as_ref().err());
+    errors.into_iter().find(wrong).cloned()
+}
+
+/// How members keep the keyspace's values.
+#[derive(Clone, Copy)]
+struct Parts {
+    storage: StoragePolicy,
+    shape: Shape,
+}
+
+impl Parts {
+    /// None where it is not known: the groups differ in size, so that it depends on the key.
+    fn of(keyspace: Option<&Keyspace>, sizes: &[u8]) -> Option<Parts> {
+        let storage = keyspace?.storage;
+        let members = *sizes.first()?;
+        let shape = storage.shape(members.into()).ok()?;
+        let same = sizes.iter().all(|size| *size == members);
+        same.then_some(Parts { storage, shape })
+    }
+
+    /// Bytes that a member keeps of a value of so many: of a part as long as the longest.
+    fn kept(self, bytes: u64) -> u64 {
+        part_length(self.storage, self.shape, bytes, Seat(0))
+    }
+}
+
+/// What is kept of a value, for people: `5592406 (1/3)`.
+fn kept(parts: Option<Parts>, bytes: u64) -> String {
+    match parts.map(|parts| (parts.kept(bytes), parts.shape.parts)) {
+        Some((part, of)) if part < bytes => format!("{part} (1/{of})"),
+        Some(_) => format!("{bytes} (all)"),
+        None => "?".to_owned(),
+    }
+}
+
 /// A tag as `ref/sequence`; the writer only breaks ties.
 fn tag(tag: Tag) -> String {
     format!("{}/{}", tag.lock_ref.0, tag.sequence)
@@ -110,13 +174,14 @@ fn eventual(inspection: &Inspection) -> Option<String> {
     Some(format!("{}@{}", tag.applied, tag.clock))
 }
 
-fn replicas_table(told: &Told) -> Table {
+fn replicas_table(told: &Told, parts: Option<Parts>) -> Table {
     let mut table = Table::new(&[
         "replica",
         "segment",
         "critical tag",
         "fence",
-        "bytes",
+        "value bytes",
+        "kept here",
         "eventual",
         "applied",
     ]);
@@ -129,6 +194,9 @@ fn replicas_table(told: &Told) -> Table {
                 inspection
                     .bytes
                     .map_or("-".to_owned(), |bytes| bytes.to_string()),
+                inspection
+                    .bytes
+                    .map_or("-".to_owned(), |bytes| kept(parts, bytes)),
                 eventual(inspection).unwrap_or_else(|| "-".to_owned()),
                 inspection.applied.to_string(),
             ],
@@ -139,7 +207,7 @@ fn replicas_table(told: &Told) -> Table {
     table
 }
 
-fn replicas_as_json(told: &Told) -> serde_json::Value {
+fn replicas_as_json(told: &Told, parts: Option<Parts>) -> serde_json::Value {
     let one = |(label, said): &(String, Result<Inspection, fermata_client::Error>)| match said {
         Ok(inspection) => json!({
             "replica": label,
@@ -148,6 +216,8 @@ fn replicas_as_json(told: &Told) -> serde_json::Value {
             "critical_tag": tag(inspection.tag),
             "fence": tag(inspection.fence),
             "value_bytes": inspection.bytes,
+            "kept_bytes": inspection.bytes.zip(parts).map(|(bytes, parts)| parts.kept(bytes)),
+            "is_part": inspection.bytes.zip(parts).map(|(bytes, parts)| parts.kept(bytes) < bytes),
             "eventual_tag": eventual(inspection),
             "applied": inspection.applied,
         }),

@@ -72,6 +72,7 @@ async fn is_queued(
         // The release before it may have been heard.
         Failure {
             exit: Exit::OutcomeUnknown,
+            may_have_taken_effect: true,
             ..error.into()
         }
     })?;

@@ -109,7 +109,7 @@ struct LimitArgs {
 #[command(next_help_heading = "Interval clock")]
 struct ClockArgs {
     /// Promise that this machine's clock is never further off than this, microseconds, at most
-    /// 1000000; 0: no interval clock [default: what the kernel says].
+    /// 990000; 0: no interval clock [default: what the kernel says].
     #[arg(long, env = "FERMATA_CLOCK_BOUND_US", value_name = "US")]
     clock_bound_us: Option<u64>,
 }

@@ -138,8 +138,15 @@ fn in_words(report: &Report, args: &SimArgs, alone: bool) -> String {
         text += &format!("the planted bug {bug} was not caught\n");
     }
     let simulated = Duration::from_micros(report.virtual_time);
+    let which = match (args.seed, args.seeds) {
+        (first, Some(seeds)) if seeds > 1 => {
+            let first = first.unwrap_or(0);
+            format!(" (seeds {first} to {})", first.saturating_add(seeds - 1))
+        }
+        _ => String::new(),
+    };
     text += &format!(
-        "{} runs, {} failed; {:.1} simulated hours in {:.1} s ({:.0} per minute)",
+        "{} runs{which}, {} failed; {:.1} simulated hours in {:.1} s ({:.0} per minute)",
         report.runs,
         report.failures.len(),
         simulated.as_secs_f64() / 3600.0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fermata_client::{Client, Node, NodeStatus};
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::{NodeName, Reach};
 use fermata_protocol::register::Tally;
 use fermata_protocol::request::{ClockState, ClockStatus};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
             let status = tokio::time::timeout(patience, client.status(Some(index))).await;
             status.unwrap_or_else(|_| {
                 let code = fermata_client::Code::Unavailable;
-                let detail = format!("no answer within {:.1} s", patience.as_secs_f64());
+                let detail = format!("no answer within {}", duration::show(patience));
                 Err(fermata_protocol::Refusal::definite(code, detail).into())
             })
         }
@@ -49,6 +49,9 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
         output::text(format!("\n{}", segments_table(&asked)))?;
         output::text(format!("\n{}", storage_table(&asked)))?;
         output::text(walked_line(&asked))?;
+        for keyspace in keyspaces(&asked).iter().filter(|k| !k.is_available()) {
+            output::text(format!("\n{}", keyspace.line(&asked)))?;
+        }
     }
     let well = asked.iter().all(|(_, status)| status.is_ok());
     Ok(if well { 0 } else { Exit::Unavailable as u8 })
@@ -177,6 +180,95 @@ fn segments_table(asked: &[Asked]) -> Table {
     table
 }
 
+/// What the nodes that answer say of a keyspace's quorum.
+struct Quorum<'a> {
+    keyspace: &'a str,
+    /// Of each node that tells it.
+    said: Vec<(NodeName, Reach)>,
+}
+
+impl Quorum<'_> {
+    /// The most that any node has in reach.
+    fn best(&self) -> Option<Reach> {
+        self.said
+            .iter()
+            .map(|(_, reach)| *reach)
+            .max_by_key(Reach::spare)
+    }
+
+    /// Nodes through which it is not to be had.
+    fn without(&self) -> Vec<NodeName> {
+        let lacking = self.said.iter().filter(|(_, reach)| !reach.suffices());
+        lacking.map(|(node, _)| *node).collect()
+    }
+
+    /// Through every node that answers. A node that tells nothing of it says nothing against it.
+    fn is_available(&self) -> bool {
+        self.without().is_empty()
+    }
+
+    /// One line for people; for what is available through some nodes alone it names the others.
+    fn line(&self, asked: &[Asked]) -> String {
+        let Some(reach) = self.best() else {
+            return String::new();
+        };
+        let told = reach_in_words(self.keyspace, &reach);
+        if reach.suffices() {
+            format!(
+                "{told}, but unavailable through {}",
+                labels(asked, &self.without())
+            )
+        } else {
+            told
+        }
+    }
+}
+
+/// `coded1: 3 of 5 members, needs 4: unavailable`.
+fn reach_in_words(keyspace: &str, reach: &Reach) -> String {
+    let state = match reach.suffices() {
+        true => "available",
+        false => "unavailable",
+    };
+    format!(
+        "{keyspace}: {} of {} members, needs {}: {state}",
+        reach.heard, reach.members, reach.needed
+    )
+}
+
+/// Every keyspace that a node has told of.
+fn keyspaces(asked: &[Asked]) -> Vec<Quorum<'_>> {
+    let mut all: Vec<Quorum<'_>> = Vec::new();
+    for status in asked.iter().flat_map(|(_, status)| status) {
+        for storage in &status.storage {
+            let said = storage.reach.map(|reach| (status.node, reach));
+            match all.iter_mut().find(|k| k.keyspace == storage.keyspace) {
+                Some(known) => known.said.extend(said),
+                None => all.push(Quorum {
+                    keyspace: &storage.keyspace,
+                    said: said.into_iter().collect(),
+                }),
+            }
+        }
+    }
+    all
+}
+
+fn keyspaces_json(asked: &[Asked]) -> Value {
+    let one = |quorum: &Quorum<'_>| {
+        let best = quorum.best();
+        json!({
+            "keyspace": quorum.keyspace,
+            "available": quorum.is_available(),
+            "heard": best.map(|reach| reach.heard),
+            "members": best.map(|reach| reach.members),
+            "needed": best.map(|reach| reach.needed),
+            "unavailable_through": quorum.without().iter().map(|n| n.0).collect::<Vec<_>>(),
+        })
+    };
+    keyspaces(asked).iter().map(one).collect()
+}
+
 /// What is stored of each keyspace: of a member's share the least and the most, where members
 /// differ.
 fn storage_table(asked: &[Asked]) -> Table {
@@ -261,6 +353,11 @@ fn storage_json(status: &NodeStatus) -> Value {
             "versions": said.at_rest.versions,
             "bytes": said.at_rest.bytes,
             "expected_bytes": said.at_rest.expected,
+            "reach": said.reach.map(|reach| json!({
+                "heard": reach.heard,
+                "members": reach.members,
+                "needed": reach.needed,
+            })),
         })
     };
     status.storage.iter().map(keyspace).collect()
@@ -320,7 +417,10 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
         };
         merged(known, said)
     };
-    json!({ "nodes": asked.iter().map(node).collect::<Vec<_>>() })
+    json!({
+        "nodes": asked.iter().map(node).collect::<Vec<_>>(),
+        "keyspaces": keyspaces_json(asked),
+    })
 }
 
 /// The fields of both objects.

@@ -2,6 +2,8 @@
 
 mod bench;
 mod dev;
+mod keyspaces;
 mod lock;
+mod quorum;
 mod support;
 mod usage;

@@ -199,6 +199,12 @@ impl Keyspace {
     /// The keyspace of registers that every cluster has.
     pub const REGISTERS: KeyspaceId = KeyspaceId(2);
 
+    /// Whether a keyspace can have this name: 1 to 64 of a-z, 0-9, - and _.
+    pub fn is_name(name: &str) -> bool {
+        let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+        (1..=64).contains(&name.len()) && name.bytes().all(letter)
+    }
+
     /// The two keyspaces that every cluster starts with: `default` (sections) and `registers`.
     pub fn built_in() -> [Keyspace; 2] {
         let sections = Keyspace {

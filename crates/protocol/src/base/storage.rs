@@ -104,6 +104,29 @@ impl Shape {
     }
 }
 
+/// How many members of a group a node is in touch with, and how many a keyspace needs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// Members heard within the last lease, the node itself included where it is one.
+    pub heard: u8,
+    /// Members of the group, n.
+    pub members: u8,
+    /// Members that an operation needs, q; see [`Shape::quorum`].
+    pub needed: u8,
+}
+
+impl Reach {
+    /// Whether there is a quorum, as far as the node knows.
+    pub fn suffices(&self) -> bool {
+        self.heard >= self.needed
+    }
+
+    /// Members that may still fall silent; below zero, as many must come back.
+    pub fn spare(&self) -> i16 {
+        i16::from(self.heard) - i16::from(self.needed)
+    }
+}
+
 /// What a policy costs and promises, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
@@ -140,6 +163,14 @@ impl StoragePolicy {
         }
     }
 
+    /// Its name and what decides its quorums, for people: `coded, f = 1`.
+    pub fn in_words(&self) -> String {
+        match self.terms() {
+            None => self.name().into(),
+            Some(terms) => format!("{}, f = {}", self.name(), terms.faults),
+        }
+    }
+
     /// What it was told, where it is coded.
     pub fn terms(&self) -> Option<Terms> {
         match self {
@@ -149,6 +180,17 @@ impl StoragePolicy {
             | StoragePolicy::Oreas(t)
             | StoragePolicy::Ares(t) => Some(*t),
         }
+    }
+
+    /// The same policy with other terms; none for one without terms.
+    pub fn with(&self, terms: Terms) -> Option<StoragePolicy> {
+        Some(match self {
+            StoragePolicy::Replicated => return None,
+            StoragePolicy::Coded(_) => StoragePolicy::Coded(terms),
+            StoragePolicy::TreasOpt(_) => StoragePolicy::TreasOpt(terms),
+            StoragePolicy::Oreas(_) => StoragePolicy::Oreas(terms),
+            StoragePolicy::Ares(_) => StoragePolicy::Ares(terms),
+        })
     }
 
     /// Whether a write takes one round trip where there is an interval clock: its tag is a time,

@@ -29,6 +29,10 @@ pub struct Interval {
 /// replica takes tags that are ahead of its own clock by as much as two such clocks may differ.
 pub const BOUND_MAX: Micros = 1_000_000;
 
+/// The largest bound that an operator may promise: what is added to a bound between two readings
+/// of the clock must not make it too wide to be trusted.
+pub const PROMISE_MAX: Micros = BOUND_MAX - 10_000;
+
 /// What the wall clock of a machine without an interval clock may be behind: daemons that keep the
 /// time stop at an error of 1,000 s, for a person to look at it.
 pub const WALL_BOUND: Micros = 1_000_000_000;

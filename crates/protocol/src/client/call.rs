@@ -50,6 +50,9 @@ pub struct Options {
     pub cached_gets: bool,
     /// Operations open at once; more are refused as `Busy`.
     pub open: usize,
+    /// Whether a node that does not know a keyspace has asked the catalogue's keeper before it says
+    /// so: then no other node is asked.
+    pub keyspaces_are_looked_up: bool,
     /// What is wrong on purpose: nothing, outside the simulator's tests.
     pub planted: Planted,
 }
@@ -67,6 +70,7 @@ impl Default for Options {
             drift_ppm: 1_000,
             cached_gets: true,
             open: 65_536,
+            keyspaces_are_looked_up: false,
             planted: Planted::NONE,
         }
     }

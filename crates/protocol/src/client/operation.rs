@@ -121,6 +121,13 @@ pub(super) struct Open {
     pub(super) avoid: Option<Endpoint>,
     /// The last refusal that was not final.
     pub(super) refusal: Option<Refusal>,
+    /// An enter: since when it is the first in its queue, as far as is known.
+    pub(super) first_since: Option<Micros>,
+    /// An enter that cannot be granted as things are: until when that may change.
+    pub(super) stalled_until: Option<Micros>,
+    /// Since when nodes say again that it waits like any other. The first answer to a repetition
+    /// says so, too, before the node says that it stalls.
+    pub(super) taken_back: Option<Micros>,
 }
 
 impl Open {
@@ -147,7 +154,32 @@ impl Open {
             setbacks: 0,
             avoid: None,
             refusal: None,
+            first_since: None,
+            stalled_until: None,
+            taken_back: None,
         }
+    }
+
+    /// An enter was told its place in the queue.
+    pub(super) fn is_placed(&mut self, now: Micros, ahead: u32) {
+        self.taken_back = self.taken_back.or(Some(now));
+        self.first_since = match ahead {
+            // The first thing that it was told: nobody was ahead since it was sent.
+            0 if !self.queued => self.first_sent.or(Some(now)),
+            0 => self.first_since.or(Some(now)),
+            _ => None,
+        };
+    }
+
+    /// When its time is over.
+    pub(super) fn ends(&self) -> Micros {
+        self.deadline
+            .min(self.stalls_until().unwrap_or(Micros::MAX))
+    }
+
+    /// Until when an enter that stalls may do so.
+    pub(super) fn stalls_until(&self) -> Option<Micros> {
+        self.stalled_until.filter(|_| self.taken_back.is_none())
     }
 
     /// What to say if its time is over while a node keeps it: that it waits, and for whom.
@@ -158,6 +190,9 @@ impl Open {
                  section ends when it has run out."
                     .into()
             }
+            _ if ahead == 0 => "The request is the first in the key's queue, but the key's latest \
+                                value is not settled yet; try again."
+                .into(),
             _ => format!(
                 "The key is locked: {ahead} refs hold it or wait for it before this request; its \
                  queue shows them. Try again."
@@ -202,6 +237,7 @@ impl Open {
             | Operation::Queue { .. }
             | Operation::Inspect { .. }
             | Operation::Keyspaces
+            | Operation::Catalogue
             | Operation::Status => false,
         }
     }
@@ -240,7 +276,7 @@ impl Open {
             }
             _ => Micros::MAX,
         };
-        phase.min(kind).min(self.deadline)
+        phase.min(kind).min(self.ends())
     }
 }
 

@@ -6,8 +6,13 @@ use super::section::{SHORTEST_LEASE, Stage};
 use super::session::{Due, Session, over};
 use crate::base::{Bug, KeyId, Micros, Now, Tag};
 use crate::request::{Code, Critical, Entered, Held, Operation, Refusal, Reply};
+use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+
+/// A node that is at work on a request says so more often than this, microseconds (every two retry
+/// times): a client that is less patient in general does not take it for dead.
+const AT_WORK: Micros = 3_000_000;
 
 impl Session {
     /// A reply to the request `number` has come from `endpoint`.
@@ -36,6 +41,7 @@ impl Session {
         }
         match reply {
             Reply::Queued { held, ahead } => self.queued(now, number, &held, ahead, out),
+            Reply::Stalled { why } => self.stalled(now, number, why),
             Reply::Lost { .. } if matches!(open.kind, Kind::Enter { .. }) => {
                 open.deafen(endpoint);
                 self.finish(now, number, Err(over()), out);
@@ -153,13 +159,15 @@ impl Session {
         else {
             // A node that is at work on it says so again and again.
             if matches!(open.kind, Kind::Plain) {
-                open.phase = Phase::Sent(now.saturating_add(self.options.attempt));
+                let patience = self.options.attempt.max(AT_WORK);
+                open.phase = Phase::Sent(now.saturating_add(patience));
                 open.queued = true;
                 open.refusal = Some(open.in_queue(ahead));
                 self.arm(number);
             }
             return;
         };
+        open.is_placed(now, ahead);
         // In the queue: from here on its wait is the bound, not the time for an answer.
         let patience = self.wait_and_grace(wait_until.saturating_sub(now));
         let Some(open) = self.open.get_mut(&number) else {
@@ -195,14 +203,53 @@ impl Session {
         }
     }
 
+    /// A node knows that the request cannot be done as things are. From then on the time for an
+    /// answer counts for an enter, not that for its wait.
+    fn stalled(&mut self, now: Micros, number: u64, why: String) {
+        let (request, attempt) = (self.options.request, self.options.attempt);
+        let Some(open) = self.open.get_mut(&number) else {
+            return;
+        };
+        let enters = matches!(open.kind, Kind::Enter { .. });
+        if !enters && !matches!(open.kind, Kind::Plain) {
+            return;
+        }
+        if enters {
+            open.phase = Phase::Sent(now.saturating_add(attempt.saturating_mul(4)));
+        } else if open.queued {
+            open.phase = Phase::Sent(now.saturating_add(attempt.max(AT_WORK)));
+        }
+        open.refusal = Some(Refusal::definite(Code::Unavailable, why));
+        // Told again and again; the first time counts, unless it had passed.
+        if open
+            .taken_back
+            .take()
+            .is_some_and(|at| now.saturating_sub(at) > AT_WORK)
+        {
+            open.stalled_until = None;
+        }
+        if enters && open.stalled_until.is_none() {
+            // Not at once where it has been the first for long: it may pass.
+            let since = open.first_since.get_or_insert(now);
+            let since = (*since).max(now.saturating_sub(request / 2));
+            open.stalled_until = Some(since.saturating_add(request));
+        }
+        self.arm(number);
+    }
+
     fn refused(&mut self, now: Micros, number: u64, refusal: Refusal, out: &mut Vec<Event>) {
         let endpoints = self.endpoints.len();
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
         open.setbacks += 1;
+        // The wait is over, and so it was never granted.
+        let waited = matches!(open.kind, Kind::Enter { wait_until, poll: false, .. }
+            if open.stalls_until().is_some() && wait_until <= now);
         let again = match refusal.code {
+            Code::Unavailable if waited => false,
             Code::Unavailable | Code::Busy => true,
+            Code::NoSuchKeyspace if self.options.keyspaces_are_looked_up => false,
             // Another node may have room, or know the keyspace already.
             Code::DiskFull | Code::NoSuchKeyspace => (open.setbacks as usize) < endpoints,
             _ => false,
@@ -466,7 +513,10 @@ impl Session {
                 if let Some((polled, _)) = section.polled.take() {
                     self.polls.remove(&polled);
                 }
-                let leave = refusal.may_have_taken_effect && section.lives();
+                // The node that kept it gives up only a place further back: one that holds may have
+                // been granted through another node, as far as it knows.
+                let past = refusal.code == Code::NoLongerHolder;
+                let leave = (refusal.may_have_taken_effect || !past) && section.lives();
                 section.stage = Stage::Over;
                 if leave {
                     self.start_leave(now, None, id, None, out);

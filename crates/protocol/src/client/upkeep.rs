@@ -57,7 +57,7 @@ impl Session {
             return;
         };
         open.timer = None;
-        if now >= open.deadline {
+        if now >= open.ends() {
             return self.expire(now, number, out);
         }
         if let Kind::Leave {
@@ -116,6 +116,7 @@ impl Session {
         };
         let section = open.kind.section().and_then(|id| self.sections.get(&id));
         let in_queue = section.is_some_and(|s| s.stage == Stage::Waiting && s.lives());
+        let in_queue = in_queue && open.stalls_until().is_none();
         let refusal = match open.refusal.take() {
             _ if in_queue => Refusal::definite(
                 Code::WaitOver,

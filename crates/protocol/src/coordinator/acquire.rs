@@ -13,6 +13,7 @@ use crate::base::{KeyId, LockRef, Micros, SegmentId};
 use crate::command::{Body, Command, LockCommand};
 use crate::lock::Outcome;
 use crate::request::{EntryValue, Held, Mode, RefState, Refusal};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The keys of one segment.
@@ -305,6 +306,15 @@ impl Acquire {
         self.parts.get(self.current).map_or(0, |p| p.ahead)
     }
 
+    /// Why the lock that is waited for cannot be granted as things are: too few members are in
+    /// reach to read the latest value of one of its keys. So it is behind others, too: they hold,
+    /// or wait for the same.
+    pub(super) fn stalls(&self, cx: &Cx<'_>) -> Option<String> {
+        let part = self.parts.get(self.current)?;
+        part.lock_ref?;
+        part.keys.iter().find_map(|key| refuse::shortage(key, cx))
+    }
+
     /// The refusal of a wait that is over: who stands before the ref waited for.
     pub(super) fn wait_over(&self, cx: &Cx<'_>) -> Refusal {
         let part = self.parts.get(self.current);
@@ -402,6 +412,11 @@ impl Part {
             Some(RefState::Gone) => Progress::Failed(refuse::past("the wait for the lock")),
             Some(RefState::Queued { ahead }) if *ahead != self.ahead => {
                 self.ahead = *ahead;
+                Progress::Queued
+            }
+            // At the head: what is missing is the grant.
+            Some(RefState::Holding { .. }) if self.ahead > 0 && self.grant.is_none() => {
+                self.ahead = 0;
                 Progress::Queued
             }
             _ => Progress::Nothing,

@@ -246,7 +246,7 @@ impl Operate {
                 self.pause(cx)
             }
             other => {
-                let mut refusal = refuse::failed(self.what(), &other);
+                let mut refusal = refuse::failed(self.what(), &other, &self.held.key, cx);
                 refusal.may_have_taken_effect |= self.unsure;
                 self.fail(refusal, client, desk, cx)
             }

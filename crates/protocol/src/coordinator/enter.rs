@@ -181,6 +181,10 @@ struct Enter {
     /// An enqueue that fails is left; a section that cannot be resumed stays the client's.
     leaves: bool,
     entered: bool,
+    /// The client was told that the lock cannot be granted as things are.
+    stalled: bool,
+    /// Keys of which the client was told the ref.
+    told: usize,
 }
 
 impl Enter {
@@ -200,6 +204,8 @@ impl Enter {
             follow,
             leaves,
             entered: false,
+            stalled: false,
+            told: 0,
         }
     }
 
@@ -243,7 +249,13 @@ impl Enter {
             if cx.now.monotonic >= self.wait_until {
                 return self.over(client, desk, cx);
             }
-            client.tell(reply, cx);
+            // Its place is no news to one that stalls, unless it has a new ref.
+            let refs = self.acquire.held().len();
+            if !self.stalled || refs > self.told || self.acquire.stalls(cx).is_none() {
+                client.tell(reply, cx);
+                (self.stalled, self.told) = (false, refs);
+            }
+            self.look(client, cx);
             return Step::Open;
         }
         if self.acquire.ahead() > 0 {
@@ -253,6 +265,26 @@ impl Enter {
         // past. The primary knows.
         self.acquire.renew(client, desk, cx);
         Step::Open
+    }
+
+    /// Tells a client that waits whether the lock can be granted as things are, where that has
+    /// changed, and again as long as it cannot. A resume has nothing to gain by giving up.
+    fn look(&mut self, client: &Client, cx: &mut Cx<'_>) {
+        if self.wait == 0 || !self.leaves {
+            return;
+        }
+        let reply = match self.acquire.stalls(cx) {
+            Some(shortage) => Reply::Stalled {
+                why: refuse::stalled("the enter", &shortage),
+            },
+            None if self.stalled => Reply::Queued {
+                held: self.acquire.held(),
+                ahead: self.acquire.ahead(),
+            },
+            None => return,
+        };
+        self.stalled = matches!(reply, Reply::Stalled { .. });
+        client.tell(reply, cx);
     }
 
     /// The time to wait is over, with a ref that waits.
@@ -266,7 +298,12 @@ impl Enter {
                 ahead: self.acquire.ahead(),
             });
         }
-        self.fail(self.acquire.wait_over(cx), client, desk, cx)
+        let Some(shortage) = self.acquire.stalls(cx) else {
+            return self.fail(self.acquire.wait_over(cx), client, desk, cx);
+        };
+        self.acquire.give_up(client, desk, cx);
+        let why = refuse::stalled("the enter", &shortage);
+        Step::refuse(Refusal::definite(Code::Unavailable, why))
     }
 
     /// When a wait ends whose ref is known.
@@ -333,8 +370,14 @@ impl Job for Enter {
             }
             _ => {}
         }
+        let renewed = matches!(event, Event::Timer) && self.acquire.waits();
         match self.acquire.on(event, client, desk, cx) {
-            Progress::Nothing => Step::Open,
+            Progress::Nothing => {
+                if renewed {
+                    self.look(client, cx);
+                }
+                Step::Open
+            }
             Progress::Queued => self.queued(client, desk, cx),
             Progress::Entered => self.enter(client, cx),
             Progress::Failed(refusal) => self.fail(refusal, client, desk, cx),

@@ -44,4 +44,17 @@ pub enum Message {
         /// Its outcome.
         result: Result<Outcome, Rejection>,
     },
+    /// Send me the catalogue, if you lead the log that it comes from: so that a name which nobody
+    /// has heard of can be told from one that is new.
+    Catalogue {
+        /// Repeated in the answer.
+        call: u64,
+    },
+    /// The answer to `Catalogue`, of the leader alone, which has sent the catalogue before.
+    CatalogueIs {
+        /// From the question.
+        call: u64,
+        /// So many keyspaces there are. None is ever deleted: whoever knows fewer has missed some.
+        keyspaces: u32,
+    },
 }

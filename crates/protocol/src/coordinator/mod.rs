@@ -152,6 +152,8 @@ enum Event {
         call: u64,
         keys: alloc::vec::Vec<bytes::Bytes>,
     },
+    /// The keeper of the catalogue has sent it: so many keyspaces.
+    Catalogue { keyspaces: u32 },
     /// A grant that it waits for.
     Granted(Grant),
     /// A ref that it watches is past.
@@ -377,8 +379,8 @@ impl Coordinator {
         self.drain(cx);
     }
 
-    /// A message of another coordinator, or of the catalogue's keeper. `Propose` is for the node's
-    /// group log, not for its coordinator, and is ignored here.
+    /// A message of another coordinator, or of the catalogue's keeper. `Propose` and `Catalogue`
+    /// are for the node's group log, not for its coordinator, and are ignored here.
     pub fn on_coordinator(&mut self, from: NodeName, message: Message, cx: &mut Cx<'_>) {
         match message {
             Message::Keys {
@@ -404,7 +406,12 @@ impl Coordinator {
                     self.answered(answered, cx);
                 }
             }
-            Message::Propose { .. } => {}
+            Message::CatalogueIs { call, keyspaces } => {
+                if let Some(task) = self.desk.listing(call) {
+                    self.run(task, Event::Catalogue { keyspaces }, cx);
+                }
+            }
+            Message::Propose { .. } | Message::Catalogue { .. } => {}
         }
         self.drain(cx);
     }
@@ -552,6 +559,7 @@ fn job_for(
         Operation::Queue { key } => simple::queue(key, cx),
         Operation::CreateKeyspace(keyspace) => simple::create(keyspace, client, cx),
         Operation::Keyspaces => Ok(simple::known(Reply::Keyspaces(cx.topology.keyspaces()))),
+        Operation::Catalogue => Ok(simple::catalogue()),
         Operation::Status => {
             let mut status = cx.topology.status();
             status.requests = open;

@@ -8,6 +8,7 @@ use crate::lock::Rejection;
 use crate::register;
 use crate::request::{Code, Refusal};
 use alloc::format;
+use alloc::string::String;
 use bytes::Bytes;
 
 /// The ref is past, and this operation certainly changed nothing.
@@ -61,14 +62,86 @@ pub(super) fn unavailable(what: &str, unsure: bool) -> Refusal {
     }
 }
 
-/// An eventual put, or a write of a register, has left for replicas, and nothing certain has come
-/// back; or it is repeated, and nothing tells what came of it before.
-pub(super) fn once_unsure(what: &str) -> Refusal {
+/// An eventual put has left for a replica, and nothing certain has come back.
+pub(super) fn put_unsure() -> Refusal {
+    let text = "the put has no confirmation: the replica that it was sent to has not answered in \
+                time; it may have taken effect, or may still: get the key before you put it again";
+    Refusal::unknown(Code::Unavailable, text)
+}
+
+/// A write of a register has left for replicas, and no quorum has confirmed it.
+pub(super) fn write_unsure(key: &KeyId, cx: &Cx<'_>) -> Refusal {
     let text = format!(
-        "{what} has no confirmation; it may have taken effect, or may still, once: read the key, \
-         and write again, under a new number, only if a second time does no harm"
+        "the write has no confirmation: {}; it may have taken effect, or may still: read the key \
+         before you write it again",
+        no_quorum(key, cx)
     );
     Refusal::unknown(Code::Unavailable, text)
+}
+
+/// A write of a register is repeated, and nothing tells what came of it before (G19).
+pub(super) fn write_repeated(key: &KeyId, cx: &Cx<'_>) -> Refusal {
+    if shortage(key, cx).is_some() {
+        return write_unsure(key, cx);
+    }
+    let text = "the write has no confirmation: it was sent before, and is never done twice; it may \
+                have taken effect, or may still: read the key before you write it again";
+    Refusal::unknown(Code::Unavailable, text)
+}
+
+/// That too few members are in reach for any operation on the key; none: they are enough, as far as
+/// this node knows.
+pub(super) fn shortage(key: &KeyId, cx: &Cx<'_>) -> Option<String> {
+    let reach = cx.topology.reach(key).filter(|reach| !reach.suffices())?;
+    let keyspace = cx.topology.keyspace(key.keyspace)?;
+    Some(format!(
+        "{} of the key's {} members are in reach, and keyspace `{}` ({}) needs {}",
+        reach.heard,
+        reach.members,
+        keyspace.name,
+        keyspace.storage.in_words(),
+        reach.needed
+    ))
+}
+
+/// Why no quorum answered, as far as this node knows.
+fn no_quorum(key: &KeyId, cx: &Cx<'_>) -> String {
+    let known = cx
+        .topology
+        .reach(key)
+        .zip(cx.topology.keyspace(key.keyspace));
+    match (shortage(key, cx), known) {
+        (Some(shortage), _) => shortage,
+        (None, Some((reach, keyspace))) => format!(
+            "not {} of the key's {} members have answered in time, as keyspace `{}` ({}) needs, \
+             although {} are in reach",
+            reach.needed,
+            reach.members,
+            keyspace.name,
+            keyspace.storage.in_words(),
+            reach.heard
+        ),
+        (None, None) => "no quorum answered in time".into(),
+    }
+}
+
+/// What cannot be done as things are.
+pub(super) fn stalled(what: &str, shortage: &str) -> String {
+    format!("{what} cannot be done as things are: {shortage}; try again when more of them are up")
+}
+
+/// A register operation that no quorum answered.
+fn unanswered_by(what: &str, unsure: bool, key: &KeyId, cx: &Cx<'_>) -> Refusal {
+    let why = no_quorum(key, cx);
+    if unsure {
+        let text = format!(
+            "{what} has no confirmation: {why}; it may have taken effect; repeat it, here or at \
+             another node"
+        );
+        return Refusal::unknown(Code::Unavailable, text);
+    }
+    let text = format!("{what} was not done: {why}; repeat it, here or at another node");
+    Refusal::definite(Code::Unavailable, text)
 }
 
 /// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how
@@ -152,8 +225,8 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
     }
 }
 
-/// How a register operation failed.
-pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
+/// How a register operation on `key` failed.
+pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &Cx<'_>) -> Refusal {
     match outcome {
         register::Outcome::Past {
             may_have_taken_effect: true,
@@ -210,7 +283,7 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome) -> Refusal {
         | register::Outcome::Moved {
             may_have_taken_effect,
             ..
-        } => unavailable(what, *may_have_taken_effect),
+        } => unanswered_by(what, *may_have_taken_effect, key, cx),
         _ => nonsense(what),
     }
 }

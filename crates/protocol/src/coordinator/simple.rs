@@ -234,9 +234,7 @@ pub(super) fn create(
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
-    let named = (1..=64).contains(&keyspace.name.len()) && keyspace.name.bytes().all(letter);
-    if !named {
+    if !Keyspace::is_name(&keyspace.name) {
         return Err(refuse::bad(
             "a keyspace's name is 1 to 64 of a-z, 0-9, - and _",
         ));
@@ -363,6 +361,70 @@ impl Job for Listing {
             Event::Keys { call, keys } => self.listed(call, keys, desk),
             Event::Timer if cx.now.monotonic >= client.deadline => {
                 Step::refuse(refuse::unavailable("the listing", false))
+            }
+            Event::Timer if cx.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
+            Event::Cancelled => Step::Close(None),
+            _ => Step::Open,
+        }
+    }
+
+    fn wake(&self, client: &Client) -> Option<Micros> {
+        Some(self.retry_at.min(client.deadline))
+    }
+
+    fn close(&mut self, _client: &Client, desk: &mut Desk) {
+        self.forget(desk);
+    }
+}
+
+/// The job of `Catalogue`.
+pub(super) fn catalogue() -> Box<dyn Job> {
+    Box::new(Catalogue {
+        call: None,
+        retry_at: Micros::MAX,
+    })
+}
+
+/// Asks all who may lead the catalogue's log; the one that does sends the catalogue and answers.
+#[derive(Debug)]
+struct Catalogue {
+    call: Option<u64>,
+    retry_at: Micros,
+}
+
+impl Catalogue {
+    fn ask(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        self.forget(desk);
+        let call = desk.list(client.task);
+        self.call = Some(call);
+        self.retry_at = cx.after(cx.timing.retry);
+        for node in cx.topology.members(Target::Catalogue) {
+            cx.fx.send(node, Message::Catalogue { call });
+        }
+        Step::Open
+    }
+
+    fn forget(&mut self, desk: &mut Desk) {
+        if let Some(call) = self.call.take() {
+            desk.list_no_more(call);
+        }
+    }
+}
+
+impl Job for Catalogue {
+    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        match event {
+            Event::Start => self.ask(client, desk, cx),
+            Event::Catalogue { keyspaces } => {
+                let known = cx.topology.keyspaces();
+                // Else what it has sent was lost: it is asked again.
+                if known.len() >= keyspaces as usize {
+                    return Step::reply(Reply::Keyspaces(known));
+                }
+                Step::Open
+            }
+            Event::Timer if cx.now.monotonic >= client.deadline => {
+                Step::refuse(refuse::unavailable("asking for the catalogue", false))
             }
             Event::Timer if cx.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
             Event::Cancelled => Step::Close(None),

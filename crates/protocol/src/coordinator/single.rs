@@ -59,7 +59,7 @@ pub(super) fn register_job(
                 return section(key, Use::Write(value), client, desk, cx);
             }
             if client.attempt > 0 && !cx.planted.has(Bug::RegisterWriteRepeated) {
-                return Err(refuse::once_unsure("the write"));
+                return Err(refuse::write_repeated(&key, cx));
             }
             // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
             // is nobody's name.
@@ -125,6 +125,20 @@ impl One {
         }
     }
 
+    /// Tells a client that waits what is missing, before the time for an answer is over, which may
+    /// be longer than its own. It is tried all the same: what is known of the members may be old.
+    fn look(&self, client: &Client, cx: &mut Cx<'_>) {
+        let quorum = matches!(
+            self.op,
+            register::Op::Read { .. } | register::Op::Write { .. }
+        );
+        let shortage = refuse::shortage(&self.key, cx).filter(|_| quorum);
+        if let Some(shortage) = shortage {
+            let why = refuse::stalled(self.what, &shortage);
+            client.tell(Reply::Stalled { why }, cx);
+        }
+    }
+
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         if desk
             .operate(client, (self.segment, &self.key), self.op.clone(), cx)
@@ -142,7 +156,10 @@ impl Job for One {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         let over = cx.now.monotonic >= client.deadline;
         match event {
-            Event::Start => self.operate(client, desk, cx),
+            Event::Start => {
+                self.look(client, cx);
+                self.operate(client, desk, cx)
+            }
             Event::Timer if over => Step::refuse(refuse::unavailable(self.what, false)),
             Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
@@ -152,7 +169,7 @@ impl Job for One {
                     Step::refuse(busy.expect("there is one"))
                 }
                 register::Outcome::Busy { .. } => {
-                    let busy = refuse::failed(self.what, &outcome);
+                    let busy = refuse::failed(self.what, &outcome, &self.key, cx);
                     self.sweep(busy, client, desk, cx)
                 }
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
@@ -171,10 +188,13 @@ impl Job for One {
                     Step::Open
                 }
                 other => {
-                    let mut refusal = refuse::failed(self.what, &other);
+                    let mut refusal = refuse::failed(self.what, &other, &self.key, cx);
                     refusal.may_have_taken_effect &= self.writes();
                     if refusal.may_have_taken_effect && refusal.code == Code::Unavailable {
-                        refusal = refuse::once_unsure(self.what);
+                        refusal = match self.op {
+                            register::Op::EventualPut { .. } => refuse::put_unsure(),
+                            _ => refuse::write_unsure(&self.key, cx),
+                        };
                     }
                     Step::refuse(refusal)
                 }
@@ -389,7 +409,7 @@ impl Section {
             }
             other => {
                 self.acquire.give_up(&self.owner, desk, cx);
-                let mut refusal = refuse::failed(self.what(), &other);
+                let mut refusal = refuse::failed(self.what(), &other, &self.key, cx);
                 refusal.may_have_taken_effect |= self.unsure;
                 Step::refuse(refusal)
             }
@@ -428,15 +448,30 @@ impl Section {
     fn queued(&self, client: &Client, cx: &mut Cx<'_>) -> Step {
         let (held, ahead) = (Vec::new(), self.acquire.ahead());
         client.tell(Reply::Queued { held, ahead }, cx);
+        if let Some(shortage) = self.acquire.stalls(cx) {
+            let why = refuse::stalled(self.what(), &shortage);
+            client.tell(Reply::Stalled { why }, cx);
+        }
         Step::Open
     }
 
-    fn over(&mut self, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        self.acquire.give_up(&self.owner, desk, cx);
+    /// Its time is over, or its client has gone.
+    fn over(&mut self, gone: bool, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         if matches!(self.phase, Phase::Operating(_)) {
+            self.acquire.give_up(&self.owner, desk, cx);
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
-        Step::refuse(self.acquire.wait_over(cx))
+        let Some(shortage) = self.acquire.stalls(cx) else {
+            self.acquire.give_up(&self.owner, desk, cx);
+            return Step::refuse(self.acquire.wait_over(cx));
+        };
+        // A client that lives repeats what had no quorum: a write that found its ref left could not
+        // tell whether it had been done. The ref's lease is short.
+        if gone || !matches!(self.purpose, Use::Write(_)) {
+            self.acquire.give_up(&self.owner, desk, cx);
+        }
+        let why = refuse::stalled(self.what(), &shortage);
+        Step::refuse(Refusal::definite(Code::Unavailable, why))
     }
 }
 
@@ -452,8 +487,10 @@ impl Job for Section {
                 self.acquire.begin(&own, desk, cx);
                 Step::Open
             }
-            (Phase::Acquiring, Event::Cancelled) => self.over(desk, cx),
-            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => self.over(desk, cx),
+            (Phase::Acquiring, Event::Cancelled) => self.over(true, desk, cx),
+            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => {
+                self.over(false, desk, cx)
+            }
             (Phase::Acquiring, event) => {
                 let goes_on = matches!(event, Event::Timer) && self.acquire.waits();
                 match self.acquire.on(event, client, desk, cx) {
@@ -473,7 +510,7 @@ impl Job for Section {
                     self.acquire.renew(client, desk, cx);
                 }
                 match again {
-                    Some(_) if over => self.over(desk, cx),
+                    Some(_) if over => self.over(false, desk, cx),
                     Some(_) => self.entered(client, desk, cx),
                     None => Step::Open,
                 }

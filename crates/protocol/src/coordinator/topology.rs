@@ -1,6 +1,7 @@
 //! What a coordinator wants to know of the cluster and of its own node: answered by the node from
 //! memory, never by asking anybody.
 
+use crate::base::Reach;
 use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId};
 use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
@@ -45,6 +46,11 @@ pub trait Topology {
     /// The register replicas of a key of a segment, nearest first; none where no group is known to
     /// own the segment.
     fn place(&self, segment: SegmentId, key: &KeyId) -> Option<Place>;
+    /// How many of the key's members this node is in touch with, for people: it may be a lease
+    /// old. None: nothing is known of it.
+    fn reach(&self, _key: &KeyId) -> Option<Reach> {
+        None
+    }
     /// Who is believed to lead.
     fn primary(&self, target: Target) -> Option<NodeName>;
     /// Who may lead, nearest first.

@@ -122,6 +122,20 @@ impl Here {
         }
     }
 
+    /// Sends the catalogue to a node that asks for it, if this node leads the log that it comes
+    /// from: it then has every keyspace whose creation was answered.
+    pub(super) fn send_catalogue(&self, to: NodeName, call: u64, step: &mut Step<'_>) {
+        let keeper = self.config.cluster.groups.first();
+        let room = keeper.and_then(|group| self.groups.get(&group.id));
+        if !room.is_some_and(|room| room.log.has_lease(step.now, &self.config.timing)) {
+            return;
+        }
+        self.share_catalogue(to, 0, step.fx);
+        let keyspaces = self.catalogue.len() as u32;
+        let answer = crate::coordinator::Message::CatalogueIs { call, keyspaces };
+        step.fx.send(to, answer);
+    }
+
     /// Takes a newer catalogue over.
     pub(super) fn learn_catalogue(
         &mut self,

@@ -329,6 +329,9 @@ impl Node {
             crate::coordinator::Message::Propose { call, command } => {
                 self.here.propose_to_group(from, call, command, step);
             }
+            crate::coordinator::Message::Catalogue { call } => {
+                self.here.send_catalogue(from, call, step);
+            }
             message => self.coordinate(step, |coordinator, cx| {
                 coordinator.on_coordinator(from, message, cx);
             }),

@@ -2,7 +2,8 @@
 
 use super::Here;
 use crate::base::{
-    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, SegmentId, View,
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, Reach, SegmentId,
+    StoragePolicy, View,
 };
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
@@ -30,6 +31,7 @@ impl Known<'_> {
         let status = |keyspace: &Keyspace| StorageStatus {
             keyspace: keyspace.name.clone(),
             at_rest: tallies.get(&keyspace.id).copied().unwrap_or_default(),
+            reach: self.worst_reach(keyspace.storage),
         };
         self.here.catalogue.iter().map(status).collect()
     }
@@ -42,6 +44,25 @@ impl Known<'_> {
             rebuilt: self.replica.counts().repairs,
             voids: self.replica.counts().voids,
         }
+    }
+
+    /// How many members of a view this node is in touch with, and how many the policy needs.
+    fn reach_in(&self, view: &View, storage: StoragePolicy) -> Option<Reach> {
+        let needed = storage.shape(view.len()).ok()?.quorum;
+        let heard = view.nodes().filter(|name| self.is_fresh(*name)).count();
+        // A view has at most 13 members.
+        Some(Reach {
+            heard: heard as u8,
+            members: view.len() as u8,
+            needed: needed as u8,
+        })
+    }
+
+    /// The same in the group that is the nearest to losing its quorum.
+    fn worst_reach(&self, storage: StoragePolicy) -> Option<Reach> {
+        let groups = self.here.config.cluster.groups.iter();
+        let reaches = groups.filter_map(|group| self.reach_in(&group.view, storage));
+        reaches.min_by_key(Reach::spare)
     }
 
     /// Whether a node has been heard for the last time not longer ago than a lease lasts.
@@ -87,6 +108,12 @@ impl Topology for Known<'_> {
         let Place { view, order, .. } = &mut place;
         order.sort_by_key(|seat| !view.node_at(*seat).is_some_and(|name| self.is_fresh(name)));
         Some(place)
+    }
+
+    fn reach(&self, key: &KeyId) -> Option<Reach> {
+        let storage = self.here.keyspace(key.keyspace)?.storage;
+        let place = self.here.place(self.segment(key)?)?;
+        self.reach_in(&place.view, storage)
     }
 
     fn primary(&self, target: Target) -> Option<NodeName> {

@@ -195,6 +195,9 @@ pub(super) struct Section {
     /// Refs ahead, while queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ahead: Option<u32>,
+    /// While queued: why the lock cannot be granted as things are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
     /// How long the client may be silent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease_ms: Option<u64>,
@@ -325,12 +328,15 @@ pub(super) struct Cells {
     tag: TagOut,
     fence: TagOut,
     value_bytes: Option<u64>,
+    /// Of these, what the replica keeps.
+    kept_bytes: Option<u64>,
     eventual_clock_us: Option<u64>,
     applied: u64,
 }
 
-impl From<Inspection> for Cells {
-    fn from(i: Inspection) -> Cells {
+impl Cells {
+    /// `kept`: bytes that the replica keeps of the value.
+    pub(super) fn new(i: Inspection, kept: Option<u64>) -> Cells {
         Cells {
             node: i.node.0,
             segment: i.segment.0,
@@ -338,6 +344,7 @@ impl From<Inspection> for Cells {
             tag: i.tag.into(),
             fence: i.fence.into(),
             value_bytes: i.bytes,
+            kept_bytes: kept,
             eventual_clock_us: i.eventual.map(|e| e.clock),
             applied: i.applied,
         }
@@ -360,7 +367,7 @@ pub(super) struct KeyspaceJson {
     /// delta of a coded storage; 3 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     delta: Option<u32>,
-    /// Shorter values are kept whole; 1024 bytes unless given.
+    /// Shorter values are kept whole; 2048 bytes unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     whole_below: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -522,6 +529,16 @@ struct Storage {
     versions: u64,
     bytes: u64,
     expected_bytes: u64,
+    reach: Option<ReachOut>,
+}
+
+/// Members that the node is in touch with, in the group that is the nearest to losing the
+/// keyspace's quorum.
+#[derive(Debug, Serialize)]
+struct ReachOut {
+    heard: u8,
+    members: u8,
+    needed: u8,
 }
 
 impl Storage {
@@ -535,6 +552,11 @@ impl Storage {
             versions: at_rest.versions,
             bytes: at_rest.bytes,
             expected_bytes: at_rest.expected,
+            reach: said.reach.map(|reach| ReachOut {
+                heard: reach.heard,
+                members: reach.members,
+                needed: reach.needed,
+            }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Keys outside of sections.
 
 use super::{Answer, Asked, Body, Problem, Shared, body, header_text, json, key_of, parse, query};
-use super::{text_segment, unexpected, value_of};
+use super::{Rest, text_segment, unexpected, value_of};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
@@ -11,6 +11,8 @@ use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_protocol::Reply;
 use fermata_protocol::base::Tag;
+use fermata_protocol::register::policy::part_length;
+use fermata_protocol::request::{Inspection, Operation};
 use serde::Deserialize;
 
 /// `?consistency=`.
@@ -160,13 +162,33 @@ pub(super) async fn release(
     }
 }
 
+impl Rest {
+    /// Bytes that the inspected replica keeps of its value, by the keyspace's storage.
+    async fn kept(&self, keyspace: &str, inspection: &Inspection) -> Option<u64> {
+        let bytes = inspection.bytes?;
+        let Ok(Reply::Keyspaces(all)) = self.gate.ask_self(Operation::Keyspaces).await else {
+            return None;
+        };
+        let storage = all.iter().find(|k| k.name == keyspace)?.storage;
+        let view = &self.gate.cluster.group_of(inspection.segment)?.view;
+        let shape = storage.shape(view.len()).ok()?;
+        let seat = view.seat_of(inspection.node)?;
+        Some(part_length(storage, shape, bytes, seat))
+    }
+}
+
 pub(super) async fn inspect(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
-    let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
+    let (header, key) = (rest.header(&headers)?, key_of(&uri)?);
+    let keyspace = key.keyspace.clone();
+    let (header, key) = (Some(header), Some(key));
     match rest
         .ask(Wire::Inspect(v1::InspectRequest { header, key }))
         .await?
     {
-        Reply::Inspect(inspection) => Ok(Json(json::Cells::from(inspection)).into_response()),
+        Reply::Inspect(inspection) => {
+            let kept = rest.kept(&keyspace, &inspection).await;
+            Ok(Json(json::Cells::new(inspection, kept)).into_response())
+        }
         other => Err(unexpected(&other)),
     }
 }

@@ -286,9 +286,13 @@ async fn status(State(rest): Shared) -> Answer {
     }
 }
 
+/// Whether the node is of use: that is what a balancer asks. A keyspace that has lost its quorum
+/// has lost it through every node, so it is told and changes nothing.
 async fn healthz(State(rest): Shared) -> Answer {
     if rest.gate.healthy.load(Ordering::Relaxed) {
-        Ok("ok\n".into_response())
+        let lines = core::iter::once("ok".to_owned()).chain(rest.gate.short());
+        let body: String = lines.map(|line| line + "\n").collect();
+        Ok(body.into_response())
     } else {
         Err(Problem::unhealthy())
     }

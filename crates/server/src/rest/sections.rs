@@ -143,6 +143,13 @@ impl Rest {
                 ahead: Some(ahead),
                 ..Section::default()
             }),
+            Reply::Stalled { why } => Ok(Section {
+                id: token.name(),
+                state: "queued",
+                ahead: Some(0),
+                why: Some(why),
+                ..Section::default()
+            }),
             Reply::Entered { keys, lease } => {
                 let names = self.gate.names();
                 Ok(Section {

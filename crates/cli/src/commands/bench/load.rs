@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fermata_client::{Client, Enter, Error, Section};
+use fermata_client::{Client, Enter, Error, Purpose, Section};
 use serde::Serialize;
 
 use super::loops::{self, Pace, ms};
@@ -37,6 +37,8 @@ struct Outcome {
     p99_ms: f64,
     /// Turns that failed; they are not in the other figures.
     errors: u64,
+    /// What the first of them said, or the first beside the time that is counted.
+    first_error: Option<String>,
 }
 
 /// Runs every combination.
@@ -50,6 +52,7 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
     if let Some(reads) = args.reads {
         return super::registers::run(global, &args, reads).await;
     }
+    loops::fits(global, global.keyspace(), Purpose::Sections).await?;
     let mut outcomes = Vec::new();
     for &clients in &args.clients {
         for &size in &args.size {
@@ -59,6 +62,9 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
                 "{} clients, {size} B: {:.0} sections/s, {:.0} puts/s",
                 clients, outcome.sections_per_s, outcome.puts_per_s
             );
+            if let Some(said) = loops::failures(outcome.errors, outcome.first_error.as_deref()) {
+                eprintln!("{said}");
+            }
             outcomes.push(outcome);
         }
     }
@@ -109,6 +115,7 @@ struct Loop {
 struct Counted {
     latencies: Vec<Duration>,
     errors: u64,
+    first_error: Option<String>,
 }
 
 async fn combination(
@@ -134,6 +141,7 @@ async fn combination(
     for counted in counted {
         all.latencies.extend(counted.latencies);
         all.errors += counted.errors;
+        all.first_error = all.first_error.take().or(counted.first_error);
     }
     all.latencies.sort_unstable();
     let turns = all.latencies.len() as f64 / took;
@@ -153,6 +161,7 @@ async fn combination(
         p50_ms: ms(&all.latencies, 50),
         p99_ms: ms(&all.latencies, 99),
         errors: all.errors,
+        first_error: all.first_error,
     })
 }
 
@@ -168,8 +177,9 @@ impl Loop {
             match done {
                 Ok(()) if counts => counted.latencies.push(start.elapsed()),
                 Ok(()) => {}
-                Err(_) => {
+                Err(error) => {
                     counted.errors += u64::from(counts);
+                    counted.first_error.get_or_insert(error.to_string());
                     self.pace.rest().await;
                     section = self.long_section().await;
                 }

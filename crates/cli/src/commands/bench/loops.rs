@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use fermata_client::Client;
+use fermata_client::{Client, Code, Purpose};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -62,6 +62,44 @@ impl Turn<'_> {
     pub(super) fn counts(self) -> bool {
         self.began_counted && self.pace.phase.load(Ordering::Relaxed) == COUNT
     }
+}
+
+/// Refuses a keyspace that no load can be put on, before any clock runs: what is wrong with it is
+/// wrong with every operation. Whatever else fails, the load itself tells.
+pub(super) async fn fits(global: &Global, keyspace: &str, wants: Purpose) -> Result<(), Failure> {
+    let client = connect(global).await?;
+    let key = "bench/none";
+    let asked = match wants {
+        // Only keys of sections have a queue.
+        Purpose::Sections => client.queue(keyspace, key).await.map(drop),
+        Purpose::Registers => client.inspect(keyspace, key, None).await.map(drop),
+    };
+    match asked {
+        Err(error) if error.code() == Code::WrongPurpose => Err(Failure {
+            code: error.code().name().to_owned(),
+            ..Failure::new(
+                Exit::Refused,
+                format!(
+                    "`{keyspace}` is a register keyspace, which has no sections: use --reads SHARE \
+                     to read and write it"
+                ),
+            )
+        }),
+        Err(error) if matches!(error.code(), Code::NoSuchKeyspace | Code::BadRequest) => {
+            Err(error.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is said of operations that failed; nothing where none did.
+pub(super) fn failures(errors: u64, first: Option<&str>) -> Option<String> {
+    let first = first?;
+    Some(match errors {
+        0 => format!("an error outside of the time that is counted: {first}"),
+        1 => format!("1 error: {first}"),
+        _ => format!("{errors} errors, the first: {first}"),
+    })
 }
 
 /// Runs a loop for each of so many clients, and counts for so many seconds, after a warm-up of a

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use fermata_client::{Client, Error};
+use fermata_client::{Client, Error, Purpose};
 use fermata_protocol::base::Rng;
 use serde::Serialize;
 
@@ -96,6 +96,7 @@ pub(super) async fn run(global: &Global, args: &LoadArgs, reads: f64) -> Result<
             "--record needs values of at least {least} bytes, which tell who wrote them: see --size"
         )));
     }
+    loops::fits(global, global.keyspace_of_registers(), Purpose::Registers).await?;
     let mut history = args.record.as_deref().map(History::create).transpose()?;
     let mut outcomes = Vec::new();
     for &clients in &args.clients {
@@ -107,8 +108,8 @@ pub(super) async fn run(global: &Global, args: &LoadArgs, reads: f64) -> Result<
                 "{} clients, {size} B: {:.0} reads/s, {:.0} writes/s",
                 clients, outcome.reads_per_s, outcome.writes_per_s
             );
-            if let Some(error) = &outcome.first_error {
-                eprintln!("{} errors, the first: {error}", outcome.errors);
+            if let Some(said) = loops::failures(outcome.errors, outcome.first_error.as_deref()) {
+                eprintln!("{said}");
             }
             outcomes.push(outcome);
         }

@@ -44,7 +44,7 @@ use crate::exit::{Exit, Failure};
 /// Between SIGTERM and SIGKILL, once the section or this process is lost.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long an interrupted wait may take to give its place up. If that fails, its lease ends it.
+/// How long a wait that ended may take to give its place up. If that fails, its lease ends it.
 const GIVE_UP: Duration = Duration::from_millis(500);
 
 /// Runs the command. The result is the exit status.
@@ -71,11 +71,17 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         lease: args.ttl,
     };
     let section = tokio::select! {
-        section = client.enter(global.keyspace(), &keys, enter) => section.map_err(not_entered)?,
+        section = client.enter(global.keyspace(), &keys, enter) => match section {
+            Ok(section) => section,
+            Err(error) => {
+                // The place in the queue is being given up: nobody shall find it there.
+                client.close(GIVE_UP).await;
+                return Err(not_entered(error));
+            }
+        },
         signal = wait_for_stop(&mut signals) => {
             // Dropping the attempt gives its place in the queue up, in the background.
-            drop(client);
-            tokio::time::sleep(GIVE_UP).await;
+            client.close(GIVE_UP).await;
             return Ok(128 + signal.as_raw() as u8);
         }
     };
@@ -99,20 +105,19 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
 }
 
 /// A section that was not entered: COMMAND did not run, so its outcome is known. What may have
-/// taken effect is a place in the queue, which ends by itself.
+/// taken effect is a place in the queue, which is given up, and else ends with its lease.
 fn not_entered(error: fermata_client::Error) -> Failure {
-    let failure = Failure::from(error);
-    if failure.exit != Exit::OutcomeUnknown {
-        return failure;
-    }
-    let sentence = format!(
-        "COMMAND was not run; a place in the queue may stay taken until its lease has run out: \
-         {failure}"
-    );
+    let fermata_client::Error::Refused(refusal) = &error else {
+        return error.into();
+    };
+    let exit = match Failure::from(error.clone()).exit {
+        Exit::OutcomeUnknown => Exit::Unavailable,
+        exit => exit,
+    };
+    let sentence = crate::exit::in_style(&refusal.detail);
     Failure {
-        sentence,
-        exit: Exit::Unavailable,
-        ..failure
+        code: refusal.code.name().to_owned(),
+        ..Failure::new(exit, format!("{sentence}; COMMAND was not run"))
     }
 }
 
@@ -304,6 +309,7 @@ fn answer(result: Result<Option<Bytes>, Failure>) -> (Answer, Option<Bytes>) {
                 exit: failure.exit as u8,
                 code: failure.code,
                 sentence: failure.sentence,
+                may_have_taken_effect: failure.may_have_taken_effect,
             };
             (failed, None)
         }

@@ -82,6 +82,8 @@ pub(crate) enum Answer {
         code: String,
         /// One sentence.
         sentence: String,
+        /// Whether it may have been done.
+        may_have_taken_effect: bool,
     },
 }
 
@@ -184,8 +186,10 @@ pub(crate) async fn ask(
             exit,
             code,
             sentence,
+            may_have_taken_effect,
         } => Err(Failure {
             code,
+            may_have_taken_effect,
             ..Failure::new(exit_of(exit), sentence)
         }),
     }
