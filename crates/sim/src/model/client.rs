@@ -69,6 +69,7 @@ impl Mapper<'_> {
             | Operation::Inspect { .. }
             | Operation::CreateKeyspace(_)
             | Operation::Keyspaces
+            | Operation::Catalogue
             | Operation::Status => {}
         }
     }

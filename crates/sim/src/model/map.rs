@@ -314,10 +314,14 @@ impl<'a> Mapper<'a> {
         self.out.left_out = self.out.left_out.or(Some((why, 0)));
     }
 
+    /// Whether a ref only reads.
+    pub(super) fn is_shared(&self, of: RefId) -> bool {
+        self.modes.get(&of.lock_ref) == Some(&Mode::Shared)
+    }
+
     /// Whether a ref waits in a batch of readers behind its first.
     pub(super) fn is_behind(&self, of: RefId) -> bool {
-        let shared = self.modes.get(&of.lock_ref) == Some(&Mode::Shared);
-        shared && self.state.queued.contains(&of) && self.state.head() != Some(of)
+        self.is_shared(of) && self.state.queued.contains(&of) && self.state.head() != Some(of)
     }
 
     /// The write that a read has found. Where nothing is found, it is what was there before every

@@ -154,8 +154,22 @@ impl Mapper<'_> {
         if self.is_behind(of) {
             return self.leave_out(READERS);
         }
+        self.settled(phase.0, of, last);
         self.primaries.last.insert((phase.0, of), last);
         self.step(event);
+    }
+
+    /// A primary that reads for the front of a batch of readers after it has synched in its name
+    /// knows that the synch has succeeded: it has settled the key (G9).
+    fn settled(&mut self, node: NodeName, of: RefId, next: Last) {
+        let Some(Last::Synch(synch)) = self.primaries.last.get(&(node, of)).copied() else {
+            return;
+        };
+        let knows = matches!(next, Last::Read(_)) && self.is_shared(of);
+        let new = self.state.succeeded.contains(&synch) && !self.state.done.contains(&synch);
+        if knows && new {
+            self.step(Event::AttemptGrant(synch));
+        }
     }
 
     fn read(&mut self, reader: RefId, purpose: Purpose) -> ReadId {
