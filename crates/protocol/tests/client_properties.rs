@@ -75,9 +75,9 @@ struct World {
     /// By key, ref, generation: writes issued with their requests, and those acknowledged.
     issued: BTreeMap<Held, BTreeMap<u64, u64>>,
     acknowledged: BTreeMap<Held, u64>,
-    /// By request number: transmissions, and those that certainly changed nothing.
+    /// By request number: transmissions, and those that never left.
     sent: BTreeMap<u64, u32>,
-    definite: BTreeMap<u64, u32>,
+    unsent: BTreeMap<u64, u32>,
 }
 
 impl World {
@@ -94,7 +94,7 @@ impl World {
             issued: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             sent: BTreeMap::new(),
-            definite: BTreeMap::new(),
+            unsent: BTreeMap::new(),
         }
     }
 
@@ -179,14 +179,14 @@ impl World {
         assert_eq!(*first, what, "a retry repeats its request");
     }
 
-    /// The account of the test's own: the highest write that reached the wire and was not certainly
-    /// refused must be acknowledged.
+    /// The account of the test's own: the highest write that reached the wire must be acknowledged,
+    /// although it was refused (G25).
     fn check(&self, held: &Held, how: &Leaving) {
         let Leaving::Clean(tag) = how else {
             return;
         };
         let acknowledged = self.acknowledged.get(held).copied().unwrap_or(0);
-        let harmless = |request: &u64| self.sent.get(request) == self.definite.get(request);
+        let harmless = |request: &u64| self.sent.get(request) == self.unsent.get(request);
         let issued = self.issued.get(held).into_iter().flatten();
         let highest = issued
             .filter(|(_, r)| !harmless(r))
@@ -243,11 +243,6 @@ impl World {
         if good {
             let top = self.acknowledged.entry(held.clone()).or_default();
             *top = (*top).max(*number);
-        }
-        if let Reply::Refused(refusal) = reply
-            && !refusal.may_have_taken_effect
-        {
-            *self.definite.entry(request.number).or_default() += 1;
         }
     }
 
@@ -389,7 +384,7 @@ impl World {
                 let (endpoint, request) = self.open.remove(at);
                 let number = request.number;
                 let failure = if not_sent {
-                    *self.definite.entry(number).or_default() += 1;
+                    *self.unsent.entry(number).or_default() += 1;
                     Failure::NotSent
                 } else {
                     Failure::Broken

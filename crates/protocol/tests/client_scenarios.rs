@@ -93,7 +93,7 @@ fn a_definite_refusal_of_a_retry_does_not_undo_the_first_attempt() {
 }
 
 #[test]
-fn a_definite_refusal_of_every_attempt_leaves_the_key_clean() {
+fn a_put_that_was_refused_leaves_the_key_dirty_until_a_later_one_is_acknowledged() {
     let mut client = Client::new();
     let section = client.entered(&["k"]);
     let put = client.put(section, "k", "new");
@@ -105,8 +105,23 @@ fn a_definite_refusal_of_every_attempt_leaves_the_key_clean() {
     let refusal = client.must_end(put).expect_err("refused");
     assert!(!refusal.may_have_taken_effect);
     client.leave(section);
-    let leaving = Leaving::Clean(None);
-    assert_eq!(client.must_leave().2, [(held("k", 10), leaving)]);
+    let copy = "a copy of it may still arrive (G25)";
+    assert_eq!(
+        client.must_leave().2,
+        [(held("k", 10), Leaving::Dirty)],
+        "{copy}"
+    );
+
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    client.put(section, "k", "refused");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, definite(Code::TooLarge));
+    client.put(section, "k", "stored");
+    let (at, request) = client.must_send();
+    client.reply(at, request.number, Reply::Done { tag: None });
+    client.leave(section);
+    assert_eq!(client.must_leave().2, [(held("k", 10), clean(10, 2))]);
 }
 
 #[test]
@@ -358,7 +373,7 @@ fn an_outranked_put_of_the_same_section_is_stored_in_effect() {
     let (at, request) = client.must_send();
     client.reply(at, request.number, definite(Code::StaleSequence));
     client.leave(section);
-    assert_eq!(client.must_leave().2, [(held("k", 10), clean(10, 1))]);
+    assert_eq!(client.must_leave().2, [(held("k", 10), Leaving::Dirty)]);
 }
 
 #[test]

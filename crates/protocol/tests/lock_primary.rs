@@ -6,13 +6,13 @@ mod ram;
 use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Cluster, ClusterId, Config, Epoch, GroupId, KeyId, Keyspace, Limits, LockRef, Member,
-    NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Timing, View,
+    NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::primary::Cx;
 use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
-use fermata_protocol::register::{Caller, Place, Store};
-use fermata_protocol::request::{Mode, RefState};
+use fermata_protocol::register::{self, Caller, OpId, Place, Store};
+use fermata_protocol::request::{EntryValue, Mode, RefState};
 use fermata_protocol::segment::SegmentState;
 use fermata_protocol::sessions::Sessions;
 use fermata_protocol::{Effects, Output};
@@ -39,6 +39,8 @@ struct Bench {
     place: Place,
     now: u64,
     number: u64,
+    caller: Caller,
+    started: BTreeMap<OpId, SegmentId>,
     /// By the last step.
     sent: Vec<(NodeName, fermata_protocol::Message)>,
 }
@@ -46,6 +48,10 @@ struct Bench {
 impl Bench {
     /// A primary that leads refs of one key, in this order.
     fn new(refs: usize) -> (Bench, Vec<LockRef>) {
+        Bench::planted(refs, Planted::NONE)
+    }
+
+    fn planted(refs: usize, planted: Planted) -> (Bench, Vec<LockRef>) {
         let view = View {
             group: GroupId(1),
             epoch: Epoch::FIRST,
@@ -66,7 +72,7 @@ impl Bench {
             },
             timing: Timing::default(),
             limits: Limits::default(),
-            planted: Planted::NONE,
+            planted,
         };
         let (mut state, mut lock_refs) = (SegmentState::default(), Vec::new());
         for number in 1..=refs as u64 {
@@ -100,6 +106,8 @@ impl Bench {
             },
             now: 0,
             number: refs as u64,
+            caller: Caller::new(NODE, 1),
+            started: BTreeMap::new(),
             sent: vec![],
         };
         (bench, lock_refs)
@@ -112,14 +120,14 @@ impl Bench {
             fx: &mut fx,
             timing: &self.config.timing,
             limits: &self.config.limits,
-            planted: Planted::NONE,
-            registers: &mut Caller::new(NODE, 1),
+            planted: self.config.planted,
+            registers: &mut self.caller,
             memory: &self.memory,
             place: &self.place,
             keyspaces: &Keyspace::built_in(),
             leased: true,
             segment: SEGMENT,
-            started: &mut BTreeMap::new(),
+            started: &mut self.started,
         };
         let result = act(&mut self.primary, &self.state, &mut cx);
         self.memory.append(fx.writes);
@@ -201,12 +209,16 @@ fn command(number: u64, body: LockCommand) -> Command {
     Command::new(SessionId(9), number, 0, Epoch::FIRST, Body::Lock(body))
 }
 
+fn key_of(key: &'static str) -> KeyId {
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: Bytes::from_static(key.as_bytes()),
+    }
+}
+
 fn enqueue(key: &'static str) -> LockCommand {
     LockCommand::Enqueue {
-        keys: vec![KeyId {
-            keyspace: Keyspace::SECTIONS,
-            key: Bytes::from_static(key.as_bytes()),
-        }],
+        keys: vec![key_of(key)],
         mode: Mode::Exclusive,
         origin: ORIGIN,
     }
@@ -370,4 +382,86 @@ fn a_section_whose_release_is_lost_is_released_again_although_its_client_resumes
         }
     }
     panic!("its client waits for ever");
+}
+
+/// What the read of a key finds that holds `text` under `tag`.
+fn entry(text: Option<&'static str>, tag: Tag) -> register::Outcome {
+    register::Outcome::Entry {
+        value: text.map(|t| Bytes::from_static(t.as_bytes())),
+        tag,
+        eventual: None,
+    }
+}
+
+impl Bench {
+    /// Submits an enqueue of an idle key; the read that begins ahead of its apply.
+    fn read_ahead(&mut self, command: &Command) -> OpId {
+        let before: Vec<OpId> = self.started.keys().copied().collect();
+        let submitted = command.clone();
+        self.step(|it, state, cx| it.on_submit(NodeName(9), 1, submitted, state, cx));
+        self.primary.take_proposals();
+        let mut new = self.started.keys().filter(|op| !before.contains(op));
+        *new.next().expect("an idle key is read ahead")
+    }
+
+    fn read_ends(&mut self, op: OpId, outcome: register::Outcome) {
+        self.step(|it, state, cx| it.on_outcome(op, outcome, state.queues(), cx));
+    }
+
+    /// The value that the last step granted with.
+    fn granted(&self) -> Option<EntryValue> {
+        self.sent.iter().find_map(|(_, message)| match message {
+            fermata_protocol::Message::Lock(Message::Granted { latest, .. }) => {
+                latest.first().map(|l| l.value.clone())
+            }
+            _ => None,
+        })
+    }
+}
+
+/// G23: an enqueue is declined while it is read ahead; a whole section puts v1; the enqueue is
+/// repeated, and read ahead anew; then the first read ends, which has seen nothing of v1. What the
+/// repetition is granted with.
+fn granted_after_a_declined_enqueue(planted: Planted) -> EntryValue {
+    let (mut bench, _) = Bench::planted(0, planted);
+    let (x, y) = (command(50, enqueue("k")), command(51, enqueue("k")));
+    let first = bench.read_ahead(&x);
+    bench.decline(&x);
+    let other = bench.read_ahead(&y);
+    let Outcome::Enqueued { lock_ref } = bench.apply(&y) else {
+        panic!("enqueued");
+    };
+    bench.read_ends(other, entry(None, Tag::ZERO));
+    assert_eq!(bench.granted(), Some(EntryValue::Absent));
+    let v1 = Tag::critical(lock_ref, 0, 1, SessionId(9));
+    let leave = LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        clean: vec![(key_of("k"), Some(v1))],
+        waiting_only: false,
+    };
+    bench.apply(&command(52, leave));
+    let again = bench.read_ahead(&x);
+    bench.read_ends(again, entry(Some("v1"), v1));
+    bench.read_ends(first, entry(None, Tag::ZERO));
+    bench.apply(&x);
+    bench
+        .granted()
+        .expect("the key was free, and its value known")
+}
+
+#[test]
+fn a_read_ahead_for_a_declined_enqueue_does_not_serve_its_repetition() {
+    let granted = granted_after_a_declined_enqueue(Planted::NONE);
+    assert_eq!(granted, EntryValue::Value(Bytes::from_static(b"v1")));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_read_ahead_that_is_known_by_its_enqueues_name_loses_a_put() {
+    let planted = Planted::only(fermata_protocol::base::Bug::SpeculationByName);
+    assert_eq!(
+        granted_after_a_declined_enqueue(planted),
+        EntryValue::Absent
+    );
 }

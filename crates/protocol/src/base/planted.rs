@@ -141,11 +141,17 @@ pub enum Bug {
     RepairWithoutQuorum,
     /// G22: a member whose fence is above a delete is taken for one that holds it.
     FencedTakenAsHolder,
+    /// G23: what was read ahead for an enqueue that the log declined serves its repetition.
+    SpeculationByName,
+    /// G24: an adopted value outranks eventual puts as if its section had written it.
+    AdoptionOutranks,
+    /// G25: a put that was sent and refused does not count when its key is left.
+    RefusedTakenAsUnsent,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 68] = [
+    pub const ALL: [Bug; 71] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -214,6 +220,9 @@ impl Bug {
         Bug::LowerTagTakenAsFinal,
         Bug::RepairWithoutQuorum,
         Bug::FencedTakenAsHolder,
+        Bug::SpeculationByName,
+        Bug::AdoptionOutranks,
+        Bug::RefusedTakenAsUnsent,
     ];
 }
 

@@ -98,3 +98,19 @@ pub struct EventualTag {
     /// Distinguishes puts within one tick.
     pub counter: u32,
 }
+
+impl EventualTag {
+    /// Where a section's own write stands among eventual puts: below those made when the section
+    /// was over, whose clocks are above 0, and above all others.
+    pub fn of_section(lock_ref: LockRef) -> EventualTag {
+        EventualTag {
+            applied: lock_ref.0,
+            ..EventualTag::default()
+        }
+    }
+
+    /// Whether this is where a section's own write stands, not a put.
+    pub fn is_of_section(self) -> bool {
+        self == EventualTag::of_section(LockRef(self.applied))
+    }
+}

@@ -487,7 +487,10 @@ impl Session {
                 if let Some(key) = section.keys.get_mut(key)
                     && !refusal.may_have_taken_effect
                 {
-                    key.writes.withdraw(*write);
+                    match open.first_sent {
+                        None => key.writes.withdraw(*write),
+                        Some(_) => key.writes.refuse(*write),
+                    }
                 }
             }
             (Kind::Get { key, .. }, Ok(Answer::Value { value, .. })) => {

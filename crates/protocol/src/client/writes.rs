@@ -1,5 +1,9 @@
 //! The account of one key's writes in one section: which were issued, which may have taken effect,
 //! and which were acknowledged. It alone decides whether the key may be left clean (F5).
+//!
+//! A write that was refused for certain has changed nothing. But a clean leave is for ever, and a
+//! copy of a message may still be on its way: what was sent and refused is left to the next
+//! holder's synch, which fences it, unless a higher write was acknowledged (G25).
 
 use crate::base::{Bug, Planted, SessionId, Tag};
 use crate::request::{Held, Leaving};
@@ -12,6 +16,8 @@ pub struct Writes {
     acknowledged: u64,
     /// Those above `acknowledged` that are in flight or ended with an unknown outcome.
     doubtful: BTreeSet<u64>,
+    /// The highest one that was sent and certainly refused; 0: none.
+    refused: u64,
 }
 
 impl Writes {
@@ -26,9 +32,15 @@ impl Writes {
         self.doubtful = self.doubtful.split_off(&(self.acknowledged + 1));
     }
 
-    /// It has certainly changed nothing, and never will.
+    /// It was never sent.
     pub fn withdraw(&mut self, number: u64) {
         self.doubtful.remove(&number);
+    }
+
+    /// It was sent, and has certainly changed nothing.
+    pub fn refuse(&mut self, number: u64) {
+        self.doubtful.remove(&number);
+        self.refused = self.refused.max(number);
     }
 
     /// Whether the highest write that may have taken effect was acknowledged, or none was made.
@@ -46,14 +58,15 @@ impl Writes {
         self.acknowledged
     }
 
-    /// Whether a write with a higher number was issued and not withdrawn.
+    /// Whether a write with a higher number may have taken effect.
     pub fn outranked(&self, number: u64) -> bool {
         self.acknowledged > number || self.doubtful.last().is_some_and(|top| *top > number)
     }
 
     /// How the key is left now.
     pub fn leaving(&self, held: &Held, session: SessionId, planted: Planted) -> Leaving {
-        if !self.settled() && !planted.has(Bug::DirtyLeaveTakenAsClean) {
+        let refused = self.refused > self.acknowledged && !planted.has(Bug::RefusedTakenAsUnsent);
+        if (refused || !self.settled()) && !planted.has(Bug::DirtyLeaveTakenAsClean) {
             return Leaving::Dirty;
         }
         let tag = |number| Tag::critical(held.lock_ref, held.generation, number, session);
@@ -100,12 +113,26 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_certainly_refused_does_not_count() {
+    fn a_write_that_was_never_sent_does_not_count() {
         let mut writes = Writes::default();
         writes.issue(1);
         writes.acknowledge(1);
         writes.issue(2);
         writes.withdraw(2);
         assert_eq!(leaving(&writes), clean(1));
+    }
+
+    #[test]
+    fn a_copy_of_a_write_that_was_refused_is_left_to_the_next_synch() {
+        let mut writes = Writes::default();
+        writes.issue(1);
+        writes.acknowledge(1);
+        writes.issue(2);
+        writes.refuse(2);
+        assert!(writes.settled(), "gets go on");
+        assert_eq!(leaving(&writes), Leaving::Dirty);
+        writes.issue(3);
+        writes.acknowledge(3);
+        assert_eq!(leaving(&writes), clean(3));
     }
 }

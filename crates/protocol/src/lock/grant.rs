@@ -219,22 +219,41 @@ impl Grants {
     }
 
     /// The enqueue has its outcome, or was not taken by the log: what was read for it must not
-    /// serve a later attempt.
-    pub(super) fn forget_speculation(&mut self, id: (SessionId, u64)) -> Option<Speculation> {
+    /// serve a later attempt, which comes under the same number (G23). Reads that are under way end
+    /// by themselves, for nobody, unless a grant goes on with them.
+    pub(super) fn forget_speculation(
+        &mut self,
+        id: (SessionId, u64),
+        planted: Planted,
+    ) -> Option<Speculation> {
         let speculation = self.speculations.remove(&id)?;
-        for key in speculation.reads.keys() {
+        for (key, read) in &speculation.reads {
             if self.reads.get(key) == Some(&id) {
                 self.reads.remove(key);
+            }
+            if let SpeculativeRead::Running(op) = read
+                && !planted.has(Bug::SpeculationByName)
+            {
+                self.ops.remove(op);
             }
         }
         Some(speculation)
     }
 
-    pub(super) fn speculation_read(&mut self, id: (SessionId, u64), key: KeyId, outcome: Outcome) {
-        if let Some(speculation) = self.speculations.get_mut(&id) {
-            speculation
-                .reads
-                .insert(key, SpeculativeRead::Done(outcome));
+    /// A read ahead has ended: it counts where that very read is waited for (G23).
+    pub(super) fn speculation_read(
+        &mut self,
+        (id, key): ((SessionId, u64), &KeyId),
+        op: OpId,
+        outcome: Outcome,
+        planted: Planted,
+    ) {
+        let speculation = self.speculations.get_mut(&id);
+        if let Some(read) = speculation.and_then(|s| s.reads.get_mut(key)) {
+            let awaited = matches!(read, SpeculativeRead::Running(own) if *own == op);
+            if awaited || planted.has(Bug::SpeculationByName) {
+                *read = SpeculativeRead::Done(outcome);
+            }
         }
     }
 
@@ -247,10 +266,7 @@ impl Grants {
         repeated: bool,
         planted: Planted,
     ) -> Option<Speculation> {
-        let own = match repeated {
-            true => None,
-            false => self.forget_speculation(id),
-        };
+        let own = self.forget_speculation(id, planted).filter(|_| !repeated);
         let lax =
             planted.has(Bug::SpeculationNeverCancelled) || planted.has(Bug::SpeculationHeadOnly);
         if !lax {
@@ -632,7 +648,7 @@ impl Grants {
         for task in grant.tasks.into_values() {
             if let Task::Reading(op) | Task::Synching(op, _) = task {
                 self.ops.remove(&op);
-                cx.registers.cancel(op);
+                cx.cancel(op);
             }
         }
     }
@@ -640,7 +656,7 @@ impl Grants {
     /// The ballot is lost.
     pub(super) fn stop_all(&mut self, cx: &mut Cx<'_>) {
         for op in core::mem::take(&mut self.ops).into_keys() {
-            cx.registers.cancel(op);
+            cx.cancel(op);
         }
         self.grants.clear();
         self.speculations.clear();

@@ -75,6 +75,12 @@ impl Cx<'_> {
         self.started.insert(op, self.segment);
         op
     }
+
+    /// Forgets an operation: nobody waits for its outcome.
+    pub(super) fn cancel(&mut self, op: OpId) {
+        self.started.remove(&op);
+        self.registers.cancel(op);
+    }
 }
 
 /// Who waits for the outcome of a command in flight.
@@ -248,7 +254,7 @@ impl Primary {
     /// A command was not taken by the log: it has no effect, and whoever asked is told so.
     pub fn declined(&mut self, id: (SessionId, u64), why: Rejection, fx: &mut Effects) {
         if !self.planted.has(Bug::SpeculationHeadOnly) {
-            self.grants.forget_speculation(id);
+            self.grants.forget_speculation(id, self.planted);
         }
         let Some(pending) = self.take_pending(id) else {
             return;
@@ -717,7 +723,10 @@ impl Primary {
             return false;
         };
         match target {
-            Target::Speculation(id, key) => self.grants.speculation_read(id, key, outcome),
+            Target::Speculation(id, key) => {
+                self.grants
+                    .speculation_read((id, &key), op, outcome, cx.planted);
+            }
             Target::Grant(lock_ref, key) => {
                 let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
                 self.proposals

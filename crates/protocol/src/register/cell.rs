@@ -7,7 +7,7 @@
 
 use super::message::{Coding, Content, Fragment, Store};
 use super::policy;
-use crate::base::{Address, EventualTag, Kept, KeyId, LockRef, Seat, Tag};
+use crate::base::{Address, EventualTag, Kept, KeyId, Seat, Tag};
 use crate::io::{Effects, Memory, Void};
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
@@ -33,8 +33,8 @@ impl At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trace {
     pub(crate) tag: Tag,
-    /// The section that gave the value: below the tag's where a synch has carried it on.
-    pub(crate) origin: LockRef,
+    /// Where the value stands among eventual puts; see [`super::message::Ask::Store`].
+    pub(crate) origin: EventualTag,
     /// Names the value beside the tag.
     pub(crate) digest: u64,
     /// Bytes of the whole value; none where absent or deleted.
@@ -80,9 +80,11 @@ impl Head {
         self.versions.last().map_or(Tag::ZERO, |v| v.tag)
     }
 
-    /// The section that gave the value of the highest tag.
-    pub(crate) fn origin(&self) -> LockRef {
-        self.versions.last().map_or(LockRef(0), |v| v.origin)
+    /// Where the value of the highest tag stands among eventual puts.
+    pub(crate) fn origin(&self) -> EventualTag {
+        self.versions
+            .last()
+            .map_or_else(Default::default, |v| v.origin)
     }
 
     /// Bytes of the value of the highest tag; none where absent or deleted.
@@ -105,10 +107,17 @@ impl Head {
         self.versions.iter().find(|v| v.tag == tag)
     }
 
-    /// Whether an eventual read of this replica takes the eventual cell: its put was made after the
-    /// section of the critical cell was over (F6).
+    /// Whether an eventual read of this replica takes the eventual cell: its put is after the
+    /// origin of the critical cell (F6, G24).
     pub(crate) fn eventual_is_newer(&self) -> bool {
-        self.eventual.is_some_and(|e| e.applied >= self.origin().0)
+        self.eventual.is_some_and(|e| e > self.origin())
+    }
+
+    /// Whether a section's write has left an eventual value without use here. An adoption never
+    /// does: it may be incomplete, and be replaced by what was below it (G24).
+    pub(crate) fn outranks(&self, eventual: EventualTag) -> bool {
+        let origin = self.origin();
+        origin.is_of_section() && eventual < origin
     }
 
     /// Whether an eventual read finds a value.
@@ -233,11 +242,11 @@ impl<'a> Cell<'a> {
     }
 
     /// Adds a version, or replaces the one of its tag, keeps what `kept` says of all, and drops an
-    /// eventual value that the version's section outranks.
+    /// eventual value that it outranks.
     pub(crate) fn put_version(
         &mut self,
         fx: &mut Effects,
-        (tag, origin): (Tag, LockRef),
+        (tag, origin): (Tag, EventualTag),
         content: &Content,
         kept: Kept,
     ) {
@@ -269,7 +278,7 @@ impl<'a> Cell<'a> {
         self.delete_unused(fx, &before);
         let record = self.at.record(CellPart::Version(trace.slot));
         fx.put(record, body(&tag, content));
-        if self.head.eventual.is_some() && !self.head.eventual_is_newer() {
+        if self.head.eventual.is_some_and(|e| self.head.outranks(e)) {
             self.head.eventual = None;
             self.head.eventual_live = false;
             self.head.eventual_stored = 0;

@@ -63,8 +63,8 @@ pub enum Content {
 pub struct Version {
     /// The write's tag.
     pub tag: Tag,
-    /// The section that gave the value; see [`Ask::Store`].
-    pub origin: LockRef,
+    /// Where the value stands among eventual puts; see [`Ask::Store`].
+    pub origin: EventualTag,
     /// What the replica keeps of it; `Absent` where only tags were wanted.
     pub content: Content,
 }
@@ -101,9 +101,10 @@ pub enum Ask {
     Store {
         /// The tag.
         tag: Tag,
-        /// The section that gave the value: the tag's own, unless a synch carries an older value
-        /// on. Eventual puts made after that section was over are not outranked (F6).
-        origin: LockRef,
+        /// Where the value stands among eventual puts: those above are not outranked (F6). A
+        /// holder's put stands where its section does ([`EventualTag::of_section`]), an adopted
+        /// value where its put did, and a synch carries on what it has found (G5, G24).
+        origin: EventualTag,
         /// The content.
         content: Content,
     },
@@ -154,8 +155,8 @@ pub enum Ask {
     Repair {
         /// The version's tag.
         tag: Tag,
-        /// The section that gave the value.
-        origin: LockRef,
+        /// As in `Store`.
+        origin: EventualTag,
         /// What the replica keeps of it.
         content: Content,
         /// The floor that the sender knew when it sent this (F8f).

@@ -8,7 +8,7 @@
 use super::message::{Answer, Content};
 use super::op::Place;
 use super::policy;
-use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Planted, Tag};
+use crate::base::{Bug, EventualTag, Kept, KeyId, Planted, Tag};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -17,8 +17,8 @@ use bytes::Bytes;
 pub(super) struct Cells<'a> {
     /// The highest tag that gives a value, and that value.
     pub(super) tag: Tag,
-    /// The section that gave the value.
-    pub(super) origin: LockRef,
+    /// Where the value stands among eventual puts.
+    pub(super) origin: EventualTag,
     pub(super) value: Option<Bytes>,
     /// Every answer has it.
     pub(super) agree: bool,
@@ -37,7 +37,7 @@ impl<'a> Cells<'a> {
         place: &Place,
         planted: Planted,
     ) -> Option<Cells<'a>> {
-        let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
+        let mut found: BTreeMap<Tag, (EventualTag, Vec<&Content>)> = BTreeMap::new();
         let (mut eventual, mut lists) = (None, Vec::new());
         let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
         let mut crowded = false;
@@ -92,11 +92,11 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// The eventual value, where it is newer than every section seen (F6).
+    /// The eventual value, where it is after what the critical cells give (F6, G24).
     pub(super) fn newer_eventual(&self, key: &KeyId) -> Option<(EventualTag, Option<Bytes>)> {
         let (tag, content) = self.eventual?;
         let sound = policy::is_sound(content, key, Tag::ZERO);
-        let newer = sound && tag.applied >= self.origin.0;
+        let newer = sound && *tag > self.origin;
         newer.then(|| (*tag, policy::decode(&[content]).unwrap_or_default()))
     }
 }

@@ -21,8 +21,8 @@ use super::message::{Answer, Ask, Content, Message, Store, Version};
 use super::replica::{PIPELINED_MAX, Replica, SWEEPS_MAX};
 use super::{Cx, SegmentView, policy};
 use crate::base::{
-    Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Purpose, Rng, Seat, Shape,
-    StoragePolicy, Tag, View,
+    Bug, EventualTag, Kept, KeyId, Micros, NodeName, Purpose, Rng, Seat, Shape, StoragePolicy, Tag,
+    View,
 };
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -241,7 +241,7 @@ impl Repair {
         let fence = self.heard.values().map(|l| l.fence).max();
         let dropped = self.heard.values().map(|l| l.dropped).max();
         let mut head = Head::with(fence.unwrap_or_default(), Tag::ZERO);
-        let mut known: Vec<(Tag, LockRef, Content)> = Vec::new();
+        let mut known: Vec<(Tag, EventualTag, Content)> = Vec::new();
         let mut eventual = None;
         if let Ok(cell) = Cell::load(cx.memory, &self.at) {
             // The head is sound: only a content may be damaged, and the fence here still holds.
@@ -265,7 +265,7 @@ impl Repair {
             let theirs = learnt.eventual.clone();
             eventual = eventual.into_iter().chain(theirs).max_by_key(|e| e.0);
         }
-        let mut versions: BTreeMap<Tag, (LockRef, Content)> = self.rebuilt(shape, seat);
+        let mut versions: BTreeMap<Tag, (EventualTag, Content)> = self.rebuilt(shape, seat);
         if let Some(alone) = alone {
             versions.retain(|tag, _| *tag == alone);
             if matches!(shape.kept, Kept::FromFinal(_)) {
@@ -300,7 +300,7 @@ impl Repair {
             cell.put_version(cx.fx, (tag, origin), &content, shape.kept);
         }
         if let Some((tag, content)) = eventual
-            && tag.applied >= cell.head.origin().0
+            && !cell.head.outranks(tag)
         {
             let content = policy::reseated(&self.at.key, Tag::ZERO, &content, seat);
             cell.put_eventual(cx.fx, tag, &content);
@@ -310,8 +310,8 @@ impl Repair {
 
     /// This seat's parts of every value that the others' parts give. A tag that they do not give
     /// was not complete while this replica counted, and whoever had counted it has ended.
-    fn rebuilt(&self, shape: Shape, seat: Seat) -> BTreeMap<Tag, (LockRef, Content)> {
-        let mut found: BTreeMap<Tag, (LockRef, Vec<&Content>)> = BTreeMap::new();
+    fn rebuilt(&self, shape: Shape, seat: Seat) -> BTreeMap<Tag, (EventualTag, Content)> {
+        let mut found: BTreeMap<Tag, (EventualTag, Vec<&Content>)> = BTreeMap::new();
         for version in self.heard.values().flat_map(|learnt| &learnt.versions) {
             let entry = found.entry(version.tag).or_default();
             entry.0 = entry.0.max(version.origin);

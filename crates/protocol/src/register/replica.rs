@@ -455,7 +455,7 @@ impl Case<'_, '_> {
     fn store(
         &mut self,
         cell: Cell<'_>,
-        (tag, origin): (Tag, LockRef),
+        (tag, origin): (Tag, EventualTag),
         content: &Content,
     ) -> Result<Answer, Void> {
         let sections = tag.lock_ref > LockRef(0);
@@ -562,7 +562,7 @@ impl Case<'_, '_> {
     pub(super) fn put(
         &mut self,
         mut cell: Cell<'_>,
-        at: (Tag, LockRef),
+        at: (Tag, EventualTag),
         content: &Content,
     ) -> Result<Answer, Void> {
         if !self.view.writable() {
@@ -598,7 +598,7 @@ impl Case<'_, '_> {
             return;
         }
         let newer = cell.head.eventual.is_none_or(|known| known < tag);
-        if newer && tag.applied >= cell.head.origin().0 {
+        if newer && !cell.head.outranks(tag) {
             cell.put_eventual(self.cx.fx, tag, content);
         }
     }
@@ -614,7 +614,8 @@ impl Case<'_, '_> {
             && let Content::Value(fragment) = content
         {
             let content = policy::whole_copy(&self.at.key, tag, &fragment.bytes);
-            cell.put_version(self.cx.fx, (tag, tag.lock_ref), &content, self.kept);
+            let at = (tag, EventualTag::of_section(tag.lock_ref));
+            cell.put_version(self.cx.fx, at, &content, self.kept);
         }
     }
 }
@@ -692,7 +693,7 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
             content,
             ..
         } => {
-            *origin <= tag.lock_ref
+            *origin <= EventualTag::of_section(tag.lock_ref)
                 && (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
                 && *tag != Tag::ZERO
                 && policy::is_sound(content, key, *tag)

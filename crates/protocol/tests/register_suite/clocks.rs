@@ -3,8 +3,8 @@
 use crate::world::{BEGINNING, BOUND, Clock, World, register_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    BOUND_MAX, Interval, LockRef, NodeName, Now, Planted, StoragePolicy, Tag, Terms, Timing,
-    WALL_BOUND,
+    BOUND_MAX, EventualTag, Interval, LockRef, NodeName, Now, Planted, StoragePolicy, Tag, Terms,
+    Timing, WALL_BOUND,
 };
 use fermata_protocol::node::clock_watch::ClockWatch;
 use fermata_protocol::register::{Answer, Ask, Op, Outcome, policy};
@@ -32,7 +32,7 @@ fn store_at(w: &mut World, i: usize, tag: Tag, text: &str) -> Option<Answer> {
     let mut parts = policy::encode(w.storage, place.shape(), &key, tag, Some(&value));
     let ask = Ask::Store {
         tag,
-        origin: tag.lock_ref,
+        origin: EventualTag::of_section(tag.lock_ref),
         content: parts.swap_remove(i),
     };
     w.ask(i, &key, ask)

@@ -3,7 +3,7 @@
 use crate::world::{Command, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Address, Ballot, Epoch, KeyId, LockRef, Planted, SessionId, Tag, TagRule,
+    Address, Ballot, Epoch, EventualTag, KeyId, LockRef, Planted, SessionId, Tag, TagRule,
 };
 use fermata_protocol::register::{
     Answer, Ask, Content, Holder, Op, OpId, Outcome, StoreAsk, policy,
@@ -32,7 +32,7 @@ fn store(tag: Tag, text: &str) -> Ask {
 fn store_of(key: &KeyId, tag: Tag, text: &str) -> Ask {
     Ask::Store {
         tag,
-        origin: tag.lock_ref,
+        origin: EventualTag::of_section(tag.lock_ref),
         content: content(key, tag, text),
     }
 }
@@ -126,7 +126,7 @@ fn a_sealed_read_seals_first_and_shows_both_cells_and_the_fence() {
     };
     let found = &versions[0];
     let at = (found.tag, found.origin, fence);
-    assert_eq!(at, (put(1, 1), LockRef(1), tag));
+    assert_eq!(at, (put(1, 1), EventualTag::of_section(LockRef(1)), tag));
     assert_eq!(found.content, content(&key, put(1, 1), "one"));
     assert_eq!(w.ask(0, &key, plain_read()), sealed(NEXT));
     let again = w.ask(0, &key, sealed_read(Epoch(7)));

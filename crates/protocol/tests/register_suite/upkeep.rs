@@ -5,8 +5,8 @@
 use crate::world::{Command, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, StoragePolicy,
-    Tag, Terms,
+    Ballot, Epoch, EventualTag, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId,
+    StoragePolicy, Tag, Terms,
 };
 use fermata_protocol::register::{
     Answer, Ask, Content, Message, Op, Outcome, Survey, Version, policy,
@@ -28,7 +28,7 @@ fn copy(tag: Tag, text: &str) -> Content {
 fn repair(tag: Tag, text: &str, floor: u64) -> Ask {
     Ask::Repair {
         tag,
-        origin: tag.lock_ref,
+        origin: EventualTag::of_section(tag.lock_ref),
         content: copy(tag, text),
         floor: LockRef(floor),
     }
@@ -223,7 +223,7 @@ fn store_copy(world: &mut World, i: usize, key: &KeyId, tag: Tag, text: &str) {
     let copy = policy::whole_copy(key, tag, &value);
     let ask = Ask::Store {
         tag,
-        origin: tag.lock_ref,
+        origin: EventualTag::of_section(tag.lock_ref),
         content: policy::reseated(key, tag, &copy, Seat(i as u8)),
     };
     assert_eq!(world.ask(i, key, ask), Some(Answer::Stored));
@@ -314,7 +314,7 @@ fn deleted(planted: Planted, member_comes_back: bool) -> World {
         world.nodes[i].applied = 3;
         let ask = Ask::Store {
             tag,
-            origin: tag.lock_ref,
+            origin: EventualTag::of_section(tag.lock_ref),
             content: Content::Tombstone,
         };
         assert_eq!(world.ask(i, &section_key(), ask), Some(Answer::Stored));
@@ -378,7 +378,7 @@ fn a_delete_leaves_no_trace_once_all_members_have_it_and_the_floor_has_passed() 
     assert!(matches!(old, Some(Answer::Past { .. })), "{old:?}");
     let store = Ask::Store {
         tag: synch(3),
-        origin: LockRef(1),
+        origin: EventualTag::of_section(LockRef(1)),
         content: copy(synch(3), "v"),
     };
     let old = world.ask(1, &section_key(), store);

@@ -137,7 +137,7 @@ fn rich() -> Envelope {
         key: key.clone(),
         ask: Ask::Store {
             tag: Tag::default(),
-            origin: LockRef::default(),
+            origin: Default::default(),
             content: Content::Value(fragment),
         },
     });

@@ -1,12 +1,12 @@
 //! Puts that are acknowledged, or are not, around the end of a section.
 
-use super::stage::{A, B, C, Stage, answers, fence_to, news_of, store_of};
+use super::stage::{A, B, C, Stage, answers, candidacy_of, fence_to, news_of, store_of, value};
 use crate::history::Outcome;
 use crate::network::Parcel;
-use fermata_protocol::base::{Epoch, SegmentId, SessionId};
+use fermata_protocol::base::{Epoch, NodeName, SegmentId, SessionId};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, LockCommand};
-use fermata_protocol::request::Mode;
+use fermata_protocol::request::{Code, Mode};
 use fermata_protocol::{Message, lock};
 
 /// F1: H1 is taken for dead while its put is under way; the put reaches B and C, which have not
@@ -306,4 +306,54 @@ pub(super) fn read_writes_back(stage: &mut Stage) {
     stage.release(without_b);
     stage.release(late);
     stage.pass(500);
+}
+
+/// G25: all disks are full when a put comes, of which the network keeps a copy for C.
+pub(super) fn refused_copy(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    // Whoever leads when the disks are full may give the segment away.
+    let c_is_modest = stage.lose(candidacy_of(C));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "one");
+    stage.pass(500);
+    full_disks(stage, true);
+    let copies = stage.world.network.copy(store_of("two", &[C]));
+    let Some(put) = stage.begin_put(h1, s1, "two") else {
+        return;
+    };
+    // The refusals leave when what waits for the disks has been written, and nobody is asked again.
+    stage.pass(150);
+    full_disks(stage, false);
+    let refused = stage.wait(put);
+    stage.release(copies);
+    stage.pass(500);
+    stage.leave(h1, s1);
+    let from_c = [A, B].map(|leader| stage.hold(answers(C, leader)));
+    let entered = stage.enter(h2);
+    for rule in from_c {
+        stage.release(rule);
+    }
+    let Some(s2) = entered else { return };
+    let without_a = stage.hold(answers(A, NodeName(5)));
+    stage.get(h2, s2);
+    stage.release(without_a);
+    stage.release(c_is_modest);
+    stage.leave(h2, s2);
+    let definite = refused == Outcome::Failed(Code::DiskFull);
+    stage.expect(definite, "the put is refused for certain");
+}
+
+/// Makes an end of the room on all members' disks, and has each find out: its log needs the next
+/// segment. Or makes room again.
+fn full_disks(stage: &mut Stage, full: bool) {
+    for name in [A, B, C] {
+        let machine = stage.world.machines.get_mut(&name);
+        machine.expect("a node of this world").disk.set_full(full);
+        let client = stage.client(&[name.0]);
+        for text in ["y", "z"].iter().filter(|_| full) {
+            let (key, value) = (stage.key_beside("z"), value(&text.repeat(200 << 10)));
+            stage.call(client, Call::Put { key, value });
+        }
+    }
+    stage.pass(if full { 200 } else { 0 });
 }

@@ -1,11 +1,15 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
-use super::stage::{A, B, C, Stage, accepts_of, candidacy_of, grants_to};
+use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to};
 use crate::network::Parcel;
+use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
 use fermata_protocol::register::Message as Register;
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock, paxos};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// F3b: an enqueue whose key was read ahead is declined, since the log is full; a whole section
 /// runs; the enqueue is submitted again behind the leave of that section.
@@ -25,10 +29,7 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
     stage.pass(500);
     let second = stage.begin_enter(h2, Mode::Exclusive);
     stage.pass(50);
-    let again = stage.hold(|p| {
-        matches!(p, Parcel::Peer { from, message: Message::Lock(lock::Message::Submit { .. }), .. }
-            if from.name.0 == 5)
-    });
+    let again = stage.hold(submit_of(NodeName(5)));
     stage.pass(200);
     stage.release(accepts);
     stage.pass(500);
@@ -45,6 +46,76 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
     };
     stage.get(h2, s2);
     stage.leave(h2, s2);
+}
+
+/// G23: as F3b, but the read of the declined attempt is slow: it ends when the second attempt is
+/// being read ahead, and has seen nothing of the section between them.
+pub(super) fn forgotten_read(stage: &mut Stage) {
+    stage.again(|setup| setup.limits.proposals = 2);
+    let [h1, h2] = stage.clients([4, 5]);
+    let (x, y) = (stage.key_beside("x"), stage.key_beside("y"));
+    for key in [x, y] {
+        let dies = stage.client(&[6]);
+        let enter = stage.enter_keys(dies, vec![key], Mode::Exclusive);
+        stage.entered(enter);
+        stage.world.kill_client(dies);
+    }
+    let accepts = stage.hold(accepts_of(A));
+    stage.until(|w| w.network.held(accepts) >= 4);
+    stage.pass(500);
+    // The first read hears A at once, B late, and C never.
+    let from_c = stage.lose(answers(C, A));
+    let slow = stage.hold(answers(B, A));
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.until(|w| w.network.held(slow) > 0);
+    let again = stage.hold(submit_of(NodeName(5)));
+    let first = Rc::new(RefCell::new(BTreeSet::new()));
+    let early = stage.world.network.release(slow);
+    first.borrow_mut().extend(early.iter().filter_map(call_of));
+    let calls = Rc::clone(&first);
+    let repeated =
+        stage.lose(move |p| call_of(p).is_some_and(|call| calls.borrow().contains(&call)));
+    stage.release(from_c);
+    stage.release(accepts);
+    stage.pass(500);
+    stage.section(h1, "v1");
+    let accepts = stage.hold(accepts_of(A));
+    stage.release(again);
+    stage.until(|w| w.network.held(accepts) > 0);
+    stage.pass(500);
+    stage.release(repeated);
+    for parcel in early {
+        stage.world.inject(parcel);
+    }
+    stage.pass(500);
+    stage.release(accepts);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// What a node submits to a primary.
+fn submit_of(name: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |p| {
+        matches!(p, Parcel::Peer { from, message: Message::Lock(lock::Message::Submit { .. }), .. }
+            if from.name == name)
+    }
+}
+
+/// The call of a question about a register, or of its answer.
+fn call_of(parcel: &Parcel) -> Option<u64> {
+    match parcel {
+        Parcel::Peer {
+            message: Message::Register(message),
+            ..
+        } => match message {
+            Register::Ask { call, .. } | Register::Answer { call, .. } => Some(*call),
+            Register::AskStore { .. } => None,
+        },
+        _ => None,
+    }
 }
 
 /// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's

@@ -510,3 +510,50 @@ pub(super) fn write_twice(stage: &mut Stage) {
     let unknown = matches!(repeated, Outcome::Unknown(_));
     stage.expect(unknown, "nobody says what came of the write");
 }
+
+/// G24: an eventual put is at A, and a later one at C alone, when a section adopts the first, which
+/// it finds at A and B; it writes nothing.
+pub(super) fn later_put(stage: &mut Stage) {
+    let [near, far, h1, h2] = stage.clients([1, 3, 4, 5]);
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[A, B, C]));
+    stage.eventual_put(near, "e1");
+    stage.pass(100);
+    stage.eventual_put(far, "e2");
+    let without_c = stage.hold(answers(C, A));
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.get(h1, s1);
+    stage.leave(h1, s1);
+    stage.release(without_c);
+    stage.release(spread);
+    stage.pass(1_000);
+    let Some(s2) = stage.enter(h2) else { return };
+    let found = (stage.found(s1), stage.found(s2));
+    stage.leave(h2, s2);
+    stage.expect(
+        found == (value("e1"), value("e2")),
+        "the later put is found once it has spread",
+    );
+}
+
+/// G24: an adoption is stored at A, which alone has the eventual value, when A goes down; the next
+/// primary settles what was there before, and nobody writes.
+pub(super) fn replaced_adoption(stage: &mut Stage) {
+    let [h1, h2, near] = stage.clients([4, 5, 1]);
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[B, C]));
+    eventual_at_one(stage, near);
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    adoption_and_crash(stage, h2, enter);
+    stage.discard(spread);
+    stage.pass(1_000);
+    let key = stage.key.clone();
+    let get = stage.call(near, Call::Get { key });
+    let found = stage.wait(get);
+    stage.expect(
+        found == Outcome::Value(value("e")),
+        "the put is still there",
+    );
+}

@@ -398,6 +398,26 @@ pub const ALL: &[Scenario] = &[
         play: upkeep::fenced_member,
     },
     Scenario {
+        name: "g23-forgotten-read",
+        about: "an enqueue is declined, and repeated while what was read for it is under way",
+        play: commands::forgotten_read,
+    },
+    Scenario {
+        name: "g24-later-put",
+        about: "an eventual put comes that is later than the one which a section has adopted",
+        play: found::later_put,
+    },
+    Scenario {
+        name: "g24-replaced-adoption",
+        about: "an adoption is at one replica, and the next primary settles the value before it",
+        play: found::replaced_adoption,
+    },
+    Scenario {
+        name: "g25-refused-copy",
+        about: "a put is refused by all, and a copy of it arrives when there is room again",
+        play: acknowledgements::refused_copy,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,

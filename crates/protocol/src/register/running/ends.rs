@@ -40,6 +40,11 @@ impl Running {
 
     /// As `may_have`, but false once every member that was asked has refused the only transmission
     /// to it: a refusal of a second one says nothing of the first, whose answer may be lost.
+    ///
+    /// That a transmission arrives once at most is the transport's promise: a message is taken out
+    /// of its queue before it is written to a connection, and what a broken one has not carried is
+    /// lost. Where a network repeats messages the word may prove wrong, but nothing rests on it:
+    /// the key is left dirty (G25), so that the next holder's synch fences the copy.
     pub(super) fn may_have_despite_refusals(&self) -> bool {
         if self.written.is_some() {
             return true;

@@ -10,7 +10,7 @@ use super::once::Names;
 use super::op::{Op, Outcome, Place};
 use super::reading::Cells;
 use super::{Cx, is_physical, policy};
-use crate::base::{Bug, KeyId, LockRef, Micros, Seat, Tag};
+use crate::base::{Bug, EventualTag, KeyId, Micros, Seat, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ enum Phase {
     /// A store at q members, by seat, after which the outcome is `then`.
     Store {
         tag: Tag,
-        origin: LockRef,
+        origin: EventualTag,
         parts: Vec<Content>,
         then: Box<Outcome>,
     },
@@ -126,12 +126,24 @@ impl Running {
         let phase = match &op {
             Op::Put { tag, value, .. } => {
                 let then = Outcome::Stored { tag: *tag };
-                store(&op, &place, (*tag, tag.lock_ref), value.as_ref(), then)
+                store(
+                    &op,
+                    &place,
+                    (*tag, EventualTag::of_section(tag.lock_ref)),
+                    value.as_ref(),
+                    then,
+                )
             }
             Op::Write { writer, value, .. } => match one_round_tag(&place, *writer, cx) {
                 Some(tag) => {
                     let then = Outcome::Stored { tag };
-                    store(&op, &place, (tag, LockRef(0)), value.as_ref(), then)
+                    store(
+                        &op,
+                        &place,
+                        (tag, EventualTag::default()),
+                        value.as_ref(),
+                        then,
+                    )
                 }
                 None => Phase::Collect,
             },
@@ -553,7 +565,12 @@ impl Running {
             (Op::Synch { tag, adopts, .. }, _) => {
                 let eventual = cells.newer_eventual(self.key()).filter(|_| *adopts);
                 let (latest, origin) = match eventual {
-                    Some((_, eventual)) => (eventual, tag.lock_ref),
+                    Some((put, eventual)) => {
+                        // Below the adopter, whoever took the put (G24).
+                        let section = EventualTag::of_section(tag.lock_ref);
+                        let lax = cx.planted.has(Bug::AdoptionOutranks);
+                        (eventual, if lax { section } else { section.min(put) })
+                    }
                     None => (value, cells.origin),
                 };
                 let then = Outcome::Synched {
@@ -585,7 +602,7 @@ impl Running {
     /// be final.
     fn found(
         &mut self,
-        at: (Tag, LockRef),
+        at: (Tag, EventualTag),
         value: Option<Bytes>,
         (agree, is_final, tells): (bool, bool, bool),
         cx: &Cx<'_>,
@@ -615,7 +632,7 @@ impl Running {
 
     /// q members have promised to store nothing below `tag`. What they hold is stored under it, or
     /// the write that is to come above it.
-    fn carry_on(&mut self, at: (Tag, LockRef), found: Option<Bytes>, now: Micros) -> Next {
+    fn carry_on(&mut self, at: (Tag, EventualTag), found: Option<Bytes>, now: Micros) -> Next {
         let tag = at.0;
         let then = self.swept_up(tag, found.clone());
         let value = match &self.op {
@@ -632,7 +649,7 @@ impl Running {
     /// leave one more version wherever it fails. Else this one begins anew.
     fn resumed(
         &mut self,
-        at: (Tag, LockRef),
+        at: (Tag, EventualTag),
         found: Option<Bytes>,
         (whole, agree): (bool, bool),
         cx: &Cx<'_>,
@@ -711,7 +728,7 @@ impl Running {
             Op::Write { value, .. } => {
                 let value = value.clone();
                 self.store(
-                    (tag, LockRef(0)),
+                    (tag, EventualTag::default()),
                     value.as_ref(),
                     Outcome::Stored { tag },
                     now,
@@ -737,13 +754,19 @@ impl Running {
     }
 
     /// Goes on to store at q members.
-    fn store(&mut self, at: (Tag, LockRef), value: Option<&Bytes>, then: Outcome, now: Micros) {
+    fn store(&mut self, at: (Tag, EventualTag), value: Option<&Bytes>, then: Outcome, now: Micros) {
         let phase = store(&self.op, &self.place, at, value, then);
         self.enter(phase, now);
     }
 
     /// Stores what was read at those that do not have it yet.
-    fn write_back(&mut self, at: (Tag, LockRef), value: Option<Bytes>, then: Outcome, now: Micros) {
+    fn write_back(
+        &mut self,
+        at: (Tag, EventualTag),
+        value: Option<Bytes>,
+        then: Outcome,
+        now: Micros,
+    ) {
         let has = |member: &Member| match &member.good {
             Some(Answer::Cells { versions, .. }) => versions.iter().any(|v| v.tag == at.0),
             _ => false,
@@ -782,7 +805,7 @@ impl Running {
 fn store(
     op: &Op,
     place: &Place,
-    (tag, origin): (Tag, LockRef),
+    (tag, origin): (Tag, EventualTag),
     value: Option<&Bytes>,
     then: Outcome,
 ) -> Phase {

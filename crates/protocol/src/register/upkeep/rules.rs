@@ -29,7 +29,7 @@ impl Case<'_, '_> {
     fn repair(
         &mut self,
         cell: Cell<'_>,
-        (tag, origin): (Tag, LockRef),
+        (tag, origin): (Tag, EventualTag),
         content: &Content,
         sent_at: LockRef,
     ) -> Result<Answer, Void> {
