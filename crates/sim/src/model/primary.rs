@@ -4,7 +4,7 @@ use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_sync
 use super::foresee::{Phase, Reading};
 use super::map::{LATE_READ, Mapper, READERS};
 use super::state::Event;
-use fermata_protocol::base::{EventualTag, LockRef, NodeName, Tag};
+use fermata_protocol::base::{EventualTag, NodeName, Tag};
 use fermata_protocol::lock::Latest;
 use fermata_protocol::register::{Answer, Ask, Content, policy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     tag: Tag,
+    origin: EventualTag,
     eventual: Option<EventualTag>,
 }
 
@@ -49,6 +50,7 @@ impl Primaries {
             } => {
                 let shown = Shown {
                     tag: versions.last().map_or(Tag::ZERO, |v| v.tag),
+                    origin: versions.last().map_or_else(Default::default, |v| v.origin),
                     eventual: eventual.as_ref().map(|(tag, _)| *tag),
                 };
                 let answers = self.answers.entry(phase).or_default();
@@ -180,7 +182,7 @@ impl Mapper<'_> {
         }
     }
 
-    fn stores(&mut self, phase: Phase, tag: Tag, origin: LockRef, content: &Content) {
+    fn stores(&mut self, phase: Phase, tag: Tag, origin: EventualTag, content: &Content) {
         let write = WriteId::of_tag(tag);
         if !is_synch(tag) && !self.foreseen.stored.contains(&tag) {
             return;
@@ -206,25 +208,22 @@ impl Mapper<'_> {
         let read = read.or_else(|| self.primaries.unknown.get(&phase.0));
         let answers = read.and_then(|read| self.primaries.answers.get(read));
         let shown: Vec<Shown> = answers.iter().flat_map(|a| a.values().copied()).collect();
-        let highest = shown.iter().map(|s| s.tag).max().unwrap_or_default();
+        let (highest, carried_on) = shown
+            .iter()
+            .map(|s| (s.tag, s.origin))
+            .max()
+            .unwrap_or_default();
         let found = self.found(highest);
-        // With a delete of which every trace is removed, its origin is.
-        let given = self.state.given(found).filter(|_| highest != Tag::ZERO);
-        let given = given.map_or(LockRef(0), |r| r.lock_ref);
         let eventual = shown.iter().filter_map(|s| s.eventual).max();
         let eventual = eventual.and_then(|tag| self.eventuals.get(&tag)).copied();
-        let adopts = origin == tag.lock_ref && given != origin;
-        let carried = match (adopts, eventual) {
-            (true, Some(eventual)) => Some(eventual),
+        // What is carried on keeps its origin; what is adopted has that of its put (G24).
+        let carried = match (origin == carried_on, eventual) {
+            (false, Some(eventual)) => Some(eventual),
             _ => self.state.value(found),
         };
         let Some(carried) = carried else {
             return self.wrong(format!("{} carries nothing that was found", write.named()));
         };
-        if !adopts && given != origin {
-            let (name, ours) = (write.named(), origin.0);
-            self.wrong(format!("{name} says origin {ours}, it found {}", given.0));
-        }
         let known = self.values.of(carried);
         if known.is_some() && known != self.values.of(write) {
             let (name, carried) = (write.named(), carried.named());
