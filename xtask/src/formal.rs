@@ -135,6 +135,11 @@ pub(crate) fn run(choice: &Choice) -> ExitCode {
     }
 }
 
+/// Alloy, fetched unless it is there.
+pub(crate) fn fetched_jar() -> io::Result<PathBuf> {
+    Alloy::fetched(true).map(|alloy| alloy.jar)
+}
+
 /// How many results are unexpected.
 fn ask_all(choice: &Choice) -> io::Result<usize> {
     let start = Instant::now();

@@ -80,6 +80,16 @@ const SECTIONS: &[Section] = &[
         env: &[],
     },
     Section {
+        title: "traces of the simulator, judged by the model",
+        cargo: &["xtask", "formal", "traces"],
+        env: &[],
+    },
+    Section {
+        title: "wrong rules and words, refused by the judge",
+        cargo: &["xtask", "formal", "traces", "--planted"],
+        env: &[],
+    },
+    Section {
         title: "end to end, real processes",
         cargo: &["test", "--package", "fermata"],
         env: &[],

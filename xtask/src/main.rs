@@ -15,6 +15,7 @@ mod formal;
 mod gate;
 mod porcupine;
 mod tidy;
+mod traces;
 mod wrap;
 
 const HELP: &str = "\
@@ -31,6 +32,9 @@ usage: cargo xtask TASK
   formal [--short] [WORD]...
           asks Alloy about the models below formal/, or about those checks whose file or name
           contains a word; --short leaves out what takes long; needs Java and Maven
+  formal traces [--seeds N | --seed N | --planted]
+          judges what the simulator does by the text of the model of critical sections, or shows
+          that what is wrong is refused; needs Java and Maven
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         ["fix"] => wrap::run(),
         ["porcupine"] => porcupine::run(false),
         ["porcupine", "--record"] => porcupine::run(true),
+        ["formal", "traces", ref words @ ..] => traces::run(words),
         ["formal", ref choice @ ..] => match formal::Choice::of(choice) {
             Some(choice) => formal::run(&choice),
             None => usage(),

@@ -3,8 +3,16 @@
 //! simulator.
 
 use crate::base::{Interval, NodeId, NodeName, Wake};
+#[cfg(feature = "planted-bugs")]
+use crate::base::{KeyId, SegmentId};
+#[cfg(feature = "planted-bugs")]
+use crate::command::Command;
+#[cfg(feature = "planted-bugs")]
+use crate::lock::{Queue, Queues, Ref};
 use crate::message::Message;
 use crate::request::{Reply, Request};
+#[cfg(feature = "planted-bugs")]
+use crate::segment::Applied;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -133,6 +141,25 @@ pub struct Effects {
     pub outputs: Vec<Output>,
     /// The node must stop, and why, in one sentence for the operator.
     pub halt: Option<String>,
+    /// The commands that segments have applied, in order: for the simulator, which watches.
+    #[cfg(feature = "planted-bugs")]
+    pub applied: Vec<Happened>,
+}
+
+/// A command that a segment has applied.
+#[cfg(feature = "planted-bugs")]
+#[derive(Clone, Debug)]
+pub struct Happened {
+    /// The segment.
+    pub segment: SegmentId,
+    /// How many outputs of the step came before.
+    pub outputs: usize,
+    /// What was applied.
+    pub command: Command,
+    /// What it did.
+    pub applied: Applied,
+    /// The queues of the keys that it touched, after it; none: idle.
+    pub queues: Vec<(KeyId, Option<Queue>, Vec<Ref>)>,
 }
 
 impl Effects {
@@ -165,6 +192,30 @@ impl Effects {
             call,
             reply,
             when: When::Now,
+        });
+    }
+
+    /// A segment has applied a command; `queues` is its state after that.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn note_applied(
+        &mut self,
+        segment: SegmentId,
+        command: &Command,
+        applied: &Applied,
+        queues: &Queues,
+    ) {
+        let queue = |key: &KeyId| {
+            let queue = queues.queue(key).cloned();
+            let refs = queue.iter().flat_map(|q| &q.refs);
+            let refs = refs.filter_map(|r| queues.get(*r).cloned()).collect();
+            (key.clone(), queue, refs)
+        };
+        self.applied.push(Happened {
+            segment,
+            outputs: self.outputs.len(),
+            command: command.clone(),
+            applied: applied.clone(),
+            queues: applied.touched.iter().map(queue).collect(),
         });
     }
 

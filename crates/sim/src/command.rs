@@ -148,6 +148,7 @@ impl Job {
                 virtual_time: 0,
                 events: 0,
                 trace: trace::take_stashed(),
+                observer: None,
                 registers: BTreeMap::new(),
             }
         })

@@ -27,6 +27,7 @@ pub mod dice;
 pub mod disk;
 pub mod history;
 pub mod machine;
+pub mod model;
 pub mod monitor;
 pub mod nemesis;
 pub mod network;

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::disk::{Disk, Flushed};
 use crate::network::ClientId;
 use fermata_protocol::base::{Bug, Config, Incarnation, NodeId, NodeName};
-use fermata_protocol::io::{Effects, Input, Memory, Write};
+use fermata_protocol::io::{Effects, Happened, Input, Memory, Write};
 use fermata_protocol::{CallId, Node, Output, When};
 use fermata_storage::Lsn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -45,6 +45,8 @@ pub struct Machine {
     pub lost: Option<String>,
     /// The true time for which a wake is scheduled.
     pub wake_at: Option<u64>,
+    /// Steps are recorded, for [`crate::model`].
+    pub watched: bool,
     node: Option<Node>,
     inbox: VecDeque<Input>,
     waiting: VecDeque<(Lsn, Output)>,
@@ -65,6 +67,21 @@ pub struct Stepped {
     pub written: Lsn,
     /// A flush has begun and takes so long.
     pub flush: Option<u64>,
+    /// Each input with all that came of it, if the machine is watched.
+    pub turns: Vec<Turn>,
+}
+
+/// One input of a node, and what the node did at once.
+#[derive(Debug)]
+pub struct Turn {
+    /// What came.
+    pub input: Input,
+    /// What it wants to say, now or once its writes are durable.
+    pub outputs: Vec<Output>,
+    /// What it wrote.
+    pub writes: Vec<Write>,
+    /// Commands that its segments have applied.
+    pub applied: Vec<Happened>,
 }
 
 impl Machine {
@@ -79,6 +96,7 @@ impl Machine {
             paused: false,
             lost: None,
             wake_at: None,
+            watched: false,
             node: None,
             inbox: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -212,7 +230,16 @@ impl Machine {
         let Some(node) = &mut self.node else { return };
         let mut effects = Effects::new();
         let memory = self.disk.memory().expect("a running process has its store");
+        let seen = self.watched.then(|| input.clone());
         node.step(self.clock.read(now), input, &memory, &mut effects);
+        if let Some(input) = seen {
+            done.turns.push(Turn {
+                input,
+                outputs: effects.outputs.clone(),
+                writes: effects.writes.clone(),
+                applied: std::mem::take(&mut effects.applied),
+            });
+        }
         if let Some(why) = effects.halt {
             self.lost = Some(why);
         }
@@ -247,6 +274,7 @@ impl Machine {
             let more = self.step(now, input);
             done.outputs.extend(more.outputs);
             done.writes.extend(more.writes);
+            done.turns.extend(more.turns);
             done.written = more.written;
             done.flush = more.flush;
         } else if result != Flushed::Full {

@@ -10,6 +10,7 @@ use crate::checkers::{self, Kind, Violation, at_rest, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
+use crate::model::Observer;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
 use crate::profile;
@@ -39,7 +40,9 @@ pub struct Run {
     pub events: u64,
     /// The text, if it was asked for.
     pub trace: Option<String>,
-    /// With it: what was done with each register, times in microseconds.
+    /// What happened, for the model, if it was asked for.
+    pub observer: Option<Box<Observer>>,
+    /// With the text: what was done with each register, times in microseconds.
     pub registers: BTreeMap<KeyId, Vec<fermata_check::Operation<Bytes>>>,
 }
 
@@ -70,12 +73,27 @@ pub fn patience(planted: Planted) -> Options {
 
 /// Runs one seed.
 pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
-    let mut world = World::new(setup(seed, planted, trace));
+    played(setup(seed, planted, trace), None)
+}
+
+/// As [`run`], and what happened is written down for the model. Of a hundred sections so many only
+/// read, if it is said.
+pub fn observed(seed: u64, planted: Option<Bug>, shared_percent: Option<u64>, trace: bool) -> Run {
+    let setup = Setup {
+        model: true,
+        ..setup(seed, planted, trace)
+    };
+    played(setup, shared_percent)
+}
+
+fn played(setup: Setup, shared_percent: Option<u64>) -> Run {
+    let mut world = World::new(setup);
     let mut dice = world.dice.fork();
     let bits = world.setup.cluster.segment_bits;
     let keys = dice.between(1, 4) as usize;
     let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
     vary(&mut world, &mut ground, &mut dice);
+    ground.shared_percent = shared_percent.unwrap_or(ground.shared_percent);
     let length = dice.between(8_000_000, 40_000_000);
     let plan = Plan::draw(&mut dice, length);
     equip(&mut world, &plan, &mut dice);
@@ -213,6 +231,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         drift_ppm: 900,
         trace,
         watch: true,
+        model: false,
     }
 }
 
@@ -331,11 +350,17 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
         Some(_) => linearizable::registers(&world.history),
         None => BTreeMap::new(),
     };
+    let observer = world.observer.map(|mut observer| {
+        observer.catalogue = world.history.catalogue;
+        observer.cluster = Some(world.setup.cluster);
+        observer
+    });
     Run {
         violations: world.violations,
         virtual_time: world.now,
         events,
         trace,
+        observer,
         registers,
     }
 }

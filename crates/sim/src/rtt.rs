@@ -90,6 +90,7 @@ impl Bench {
             drift_ppm: 0,
             trace: false,
             watch: false,
+            model: false,
         };
         let mut world = World::new(setup);
         let options = Options {

@@ -11,6 +11,7 @@ use crate::dice::Dice;
 use crate::disk::{Disk, Flushed};
 use crate::history::{History, OpId, Outcome};
 use crate::machine::{Caller, Machine, Stepped};
+use crate::model::Observer;
 use crate::monitor::Monitor;
 use crate::nemesis::Fates;
 use crate::network::{ClientId, End, Network, Parcel, RuleId, Way};
@@ -64,6 +65,8 @@ pub struct Setup {
     pub trace: bool,
     /// Whether replicas are watched after every step.
     pub watch: bool,
+    /// Whether what happens is written down for the model: see [`crate::model`].
+    pub model: bool,
 }
 
 /// One simulated world.
@@ -82,6 +85,8 @@ pub struct World {
     pub history: History,
     /// What replicas did.
     pub monitor: Monitor,
+    /// What happened, for the model.
+    pub observer: Option<Box<Observer>>,
     /// Macro-steps under way.
     pub fates: Fates,
     /// What happened.
@@ -123,6 +128,7 @@ impl World {
             clients: Vec::new(),
             history: History::default(),
             monitor: Monitor::new(setup.watch),
+            observer: setup.model.then(Box::default),
             fates: Fates::new(dice.fork()),
             trace: Trace::new(setup.trace),
             violations: Vec::new(),
@@ -156,7 +162,9 @@ impl World {
         let mut disk = Disk::new(Incarnation(self.dice.wide()), setup.checkpoint_bytes);
         disk.latency = setup.flush;
         disk.skips_flush = setup.planted.has(Bug::FlushSkipped);
-        Machine::new(config, site, clock, disk, self.dice.fork())
+        let mut machine = Machine::new(config, site, clock, disk, self.dice.fork());
+        machine.watched = self.setup.model;
+        machine
     }
 
     /// Adds a client at a site.
@@ -375,6 +383,9 @@ impl World {
                 if target.alive && target.life == life {
                     let mut wishes = Vec::new();
                     let what = (from, exchange);
+                    if let Some(observer) = &mut self.observer {
+                        observer.hears(exchange, reply.as_ref());
+                    }
                     target.hear(self.now, what, reply, &mut self.history, &mut wishes);
                     self.after_client(client, wishes);
                 }
@@ -436,6 +447,10 @@ impl World {
                 &self.history.catalogue,
                 &mut self.violations,
             );
+            if let Some(observer) = &mut self.observer {
+                let catalogue = &self.history.catalogue;
+                observer.stepped(self.now, &self.machines[&name], &done, catalogue);
+            }
         }
         for output in done.outputs {
             match output {
@@ -524,6 +539,9 @@ impl World {
             let world = (&self.setup.cluster, &self.history.catalogue);
             self.monitor
                 .flushed(name, result, world, &mut self.violations);
+            if let (Some(observer), Flushed::Through(lsn)) = (&mut self.observer, result) {
+                observer.flushed(self.now, name, lsn);
+            }
         }
         match result {
             Flushed::Broken => {
@@ -564,6 +582,9 @@ impl World {
             if self.in_place.is_none() {
                 let machines = &self.machines;
                 self.monitor.restarted(name, machines, &mut self.violations);
+                if let Some(observer) = &mut self.observer {
+                    observer.restarted(self.now, &self.machines[&name]);
+                }
             }
             self.input(name, Input::Tick);
         }
@@ -649,7 +670,11 @@ impl World {
         if !target.alive {
             return;
         }
+        let session = target.session().id();
         target.kill();
+        if let Some(observer) = &mut self.observer {
+            observer.died(self.now, session);
+        }
         self.note(|| format!("! client {} dies", client.0));
         let life = self.clients[client.0 as usize].life - 1;
         let mut cancels = Vec::new();
@@ -707,6 +732,9 @@ impl World {
 
     fn after_client(&mut self, client: ClientId, wishes: Vec<Wish>) {
         let life = self.clients[client.0 as usize].life;
+        if let Some(observer) = &mut self.observer {
+            observer.client_acted(self.now, &self.history, &wishes);
+        }
         for wish in wishes {
             match wish {
                 Wish::Send(to, request) => {

@@ -558,6 +558,9 @@ impl Node {
                     .get_mut(&segment)
                     .expect("it delivered an entry");
                 let applied = room.state.apply(&command, planted);
+                #[cfg(feature = "planted-bugs")]
+                step.fx
+                    .note_applied(segment, &command, &applied, room.state.queues());
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.applied(&command, &applied, state.queues(), cx);
                 });

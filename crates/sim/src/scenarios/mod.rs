@@ -501,7 +501,16 @@ pub fn named(name: &str) -> Option<&'static Scenario> {
 
 /// Plays a scenario, heals, reads everything once more and checks.
 pub fn run(scenario: &Scenario, bug: Option<Bug>, trace: bool) -> Run {
-    let mut stage = Stage::new(bug, trace);
+    play(scenario, bug, trace, false)
+}
+
+/// As [`run`], and what happened is written down for the model.
+pub fn observed(scenario: &Scenario, bug: Option<Bug>) -> Run {
+    play(scenario, bug, false, true)
+}
+
+fn play(scenario: &Scenario, bug: Option<Bug>, trace: bool, model: bool) -> Run {
+    let mut stage = Stage::new(bug, trace, model);
     (scenario.play)(&mut stage);
     stage.end()
 }

@@ -48,7 +48,7 @@ pub struct Stage {
 
 impl Stage {
     /// A calm world whose nodes know each other and whose primary has its lease.
-    pub fn new(bug: Option<Bug>, trace: bool) -> Stage {
+    pub fn new(bug: Option<Bug>, trace: bool, model: bool) -> Stage {
         let planted = bug.map_or(Planted::NONE, Planted::only);
         // Coordinators are patient here, so that a schedule is not disturbed by retries.
         let timing = Timing {
@@ -68,6 +68,7 @@ impl Stage {
             drift_ppm: 0,
             trace,
             watch: true,
+            model,
         };
         Stage::of(setup)
     }

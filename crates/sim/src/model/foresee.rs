@@ -1,0 +1,206 @@
+//! What has to be known of a run before its facts are mapped one by one.
+//!
+//! Some events have no moment of their own in the code. Where the model leaves the moment open, the
+//! mapping chooses it, and for that it looks ahead:
+//!
+//! * **What nobody ever stored was never asked for.** A put that is refused by every replica has no
+//!   effect, and its client need not wait for it before it leaves cleanly. The model has no puts
+//!   that are taken back, so such a put is no event at all.
+//! * **A deposed primary begins late.** It reads or synchs for a ref that has left the queue in the
+//!   meantime, without its knowing. To begin is a primary's own affair, which nobody can see; so it
+//!   counts as begun just before the ref left, with what that primary knew.
+//! * **What a client says on leaving** is one word in the model. In the code it may say that it
+//!   leaves dirtily while its coordinator, in its name, leaves cleanly. The word that the log
+//!   takes counts.
+
+use super::atoms::{Purpose, RefId, is_synch, ref_of};
+use super::observe::{AppliedNow, Fact, Observer};
+use crate::history::Outcome;
+use fermata_protocol::base::{KeyId, LockRef, NodeName, SegmentId, SessionId, Tag};
+use fermata_protocol::command::{Body, LockCommand};
+use fermata_protocol::lock::Outcome as Applied;
+use fermata_protocol::register::Ask;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A phase of a quorum operation: its caller and call.
+pub type Phase = (NodeName, u64);
+
+/// What a phase that reads for a grant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Without a fence, while the enqueue of this command is being agreed.
+    Ahead((SessionId, u64)),
+    /// Without a fence, for a ref.
+    Entry(RefId, Purpose),
+    /// With a fence, for the synch of this tag; whether it may adopt.
+    Synch(Tag, bool),
+}
+
+/// What is known ahead.
+#[derive(Debug, Default)]
+pub struct Foreseen {
+    /// Tags that some replica has held at some time, or that were acknowledged.
+    pub stored: BTreeSet<Tag>,
+    /// Phases that read for a grant.
+    pub readings: BTreeMap<Phase, Reading>,
+    /// Readings that began after their ref had left: by the fact before which they count.
+    pub early: BTreeMap<usize, Vec<(Phase, Reading)>>,
+    /// By which word a ref leaves, if it leaves by one: cleanly on this key or not.
+    pub leaves: BTreeMap<RefId, bool>,
+    /// The refs that enqueues gave.
+    pub given: BTreeMap<(SessionId, u64), RefId>,
+    ended: BTreeMap<RefId, usize>,
+    leads: BTreeMap<NodeName, Lead>,
+    /// What each node has taken last, and when.
+    submitted: BTreeMap<NodeName, (u64, (SessionId, u64))>,
+}
+
+/// One leadership of a node.
+#[derive(Debug, Default)]
+struct Lead {
+    holds: BTreeSet<LockRef>,
+    granted: BTreeSet<RefId>,
+}
+
+impl Foreseen {
+    /// Looks through a run for one key.
+    pub fn of(observer: &Observer, key: &KeyId, segment: SegmentId) -> Foreseen {
+        let mut seen = Foreseen::default();
+        for (index, (now, fact)) in observer.facts.iter().enumerate() {
+            match fact {
+                Fact::Applied(applied) => seen.applied(index, applied, key),
+                Fact::Leads {
+                    node,
+                    segment: led,
+                    holds,
+                    ..
+                } if *led == segment => {
+                    let lead = Lead {
+                        holds: holds.clone(),
+                        granted: BTreeSet::new(),
+                    };
+                    seen.leads.insert(*node, lead);
+                }
+                Fact::Submitted { at, command } => {
+                    seen.submitted.insert(*at, (*now, *command));
+                }
+                Fact::Asks {
+                    from,
+                    call,
+                    key: asked,
+                    ask,
+                } if asked == key => seen.asked(*now, (*from, *call), ask),
+                Fact::Has { key: has, tags } if has == key => seen.stored.extend(tags),
+                Fact::Ends {
+                    what,
+                    outcome: Outcome::Done(Some(tag)),
+                    ..
+                } if what.key() == Some(key) => {
+                    seen.stored.insert(*tag);
+                }
+                Fact::Grants { from, to, latest } if latest.key == *key => {
+                    seen.leads.entry(*from).or_default().granted.insert(*to);
+                }
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    fn applied(&mut self, index: usize, now: &AppliedNow, key: &KeyId) {
+        if now.applied.repeated {
+            return;
+        }
+        let Body::Lock(body) = &now.command.body else {
+            return;
+        };
+        if let Applied::Enqueued { lock_ref } = now.applied.outcome
+            && now.applied.touched.contains(key)
+        {
+            let of = RefId {
+                lock_ref,
+                generation: 0,
+            };
+            let command = (now.command.session, now.command.number);
+            self.given.insert(command, of);
+        }
+        if let (Applied::Resumed { generation }, LockCommand::Resume { lock_ref, .. }) =
+            (&now.applied.outcome, body)
+            && now.applied.touched.contains(key)
+        {
+            let before = RefId {
+                lock_ref: *lock_ref,
+                generation: generation - 1,
+            };
+            self.ended.insert(before, index);
+        }
+        if let Some((lock_ref, known)) = &now.applied.removed
+            && known.keys.contains(key)
+        {
+            let of = RefId {
+                lock_ref: *lock_ref,
+                generation: known.generation,
+            };
+            self.ended.insert(of, index);
+            if let LockCommand::Leave {
+                clean,
+                waiting_only: false,
+                ..
+            } = body
+            {
+                self.leaves.insert(of, clean.iter().any(|(k, _)| k == key));
+            }
+        }
+    }
+
+    fn asked(&mut self, now: u64, phase: Phase, ask: &Ask) {
+        let Ask::Read {
+            holder,
+            entering: true,
+            fence,
+            ..
+        } = ask
+        else {
+            return;
+        };
+        if self.readings.contains_key(&phase) {
+            return;
+        }
+        let (reading, of) = match (fence, holder) {
+            (Some(tag), _) if is_synch(*tag) => {
+                let of = ref_of(*tag);
+                (Reading::Synch(*tag, self.is_first(phase.0, of)), of)
+            }
+            (Some(_), _) => return,
+            (None, Some(holder)) => {
+                let of = RefId {
+                    lock_ref: holder.lock_ref,
+                    generation: holder.generation,
+                };
+                let purpose = match self.is_first(phase.0, of) {
+                    true => Purpose::First,
+                    false => Purpose::Again,
+                };
+                (Reading::Entry(of, purpose), of)
+            }
+            (None, None) => {
+                let taken = self.submitted.get(&phase.0);
+                if let Some((_, command)) = taken.filter(|(at, _)| *at == now) {
+                    self.readings.insert(phase, Reading::Ahead(*command));
+                }
+                return;
+            }
+        };
+        self.readings.insert(phase, reading);
+        if let Some(ended) = self.ended.get(&of) {
+            self.early.entry(*ended).or_default().push((phase, reading));
+        }
+    }
+
+    /// Whether a node prepares the first grant of a ref that has come to hold before its eyes.
+    fn is_first(&self, node: NodeName, of: RefId) -> bool {
+        let lead = self.leads.get(&node);
+        of.generation == 0
+            && lead.is_some_and(|l| !l.holds.contains(&of.lock_ref) && !l.granted.contains(&of))
+    }
+}

@@ -1,0 +1,318 @@
+//! Facts to events: what primaries do for a grant, and what the data store does.
+
+use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_synch, ref_of};
+use super::foresee::{Phase, Reading};
+use super::map::{LATE_READ, Mapper, READERS};
+use super::state::Event;
+use fermata_protocol::base::{EventualTag, NodeName, Tag};
+use fermata_protocol::lock::Latest;
+use fermata_protocol::register::{Answer, Ask, Content, policy};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What an answer shows of a key.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    tag: Tag,
+    origin: EventualTag,
+    eventual: Option<EventualTag>,
+}
+
+/// The operation that a primary has begun last for a ref.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Read(ReadId),
+    Synch(WriteId),
+}
+
+/// What primaries have under way.
+#[derive(Debug, Default)]
+pub struct Primaries {
+    /// The answers that a phase has had, by replica.
+    answers: BTreeMap<Phase, BTreeMap<NodeName, Shown>>,
+    /// Phases that are begun in the model.
+    began: BTreeSet<Phase>,
+    /// The last phase of each caller that reads for a grant, and is none that is known: so does a
+    /// synch without a fence, which is a planted fault.
+    unknown: BTreeMap<NodeName, Phase>,
+    /// The phase in which each synch reads.
+    synchs: BTreeMap<WriteId, Phase>,
+    last: BTreeMap<(NodeName, RefId), Last>,
+    /// Reads ahead, until their enqueue is applied.
+    ahead: BTreeMap<RefId, (NodeName, ReadId)>,
+}
+
+impl Primaries {
+    /// A caller hears an answer.
+    pub fn hears(&mut self, phase: Phase, from: NodeName, answer: &Answer) {
+        match answer {
+            Answer::Cells {
+                versions, eventual, ..
+            } => {
+                let shown = Shown {
+                    tag: versions.last().map_or(Tag::ZERO, |v| v.tag),
+                    origin: versions.last().map_or_else(Default::default, |v| v.origin),
+                    eventual: eventual.as_ref().map(|(tag, _)| *tag),
+                };
+                let answers = self.answers.entry(phase).or_default();
+                answers.entry(from).or_insert(shown);
+            }
+            // That a store is durable is seen at the replica's disk.
+            Answer::Stored
+            | Answer::Past { .. }
+            | Answer::NotHolder
+            | Answer::Outranked { .. }
+            | Answer::Busy
+            | Answer::ClockSkew
+            | Answer::Surveyed(_)
+            | Answer::EventualValue { .. }
+            | Answer::EventualStored { .. }
+            | Answer::Locked
+            | Answer::Late { .. }
+            | Answer::Marked
+            | Answer::Listed { .. }
+            | Answer::Inspection(_)
+            | Answer::Void
+            | Answer::Sealed { .. }
+            | Answer::Elsewhere
+            | Answer::Moved { .. }
+            | Answer::DiskFull => {}
+        }
+    }
+
+    /// A ref was given: what was read ahead may serve its grant.
+    pub fn enqueued(&mut self, of: RefId) {
+        if let Some((node, read)) = self.ahead.remove(&of) {
+            self.last.insert((node, of), Last::Read(read));
+        }
+    }
+}
+
+impl Mapper<'_> {
+    /// A caller asks a replica about this key.
+    pub(super) fn asks(&mut self, phase: Phase, ask: &Ask) {
+        match ask {
+            // Who reads for a grant enters; a holder's get begins when its client asks for it; and
+            // the coordinators of eventual gets have no part in the model.
+            Ask::Read { entering, .. } => {
+                if let Some(reading) = self.reading(phase) {
+                    self.begins(phase, reading);
+                } else if *entering {
+                    self.primaries.unknown.insert(phase.0, phase);
+                }
+            }
+            Ask::Store {
+                tag,
+                origin,
+                content,
+            } => self.stores(phase, *tag, *origin, content),
+            // What a replica has of it is seen at the replica.
+            Ask::EventualPut { .. } | Ask::Repair { .. } => {}
+            Ask::Settle { .. }
+            | Ask::EventualGet
+            | Ask::EventualSpread { .. }
+            | Ask::Inspect
+            | Ask::SealedRead { .. }
+            | Ask::MarkMoved { .. }
+            | Ask::Survey
+            | Ask::RepairEventual { .. }
+            | Ask::Bury { .. } => {}
+        }
+    }
+
+    /// A read or synch for a grant begins.
+    pub(super) fn begins(&mut self, phase: Phase, reading: Reading) {
+        if !self.primaries.began.insert(phase) {
+            return;
+        }
+        let (of, last, event) = match reading {
+            Reading::Ahead(command) => {
+                // An enqueue that is never agreed has no ref.
+                let Some(of) = self.foreseen.given.get(&command).copied() else {
+                    return;
+                };
+                // A primary that is deposed may not have applied it yet, and take it once more.
+                // What it reads then serves no grant; if it did, that grant would be no event.
+                if self.state.used.contains(&of) {
+                    return self.aside(LATE_READ);
+                }
+                let read = self.read(of, Purpose::First);
+                self.primaries.ahead.insert(of, (phase.0, read));
+                return self.step(Event::ReadAhead(read));
+            }
+            Reading::Entry(of, purpose) => {
+                let read = self.read(of, purpose);
+                (of, Last::Read(read), Event::EntryBegin(read))
+            }
+            Reading::Synch(tag, adopts) => {
+                let attempt = WriteId::of_tag(tag);
+                self.primaries.synchs.insert(attempt, phase);
+                let event = match adopts {
+                    true => Event::AdoptBegin(attempt),
+                    false => Event::AttemptBegin(attempt),
+                };
+                (ref_of(tag), Last::Synch(attempt), event)
+            }
+        };
+        if self.is_behind(of) {
+            return self.leave_out(READERS);
+        }
+        self.settled(phase.0, of, last);
+        self.primaries.last.insert((phase.0, of), last);
+        self.step(event);
+    }
+
+    /// A primary that reads for the front of a batch of readers after it has synched in its name
+    /// knows that the synch has succeeded: it has settled the key (G9).
+    fn settled(&mut self, node: NodeName, of: RefId, next: Last) {
+        let Some(Last::Synch(synch)) = self.primaries.last.get(&(node, of)).copied() else {
+            return;
+        };
+        let knows = matches!(next, Last::Read(_)) && self.is_shared(of);
+        let new = self.state.succeeded.contains(&synch) && !self.state.done.contains(&synch);
+        if knows && new {
+            self.step(Event::AttemptGrant(synch));
+        }
+    }
+
+    fn read(&mut self, reader: RefId, purpose: Purpose) -> ReadId {
+        ReadId {
+            reader,
+            purpose,
+            number: self.primaries.began.len() as u64,
+        }
+    }
+
+    fn stores(&mut self, phase: Phase, tag: Tag, origin: EventualTag, content: &Content) {
+        let write = WriteId::of_tag(tag);
+        if !is_synch(tag) && !self.foreseen.stored.contains(&tag) {
+            return;
+        }
+        if !self.values.seen(write, policy::digest_of(content)) {
+            return self.wrong(format!("{} has two values", write.named()));
+        }
+        if self.state.attempted.contains(&write) {
+            // Again, or by a get that completes it.
+            return;
+        }
+        if !is_synch(tag) {
+            return self.puts(write);
+        }
+        if !self.state.began.contains(&write) {
+            // It has read without a fence, as a planted rule does: there is no such phase.
+            self.step(Event::AttemptBegin(write));
+            self.primaries
+                .last
+                .insert((phase.0, ref_of(tag)), Last::Synch(write));
+        }
+        let read = self.primaries.synchs.get(&write);
+        let read = read.or_else(|| self.primaries.unknown.get(&phase.0));
+        let answers = read.and_then(|read| self.primaries.answers.get(read));
+        let shown: Vec<Shown> = answers.iter().flat_map(|a| a.values().copied()).collect();
+        let (highest, carried_on) = shown
+            .iter()
+            .map(|s| (s.tag, s.origin))
+            .max()
+            .unwrap_or_default();
+        let found = self.found(highest);
+        let eventual = shown.iter().filter_map(|s| s.eventual).max();
+        let eventual = eventual.and_then(|tag| self.eventuals.get(&tag)).copied();
+        // What is carried on keeps its origin; what is adopted has that of its put (G24).
+        let carried = match (origin == carried_on, eventual) {
+            (false, Some(eventual)) => Some(eventual),
+            _ => self.state.value(found),
+        };
+        let Some(carried) = carried else {
+            return self.wrong(format!("{} carries nothing that was found", write.named()));
+        };
+        let known = self.values.of(carried);
+        if known.is_some() && known != self.values.of(write) {
+            let (name, carried) = (write.named(), carried.named());
+            self.wrong(format!("{name} has another value than {carried}"));
+        }
+        self.step(Event::AttemptRead(write, found, carried));
+        self.step(Event::AttemptWrite(write));
+    }
+
+    /// A primary pushes the key's value to whoever waits.
+    pub(super) fn grants(&mut self, from: NodeName, of: RefId, latest: &Latest) {
+        if self.is_behind(of) {
+            return self.leave_out(READERS);
+        }
+        let write = self.found(latest.tag);
+        let handed = self.state.handed.first() == Some(&write);
+        match self.primaries.last.remove(&(from, of)) {
+            Some(Last::Synch(attempt)) if attempt == write => {
+                self.step(Event::AttemptGrant(attempt));
+            }
+            Some(Last::Read(read)) if self.state.floor.contains_key(&read) || !handed => {
+                self.step(Event::EntryEnd(read, write));
+            }
+            Some(Last::Synch(attempt)) => {
+                let (tag, synch) = (write.named(), attempt.named());
+                self.wrong(format!("{tag} is granted after {synch}"));
+            }
+            Some(Last::Read(_)) | None => {
+                self.step(Event::HandOver(of));
+                if !handed {
+                    let tag = write.named();
+                    self.wrong(format!("{tag} is handed over, and was not left"));
+                }
+            }
+        }
+        let value = self.state.value(write).and_then(|v| self.values.of(v));
+        let told = latest.value.known().map(|v| digest(v.map(|b| &b[..])));
+        if let (Some(told), Some(value)) = (told, value)
+            && told != value
+        {
+            let tag = write.named();
+            self.wrong(format!("the grant's value is not that of {tag}"));
+        }
+    }
+
+    /// A replica has versions, durably.
+    pub(super) fn has_durably(&mut self, node: NodeName, tags: &[Tag]) {
+        self.durable.insert(node, tags.to_vec());
+        for write in self.state.attempted.clone() {
+            self.covers(node, write);
+        }
+    }
+
+    /// A write has succeeded once a quorum covers it.
+    pub(super) fn covers(&mut self, node: NodeName, write: WriteId) {
+        if self.state.succeeded.contains(&write) {
+            return;
+        }
+        // A later put of the same section stands for an earlier one: no read finds that any more.
+        // But below a fence the earlier one is refused.
+        let stands = write.sort() == Sort::Put && !self.state.doomed.contains(&write);
+        let covers = |tag: &Tag| {
+            let later = ref_of(*tag) == ref_of(write.tag) && *tag > write.tag && !is_synch(*tag);
+            *tag == write.tag || (stands && later)
+        };
+        if !self.durable[&node].iter().any(covers) {
+            return;
+        }
+        let nodes = self.covered.entry(write).or_default();
+        nodes.insert(node);
+        let nodes = nodes.clone();
+        if self.is_quorum(&nodes) {
+            self.step(Event::Succeed(write));
+        }
+    }
+
+    /// A replica has taken an eventual put.
+    pub(super) fn took(&mut self, tag: EventualTag, digest: u64) {
+        if self.eventuals.contains_key(&tag) {
+            return;
+        }
+        let up_to = |r: &&RefId| r.lock_ref.0 <= tag.applied;
+        let write = WriteId {
+            of: self.state.used.iter().rev().find(up_to).copied(),
+            eventual: Some(tag),
+            tag: Tag::ZERO,
+        };
+        self.eventuals.insert(tag, write);
+        self.values.seen(write, digest);
+        self.step(Event::Offer(write));
+    }
+}
