@@ -89,7 +89,7 @@ impl Mapper<'_> {
 
     /// A put is asked for.
     fn asked_for(&mut self, put: WriteId) {
-        if self.foreseen.stored.contains(&put.tag) && !self.state.issued.contains(&put) {
+        if self.foreseen.sent.contains(&put.tag) && !self.state.issued.contains(&put) {
             self.step(Event::Issue(put));
         }
     }

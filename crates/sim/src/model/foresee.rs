@@ -3,12 +3,9 @@
 //! Some events have no moment of their own in the code. Where the model leaves the moment open, the
 //! mapping chooses it, and for that it looks ahead:
 //!
-//! * **What nobody ever stored was never asked for.** A put that is refused by every replica has no
-//!   effect, and its client need not wait for it before it leaves cleanly. The model has no puts
-//!   that are taken back, so such a put is no event at all.
-//! * **A deposed primary begins late.** It reads or synchs for a ref that has left the queue in the
-//!   meantime, without its knowing. To begin is a primary's own affair, which nobody can see; so it
-//!   counts as begun just before the ref left, with what that primary knew.
+//! * **What was never sent was never asked for.** A put that is refused before any replica is asked
+//!   has no effect, and its client need not wait for it before it leaves cleanly. The model has no
+//!   puts that are taken back, so such a put is no event at all.
 //! * **What a client says on leaving** is one word in the model. In the code it may say that it
 //!   leaves dirtily while its coordinator, in its name, leaves cleanly. The word that the log
 //!   takes counts.
@@ -39,17 +36,16 @@ pub enum Reading {
 /// What is known ahead.
 #[derive(Debug, Default)]
 pub struct Foreseen {
-    /// Tags that some replica has held at some time, or that were acknowledged.
-    pub stored: BTreeSet<Tag>,
+    /// Tags of puts that some replica was asked to store, or that were acknowledged.
+    pub sent: BTreeSet<Tag>,
     /// Phases that read for a grant.
     pub readings: BTreeMap<Phase, Reading>,
-    /// Readings that began after their ref had left: by the fact before which they count.
-    pub early: BTreeMap<usize, Vec<(Phase, Reading)>>,
     /// By which word a ref leaves, if it leaves by one: cleanly on this key or not.
     pub leaves: BTreeMap<RefId, bool>,
     /// The refs that enqueues gave.
     pub given: BTreeMap<(SessionId, u64), RefId>,
-    ended: BTreeMap<RefId, usize>,
+    /// Generations that have begun as heads: a section goes on. One that waits begins like any other.
+    resumed: BTreeSet<RefId>,
     leads: BTreeMap<NodeName, Lead>,
     /// What each node has taken last, and when.
     submitted: BTreeMap<NodeName, (u64, (SessionId, u64))>,
@@ -66,9 +62,9 @@ impl Foreseen {
     /// Looks through a run for one key.
     pub fn of(observer: &Observer, key: &KeyId, segment: SegmentId) -> Foreseen {
         let mut seen = Foreseen::default();
-        for (index, (now, fact)) in observer.facts.iter().enumerate() {
+        for (now, fact) in &observer.facts {
             match fact {
-                Fact::Applied(applied) => seen.applied(index, applied, key),
+                Fact::Applied(applied) => seen.applied(applied, key),
                 Fact::Leads {
                     node,
                     segment: led,
@@ -90,13 +86,12 @@ impl Foreseen {
                     key: asked,
                     ask,
                 } if asked == key => seen.asked(*now, (*from, *call), ask),
-                Fact::Has { key: has, tags } if has == key => seen.stored.extend(tags),
                 Fact::Ends {
                     what,
                     outcome: Outcome::Done(Some(tag)),
                     ..
                 } if what.key() == Some(key) => {
-                    seen.stored.insert(*tag);
+                    seen.sent.insert(*tag);
                 }
                 Fact::Grants { from, to, latest } if latest.key == *key => {
                     seen.leads.entry(*from).or_default().granted.insert(*to);
@@ -107,7 +102,7 @@ impl Foreseen {
         seen
     }
 
-    fn applied(&mut self, index: usize, now: &AppliedNow, key: &KeyId) {
+    fn applied(&mut self, now: &AppliedNow, key: &KeyId) {
         if now.applied.repeated {
             return;
         }
@@ -126,13 +121,13 @@ impl Foreseen {
         }
         if let (Applied::Resumed { generation }, LockCommand::Resume { lock_ref, .. }) =
             (&now.applied.outcome, body)
-            && now.applied.touched.contains(key)
+            && let Some(queue) = now.queues.get(key)
+            && queue.refs.first().is_some_and(|(r, _)| r == lock_ref)
         {
-            let before = RefId {
+            self.resumed.insert(RefId {
                 lock_ref: *lock_ref,
-                generation: generation - 1,
-            };
-            self.ended.insert(before, index);
+                generation: *generation,
+            });
         }
         if let Some((lock_ref, known)) = &now.applied.removed
             && known.keys.contains(key)
@@ -141,7 +136,6 @@ impl Foreseen {
                 lock_ref: *lock_ref,
                 generation: known.generation,
             };
-            self.ended.insert(of, index);
             if let LockCommand::Leave {
                 clean,
                 waiting_only: false,
@@ -154,6 +148,9 @@ impl Foreseen {
     }
 
     fn asked(&mut self, now: u64, phase: Phase, ask: &Ask) {
+        if let Ask::Store { tag, .. } = ask {
+            self.sent.insert(*tag);
+        }
         let Ask::Read {
             holder,
             entering: true,
@@ -166,10 +163,10 @@ impl Foreseen {
         if self.readings.contains_key(&phase) {
             return;
         }
-        let (reading, of) = match (fence, holder) {
+        let reading = match (fence, holder) {
             (Some(tag), _) if is_synch(*tag) => {
                 let of = ref_of(*tag);
-                (Reading::Synch(*tag, self.is_first(phase.0, of)), of)
+                Reading::Synch(*tag, self.is_first(phase.0, of))
             }
             (Some(_), _) => return,
             (None, Some(holder)) => {
@@ -181,7 +178,7 @@ impl Foreseen {
                     true => Purpose::First,
                     false => Purpose::Again,
                 };
-                (Reading::Entry(of, purpose), of)
+                Reading::Entry(of, purpose)
             }
             (None, None) => {
                 let taken = self.submitted.get(&phase.0);
@@ -192,15 +189,12 @@ impl Foreseen {
             }
         };
         self.readings.insert(phase, reading);
-        if let Some(ended) = self.ended.get(&of) {
-            self.early.entry(*ended).or_default().push((phase, reading));
-        }
     }
 
     /// Whether a node prepares the first grant of a ref that has come to hold before its eyes.
     fn is_first(&self, node: NodeName, of: RefId) -> bool {
         let lead = self.leads.get(&node);
-        of.generation == 0
+        !self.resumed.contains(&of)
             && lead.is_some_and(|l| !l.holds.contains(&of.lock_ref) && !l.granted.contains(&of))
     }
 }

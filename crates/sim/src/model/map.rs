@@ -51,6 +51,9 @@ pub const LATE_GET: &str = "a get is answered to a client that has left";
 pub const LATE_SYNCH: &str = "a synch is done whose flag is not set any more";
 /// The same.
 pub const LATE_READ: &str = "a deposed primary reads ahead of an enqueue that is agreed";
+/// The same.
+pub const READ_TWICE: &str =
+    "an enqueue is declined at one of two primaries that read ahead for it";
 
 /// Maps the facts of one key.
 pub struct Mapper<'a> {
@@ -67,6 +70,8 @@ pub struct Mapper<'a> {
     buried: WriteId,
     /// Eventual values by their tags.
     pub(super) eventuals: BTreeMap<fermata_protocol::base::EventualTag, WriteId>,
+    /// Replicas that have each of them.
+    pub(super) copies: BTreeMap<WriteId, BTreeSet<NodeName>>,
     /// Gets that were asked for, by session and request; false: refused from the first.
     pub(super) gets: BTreeMap<(SessionId, u64), (ReadId, bool)>,
     /// The put of each ref that leaves with it.
@@ -103,10 +108,10 @@ pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
     }
     let foreseen = Foreseen::of(observer, key, segment);
     let mut mapper = Mapper::new(key, segment, foreseen, cluster);
-    let mut facts = observer.facts.iter().enumerate();
-    for (index, (now, fact)) in facts.by_ref() {
+    let mut facts = observer.facts.iter();
+    for (now, fact) in facts.by_ref() {
         mapper.now = *now;
-        mapper.fact(index, fact);
+        mapper.fact(fact);
         if mapper.steps.len() >= STEPS_MAX {
             mapper.leave_out(LONG);
         }
@@ -114,7 +119,7 @@ pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
             break;
         }
     }
-    let rest = facts.filter(|(_, (_, fact))| is_about(fact, key)).count();
+    let rest = facts.filter(|(_, fact)| is_about(fact, key)).count();
     if let Some((_, facts)) = &mut mapper.out.left_out {
         *facts = rest;
     }
@@ -127,6 +132,7 @@ fn is_about(fact: &Fact, key: &KeyId) -> bool {
         Fact::Applied(now) => now.applied.touched.contains(key),
         Fact::Asks { key: of, .. }
         | Fact::Has { key: of, .. }
+        | Fact::Recalls { key: of, .. }
         | Fact::Buries { key: of, .. }
         | Fact::HasDurably { key: of, .. }
         | Fact::Took { key: of, .. } => of == key,
@@ -135,6 +141,7 @@ fn is_about(fact: &Fact, key: &KeyId) -> bool {
         Fact::Ends { what, .. } => what.key() == Some(key),
         Fact::Leads { .. }
         | Fact::Submitted { .. }
+        | Fact::Declined { .. }
         | Fact::Hears { .. }
         | Fact::Requests { .. }
         | Fact::Dies(_) => false,
@@ -155,6 +162,7 @@ impl<'a> Mapper<'a> {
             durable: BTreeMap::new(),
             buried: WriteId::START,
             eventuals: BTreeMap::new(),
+            copies: BTreeMap::new(),
             gets: BTreeMap::new(),
             last_puts: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -171,15 +179,10 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    fn fact(&mut self, index: usize, fact: &Fact) {
+    fn fact(&mut self, fact: &Fact) {
         let key = self.key;
         match fact {
-            Fact::Applied(now) => {
-                for (phase, reading) in self.foreseen.early.remove(&index).unwrap_or_default() {
-                    self.begins(phase, reading);
-                }
-                self.applied(now);
-            }
+            Fact::Applied(now) => self.applied(now),
             Fact::Asks {
                 from,
                 call,
@@ -197,15 +200,29 @@ impl<'a> Mapper<'a> {
                 key: of,
                 tags,
             } if of == key => self.has_durably(*node, tags),
-            Fact::Buries { key: of, tag } if of == key => {
+            Fact::Has {
+                node,
+                key: of,
+                eventual,
+                ..
+            } if of == key => self.has_eventual(*node, *eventual, true),
+            Fact::Recalls {
+                node,
+                key: of,
+                eventual,
+            } if of == key => self.has_eventual(*node, *eventual, false),
+            Fact::Declined { at, command } => self.declined(*at, *command),
+            Fact::Buries { node, key: of, tag } if of == key => {
                 let write = WriteId::of_tag(*tag);
                 self.buried = self.buried.max(write);
+                self.has_eventual(*node, None, false);
             }
             Fact::Took {
+                node,
                 key: of,
                 tag,
                 digest,
-            } if of == key => self.took(*tag, *digest),
+            } if of == key => self.took(*node, *tag, *digest),
             Fact::Grants { from, to, latest } if latest.key == *key => {
                 self.grants(*from, *to, latest);
             }
@@ -233,6 +250,7 @@ impl<'a> Mapper<'a> {
             | Fact::Took { .. }
             | Fact::Grants { .. }
             | Fact::Has { .. }
+            | Fact::Recalls { .. }
             | Fact::Buries { .. }
             | Fact::Leads { .. }
             | Fact::Submitted { .. } => {}
@@ -267,6 +285,7 @@ impl<'a> Mapper<'a> {
             | Event::LeaveDirty(r)
             | Event::Release(r)
             | Event::HandOver(r)
+            | Event::Decline(r)
             | Event::SayLeaveClean(r)
             | Event::SayLeaveDirty(r)
             | Event::Close(r) => self.refs.extend([r]),
@@ -277,6 +296,7 @@ impl<'a> Mapper<'a> {
             | Event::AttemptWrite(w)
             | Event::AttemptGrant(w)
             | Event::Offer(w)
+            | Event::Drop(w)
             | Event::Succeed(w)
             | Event::Issue(w)
             | Event::Put(w)
@@ -426,6 +446,15 @@ impl<'a> Mapper<'a> {
         });
         if self.is_behind(before) {
             return self.leave_out(READERS);
+        }
+        // It was never granted anything, and sets no flag.
+        let flags = now.queues[self.key].flag == Some(now.applied.position);
+        let keys = &now.queues[self.key].refs;
+        let several = keys
+            .iter()
+            .any(|(r, known)| *r == lock_ref && known.keys.len() > 1);
+        if several && !flags && self.state.head() == Some(before) {
+            return self.leave_out(ELSEWHERE);
         }
         self.log_step(Event::Resume(before, after), now);
     }

@@ -72,6 +72,13 @@ pub enum Fact {
         /// The command's session and number.
         command: (SessionId, u64),
     },
+    /// A primary tells somebody that its log has not taken an enqueue.
+    Declined {
+        /// The primary.
+        at: NodeName,
+        /// The command's session and number.
+        command: (SessionId, u64),
+    },
     /// A caller asks a replica.
     Asks {
         /// The caller.
@@ -94,12 +101,23 @@ pub enum Fact {
         /// What.
         answer: Answer,
     },
-    /// A replica has, not yet durably, these versions of a key.
+    /// A replica has, not yet durably, this of a key.
     Has {
+        /// The replica.
+        node: NodeName,
         /// The key.
         key: KeyId,
-        /// The versions.
-        tags: Vec<Tag>,
+        /// The eventual value, if any.
+        eventual: Option<EventualTag>,
+    },
+    /// A replica that has started has this of a key.
+    Recalls {
+        /// The replica.
+        node: NodeName,
+        /// The key.
+        key: KeyId,
+        /// The eventual value, if any.
+        eventual: Option<EventualTag>,
     },
     /// A replica has these versions of a key, durably.
     HasDurably {
@@ -112,6 +130,8 @@ pub enum Fact {
     },
     /// A replica has removed every trace of a key, which was this delete.
     Buries {
+        /// The replica.
+        node: NodeName,
         /// The key.
         key: KeyId,
         /// The delete.
@@ -119,6 +139,8 @@ pub enum Fact {
     },
     /// A replica has taken an eventual put.
     Took {
+        /// The replica.
+        node: NodeName,
         /// The key.
         key: KeyId,
         /// The tag given.
@@ -187,6 +209,8 @@ pub struct Observer {
     heads: BTreeMap<(NodeName, Bytes), Head>,
     pending: BTreeMap<NodeName, VecDeque<(u64, Head)>>,
     requested: BTreeSet<(SessionId, u64)>,
+    /// Enqueues that were submitted: by primary, who asks, and call.
+    submits: BTreeMap<(NodeName, NodeName, u64), (SessionId, u64)>,
     sections: usize,
     ended: usize,
     hearing: Option<(u64, Option<Tag>)>,
@@ -235,10 +259,11 @@ impl Observer {
                     },
                 );
             }
-            Message::Lock(lock::Message::Submit { command, .. }) => {
+            Message::Lock(lock::Message::Submit { call, command, .. }) => {
                 let enqueues = matches!(command.body, Body::Lock(LockCommand::Enqueue { .. }));
                 let command = (command.session, command.number);
                 if enqueues {
+                    self.submits.insert((at, from.name, *call), command);
                     self.note(now, Fact::Submitted { at, command });
                 }
             }
@@ -247,10 +272,19 @@ impl Observer {
     }
 
     fn said(&mut self, now: u64, from: NodeName, output: &Output) {
-        let Output::Send { message, .. } = output else {
+        let Output::Send { to, message, .. } = output else {
             return;
         };
         match message {
+            Message::Lock(lock::Message::Submitted {
+                call,
+                result: Err(_),
+                ..
+            }) => {
+                if let Some(command) = self.submits.get(&(from, *to, *call)).copied() {
+                    self.note(now, Fact::Declined { at: from, command });
+                }
+            }
             Message::Register(register::Message::Ask { call, key, ask, .. }) => {
                 let (call, key, ask) = (*call, key.clone(), ask.clone());
                 self.note(
@@ -334,9 +368,6 @@ impl Observer {
             if !catalogue.has_sections(&head.key) || !replicated {
                 continue;
             }
-            let tags: Vec<Tag> = head.seen.versions.iter().map(|v| v.tag).collect();
-            let key = head.key.clone();
-            self.note(now, Fact::Has { key, tags });
             let before = self.heads.insert((node, head.record.clone()), head.clone());
             let before = before.and_then(|h| h.seen.eventual);
             if let Input::Message {
@@ -348,7 +379,26 @@ impl Observer {
             {
                 let digest = register::policy::digest_of(content);
                 let key = head.key.clone();
-                self.note(now, Fact::Took { key, tag, digest });
+                self.note(
+                    now,
+                    Fact::Took {
+                        node,
+                        key,
+                        tag,
+                        digest,
+                    },
+                );
+            }
+            if before != head.seen.eventual {
+                let (key, eventual) = (head.key.clone(), head.seen.eventual);
+                self.note(
+                    now,
+                    Fact::Has {
+                        node,
+                        key,
+                        eventual,
+                    },
+                );
             }
             let pending = self.pending.entry(node).or_default();
             pending.push_back((lsn, head));
@@ -359,7 +409,7 @@ impl Observer {
         for record in tags::removed(&turn.writes) {
             if let Some(head) = self.heads.remove(&(node, record)) {
                 let (key, tag) = (head.key, head.seen.tag());
-                self.note(now, Fact::Buries { key, tag });
+                self.note(now, Fact::Buries { node, key, tag });
             }
         }
     }
@@ -420,6 +470,16 @@ impl Observer {
             match kept {
                 Some(head) => {
                     self.durable(now, name, &head);
+                    let (key, eventual) = (head.key.clone(), head.seen.eventual);
+                    let node = name;
+                    self.note(
+                        now,
+                        Fact::Recalls {
+                            node,
+                            key,
+                            eventual,
+                        },
+                    );
                     self.heads.insert((name, record), head);
                 }
                 None => {

@@ -2,9 +2,9 @@
 
 use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_synch, ref_of};
 use super::foresee::{Phase, Reading};
-use super::map::{LATE_READ, Mapper, READERS};
+use super::map::{LATE_READ, Mapper, READ_TWICE, READERS};
 use super::state::Event;
-use fermata_protocol::base::{EventualTag, NodeName, Tag};
+use fermata_protocol::base::{EventualTag, NodeName, SessionId, Tag};
 use fermata_protocol::lock::Latest;
 use fermata_protocol::register::{Answer, Ask, Content, policy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +174,27 @@ impl Mapper<'_> {
         }
     }
 
+    /// A primary hears that its log does not take an enqueue: nobody waits any more for what it
+    /// has read ahead.
+    pub(super) fn declined(&mut self, node: NodeName, command: (SessionId, u64)) {
+        let Some(of) = self.foreseen.given.get(&command).copied() else {
+            return;
+        };
+        let ahead = self.state.ahead.iter().filter(|e| e.reader == of);
+        let ahead: BTreeSet<ReadId> = ahead.copied().collect();
+        // It counts no more, whether or not a command has touched the key before.
+        let own = self.primaries.ahead.get(&of).copied();
+        let own = own.filter(|(by, _)| *by == node);
+        if let Some((_, read)) = own {
+            self.primaries.ahead.remove(&of);
+            match ahead.len() {
+                0 => {}
+                1 if ahead.contains(&read) => self.step(Event::Decline(of)),
+                _ => self.aside(READ_TWICE),
+            }
+        }
+    }
+
     fn read(&mut self, reader: RefId, purpose: Purpose) -> ReadId {
         ReadId {
             reader,
@@ -184,7 +205,7 @@ impl Mapper<'_> {
 
     fn stores(&mut self, phase: Phase, tag: Tag, origin: EventualTag, content: &Content) {
         let write = WriteId::of_tag(tag);
-        if !is_synch(tag) && !self.foreseen.stored.contains(&tag) {
+        if !is_synch(tag) && !self.foreseen.sent.contains(&tag) {
             return;
         }
         if !self.values.seen(write, policy::digest_of(content)) {
@@ -244,7 +265,7 @@ impl Mapper<'_> {
             Some(Last::Synch(attempt)) if attempt == write => {
                 self.step(Event::AttemptGrant(attempt));
             }
-            Some(Last::Read(read)) if self.state.floor.contains_key(&read) || !handed => {
+            Some(Last::Read(read)) if self.is_awaited(read) || !handed => {
                 self.step(Event::EntryEnd(read, write));
             }
             Some(Last::Synch(attempt)) => {
@@ -267,6 +288,10 @@ impl Mapper<'_> {
             let tag = write.named();
             self.wrong(format!("the grant's value is not that of {tag}"));
         }
+    }
+
+    fn is_awaited(&self, read: ReadId) -> bool {
+        self.state.floor.contains_key(&read) && !self.state.forgotten.contains(&read)
     }
 
     /// A replica has versions, durably.
@@ -301,7 +326,7 @@ impl Mapper<'_> {
     }
 
     /// A replica has taken an eventual put.
-    pub(super) fn took(&mut self, tag: EventualTag, digest: u64) {
+    pub(super) fn took(&mut self, node: NodeName, tag: EventualTag, digest: u64) {
         if self.eventuals.contains_key(&tag) {
             return;
         }
@@ -312,7 +337,28 @@ impl Mapper<'_> {
             tag: Tag::ZERO,
         };
         self.eventuals.insert(tag, write);
+        self.copies.entry(write).or_default().insert(node);
         self.values.seen(write, digest);
         self.step(Event::Offer(write));
+    }
+
+    /// A replica has this eventual value, and no other any more. What was lost with its disk's
+    /// last writes, or removed whole with the key, was not dropped.
+    pub(super) fn has_eventual(&mut self, node: NodeName, tag: Option<EventualTag>, drops: bool) {
+        let now = tag.and_then(|tag| self.eventuals.get(&tag)).copied();
+        let mut gone = Vec::new();
+        for (write, nodes) in &mut self.copies {
+            if Some(*write) != now && nodes.remove(&node) && nodes.is_empty() {
+                gone.push(*write);
+            }
+        }
+        if let Some(write) = now {
+            self.copies.entry(write).or_default().insert(node);
+        }
+        for write in gone {
+            if drops && !self.state.dropped.contains(&write) {
+                self.step(Event::Drop(write));
+            }
+        }
     }
 }

@@ -20,6 +20,8 @@ pub enum Event {
     Release(RefId),
     /// A section goes on as a new generation.
     Resume(RefId, RefId),
+    /// The log does not take the enqueue of a ref.
+    Decline(RefId),
     /// The flag is cleared.
     SynchDone(WriteId),
     /// A value is read while its enqueue is being agreed.
@@ -42,6 +44,8 @@ pub enum Event {
     AttemptGrant(WriteId),
     /// An eventual put is taken.
     Offer(WriteId),
+    /// The last replica that has an eventual value drops it.
+    Drop(WriteId),
     /// A quorum has stored a write.
     Succeed(WriteId),
     /// A client is told its grant.
@@ -66,7 +70,7 @@ pub enum Event {
 
 impl Event {
     /// The names of all events, as the model calls them.
-    pub const NAMES: [&str; 26] = [
+    pub const NAMES: [&str; 28] = [
         "enqueue",
         "leaveClean",
         "leaveDirty",
@@ -93,6 +97,8 @@ impl Event {
         "sayLeaveClean",
         "sayLeaveDirty",
         "close",
+        "decline",
+        "drop",
     ];
 
     /// Its name in the model, and the names of its arguments.
@@ -125,6 +131,8 @@ impl Event {
             SayLeaveClean(r) => (23, vec![r.name()]),
             SayLeaveDirty(r) => (24, vec![r.name()]),
             Close(r) => (25, vec![r.name()]),
+            Decline(r) => (26, vec![r.name()]),
+            Drop(e) => (27, vec![e.name()]),
         };
         let mut words = vec![Event::NAMES[name].to_owned()];
         words.extend(arguments);
@@ -155,12 +163,14 @@ pub struct State {
     pub succeeded: BTreeSet<WriteId>,
     pub doomed: BTreeSet<WriteId>,
     pub offered: BTreeSet<WriteId>,
+    pub dropped: BTreeSet<WriteId>,
     pub adopting: BTreeSet<WriteId>,
     pub done: BTreeSet<WriteId>,
     pub ready: BTreeSet<RefId>,
     pub resumed: BTreeSet<RefId>,
     pub began: BTreeSet<WriteId>,
     pub ahead: BTreeSet<ReadId>,
+    pub forgotten: BTreeSet<ReadId>,
     pub answered: BTreeSet<ReadId>,
     pub truth: BTreeSet<WriteId>,
     pub late_put: BTreeSet<WriteId>,
@@ -168,7 +178,6 @@ pub struct State {
     pub granted: BTreeSet<(RefId, WriteId)>,
     pub found: BTreeMap<WriteId, WriteId>,
     pub carries: BTreeMap<WriteId, WriteId>,
-    pub origin: BTreeMap<WriteId, RefId>,
     pub clears: BTreeMap<WriteId, RefId>,
     pub floor: BTreeMap<ReadId, WriteId>,
     pub shows: BTreeSet<(ReadId, WriteId)>,
@@ -236,12 +245,14 @@ impl State {
         out.set("succeeded", &self.succeeded, &after.succeeded);
         out.set("doomed", &self.doomed, &after.doomed);
         out.set("offered", &self.offered, &after.offered);
+        out.set("dropped", &self.dropped, &after.dropped);
         out.set("adopting", &self.adopting, &after.adopting);
         out.set("done", &self.done, &after.done);
         out.set("ready", &self.ready, &after.ready);
         out.set("resumed", &self.resumed, &after.resumed);
         out.set("began", &self.began, &after.began);
         out.set("ahead", &self.ahead, &after.ahead);
+        out.set("forgotten", &self.forgotten, &after.forgotten);
         out.set("answered", &self.answered, &after.answered);
         out.set("truth", &self.truth, &after.truth);
         out.set("latePut", &self.late_put, &after.late_put);
@@ -250,7 +261,6 @@ impl State {
         out.set("shows", &self.shows, &after.shows);
         out.map("found", &self.found, &after.found);
         out.map("carries", &self.carries, &after.carries);
-        out.map("origin", &self.origin, &after.origin);
         out.map("clears", &self.clears, &after.clears);
         out.map("floor", &self.floor, &after.floor);
         out.map("result", &self.result, &after.result);
@@ -285,15 +295,6 @@ impl State {
         }
     }
 
-    /// The model's `given`, of one write.
-    pub fn given(&self, w: WriteId) -> Option<RefId> {
-        match w.sort() {
-            Sort::Put => w.of,
-            Sort::Attempt => self.origin.get(&w).copied(),
-            Sort::Start | Sort::Eventual => None,
-        }
-    }
-
     /// Whether a get that is asked for now is not refused: the guards of `getBegin`.
     pub fn may_get(&self, r: RefId) -> bool {
         let later = |w: &WriteId| w.of > Some(r);
@@ -322,12 +323,11 @@ impl State {
     }
 
     fn cancel_ahead(&mut self) {
-        let ahead = std::mem::take(&mut self.ahead);
-        self.floor.retain(|e, _| !ahead.contains(e));
+        self.forgotten.append(&mut self.ahead);
     }
 
-    fn removed(&mut self, r: RefId, by_flag: bool) {
-        if by_flag && self.head() == Some(r) {
+    fn removed(&mut self, r: RefId) {
+        if self.head() == Some(r) {
             self.dirty.insert(r);
             self.flag = BTreeSet::from([r]);
         }
@@ -344,6 +344,7 @@ impl State {
             | Event::LeaveDirty(_)
             | Event::Release(_)
             | Event::Resume(..)
+            | Event::Decline(_)
             | Event::SynchDone(_) => self.in_log(event),
             Event::ReadAhead(_)
             | Event::EntryBegin(_)
@@ -355,6 +356,7 @@ impl State {
             | Event::AttemptWrite(_)
             | Event::AttemptGrant(_) => self.at_primary(event),
             Event::Offer(_)
+            | Event::Drop(_)
             | Event::Succeed(_)
             | Event::Enter(..)
             | Event::Issue(_)
@@ -374,7 +376,8 @@ impl State {
                 let idle = self.queued.is_empty() && self.flag.is_empty();
                 let ahead = std::mem::take(&mut self.ahead);
                 let kept = |e: &ReadId| idle && e.reader == r;
-                self.floor.retain(|e, _| !ahead.contains(e) || kept(e));
+                self.forgotten
+                    .extend(ahead.into_iter().filter(|e| !kept(e)));
                 self.used.insert(r);
                 self.queued.insert(r);
             }
@@ -388,12 +391,18 @@ impl State {
                     .collect();
                 self.cancel_ahead();
             }
-            Event::LeaveDirty(r) | Event::Release(r) => self.removed(r, true),
+            Event::LeaveDirty(r) | Event::Release(r) => self.removed(r),
             Event::Resume(r, s) => {
-                self.removed(r, true);
-                self.resumed.insert(s);
+                if self.head() == Some(r) {
+                    self.resumed.insert(s);
+                }
+                self.removed(r);
                 self.used.insert(s);
                 self.queued.insert(s);
+            }
+            Event::Decline(r) => {
+                let own: Vec<ReadId> = self.ahead.extract_if(.., |e| e.reader == r).collect();
+                self.forgotten.extend(own);
             }
             Event::SynchDone(_) => {
                 self.flag.clear();
@@ -414,10 +423,13 @@ impl State {
                 self.floor.insert(e, self.top());
             }
             Event::EntryEnd(e, w) => {
-                self.granted.extend(self.value(w).map(|v| (e.reader, v)));
                 self.floor.remove(&e);
-                if e.purpose == Purpose::First {
-                    self.ready.insert(e.reader);
+                // Nobody waits for a read that is forgotten.
+                if !self.forgotten.remove(&e) {
+                    self.granted.extend(self.value(w).map(|v| (e.reader, v)));
+                    if e.purpose == Purpose::First {
+                        self.ready.insert(e.reader);
+                    }
                 }
             }
             Event::HandOver(r) => {
@@ -428,16 +440,10 @@ impl State {
             Event::AdoptBegin(a) => {
                 self.begins(a);
                 self.adopting.insert(a);
-                let first = Purpose::First;
-                self.floor
-                    .retain(|e, _| e.purpose != first || Some(e.reader) != a.of);
+                let own = |e: &&ReadId| e.purpose == Purpose::First && Some(e.reader) == a.of;
+                self.forgotten.extend(self.floor.keys().filter(own));
             }
             Event::AttemptRead(a, f, v) => {
-                let origin = match self.value(f) == Some(v) {
-                    true => self.given(f),
-                    false => a.of,
-                };
-                self.origin.extend(origin.map(|r| (a, r)));
                 self.found.insert(a, f);
                 self.carries.insert(a, v);
                 let between = self.attempted.difference(&self.succeeded);
@@ -465,13 +471,22 @@ impl State {
     fn begins(&mut self, a: WriteId) {
         debug_assert!(is_synch(a.tag));
         self.began.insert(a);
-        self.clears.extend(self.flag.first().map(|flag| (a, *flag)));
+        // To a deposed primary its ref is still the head, and the flag is that before it.
+        let before = |d: &&RefId| Some(**d) < a.of;
+        let seen = match self.head() == a.of {
+            true => self.flag.first(),
+            false => self.dirty.iter().rfind(before),
+        };
+        self.clears.extend(seen.map(|flag| (a, *flag)));
     }
 
     fn at_client(&mut self, event: Event) {
         match event {
             Event::Offer(e) => {
                 self.offered.insert(e);
+            }
+            Event::Drop(e) => {
+                self.dropped.insert(e);
             }
             Event::Succeed(w) => {
                 self.succeeded.insert(w);
