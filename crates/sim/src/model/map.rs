@@ -259,6 +259,16 @@ impl<'a> Mapper<'a> {
 
     /// An event of the model happens.
     pub(super) fn step(&mut self, event: Event) {
+        if let Event::Issue(put) | Event::Put(put) | Event::Ack(put) = event
+            && let Some(of) = put.of
+            && self.is_twin(put)
+        {
+            // The model has no clients that share a ref.
+            return self.wrong(format!(
+                "two clients number their puts of {} alike",
+                of.name()
+            ));
+        }
         let mut after = self.state.clone();
         after.happens(event);
         self.step_to(event, after);
@@ -276,6 +286,15 @@ impl<'a> Mapper<'a> {
         let _ = write!(line, " # {s}.{us:06}");
         self.steps.push(line);
         self.register(event);
+    }
+
+    /// Whether a put has the ref and number of another one.
+    fn is_twin(&self, put: WriteId) -> bool {
+        let same = |w: &&WriteId| w.of == put.of && w.tag.sequence == put.tag.sequence;
+        self.writes
+            .iter()
+            .filter(same)
+            .any(|w| *w != put && w.eventual.is_none())
     }
 
     fn register(&mut self, event: Event) {

@@ -182,16 +182,12 @@ impl Mapper<'_> {
         };
         let ahead = self.state.ahead.iter().filter(|e| e.reader == of);
         let ahead: BTreeSet<ReadId> = ahead.copied().collect();
-        // It counts no more, whether or not a command has touched the key before.
         let own = self.primaries.ahead.get(&of).copied();
-        let own = own.filter(|(by, _)| *by == node);
-        if let Some((_, read)) = own {
-            self.primaries.ahead.remove(&of);
-            match ahead.len() {
-                0 => {}
-                1 if ahead.contains(&read) => self.step(Event::Decline(of)),
-                _ => self.aside(READ_TWICE),
-            }
+        let own = own.filter(|(by, read)| *by == node && ahead.contains(read));
+        match (own, ahead.len()) {
+            (None, _) => {}
+            (Some(_), 1) => self.step(Event::Decline(of)),
+            (Some(_), _) => self.aside(READ_TWICE),
         }
     }
 
