@@ -6,8 +6,8 @@
 //!
 //! **Idea.** The simulator writes down, for each key of each seed, which event of the model each
 //! step is (`crates/sim/src/model`); `formal/trace` evaluates the model's own text over every step.
-//! This task runs both, on as many seeds as it is told and on every scenario, and says what was judged, how often each
-//! event occurred, and what was left out and why.
+//! This task runs both, on as many seeds as it is told and on every scenario, and says what was
+//! judged, how often each event occurred, and what was left out and why.
 //!
 //! **Invariant.** A judge that never refuses proves nothing: `--planted` shows that it refuses,
 //! each time at a named event, runs of the simulator with one wrong rule, and runs with the right

@@ -44,7 +44,7 @@ pub struct Foreseen {
     pub leaves: BTreeMap<RefId, bool>,
     /// The refs that enqueues gave.
     pub given: BTreeMap<(SessionId, u64), RefId>,
-    /// Generations that have begun as heads: a section goes on. One that waits begins like any other.
+    /// Generations that have begun as heads: a section goes on. Others begin like any ref.
     resumed: BTreeSet<RefId>,
     leads: BTreeMap<NodeName, Lead>,
     /// What each node has taken last, and when.

@@ -132,7 +132,6 @@ fn is_about(fact: &Fact, key: &KeyId) -> bool {
         Fact::Applied(now) => now.applied.touched.contains(key),
         Fact::Asks { key: of, .. }
         | Fact::Has { key: of, .. }
-        | Fact::Recalls { key: of, .. }
         | Fact::Buries { key: of, .. }
         | Fact::HasDurably { key: of, .. }
         | Fact::Took { key: of, .. } => of == key,
@@ -204,13 +203,8 @@ impl<'a> Mapper<'a> {
                 node,
                 key: of,
                 eventual,
-                ..
-            } if of == key => self.has_eventual(*node, *eventual, true),
-            Fact::Recalls {
-                node,
-                key: of,
-                eventual,
-            } if of == key => self.has_eventual(*node, *eventual, false),
+                wrote,
+            } if of == key => self.has_eventual(*node, *eventual, *wrote),
             Fact::Declined { at, command } => self.declined(*at, *command),
             Fact::Buries { node, key: of, tag } if of == key => {
                 let write = WriteId::of_tag(*tag);
@@ -250,7 +244,6 @@ impl<'a> Mapper<'a> {
             | Fact::Took { .. }
             | Fact::Grants { .. }
             | Fact::Has { .. }
-            | Fact::Recalls { .. }
             | Fact::Buries { .. }
             | Fact::Leads { .. }
             | Fact::Submitted { .. } => {}

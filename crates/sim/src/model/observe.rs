@@ -101,23 +101,16 @@ pub enum Fact {
         /// What.
         answer: Answer,
     },
-    /// A replica has, not yet durably, this of a key.
+    /// A replica has this eventual value of a key, perhaps not durably, and no other.
     Has {
         /// The replica.
         node: NodeName,
         /// The key.
         key: KeyId,
-        /// The eventual value, if any.
+        /// The value's tag, if there is one.
         eventual: Option<EventualTag>,
-    },
-    /// A replica that has started has this of a key.
-    Recalls {
-        /// The replica.
-        node: NodeName,
-        /// The key.
-        key: KeyId,
-        /// The eventual value, if any.
-        eventual: Option<EventualTag>,
+        /// It has written it just now; else it has started, and that is what its disk kept.
+        wrote: bool,
     },
     /// A replica has these versions of a key, durably.
     HasDurably {
@@ -397,6 +390,7 @@ impl Observer {
                         node,
                         key,
                         eventual,
+                        wrote: true,
                     },
                 );
             }
@@ -474,10 +468,11 @@ impl Observer {
                     let node = name;
                     self.note(
                         now,
-                        Fact::Recalls {
+                        Fact::Has {
                             node,
                             key,
                             eventual,
+                            wrote: false,
                         },
                     );
                     self.heads.insert((name, record), head);

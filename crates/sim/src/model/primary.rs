@@ -38,7 +38,7 @@ pub struct Primaries {
     synchs: BTreeMap<WriteId, Phase>,
     last: BTreeMap<(NodeName, RefId), Last>,
     /// Reads ahead, until their enqueue is applied.
-    ahead: BTreeMap<RefId, (NodeName, ReadId)>,
+    ahead: BTreeMap<(RefId, NodeName), ReadId>,
 }
 
 impl Primaries {
@@ -81,9 +81,10 @@ impl Primaries {
 
     /// A ref was given: what was read ahead may serve its grant.
     pub fn enqueued(&mut self, of: RefId) {
-        if let Some((node, read)) = self.ahead.remove(&of) {
-            self.last.insert((node, of), Last::Read(read));
-        }
+        let own = self.ahead.iter().filter(|((r, _), _)| *r == of);
+        let own = own.map(|((_, node), read)| ((*node, of), Last::Read(*read)));
+        self.last.extend(own);
+        self.ahead.retain(|(r, _), _| *r != of);
     }
 }
 
@@ -136,7 +137,7 @@ impl Mapper<'_> {
                     return self.aside(LATE_READ);
                 }
                 let read = self.read(of, Purpose::First);
-                self.primaries.ahead.insert(of, (phase.0, read));
+                self.primaries.ahead.insert((of, phase.0), read);
                 return self.step(Event::ReadAhead(read));
             }
             Reading::Entry(of, purpose) => {
@@ -180,14 +181,14 @@ impl Mapper<'_> {
         let Some(of) = self.foreseen.given.get(&command).copied() else {
             return;
         };
-        let ahead = self.state.ahead.iter().filter(|e| e.reader == of);
-        let ahead: BTreeSet<ReadId> = ahead.copied().collect();
-        let own = self.primaries.ahead.get(&of).copied();
-        let own = own.filter(|(by, read)| *by == node && ahead.contains(read));
-        match (own, ahead.len()) {
-            (None, _) => {}
-            (Some(_), 1) => self.step(Event::Decline(of)),
-            (Some(_), _) => self.aside(READ_TWICE),
+        let counts = |read: &ReadId| self.state.ahead.contains(read);
+        let known = self.primaries.ahead.iter();
+        let known = known.filter(|((r, _), read)| *r == of && counts(read));
+        let by: BTreeSet<NodeName> = known.map(|((_, by), _)| *by).collect();
+        match (by.contains(&node), by.len()) {
+            (false, _) => {}
+            (true, 1) => self.step(Event::Decline(of)),
+            (true, _) => self.aside(READ_TWICE),
         }
     }
 

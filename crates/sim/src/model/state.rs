@@ -401,8 +401,9 @@ impl State {
                 self.queued.insert(s);
             }
             Event::Decline(r) => {
-                let own: Vec<ReadId> = self.ahead.extract_if(.., |e| e.reader == r).collect();
-                self.forgotten.extend(own);
+                let own = |e: &&ReadId| e.reader == r;
+                self.forgotten.extend(self.ahead.iter().filter(own));
+                self.ahead.retain(|e| e.reader != r);
             }
             Event::SynchDone(_) => {
                 self.flag.clear();
