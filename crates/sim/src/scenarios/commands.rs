@@ -1,7 +1,7 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
 use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to};
-use crate::network::Parcel;
+use crate::network::{ClientId, Parcel, RuleId};
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
 use fermata_protocol::register::Message as Register;
@@ -11,14 +11,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// F3b: an enqueue whose key was read ahead is declined, since the log is full; a whole section
-/// runs; the enqueue is submitted again behind the leave of that section.
-pub(super) fn declined_enqueue(stage: &mut Stage) {
+/// Two clients, and a log with no room: two releases by the primary itself wait in it for messages
+/// that are held back.
+fn full_log(stage: &mut Stage) -> ([ClientId; 2], RuleId) {
     stage.again(|setup| setup.limits.proposals = 2);
-    let [h1, h2] = stage.clients([4, 5]);
-    let (x, y) = (stage.key_beside("x"), stage.key_beside("y"));
-    // Two releases by the primary itself fill the log.
-    for key in [x, y] {
+    let clients = stage.clients([4, 5]);
+    for key in [stage.key_beside("x"), stage.key_beside("y")] {
         let dies = stage.client(&[6]);
         let enter = stage.enter_keys(dies, vec![key], Mode::Exclusive);
         stage.entered(enter);
@@ -27,6 +25,13 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
     let accepts = stage.hold(accepts_of(A));
     stage.until(|w| w.network.held(accepts) >= 4);
     stage.pass(500);
+    (clients, accepts)
+}
+
+/// F3b: an enqueue whose key was read ahead is declined, since the log is full; a whole section
+/// runs; the enqueue is submitted again behind the leave of that section.
+pub(super) fn declined_enqueue(stage: &mut Stage) {
+    let ([h1, h2], accepts) = full_log(stage);
     let second = stage.begin_enter(h2, Mode::Exclusive);
     stage.pass(50);
     let again = stage.hold(submit_of(NodeName(5)));
@@ -51,18 +56,7 @@ pub(super) fn declined_enqueue(stage: &mut Stage) {
 /// G23: as F3b, but the read of the declined attempt is slow: it ends when the second attempt is
 /// being read ahead, and has seen nothing of the section between them.
 pub(super) fn forgotten_read(stage: &mut Stage) {
-    stage.again(|setup| setup.limits.proposals = 2);
-    let [h1, h2] = stage.clients([4, 5]);
-    let (x, y) = (stage.key_beside("x"), stage.key_beside("y"));
-    for key in [x, y] {
-        let dies = stage.client(&[6]);
-        let enter = stage.enter_keys(dies, vec![key], Mode::Exclusive);
-        stage.entered(enter);
-        stage.world.kill_client(dies);
-    }
-    let accepts = stage.hold(accepts_of(A));
-    stage.until(|w| w.network.held(accepts) >= 4);
-    stage.pass(500);
+    let ([h1, h2], accepts) = full_log(stage);
     // The first read hears A at once, B late, and C never.
     let from_c = stage.lose(answers(C, A));
     let slow = stage.hold(answers(B, A));

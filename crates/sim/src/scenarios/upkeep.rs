@@ -199,14 +199,20 @@ pub(super) fn deleted_of_several(stage: &mut Stage) {
     random::rest(&mut stage.world);
 }
 
-/// C is down with a value, while the key is deleted. It comes back much later, and is needed.
-pub(super) fn absent_member(stage: &mut Stage) {
+/// C goes down with a value, and the key is deleted.
+fn deleted_while_away(stage: &mut Stage) -> ClientId {
     tended(stage);
     let [client] = stage.clients([4]);
     stage.section(client, "v1");
     stage.pass(1_000);
     stage.world.stop(C, true);
     delete(stage, client);
+    client
+}
+
+/// C is down with a value, while the key is deleted. It comes back much later, and is needed.
+pub(super) fn absent_member(stage: &mut Stage) {
+    let client = deleted_while_away(stage);
     stage.pass(40_000);
     stage.world.start(C);
     stage.cut(B, &[A, C, NodeName(4)]);
@@ -218,12 +224,7 @@ pub(super) fn absent_member(stage: &mut Stage) {
 /// G22: the same, and C has the fence of a synch that was given up, which hides that it lacks the
 /// delete: what lies below it can be given to nobody who has it.
 pub(super) fn fenced_member(stage: &mut Stage) {
-    tended(stage);
-    let [client] = stage.clients([4]);
-    stage.section(client, "v1");
-    stage.pass(1_000);
-    stage.world.stop(C, true);
-    delete(stage, client);
+    let client = deleted_while_away(stage);
     let Some(section) = found(stage, client) else {
         return;
     };
