@@ -1,0 +1,1 @@
+//! `ZooKeeper`'s own lock recipe.
