@@ -112,28 +112,25 @@ impl Server for Cassandra {
 
     fn serves(&self, place: &Place, i: u8) -> io::Result<String> {
         let mut cql = connect(place, i)?;
-        let mine = cql.query("SELECT schema_version FROM system.local", Consistency::One)?;
-        let peers = "SELECT schema_version, tokens FROM system.peers_v2";
-        let peers = cql.query(peers, Consistency::One)?;
-        let tokens = |&row: &usize| peers.rows[row].get(1).is_some_and(Option::is_some);
-        let known = 1 + (0..peers.rows.len()).filter(tokens).count();
-        let nodes = usize::from(place.spec.nodes);
-        if known < nodes {
-            return Err(io::Error::other(format!(
+        let peers = cql.query("SELECT tokens FROM system.peers_v2", Consistency::One)?;
+        let known = 1 + peers.rows.iter().filter(|row| row[0].is_some()).count();
+        let nodes = place.spec.nodes;
+        match known >= usize::from(nodes) {
+            true => Ok(place.spec.dc(i)),
+            false => Err(io::Error::other(format!(
                 "node {i} knows {known} of {nodes}"
-            )));
+            ))),
         }
-        if (0..peers.rows.len()).any(|row| peers.text(row, 0) != mine.text(0, 0)) {
-            return Err(io::Error::other(format!(
-                "node {i} waits for the others' schema"
-            )));
-        }
-        Ok(place.spec.dc(i))
     }
 
     fn together(&self, place: &Place) -> io::Result<()> {
         for i in place.spec.numbers() {
             self.serves(place, i)?;
+            let mut cql = connect(place, i)?;
+            if !cql.agreed()? {
+                let error = format!("node {i} waits for the others' schema");
+                return Err(io::Error::other(error));
+            }
             // A scan at ALL of a table that every node has a part of succeeds when this node
             // takes all the others for alive, and needs no schema of ours.
             let table = match place.spec.nodes {
@@ -142,11 +139,9 @@ impl Server for Cassandra {
                 _ => "system_distributed.view_build_status", // Three.
             };
             let scan = format!("SELECT * FROM {table}");
-            connect(place, i)?
-                .query(&scan, Consistency::All)
-                .map_err(|error| {
-                    io::Error::other(format!("node {i} does not reach the others: {error}"))
-                })?;
+            cql.query(&scan, Consistency::All).map_err(|error| {
+                io::Error::other(format!("node {i} does not reach the others: {error}"))
+            })?;
         }
         Ok(())
     }

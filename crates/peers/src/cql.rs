@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::net;
 
@@ -17,11 +17,18 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Longest answer read; the protocol's own bound.
 const FRAME_MAX: usize = 256 << 20;
 
+/// How long a change of the schema is waited for.
+const AGREEMENT: Duration = Duration::from_secs(10);
+
 const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const READY: u8 = 0x02;
 const QUERY: u8 = 0x07;
 const RESULT: u8 = 0x08;
+
+/// Kinds of results.
+const ROWS: i32 = 2;
+const SCHEMA_CHANGE: i32 = 5;
 
 /// How many replicas a statement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +92,8 @@ impl Cql {
         }
     }
 
-    /// Runs one statement.
+    /// Runs one statement; after a change of the schema, waits for up to ten seconds until the nodes
+    /// agree on it.
     ///
     /// # Errors
     ///
@@ -104,9 +112,26 @@ impl Cql {
         }
         let mut body = Bytes(&body);
         match body.int()? {
-            2 => body.rows(),
+            ROWS => body.rows(),
+            SCHEMA_CHANGE => {
+                // As drivers do: a node that has not heard of a table yet refuses what is in it.
+                // One that is down is never heard to agree.
+                let start = Instant::now();
+                while !self.agreed()? && start.elapsed() < AGREEMENT {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Ok(Rows::default())
+            }
             _ => Ok(Rows::default()),
         }
+    }
+
+    /// Whether all nodes have the same schema, as far as this one knows.
+    pub(crate) fn agreed(&mut self) -> io::Result<bool> {
+        let version = |table| format!("SELECT schema_version FROM system.{table}");
+        let mine = self.query(&version("local"), Consistency::One)?;
+        let others = self.query(&version("peers_v2"), Consistency::One)?;
+        Ok(others.rows.iter().all(|row| Some(row) == mine.rows.first()))
     }
 
     /// Sends one frame and reads one: its opcode and body, or the error that it is.
