@@ -106,7 +106,7 @@ impl Link {
         // Long enough for what the client does itself with two fifths of it: give up a connection
         // that says nothing, before the operations on it are given up.
         let session = self.timeout * 2;
-        let each = (self.timeout / self.servers.len() as u32).max(Duration::from_secs(1));
+        let each = self.timeout / self.servers.len() as u32;
         let mut last = Error::NoHosts;
         for (server, address) in self.servers.iter().take(within).enumerate() {
             let connector = Client::connector()
