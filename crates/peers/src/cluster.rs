@@ -21,7 +21,7 @@ use crate::spec::{Spec, System, refused};
 use crate::zookeeper::Zookeeper;
 
 /// What a node that is asked to end may take before it is killed.
-const ENDING: Duration = Duration::from_secs(20);
+const ENDING: Duration = Duration::from_secs(60);
 
 /// Between two looks at a cluster that is starting.
 const LOOK: Duration = Duration::from_millis(200);
@@ -141,6 +141,9 @@ impl Cluster {
     pub fn start(spec: &Spec) -> io::Result<Cluster> {
         spec.check()?;
         let installed = install(spec.system, false)?;
+        if spec.system == System::Cassandra && spec.quick && !cassandra::is_rehearsal(spec) {
+            rehearse(&installed)?;
+        }
         let place = Place {
             spec: spec.clone(),
             folder: run_folder(spec)?,
@@ -329,7 +332,7 @@ impl Cluster {
         self.running(i)?.signal(Signal::CONT).map(drop)
     }
 
-    /// Ends all nodes in order (SIGTERM, and SIGKILL after 20 s). A detached cluster's files stay.
+    /// Ends all nodes in order (SIGTERM, and SIGKILL after 60 s). A detached cluster's files stay.
     pub fn stop(self) {
         self.end(Signal::TERM);
     }
@@ -514,6 +517,30 @@ impl Drop for Cluster {
         self.remove();
         drop(guard);
     }
+}
+
+/// Makes the archive of Cassandra's classes, once: a node boots, and ends in order. Whoever comes
+/// second waits. Without the archive everything works as well, so what goes wrong is only said.
+fn rehearse(installed: &Path) -> io::Result<()> {
+    let archive = cassandra::archive(installed);
+    if archive.exists() {
+        return Ok(());
+    }
+    let lock = File::create(archive.with_extension("lock"))?;
+    lock.lock()?;
+    if archive.exists() {
+        return Ok(());
+    }
+    eprintln!("rehearsing a boot of cassandra, so that later ones are quick");
+    let part = archive.with_extension("part");
+    let made = Cluster::start(&cassandra::rehearsal(&part)).and_then(|cluster| {
+        cluster.stop();
+        fs::rename(&part, &archive)
+    });
+    if let Err(error) = made {
+        eprintln!("there is no archive of cassandra's classes, boots stay slow: {error}");
+    }
+    Ok(())
 }
 
 /// Where clusters of the command line are.

@@ -36,6 +36,6 @@ mod zookeeper;
 
 pub use cluster::{Cluster, Node};
 pub use cql::{Consistency, Cql, Kind, Rows};
-pub use install::{home, install, missing};
+pub use install::{home, install, missing, testable};
 pub use process::State;
 pub use spec::{Commitlog, NODES_MAX, Paxos, Purging, Spec, System};
