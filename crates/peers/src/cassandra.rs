@@ -10,7 +10,6 @@
 //! nodes. Both can be set.
 
 use std::io;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -180,11 +179,10 @@ pub(crate) fn is_rehearsal(spec: &Spec) -> bool {
     spec.settings.iter().any(|(key, _)| key == REHEARSAL)
 }
 
-/// A node that makes the archive, on an address that nobody is likely to use.
+/// A node that makes the archive.
 pub(crate) fn rehearsal(archive: &Path) -> Spec {
     let mut spec = Spec::new(System::Cassandra, 1);
     spec.quick = true;
-    spec.base = Some(Ipv4Addr::new(127, 254, 62, 254));
     spec.with(REHEARSAL, &archive.to_string_lossy())
 }
 
@@ -355,6 +353,8 @@ fn yaml(place: &Place, i: u8) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::spec::{Paxos, Purging};
 

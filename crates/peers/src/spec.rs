@@ -111,8 +111,9 @@ pub struct Spec {
     pub system: System,
     /// How many, from 1 to [`NODES_MAX`].
     pub nodes: u8,
-    /// Address of node 1; node `i` has the one `i - 1` above it. By default 127.0.0.1, and
-    /// 10.77.0.1 in namespaces. Clusters that run at once need addresses of their own.
+    /// Address of node 1; node `i` has the one `i - 1` above it. By default a detached cluster has
+    /// 127.0.0.1, an owned one any that is free at the moment, so that tests run at once, and one
+    /// in namespaces 10.77.0.1.
     pub base: Option<Ipv4Addr>,
     /// Node `i` lives in the network namespace of this name with `i` appended, which exists, has
     /// the node's address, and its own loopback up.

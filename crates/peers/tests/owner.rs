@@ -1,7 +1,6 @@
 //! A cluster does not outlive its owner, even one that is killed and so drops nothing.
 
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +18,6 @@ fn owner() {
     }
     let mut spec = Spec::new(System::Zookeeper, 1);
     spec.quick = true;
-    spec.base = Some(Ipv4Addr::new(127, 0, 43, 1));
     let cluster = Cluster::start(&spec).expect("it serves");
     let pid = cluster.nodes()[0].pid.expect("it is up");
     println!("\nOWNS {pid} {}", cluster.folder().display());

@@ -1,7 +1,7 @@
 //! A real ZooKeeper: what it has acknowledged is there after it was killed.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use fermata_peers::{Cluster, Spec, State, System, testable};
 
@@ -79,7 +79,6 @@ fn what_zookeeper_acknowledged_survives_a_kill() {
     }
     let mut spec = Spec::new(System::Zookeeper, 1);
     spec.quick = true;
-    spec.base = Some(Ipv4Addr::new(127, 0, 41, 1));
     let cluster = Cluster::start(&spec).expect("it serves");
     let [address] = cluster.endpoints()[..] else {
         panic!("one node has one endpoint");
@@ -95,6 +94,7 @@ fn what_zookeeper_acknowledged_survives_a_kill() {
     let mut session = Session::open(address).expect("a session");
     assert_eq!(session.get("/kept").expect("still there"), b"value");
     assert_eq!(cluster.nodes()[0].says.as_deref(), Ok("standalone"));
+    spec.base = Some(cluster.ip(1));
     let second = Cluster::start(&spec).expect_err("its address is taken");
     assert!(
         second.to_string().contains("is in use by somebody else"),
