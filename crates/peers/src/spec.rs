@@ -139,8 +139,9 @@ pub struct Spec {
     pub purging: Option<Purging>,
     /// Cassandra's commit log.
     pub commitlog: Commitlog,
-    /// Lines for `cassandra.yaml` or `zoo.cfg`, flags of etcd (without `--`), as key and value; they
-    /// win over ours. A key that begins with `-` is an option of Java (`-Dcassandra.x`, `-XX:X`).
+    /// Lines for `cassandra.yaml` or `zoo.cfg`, flags of etcd (without `--`), as key and value;
+    /// they win over ours. A key that begins with `-` is an option of Java (`-Dcassandra.x`,
+    /// `-XX:X`).
     pub settings: Vec<(String, String)>,
     /// How long the whole start may take before it fails; by default 300 s for Cassandra and 120 s
     /// for the others. Installing does not count.
