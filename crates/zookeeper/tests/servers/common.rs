@@ -1,7 +1,7 @@
 //! Real servers for the tests, and a way to hold back what is on its way to them.
 
 use bytes::Bytes;
-use fermata_peers::{Cluster, Spec, System, missing};
+use fermata_peers::{Cluster, Spec, System, testable};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use fermata_zookeeper::{Settings, Store};
 use std::time::Duration;
@@ -15,14 +15,12 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 /// Held by tests that start an ensemble of their own, so that a small machine has no ten at once.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
-/// A cluster from this address on; none, and a loud word, where real servers cannot run.
-pub(crate) fn cluster(test: &str, spec: Spec, base: [u8; 4]) -> Option<Cluster> {
-    if let Some(why) = missing(System::Zookeeper) {
-        eprintln!("\n*** NOT RUN: the tests of {test} against real ZooKeeper servers: {why} ***\n");
+/// A cluster of this process; none, and a loud word, where real servers cannot run.
+pub(crate) fn cluster(spec: Spec) -> Option<Cluster> {
+    if !testable(System::Zookeeper) {
         return None;
     }
     let spec = Spec {
-        base: Some(base.into()),
         quick: true,
         ..spec
     };

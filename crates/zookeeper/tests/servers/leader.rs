@@ -79,7 +79,7 @@ fn leader(cluster: &Cluster) -> u8 {
 async fn nothing_is_applied_twice_when_the_leader_dies() {
     let _turn = TURN.lock().await;
     let spec = Spec::new(System::Zookeeper, 3).with("tickTime", "500");
-    let Some(cluster) = crate::common::cluster("leader", spec, [127, 0, 73, 1]) else {
+    let Some(cluster) = crate::common::cluster(spec) else {
         return;
     };
     let all = servers(&cluster);

@@ -71,7 +71,7 @@ async fn no_quorum_says_the_server_itself() {
 async fn no_quorum_for_real() {
     let _turn = TURN.lock().await;
     let spec = Spec::new(System::Zookeeper, 3).with("tickTime", "500");
-    let Some(cluster) = crate::common::cluster("quorum", spec, [127, 0, 74, 1]) else {
+    let Some(cluster) = crate::common::cluster(spec) else {
         return;
     };
     for node in [1, 2] {
@@ -85,7 +85,7 @@ async fn no_quorum_for_real() {
 async fn a_root_that_others_own() {
     let _turn = TURN.lock().await;
     let spec = Spec::new(System::Zookeeper, 1);
-    let Some(cluster) = crate::common::cluster("access", spec, [127, 0, 75, 1]) else {
+    let Some(cluster) = crate::common::cluster(spec) else {
         return;
     };
     let servers = servers(&cluster);
@@ -103,7 +103,7 @@ async fn a_root_that_others_own() {
 async fn states_that_would_not_fit() {
     let _turn = TURN.lock().await;
     let spec = Spec::new(System::Zookeeper, 1).with("-Djute.maxbuffer", "65536");
-    let Some(cluster) = crate::common::cluster("sizes", spec, [127, 0, 76, 1]) else {
+    let Some(cluster) = crate::common::cluster(spec) else {
         return;
     };
     let why = refusal(&servers(&cluster), "/fermata", TIMEOUT).await;

@@ -15,7 +15,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError};
 /// One ensemble for all tests of this file; it ends with the process.
 static CLUSTER: LazyLock<Option<Cluster>> = LazyLock::new(|| {
     let spec = Spec::new(System::Zookeeper, 3);
-    crate::common::cluster("rows", spec, [127, 0, 71, 1])
+    crate::common::cluster(spec)
 });
 
 /// The ensemble's addresses; none where it cannot run.
@@ -202,7 +202,7 @@ async fn a_change_wakes_all_who_wait_and_no_watch_stays_behind() {
     // An ensemble of its own: watches are counted.
     let _turn = TURN.lock().await;
     let spec = Spec::new(System::Zookeeper, 2);
-    let Some(cluster) = crate::common::cluster("watches", spec, [127, 0, 72, 1]) else {
+    let Some(cluster) = crate::common::cluster(spec) else {
         return;
     };
     let servers = servers(&cluster);
