@@ -1,10 +1,10 @@
 //! Lock rows on Apache `ZooKeeper`, 3.5 or later: one node per key, updated by compare-and-set.
 //!
-//! **Problem.** MUSIC's lock store (MUSIC §III, §VI) needs a compare-and-set per key, and `ZooKeeper`
-//! has one; but its usual lock recipe ties a lock to a session, and so to a timeout that no
-//! application chose: a client that pauses loses its ephemeral node, which looks like a clean
-//! release. Its recipe also takes one node per waiting client, and its session ends at every long
-//! loss of a connection.
+//! **Problem.** MUSIC's lock store (MUSIC §III, §VI) needs a compare-and-set per key, and
+//! `ZooKeeper` has one; but its usual lock recipe ties a lock to a session, and so to a timeout
+//! that no application chose: a client that pauses loses its ephemeral node, which looks like a
+//! clean release. Its recipe also takes one node per waiting client, and its session ends at every
+//! long loss of a connection.
 //!
 //! **Idea.** A key's whole lock queue is one opaque state in one persistent node, and the version
 //! that `ZooKeeper` keeps of each node is the version of the row: `create` is the first update,
@@ -24,7 +24,8 @@
 //!   server: the refusal has its place after the update that caused it, so that server has applied
 //!   the update before it passes the refusal on. The caller's next try needs no round trip to the
 //!   leader for it.
-//! * *peek* reads what the session's server has, a prefix of the history.
+//! * *peek* reads what the session's server has, a prefix of the history; that of the next session
+//!   may be shorter.
 //! * *read* is a `sync` and a read, sent together. The leader answers a `sync` by itself, once all
 //!   that it had proposed is decided. **A leader that was deposed and does not know yet may answer
 //!   too**: for at most its `syncLimit`, a client whose server still follows it may be told a row
@@ -33,15 +34,15 @@
 //!   price of a write.
 //! * *changed* is one watch per key and process ([`watches`]).
 //!
-//! **Updates given up.** A connection that breaks leaves the outcome of its updates unknown, and one
-//! that was sent may still be on its way: in a server's queue, or on another session's connection.
-//! [`fermata_engine::LockStore::read`] promises that what is not in the row now never will be. So
-//! an update that was sent and got no answer is remembered, and the next read of the row looks
-//! whether the row is past the version that the update wants; if it is not, the read writes the
-//! same state once more, by compare-and-set, and the row is. This is also right where the read was
-//! answered by a deposed leader: that write cannot be. Where there is no node, an empty one is
-//! made. The memory is this process's: what another process gave up may still come, as if that
-//! process had sent it late, and the versions judge it.
+//! **Updates given up.** A connection that breaks leaves the outcome of its updates unknown, and
+//! one that was sent may still be on its way: in a server's queue, or on another session's
+//! connection. [`fermata_engine::LockStore::read`] promises that what is not in the row now never
+//! will be. So an update that was sent and got no answer is remembered, and the next read of the
+//! row looks whether the row is past the version that the update wants; if it is not, the read
+//! writes the same state once more, by compare-and-set, and the row is. This is also right where
+//! the read was answered by a deposed leader: that write cannot be. Where there is no node, an
+//! empty one is made. The memory is this process's: what another process gave up may still come, as
+//! if that process had sent it late, and the versions judge it.
 //!
 //! **Versions have 32 bits** in `ZooKeeper`, and go on with −2³¹ after 2³¹ − 1. They come out as
 //! 0 … 2³² − 1 and begin again; they are only ever compared for equality here, except that a row is
