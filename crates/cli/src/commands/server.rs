@@ -417,7 +417,7 @@ fn overlay_section<'a>(
 mod tests {
     use super::*;
     use clap::Parser;
-    use fermata_server::config::{LimitsConfig, TimingConfig};
+    use fermata_server::config::{EngineConfig, LimitsConfig, Secret, TimingConfig};
 
     #[derive(Parser)]
     struct Alone {
@@ -483,7 +483,63 @@ mod tests {
     }
 
     #[test]
+    fn every_field_of_an_engine_is_a_flag_or_a_variable() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.toml");
+        let file = "[engine]\nkind = \"native\"\nkeyspace = \"k\"\npassword_file = \"p\"\n";
+        std::fs::write(&path, file).unwrap();
+        let flags = [
+            "--config",
+            path.to_str().unwrap(),
+            "--engine=zookeeper+cassandra",
+            "--contact-points=a:1,b",
+            "--data-center=ohio",
+            "--replication=ohio=1,oregon=2",
+            "--zookeeper=z",
+            "--no-verify",
+            "--allow-paxos-v1",
+            "--engine-username=u",
+        ];
+        let args = ["server"].iter().chain(&flags);
+        let args = Alone::try_parse_from(args).unwrap().server;
+        let read = config_of(args, Some("secret".to_owned())).unwrap().engine;
+        // A literal: a new field does not compile here until it is named.
+        let expected = EngineConfig {
+            kind: EngineKind::ZooKeeperCassandra,
+            contact_points: vec!["a:1".to_owned(), "b".to_owned()],
+            data_center: Some("ohio".to_owned()),
+            keyspace: "k".to_owned(),
+            replication: [("ohio".to_owned(), 1), ("oregon".to_owned(), 2)].into(),
+            username: Some("u".to_owned()),
+            password: Some(Secret("secret".to_owned())),
+            password_file: None,
+            verify: false,
+            unverified: vec![],
+            allow_paxos_v1: true,
+            zookeeper: vec!["z".to_owned()],
+        };
+        assert_eq!(read, expected);
+        let more = [
+            "--unverified=a,b",
+            "--engine-keyspace=l",
+            "--no-verify=false",
+        ];
+        let more = config(&[&flags[..2], &more].concat()).unwrap().engine;
+        assert_eq!(more.unverified, ["a", "b"]);
+        assert!(more.verify && more.keyspace == "l");
+        // Beside the file, unless a flag says where.
+        assert_eq!(more.password_file, Some(folder.path().join("p")));
+        let flag = config(&[&flags[..2], &["--engine-password-file=q"]].concat());
+        assert_eq!(flag.unwrap().engine.password_file, Some("q".into()));
+        let error = config(&["--replication=ohio"]).unwrap_err();
+        assert!(error.contains("CENTER=N"), "{error}");
+    }
+
+    #[test]
     fn flags_alone_are_enough() {
+        let engine = config(&["--engine=cassandra", "--contact-points=127.0.0.1:9042"]);
+        let resolved = engine.unwrap().resolve().unwrap();
+        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7201");
         let flags = ["--node", "a", "--data-dir", "d", "--cluster-file", "c"];
         assert_eq!(config(&flags).unwrap().data_dir, PathBuf::from("d"));
     }

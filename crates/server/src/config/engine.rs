@@ -298,3 +298,152 @@ impl ServerConfig {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Resolved;
+    use super::*;
+
+    fn config(engine: &str) -> ServerConfig {
+        toml::from_str(&format!("[engine]\n{engine}")).unwrap()
+    }
+
+    const PLAIN: &str = "kind = \"cassandra\"\ncontact_points = [\"db\"]\n";
+
+    fn resolve(more: &str) -> Result<Resolved, String> {
+        config(&format!("{PLAIN}{more}")).resolve()
+    }
+
+    #[test]
+    fn an_engine_and_where_it_is_are_enough() {
+        let resolved = resolve("").unwrap();
+        let engine = resolved.engine.unwrap();
+        assert_eq!(engine.contact_points, ["db:9042"]);
+        assert!(engine.verify && engine.keyspace == "fermata");
+        assert_eq!(resolved.config.cluster.sites, ["local"]);
+        assert_eq!(resolved.listen_peer, None);
+        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7201");
+        assert_eq!(resolved.listen_rest.port(), 7301);
+        let resolved = resolve("data_center = \"ohio\"").unwrap();
+        assert_eq!(resolved.config.cluster.sites, ["ohio"]);
+    }
+
+    #[test]
+    fn a_file_says_what_the_struct_says_but_for_the_password() {
+        let mut told = config(
+            "kind = \"zookeeper+cassandra\"\ncontact_points = [\"a:1\", \"[::1]\"]\n\
+             zookeeper = [\"z\"]\nreplication = { a = 3 }\nusername = \"u\"\npassword = \"hidden\"",
+        );
+        let text = toml::to_string(&told).unwrap();
+        let shown = format!("{told:?} {:?} {text}", told.resolve().unwrap());
+        assert!(!shown.contains("hidden"), "{shown}");
+        let resolved = told.resolve().unwrap().engine.unwrap();
+        assert_eq!(resolved.contact_points, ["a:1", "[::1]:9042"]);
+        assert_eq!(resolved.zookeeper, ["z:2181"]);
+        told.engine.password = None;
+        assert_eq!(toml::from_str::<ServerConfig>(&text).unwrap(), told);
+    }
+
+    #[test]
+    fn a_password_comes_from_a_file_beside_the_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.toml");
+        let text = format!("[engine]\n{PLAIN}username = \"u\"\npassword_file = \"secret\"");
+        std::fs::write(&path, text).unwrap();
+        let config = ServerConfig::load(&path).unwrap();
+        let error = config.resolve().unwrap_err();
+        assert!(error.contains("password_file"), "{error}");
+        std::fs::write(folder.path().join("secret"), "s3\n").unwrap();
+        let engine = config.resolve().unwrap().engine.unwrap();
+        assert_eq!(engine.password, Some(Secret("s3".into())));
+        assert_eq!(engine.password_file, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        for (engine, word) in [
+            ("contact_points = [\"db\"]", "engine.kind"),
+            ("kind = \"cassandra\"", "contact_points is missing"),
+            (
+                "kind = \"zookeeper+cassandra\"\ncontact_points = [\"db\"]",
+                "zookeeper is missing",
+            ),
+            (
+                "kind = \"cassandra\"\ncontact_points = [\"db:0\"]",
+                "host:port",
+            ),
+            (
+                "kind = \"cassandra\"\ncontact_points = [\"::1\"]",
+                "host:port",
+            ),
+            ("kind = \"cassandra\"\ncontact_points = [\"\"]", "host:port"),
+            (
+                "kind = \"cassandra\"\ncontact_points = [\"a b:1\"]",
+                "host:port",
+            ),
+        ] {
+            let error = config(engine).resolve().unwrap_err();
+            assert!(
+                error.contains(word) && !error.contains('\n'),
+                "{word}: {error}"
+            );
+        }
+        for (more, word) in [
+            ("zookeeper = [\"z\"]", "keeps the locks, too"),
+            ("keyspace = \"Fermata\"", "engine.keyspace"),
+            ("keyspace = \"1st\"", "engine.keyspace"),
+            ("keyspace = \"\"", "engine.keyspace"),
+            ("replication = { ohio = 0 }", "no copy"),
+            (
+                "data_center = \"a\"\nreplication = { b = 3 }",
+                "no copies in",
+            ),
+            ("data_center = \"\"", "is empty"),
+            ("verify = false\nunverified = [\"k\"]", "engine.verify"),
+            ("unverified = [\"\"]", "empty name"),
+            ("username = \"u\"", "without a password"),
+            ("password = \"p\"", "without engine.username"),
+            ("password = \"p\"\npassword_file = \"f\"", "both given"),
+            (
+                "password_file = \"/does/not/exist\"\nusername = \"u\"",
+                "cannot read",
+            ),
+        ] {
+            let error = resolve(more).unwrap_err();
+            assert!(
+                error.contains(word) && !error.contains('\n'),
+                "{word}: {error}"
+            );
+        }
+        type Spoil = fn(&mut ServerConfig);
+        let spoils: [(&str, Spoil); 5] = [
+            ("delays messages", |c| c.rtt = "lUs".into()),
+            ("clients would be told", |c| {
+                c.insecure = true;
+                c.listen_grpc = Some("0.0.0.0:7201".into());
+            }),
+            ("--insecure", |c| c.listen_rest = Some("0.0.0.0:1".into())),
+            ("node is missing", |c| c.engine = EngineConfig::default()),
+            ("data_dir is missing", |c| {
+                c.engine = EngineConfig::default();
+                c.node = "1".into();
+            }),
+        ];
+        for (word, spoil) in spoils {
+            let mut config = config(PLAIN);
+            spoil(&mut config);
+            let error = config.resolve().unwrap_err();
+            assert!(
+                error.contains(word) && !error.contains('\n'),
+                "{word}: {error}"
+            );
+        }
+        let unknown = toml::from_str::<ServerConfig>("[engine]\nkind = \"dynamo\"");
+        assert!(
+            unknown
+                .unwrap_err()
+                .to_string()
+                .contains("zookeeper+cassandra")
+        );
+    }
+}
