@@ -532,7 +532,9 @@ mod tests {
         assert_eq!(more.password_file, Some(folder.path().join("p")));
         let flag = config(&[&flags[..2], &["--engine-password-file=q"]].concat());
         assert_eq!(flag.unwrap().engine.password_file, Some("q".into()));
-        let args = Alone::try_parse_from(["server", "--node=a"]).unwrap().server;
+        let args = Alone::try_parse_from(["server", "--node=a"])
+            .unwrap()
+            .server;
         let native = config_of(args, Some("of another".to_owned())).unwrap();
         assert!(native.engine.is_default());
         let error = config(&["--replication=ohio"]).unwrap_err();
