@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Check {
+pub(crate) enum Check {
     Exclusivity,
     LatestState,
     LostPut,
@@ -31,9 +31,9 @@ pub enum Check {
 
 /// Something that must not be.
 #[derive(Clone, Debug)]
-pub struct Violation {
-    pub check: Check,
-    pub sentence: String,
+pub(crate) struct Violation {
+    pub(crate) check: Check,
+    pub(crate) sentence: String,
 }
 
 type Life = (LockRef, u32);
@@ -43,7 +43,7 @@ fn life(held: &Held) -> Life {
 }
 
 /// Everything that is wrong with a history.
-pub fn check(history: &History) -> Vec<Violation> {
+pub(crate) fn check(history: &History) -> Vec<Violation> {
     let records = history.records();
     let leases = history.leases();
     let keys: BTreeSet<KeyId> = records.iter().map(|r| r.key.clone()).collect();

@@ -18,23 +18,23 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// What a section's lease is, unless a schedule says otherwise.
-pub const LEASE: Duration = Duration::from_millis(4_000);
+pub(crate) const LEASE: Duration = Duration::from_millis(4_000);
 /// How long a client waits for an answer before it asks elsewhere.
-pub const PATIENCE: Duration = Duration::from_millis(6_000);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(6_000);
 
 type Build = Box<dyn Fn(usize, u64) -> Arc<dyn Service> + Send + Sync>;
 
 /// Three engine nodes in a world, and what their clients saw.
-pub struct Cluster {
-    pub world: Arc<World>,
-    pub history: Arc<History>,
+pub(crate) struct Cluster {
+    pub(crate) world: Arc<World>,
+    pub(crate) history: Arc<History>,
     nodes: Mutex<[Arc<dyn Service>; SITES]>,
     build: Build,
 }
 
 impl Cluster {
     /// `build` makes the node of a site in an incarnation.
-    pub fn new(world: Arc<World>, build: Build) -> Arc<Cluster> {
+    pub(crate) fn new(world: Arc<World>, build: Build) -> Arc<Cluster> {
         let nodes = [build(0, 0), build(1, 0), build(2, 0)];
         let history = Arc::new(History::new(Arc::clone(&world)));
         Arc::new(Cluster {
@@ -46,7 +46,7 @@ impl Cluster {
     }
 
     /// The node dies, and another process takes its place.
-    pub fn restart(&self, node: usize) {
+    pub(crate) fn restart(&self, node: usize) {
         let incarnation = self.world.kill_node(node);
         self.nodes.lock().expect("nobody panics with it")[node] = (self.build)(node, incarnation);
     }
@@ -98,7 +98,7 @@ impl Cluster {
     }
 
     /// A client at `site`.
-    pub fn client(self: &Arc<Cluster>, who: usize, site: usize) -> Client {
+    pub(crate) fn client(self: &Arc<Cluster>, who: usize, site: usize) -> Client {
         Client {
             cluster: Arc::clone(self),
             who,
@@ -110,17 +110,17 @@ impl Cluster {
 }
 
 /// One client.
-pub struct Client {
+pub(crate) struct Client {
     cluster: Arc<Cluster>,
     who: usize,
     site: usize,
-    pub session: SessionId,
+    pub(crate) session: SessionId,
     number: u64,
 }
 
 /// An enter that may be sent again.
 #[derive(Clone, Copy, Debug)]
-pub struct Enter {
+pub(crate) struct Enter {
     number: u64,
     mode: Mode,
     first_sent: Instant,
@@ -128,9 +128,9 @@ pub struct Enter {
 }
 
 /// A section as its holder has it.
-pub struct Section {
-    pub held: Held,
-    pub entry: Option<Option<Bytes>>,
+pub(crate) struct Section {
+    pub(crate) held: Held,
+    pub(crate) entry: Option<Option<Bytes>>,
     number: u64,
     last: Option<Tag>,
     doubt: bool,
@@ -154,13 +154,13 @@ impl Drop for Live {
 
 impl Section {
     /// The client does not renew: it is paused, or dead.
-    pub fn falls_silent(&self) {
+    pub(crate) fn falls_silent(&self) {
         self.live.0.store(false, Relaxed);
     }
 }
 
 /// A key of the keyspace that every cluster has.
-pub fn key(name: &str) -> KeyId {
+pub(crate) fn key(name: &str) -> KeyId {
     KeyId {
         keyspace: Keyspace::SECTIONS,
         key: Bytes::copy_from_slice(name.as_bytes()),
@@ -168,7 +168,7 @@ pub fn key(name: &str) -> KeyId {
 }
 
 /// A value.
-pub fn value(text: &str) -> Option<Bytes> {
+pub(crate) fn value(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
 }
 
@@ -229,7 +229,7 @@ impl Client {
     // ---- sections -------------------------------------------------------------------------------
 
     /// Decides to enter; nothing is sent yet.
-    pub fn wants(&mut self, mode: Mode) -> Enter {
+    pub(crate) fn wants(&mut self, mode: Mode) -> Enter {
         Enter {
             number: self.next(),
             mode,
@@ -239,7 +239,7 @@ impl Client {
     }
 
     /// Sends the enter to a node and waits there; none: silence, refusal, or the wait was over.
-    pub async fn enter_at(
+    pub(crate) async fn enter_at(
         &self,
         node: usize,
         key: &KeyId,
@@ -353,7 +353,7 @@ impl Client {
     }
 
     /// One renewal.
-    pub async fn renew(&self, node: usize, held: &Held) -> Option<RefState> {
+    pub(crate) async fn renew(&self, node: usize, held: &Held) -> Option<RefState> {
         let sent = Instant::now();
         let op = Op::Renew(held.clone());
         let record = self.history().begin(self.session, 0, &held.key, op);
@@ -380,7 +380,7 @@ impl Client {
     }
 
     /// Enters, however long it takes, at one node after another; none after two minutes.
-    pub async fn enter(&mut self, key: &KeyId, mode: Mode) -> Option<Section> {
+    pub(crate) async fn enter(&mut self, key: &KeyId, mode: Mode) -> Option<Section> {
         let mut enter = self.wants(mode);
         let mut node = self.site;
         while enter.first_sent.elapsed() < Duration::from_secs(120) {
@@ -401,7 +401,7 @@ impl Client {
     }
 
     /// Goes on without the counter, or takes the section over.
-    pub async fn resume_at(&mut self, node: usize, held: &Held) -> Option<Section> {
+    pub(crate) async fn resume_at(&mut self, node: usize, held: &Held) -> Option<Section> {
         let number = self.next();
         let operation = Operation::Resume {
             held: vec![held.clone()],
@@ -414,14 +414,14 @@ impl Client {
     }
 
     /// One put; true: acknowledged.
-    pub async fn put_at(&mut self, node: usize, section: &mut Section, to: Option<Bytes>) -> bool {
+    pub(crate) async fn put_at(&mut self, node: usize, section: &mut Section, to: Option<Bytes>) -> bool {
         section.number += 1;
         let number = section.number;
         self.put_again_at(node, section, number, to).await
     }
 
     /// A transmission of a put with a given number.
-    pub async fn put_again_at(
+    pub(crate) async fn put_again_at(
         &mut self,
         node: usize,
         section: &mut Section,
@@ -461,7 +461,7 @@ impl Client {
     }
 
     /// One get.
-    pub async fn get_at(&mut self, node: usize, section: &Section) -> Option<Option<Bytes>> {
+    pub(crate) async fn get_at(&mut self, node: usize, section: &Section) -> Option<Option<Bytes>> {
         let held = section.held.clone();
         let number = self.next();
         let op = Op::Get(held.clone());
@@ -481,7 +481,7 @@ impl Client {
     }
 
     /// Leaves as the section was: true if a node has said that it is done.
-    pub async fn leave_at(&mut self, node: usize, section: Section) -> bool {
+    pub(crate) async fn leave_at(&mut self, node: usize, section: Section) -> bool {
         let how = match section.doubt {
             true => Leaving::Dirty,
             false => Leaving::Clean(section.last),
@@ -489,7 +489,7 @@ impl Client {
         self.leave_as(node, section, how).await
     }
 
-    pub async fn leave_as(&mut self, node: usize, section: Section, how: Leaving) -> bool {
+    pub(crate) async fn leave_as(&mut self, node: usize, section: Section, how: Leaving) -> bool {
         let held = section.held.clone();
         let number = self.next();
         let op = Op::Leave(held.clone());
@@ -513,7 +513,7 @@ impl Client {
     }
 
     /// Ends somebody's section.
-    pub async fn release_at(&mut self, node: usize, key: &KeyId, lock_ref: LockRef) -> bool {
+    pub(crate) async fn release_at(&mut self, node: usize, key: &KeyId, lock_ref: LockRef) -> bool {
         let number = self.next();
         let op = Op::Release(lock_ref);
         let record = self.history().begin(self.session, number, key, op);
@@ -529,7 +529,7 @@ impl Client {
     // ---- eventual -------------------------------------------------------------------------------
 
     /// An eventual put; true: acknowledged.
-    pub async fn offer_at(&mut self, node: usize, key: &KeyId, to: Option<Bytes>) -> bool {
+    pub(crate) async fn offer_at(&mut self, node: usize, key: &KeyId, to: Option<Bytes>) -> bool {
         let number = self.next();
         let op = Op::EventualPut(to.clone());
         let record = self.history().begin(self.session, number, key, op);
@@ -543,7 +543,7 @@ impl Client {
     }
 
     /// An eventual get; none: no answer.
-    pub async fn look_at(&mut self, node: usize, key: &KeyId) -> Option<Option<Bytes>> {
+    pub(crate) async fn look_at(&mut self, node: usize, key: &KeyId) -> Option<Option<Bytes>> {
         let number = self.next();
         let record = self.history().begin(self.session, number, key, Op::EventualGet);
         let operation = Operation::Get { key: key.clone() };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// What was asked.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Op {
+pub(crate) enum Op {
     Enter(Mode),
     Resume(Held),
     Put { held: Held, number: u64, value: Option<Bytes> },
@@ -24,7 +24,7 @@ pub enum Op {
 
 /// What the client knows of it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// No answer, or one that says that it may have taken effect.
     Unknown,
     /// In the section, with the value; none: left out.
@@ -42,30 +42,30 @@ pub enum Outcome {
 
 /// One operation, or one transmission of an enter.
 #[derive(Clone, Debug)]
-pub struct Record {
-    pub session: SessionId,
+pub(crate) struct Record {
+    pub(crate) session: SessionId,
     /// The request's number: a repetition has the same.
-    pub number: u64,
-    pub key: KeyId,
-    pub op: Op,
+    pub(crate) number: u64,
+    pub(crate) key: KeyId,
+    pub(crate) op: Op,
     /// When it was sent, in the order of all events.
-    pub begun: u64,
+    pub(crate) begun: u64,
     /// When it was answered, or given up.
-    pub ended: Option<u64>,
+    pub(crate) ended: Option<u64>,
     /// The same on the clock.
-    pub ended_at: Option<Instant>,
-    pub outcome: Outcome,
+    pub(crate) ended_at: Option<Instant>,
+    pub(crate) outcome: Outcome,
 }
 
 /// All of it.
-pub struct History {
+pub(crate) struct History {
     world: Arc<World>,
     records: Mutex<Vec<Record>>,
     leases: Mutex<BTreeMap<(KeyId, LockRef), Instant>>,
 }
 
 impl History {
-    pub fn new(world: Arc<World>) -> History {
+    pub(crate) fn new(world: Arc<World>) -> History {
         History {
             world,
             records: Mutex::default(),
@@ -74,7 +74,7 @@ impl History {
     }
 
     /// An operation is sent.
-    pub fn begin(&self, session: SessionId, number: u64, key: &KeyId, op: Op) -> usize {
+    pub(crate) fn begin(&self, session: SessionId, number: u64, key: &KeyId, op: Op) -> usize {
         let begun = self.world.tick();
         self.world.say(format!("s{} #{number} {op:?}", session.0));
         let mut records = self.records.lock().expect("nobody panics with it");
@@ -92,7 +92,7 @@ impl History {
     }
 
     /// It has ended.
-    pub fn end(&self, record: usize, outcome: Outcome) {
+    pub(crate) fn end(&self, record: usize, outcome: Outcome) {
         let tick = self.world.tick();
         let mut records = self.records.lock().expect("nobody panics with it");
         let record = &mut records[record];
@@ -105,7 +105,7 @@ impl History {
     }
 
     /// Whether the last answer to this enter says that its place in the queue is gone.
-    pub fn is_over(&self, session: SessionId, number: u64) -> bool {
+    pub(crate) fn is_over(&self, session: SessionId, number: u64) -> bool {
         let records = self.records.lock().expect("nobody panics with it");
         let last = records
             .iter()
@@ -114,18 +114,18 @@ impl History {
     }
 
     /// The section's lease lasts until then, by its client's account.
-    pub fn lease(&self, key: &KeyId, lock_ref: LockRef, until: Instant) {
+    pub(crate) fn lease(&self, key: &KeyId, lock_ref: LockRef, until: Instant) {
         let mut leases = self.leases.lock().expect("nobody panics with it");
         let known = leases.entry((key.clone(), lock_ref)).or_insert(until);
         *known = until.max(*known);
     }
 
-    pub fn records(&self) -> Vec<Record> {
+    pub(crate) fn records(&self) -> Vec<Record> {
         self.records.lock().expect("nobody panics with it").clone()
     }
 
     /// Until when each section's lease lasts.
-    pub fn leases(&self) -> BTreeMap<(KeyId, LockRef), Instant> {
+    pub(crate) fn leases(&self) -> BTreeMap<(KeyId, LockRef), Instant> {
         self.leases.lock().expect("nobody panics with it").clone()
     }
 }

@@ -26,10 +26,10 @@ const SILENCE: Duration = Duration::from_millis(4_000);
 const POLL: Duration = Duration::from_millis(100);
 
 /// What the paper's client would hold: which ref its request has. One for all nodes.
-pub type Refs = Arc<Mutex<BTreeMap<(SessionId, u64), LockRef>>>;
+pub(crate) type Refs = Arc<Mutex<BTreeMap<(SessionId, u64), LockRef>>>;
 
 /// One MUSIC replica (a process beside a Cassandra node).
-pub struct Paper {
+pub(crate) struct Paper {
     store: SimStore,
     refs: Refs,
     heard: Arc<Mutex<BTreeMap<LockRef, Instant>>>,
@@ -72,7 +72,7 @@ fn past() -> Reply {
 }
 
 impl Paper {
-    pub fn new(
+    pub(crate) fn new(
         store: SimStore,
         refs: Refs,
         forced: u64,
@@ -167,6 +167,7 @@ impl Paper {
         let read = self.store.quorum(key, columns).await;
         let read = read.ok_or_else(unavailable)?;
         if number(read.get(&Column::Flag)) == Some(1) {
+            self.store.gate(Call::Write, crate::world::Step::Begin, key).await;
             let started = number(row.get(&Column::Start(lock_ref.0)));
             let stamp = self.stamp(lock_ref, started.unwrap_or(self.clock() as u64));
             let mut cells: Vec<(Column, Cell)> = Vec::new();

@@ -9,8 +9,8 @@ use crate::clients::{Cluster, LEASE, key, value};
 use crate::paper::{Paper, Refs};
 use crate::store::SimStore;
 use crate::world::{Call, Fate, Faults, Filter, RuleId, Step, World, on};
-use fermata_engine::Service;
-use fermata_engine::engine::Engine;
+use fermata_engine::{Engine, Service};
+
 use fermata_engine::planted::{Bug, Planted};
 use fermata_engine::settings::Settings;
 use fermata_protocol::base::{NodeName, SiteId};
@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 /// Which engine is under test.
 #[derive(Clone, Copy, Debug)]
-pub enum Under {
+pub(crate) enum Under {
     Ours(Planted),
     /// The paper's: what a forced release writes to the flag, whether an empty queue's partition is
     /// deleted, how many value columns.
@@ -48,7 +48,7 @@ const FLAGGED: Under = Under::Paper {
 };
 
 /// Three nodes of it.
-pub fn cluster(under: Under, world: &Arc<World>) -> Arc<Cluster> {
+pub(crate) fn cluster(under: Under, world: &Arc<World>) -> Arc<Cluster> {
     let refs = Refs::default();
     let at = Arc::clone(world);
     let build = move |node: usize, incarnation: u64| -> Arc<dyn Service> {
@@ -237,8 +237,10 @@ schedule! {
         h1.put_at(0, &mut section, value("v1")).await;
         world.end(lost);
         h1.put_again_at(1, &mut section, 1, value("v1")).await;
-        h1.put_at(1, &mut section, value("v2")).await;
-        h1.get_at(1, &section).await;
+        for text in ["v2", "v3", "v4", "v5", "v6"] {
+            h1.put_at(1, &mut section, value(text)).await;
+            h1.get_at(1, &section).await;
+        }
         Vec::new()
     }
 }
@@ -331,13 +333,23 @@ schedule! {
         });
         sleep(Duration::from_secs(1)).await;
         let late_too = world.hold(on(&[Call::Swap]).node(0).step(Step::Begin).times(1));
+        let mut entered = None;
+        if first.is_finished() {
+            entered = first.await.ok().flatten();
+            if let Some(section) = &entered {
+                section.falls_silent();
+                let (renews, held) = (cluster.client(1, 0), section.held.clone());
+                tokio::spawn(async move { renews.renew(0, &held).await });
+            }
+        }
         sleep(LEASE).await;
         let second = h2.enter(&k, Mode::Exclusive).await;
         let mut second = second.expect("the first is silent");
         h2.put_at(2, &mut second, value("v2")).await;
         world.end(late);
         world.end(late_too);
-        let _ = first.await;
+        sleep(Duration::from_secs(1)).await;
+        drop(entered);
         let again = h1.enter_at(0, &k, &mut enter, Duration::ZERO).await;
         let mut h1 = cluster.client(1, 0);
         if let Some(mut section) = again {

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// One node's way to the replicas.
 #[derive(Clone)]
-pub struct SimStore {
-    pub world: Arc<World>,
-    pub node: usize,
-    pub incarnation: u64,
+pub(crate) struct SimStore {
+    pub(crate) world: Arc<World>,
+    pub(crate) node: usize,
+    pub(crate) incarnation: u64,
     /// Whether a refused compare-and-set tells the present row: Cassandra does, `ZooKeeper` does
     /// not.
-    pub tells: bool,
+    pub(crate) tells: bool,
 }
 
 fn unknown(what: &str) -> StoreError {
@@ -48,7 +48,7 @@ impl SimStore {
         [[0, 1, 2], [1, 2, 0], [2, 1, 0]][self.node]
     }
 
-    pub async fn gate(&self, call: Call, step: Step, key: &KeyId) {
+    pub(crate) async fn gate(&self, call: Call, step: Step, key: &KeyId) {
         let leg = Leg {
             call,
             step,
@@ -60,7 +60,7 @@ impl SimStore {
     }
 
     /// The key's cells at the nearest replica that answers.
-    pub async fn near(&self, call: Call, key: &KeyId) -> Option<Cells_> {
+    pub(crate) async fn near(&self, call: Call, key: &KeyId) -> Option<Cells_> {
         for replica in self.nearest() {
             let at = key.clone();
             let answers = self
@@ -79,7 +79,7 @@ impl SimStore {
 
     /// The columns at a quorum; what differs between those that answered is written back to them
     /// before it is returned (read repair: blocking).
-    pub async fn quorum(&self, key: &KeyId, columns: fn(&Column) -> bool) -> Option<Cells_> {
+    pub(crate) async fn quorum(&self, key: &KeyId, columns: fn(&Column) -> bool) -> Option<Cells_> {
         let at = key.clone();
         let asked = self.world.ask(Call::DataRead, self.node, key, move |r| {
             let row = r.rows.get(&at).cloned().unwrap_or_default();
@@ -105,7 +105,7 @@ impl SimStore {
     }
 
     /// Writes at all, waits for `enough`.
-    pub async fn put(
+    pub(crate) async fn put(
         &self,
         call: Call,
         key: &KeyId,

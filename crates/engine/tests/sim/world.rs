@@ -15,9 +15,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 /// Replicas, sites and engine nodes.
-pub const SITES: usize = 3;
+pub(crate) const SITES: usize = 3;
 /// How long a store call waits for its quorum.
-pub const STORE_TIMEOUT: Duration = Duration::from_millis(2_000);
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_millis(2_000);
 /// One way between two sites, milliseconds: MUSIC's lUs, rounded.
 const ONE_WAY: [[u64; SITES]; SITES] = [[1, 27, 35], [27, 1, 12], [35, 12, 1]];
 /// Microseconds since 1970 when the world begins.
@@ -25,7 +25,7 @@ const GENESIS: u64 = 1_790_000_000_000_000;
 
 /// What a message, or a call, is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Call {
+pub(crate) enum Call {
     /// Lock row, near.
     Peek,
     /// Lock row, deciding: the round that settles.
@@ -60,7 +60,7 @@ pub enum Call {
 
 /// Where a message, or a call, stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub(crate) enum Step {
     /// The engine makes the call.
     Begin,
     /// The call is about to return to the engine.
@@ -73,19 +73,19 @@ pub enum Step {
 
 /// One step of one message or call.
 #[derive(Clone, Debug)]
-pub struct Leg {
-    pub call: Call,
-    pub step: Step,
+pub(crate) struct Leg {
+    pub(crate) call: Call,
+    pub(crate) step: Step,
     /// The engine node.
-    pub node: usize,
+    pub(crate) node: usize,
     /// The replica; for a request, the client.
-    pub peer: usize,
-    pub key: Option<KeyId>,
+    pub(crate) peer: usize,
+    pub(crate) key: Option<KeyId>,
 }
 
 /// Which legs a rule is for.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub(crate) struct Filter {
     calls: Vec<Call>,
     step: Option<Step>,
     node: Option<usize>,
@@ -95,7 +95,7 @@ pub struct Filter {
 }
 
 /// Legs of these calls.
-pub fn on(calls: &[Call]) -> Filter {
+pub(crate) fn on(calls: &[Call]) -> Filter {
     Filter {
         calls: calls.to_vec(),
         ..Filter::default()
@@ -103,23 +103,23 @@ pub fn on(calls: &[Call]) -> Filter {
 }
 
 impl Filter {
-    pub fn step(mut self, step: Step) -> Filter {
+    pub(crate) fn step(mut self, step: Step) -> Filter {
         self.step = Some(step);
         self
     }
 
-    pub fn node(mut self, node: usize) -> Filter {
+    pub(crate) fn node(mut self, node: usize) -> Filter {
         self.node = Some(node);
         self
     }
 
-    pub fn peers(mut self, peers: &[usize]) -> Filter {
+    pub(crate) fn peers(mut self, peers: &[usize]) -> Filter {
         self.peers = peers.to_vec();
         self
     }
 
     /// Only the first so many.
-    pub fn times(mut self, times: usize) -> Filter {
+    pub(crate) fn times(mut self, times: usize) -> Filter {
         self.times = Some(times);
         self
     }
@@ -135,7 +135,7 @@ impl Filter {
 
 /// What becomes of a compare-and-set that is not simply applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// Chosen, but nobody is told.
     Applied,
     /// Reached nobody.
@@ -146,7 +146,7 @@ pub enum Fate {
 
 /// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub(crate) enum Act {
     Hold,
     Lose,
     Fate(Fate),
@@ -154,7 +154,7 @@ pub enum Act {
 
 /// Names a rule.
 #[derive(Clone, Copy, Debug)]
-pub struct RuleId(usize);
+pub(crate) struct RuleId(usize);
 
 struct Rule {
     filter: Filter,
@@ -165,22 +165,22 @@ struct Rule {
 
 /// How often things go wrong by themselves, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// A message is lost.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// A message is late, by up to four store timeouts.
-    pub late: u64,
+    pub(crate) late: u64,
     /// A compare-and-set has an unknown outcome.
-    pub unknown: u64,
+    pub(crate) unknown: u64,
     /// A commit never reaches a replica.
-    pub uncommitted: u64,
+    pub(crate) uncommitted: u64,
     /// Jitter, percent of the way.
-    pub jitter: u64,
+    pub(crate) jitter: u64,
 }
 
 /// A column of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Column {
+pub(crate) enum Column {
     /// Our lock row: version and state.
     Lock,
     /// Our critical cell.
@@ -200,14 +200,14 @@ pub enum Column {
 }
 
 /// A cell: its time, and its bytes; none: a tombstone.
-pub type Cell = (i64, Option<Bytes>);
+pub(crate) type Cell = (i64, Option<Bytes>);
 /// Cells of one key.
-pub type Row = BTreeMap<Column, Cell>;
+pub(crate) type Row = BTreeMap<Column, Cell>;
 /// Cells to write.
-pub type Changes = Vec<(Column, Cell)>;
+pub(crate) type Changes = Vec<(Column, Cell)>;
 
 /// Cassandra's order: the higher time; at equal times a tombstone, then the larger bytes.
-pub fn merge(row: &mut Row, column: Column, cell: &Cell) {
+pub(crate) fn merge(row: &mut Row, column: Column, cell: &Cell) {
     let rank = |c: &Cell| (c.0, c.1.is_none(), c.1.clone());
     match row.get(&column) {
         Some(old) if rank(old) >= rank(cell) => {}
@@ -219,8 +219,8 @@ pub fn merge(row: &mut Row, column: Column, cell: &Cell) {
 
 /// The replica of one site.
 #[derive(Default)]
-pub struct Replica {
-    pub rows: BTreeMap<KeyId, Row>,
+pub(crate) struct Replica {
+    pub(crate) rows: BTreeMap<KeyId, Row>,
     down: bool,
     stalled: bool,
 }
@@ -255,14 +255,14 @@ struct Inner {
 }
 
 /// See the module.
-pub struct World {
+pub(crate) struct World {
     inner: Mutex<Inner>,
     start: Instant,
     moved: Notify,
 }
 
 impl World {
-    pub fn new(seed: u64, faults: Faults) -> Arc<World> {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Arc<World> {
         Arc::new(World {
             inner: Mutex::new(Inner {
                 rng: Rng::new(seed),
@@ -286,30 +286,30 @@ impl World {
     }
 
     /// One line of the trace.
-    pub fn say(&self, line: impl Into<String>) {
+    pub(crate) fn say(&self, line: impl Into<String>) {
         let at = self.start.elapsed().as_millis();
         self.inner().trace.push(format!("{at:>7} {}", line.into()));
     }
 
     /// All lines so far.
-    pub fn trace(&self) -> Vec<String> {
+    pub(crate) fn trace(&self) -> Vec<String> {
         self.inner().trace.clone()
     }
 
     /// A number below `bound`.
-    pub fn below(&self, bound: u64) -> u64 {
+    pub(crate) fn below(&self, bound: u64) -> u64 {
         self.inner().rng.below(bound)
     }
 
     /// Orders events of the history: grows with every call.
-    pub fn tick(&self) -> u64 {
+    pub(crate) fn tick(&self) -> u64 {
         let mut inner = self.inner();
         inner.now += 1;
         inner.now
     }
 
     /// The wall clock of a node's machine.
-    pub fn wall(&self, node: usize) -> Duration {
+    pub(crate) fn wall(&self, node: usize) -> Duration {
         let skew = self.inner().nodes[node].skew;
         let micros = GENESIS + self.start.elapsed().as_micros() as u64;
         Duration::from_micros(micros.saturating_add_signed(skew))
@@ -329,28 +329,28 @@ impl World {
     }
 
     /// Holds what matches until [`World::end`].
-    pub fn hold(&self, filter: Filter) -> RuleId {
+    pub(crate) fn hold(&self, filter: Filter) -> RuleId {
         self.rule(filter, Act::Hold)
     }
 
     /// Loses what matches until [`World::end`].
-    pub fn lose(&self, filter: Filter) -> RuleId {
+    pub(crate) fn lose(&self, filter: Filter) -> RuleId {
         self.rule(filter, Act::Lose)
     }
 
     /// Compare-and-sets that match have this fate.
-    pub fn fate(&self, filter: Filter, fate: Fate) -> RuleId {
+    pub(crate) fn fate(&self, filter: Filter, fate: Fate) -> RuleId {
         self.rule(filter, Act::Fate(fate))
     }
 
     /// Ends a rule: what it held goes on.
-    pub fn end(&self, rule: RuleId) {
+    pub(crate) fn end(&self, rule: RuleId) {
         self.inner().rules[rule.0].over = true;
         self.moved.notify_waiters();
     }
 
     /// Waits until the rule has caught so many, at most ten seconds; whether it has.
-    pub async fn caught(&self, rule: RuleId, count: usize) -> bool {
+    pub(crate) async fn caught(&self, rule: RuleId, count: usize) -> bool {
         let wait = async {
             loop {
                 let moved = self.moved.notified();
@@ -365,24 +365,24 @@ impl World {
     }
 
     /// How many the rule has caught.
-    pub fn count(&self, rule: RuleId) -> usize {
+    pub(crate) fn count(&self, rule: RuleId) -> usize {
         self.inner().rules[rule.0].caught
     }
 
     /// Whoever decides next on a key finishes, or buries, what is pending there.
-    pub fn settle_by(&self, finish: Option<bool>) {
+    pub(crate) fn settle_by(&self, finish: Option<bool>) {
         self.inner().finish = finish;
     }
 
-    pub fn set_faults(&self, faults: Faults) {
+    pub(crate) fn set_faults(&self, faults: Faults) {
         self.inner().faults = faults;
     }
 
-    pub fn skew(&self, node: usize, micros: i64) {
+    pub(crate) fn skew(&self, node: usize, micros: i64) {
         self.inner().nodes[node].skew = micros;
     }
 
-    pub fn cut(&self, a: usize, b: usize, cut: bool) {
+    pub(crate) fn cut(&self, a: usize, b: usize, cut: bool) {
         let mut inner = self.inner();
         inner.cut[a][b] = cut;
         inner.cut[b][a] = cut;
@@ -390,36 +390,36 @@ impl World {
         self.moved.notify_waiters();
     }
 
-    pub fn stall_replica(&self, replica: usize, stalled: bool) {
+    pub(crate) fn stall_replica(&self, replica: usize, stalled: bool) {
         self.inner().replicas[replica].stalled = stalled;
         self.moved.notify_waiters();
     }
 
-    pub fn down_replica(&self, replica: usize, down: bool) {
+    pub(crate) fn down_replica(&self, replica: usize, down: bool) {
         self.inner().replicas[replica].down = down;
         self.moved.notify_waiters();
     }
 
-    pub fn stall_node(&self, node: usize, stalled: bool) {
+    pub(crate) fn stall_node(&self, node: usize, stalled: bool) {
         self.inner().nodes[node].stalled = stalled;
         self.moved.notify_waiters();
     }
 
     /// The node's process dies: nothing that its present incarnation does has any effect from here
     /// on. The next incarnation's number.
-    pub fn kill_node(&self, node: usize) -> u64 {
+    pub(crate) fn kill_node(&self, node: usize) -> u64 {
         let mut inner = self.inner();
         inner.nodes[node].incarnation += 1;
         inner.nodes[node].stalled = false;
         inner.nodes[node].incarnation
     }
 
-    pub fn incarnation(&self, node: usize) -> u64 {
+    pub(crate) fn incarnation(&self, node: usize) -> u64 {
         self.inner().nodes[node].incarnation
     }
 
     /// Everything works again, and every rule is over.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         let mut inner = self.inner();
         inner.cut = Default::default();
         inner.faults = Faults::default();
@@ -436,7 +436,7 @@ impl World {
     }
 
     /// Replicas tell each other everything (an operator's full repair).
-    pub fn repair_all(&self) {
+    pub(crate) fn repair_all(&self) {
         let mut inner = self.inner();
         let mut all: BTreeMap<KeyId, Row> = BTreeMap::new();
         for replica in &inner.replicas {
@@ -508,7 +508,7 @@ impl World {
     }
 
     /// The node makes a call, or gets its answer. A node that was killed stays here for ever.
-    pub async fn gate(&self, incarnation: u64, leg: Leg) {
+    pub(crate) async fn gate(&self, incarnation: u64, leg: Leg) {
         let passes = self.judged(&leg).await;
         let node = leg.node;
         self.until(|inner| !inner.nodes[node].stalled).await;
@@ -518,7 +518,7 @@ impl World {
     }
 
     /// A message between a node (or a client beside it) and a replica, either way. False: lost.
-    pub async fn travel(&self, leg: Leg, from: usize, to: usize) -> bool {
+    pub(crate) async fn travel(&self, leg: Leg, from: usize, to: usize) -> bool {
         if !self.judged(&leg).await {
             return false;
         }
@@ -550,7 +550,7 @@ impl World {
     }
 
     /// Asks all replicas; their answers in the order in which they come.
-    pub fn ask<T: Send + 'static>(
+    pub(crate) fn ask<T: Send + 'static>(
         self: &Arc<World>,
         call: Call,
         node: usize,
@@ -561,7 +561,7 @@ impl World {
     }
 
     /// Asks some replicas.
-    pub fn ask_some<T: Send + 'static>(
+    pub(crate) fn ask_some<T: Send + 'static>(
         self: &Arc<World>,
         call: Call,
         node: usize,
@@ -597,7 +597,7 @@ impl World {
     }
 
     /// The first `count` answers, or none in time.
-    pub async fn gather<T>(
+    pub(crate) async fn gather<T>(
         mut answers: mpsc::UnboundedReceiver<(usize, T)>,
         count: usize,
     ) -> Option<Vec<(usize, T)>> {
@@ -616,7 +616,7 @@ impl World {
     }
 
     /// Waits until the row of `key` at `replica` may be another than what `same` recognises.
-    pub async fn row_changes(&self, replica: usize, key: &KeyId, same: impl Fn(Option<&Row>) -> bool) {
+    pub(crate) async fn row_changes(&self, replica: usize, key: &KeyId, same: impl Fn(Option<&Row>) -> bool) {
         self.until(|inner| !same(inner.replicas[replica].rows.get(key)))
             .await;
     }
@@ -660,7 +660,7 @@ impl World {
 
     /// One deciding operation on a key: it sees the truth and may change it, at one moment. None:
     /// the outcome is unknown.
-    pub async fn decide<T>(
+    pub(crate) async fn decide<T>(
         self: &Arc<World>,
         call: Call,
         node: usize,
