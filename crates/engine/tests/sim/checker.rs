@@ -206,11 +206,16 @@ fn refs(records: &[&Record], found: &mut Found) {
     // When each ref was first known, and when its enter was first sent.
     let mut known: BTreeMap<LockRef, (u64, u64)> = BTreeMap::new();
     for record in records {
-        let Some(lock_ref) = ref_of(record) else { continue };
+        let Some(lock_ref) = ref_of(record) else {
+            continue;
+        };
         let id = (record.session, record.number);
         let first = *of_request.entry(id).or_insert(lock_ref);
         if first != lock_ref {
-            let text = format!("one enter of {:?} has refs {first:?} and {lock_ref:?}", id.0);
+            let text = format!(
+                "one enter of {:?} has refs {first:?} and {lock_ref:?}",
+                id.0
+            );
             found.add(Check::Refs, text);
         }
         let sent = records
@@ -305,11 +310,22 @@ impl State {
     ) {
         let mut puts: Vec<Put<'_>> = Vec::new();
         for record in records {
-            let Op::Put { held, number, value } = &record.op else { continue };
+            let Op::Put {
+                held,
+                number,
+                value,
+            } = &record.op
+            else {
+                continue;
+            };
             let never = matches!(record.outcome, Outcome::Refused | Outcome::Past(false));
             if self::life(held) == life && !never {
                 let number = *number;
-                puts.push(Put { number, value, record });
+                puts.push(Put {
+                    number,
+                    value,
+                    record,
+                });
             }
         }
         puts.sort_by_key(|put| put.number);
@@ -323,10 +339,14 @@ impl State {
             };
             if self::life(of) == life {
                 let first = entry && !std::mem::replace(&mut entered, true);
-                self.read(life, record, value, first, &puts, &mut shown, ends, records, found);
+                self.read(
+                    life, record, value, first, &puts, &mut shown, ends, records, found,
+                );
             }
         }
-        let acked = puts.iter().filter(|put| put.record.outcome == Outcome::Done);
+        let acked = puts
+            .iter()
+            .filter(|put| put.record.outcome == Outcome::Done);
         let acked = acked.map(|put| put.number).max();
         let least = acked.unwrap_or(0).max(shown);
         if least > 0 {
@@ -392,7 +412,14 @@ impl State {
             n => format!("its own put {n} or a later one"),
         };
         let lost = first && self.may_be.len() == 1 && self.may_be[0].is_some();
-        let check = if lost { Check::LostPut } else { Check::LatestState };
-        found.add(check, format!("{what} of {life:?} shows {value:?}, due was {due}"));
+        let check = if lost {
+            Check::LostPut
+        } else {
+            Check::LatestState
+        };
+        found.add(
+            check,
+            format!("{what} of {life:?} shows {value:?}, due was {due}"),
+        );
     }
 }

@@ -105,6 +105,7 @@ impl Cluster {
             site,
             session: SessionId(who as u128),
             number: 0,
+            renews: true,
         }
     }
 }
@@ -116,6 +117,7 @@ pub(crate) struct Client {
     site: usize,
     pub(crate) session: SessionId,
     number: u64,
+    renews: bool,
 }
 
 /// An enter that may be sent again.
@@ -138,7 +140,7 @@ pub(crate) struct Section {
 }
 
 /// A ref is renewed as long as this lives and says so.
-struct Live(Arc<AtomicBool>);
+pub(crate) struct Live(Arc<AtomicBool>);
 
 impl Default for Live {
     fn default() -> Live {
@@ -188,6 +190,14 @@ fn outcome_of(reply: Option<Reply>) -> Outcome {
 }
 
 impl Client {
+    /// It renews nothing.
+    pub(crate) fn quiet(self) -> Client {
+        Client {
+            renews: false,
+            ..self
+        }
+    }
+
     fn history(&self) -> &History {
         &self.cluster.history
     }
@@ -255,8 +265,15 @@ impl Client {
         };
         let request = self.request(enter.number, enter.attempt, operation);
         enter.attempt += 1;
-        self.enters(node, key, request, Op::Enter(enter.mode), enter.first_sent, wait)
-            .await
+        self.enters(
+            node,
+            key,
+            request,
+            Op::Enter(enter.mode),
+            enter.first_sent,
+            wait,
+        )
+        .await
     }
 
     async fn enters(
@@ -292,14 +309,18 @@ impl Client {
             }
         };
         let patience = PATIENCE + wait;
-        let reply = tokio::time::timeout(patience, answered).await.ok().flatten();
+        let reply = tokio::time::timeout(patience, answered)
+            .await
+            .ok()
+            .flatten();
         if let Some(Reply::Entered { keys, lease }) = reply {
             let entered = keys.into_iter().next()?;
             let entry = entered.value.known().map(|value| value.cloned());
             let held = entered.held;
             let until = first_sent + Duration::from_micros(lease);
             self.history().lease(key, held.lock_ref, until);
-            self.history().end(record, Outcome::Entered(held.clone(), entry.clone()));
+            self.history()
+                .end(record, Outcome::Entered(held.clone(), entry.clone()));
             drop(live);
             return Some(self.section(node, held, entry));
         }
@@ -313,14 +334,30 @@ impl Client {
 
     /// Renews a ref as long as somebody has its `live`.
     fn keeps(&self, node: usize, held: &Held, live: &Live) {
+        if !self.renews {
+            return;
+        }
         let keeper = Client {
             cluster: Arc::clone(&self.cluster),
             who: self.who,
             site: self.site,
             session: self.session,
             number: self.number,
+            renews: true,
         };
         tokio::spawn(keeper.keep(node, held.clone(), Arc::clone(&live.0)));
+    }
+
+    /// Renews the ref that waits since the last poll of this client, as long as the result lives.
+    pub(crate) fn keeps_place(&self, node: usize, key: &KeyId) -> Option<Live> {
+        let held = Held {
+            key: key.clone(),
+            lock_ref: self.history().place(self.session)?,
+            generation: 0,
+        };
+        let live = Live::default();
+        self.keeps(node, &held, &live);
+        Some(live)
     }
 
     fn section(&self, node: usize, held: Held, entry: Option<Option<Bytes>>) -> Section {
@@ -374,6 +411,7 @@ impl Client {
                 self.history().end(record, Outcome::Done);
             }
             Some(RefState::Gone) => self.history().end(record, Outcome::Past(false)),
+            Some(RefState::Queued { .. }) => self.history().end(record, Outcome::Done),
             _ => self.history().end(record, Outcome::Unknown),
         }
         state
@@ -414,7 +452,12 @@ impl Client {
     }
 
     /// One put; true: acknowledged.
-    pub(crate) async fn put_at(&mut self, node: usize, section: &mut Section, to: Option<Bytes>) -> bool {
+    pub(crate) async fn put_at(
+        &mut self,
+        node: usize,
+        section: &mut Section,
+        to: Option<Bytes>,
+    ) -> bool {
         section.number += 1;
         let number = section.number;
         self.put_again_at(node, section, number, to).await
@@ -507,7 +550,11 @@ impl Client {
                 break;
             }
         }
-        let outcome = if left { Outcome::Done } else { Outcome::Unknown };
+        let outcome = if left {
+            Outcome::Done
+        } else {
+            Outcome::Unknown
+        };
         self.history().end(record, outcome);
         left
     }
@@ -545,7 +592,9 @@ impl Client {
     /// An eventual get; none: no answer.
     pub(crate) async fn look_at(&mut self, node: usize, key: &KeyId) -> Option<Option<Bytes>> {
         let number = self.next();
-        let record = self.history().begin(self.session, number, key, Op::EventualGet);
+        let record = self
+            .history()
+            .begin(self.session, number, key, Op::EventualGet);
         let operation = Operation::Get { key: key.clone() };
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
         self.history().end(record, outcome.clone());

@@ -13,7 +13,11 @@ use tokio::time::Instant;
 pub(crate) enum Op {
     Enter(Mode),
     Resume(Held),
-    Put { held: Held, number: u64, value: Option<Bytes> },
+    Put {
+        held: Held,
+        number: u64,
+        value: Option<Bytes>,
+    },
     Get(Held),
     Leave(Held),
     Release(LockRef),
@@ -111,6 +115,16 @@ impl History {
             .iter()
             .rfind(|r| (r.session, r.number) == (session, number));
         last.is_some_and(|r| matches!(r.outcome, Outcome::Past(_) | Outcome::Refused))
+    }
+
+    /// The ref that the session was last told to wait with.
+    pub(crate) fn place(&self, session: SessionId) -> Option<LockRef> {
+        let records = self.records.lock().expect("nobody panics with it");
+        let place = records.iter().rev().find_map(|r| match r.outcome {
+            Outcome::Waits(lock_ref) if r.session == session => Some(lock_ref),
+            _ => None,
+        });
+        place
     }
 
     /// The section's lease lasts until then, by its client's account.

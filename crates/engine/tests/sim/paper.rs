@@ -68,7 +68,10 @@ fn unavailable() -> Reply {
 }
 
 fn past() -> Reply {
-    Reply::Refused(Refusal::definite(Code::NoLongerHolder, "the lock ref is past"))
+    Reply::Refused(Refusal::definite(
+        Code::NoLongerHolder,
+        "the lock ref is past",
+    ))
 }
 
 impl Paper {
@@ -150,7 +153,9 @@ impl Paper {
     async fn force(&self, key: &KeyId, lock_ref: LockRef) -> Option<()> {
         let stamp = lock_ref.0 as i64 * T + T / 2;
         let flag = vec![(Column::Flag, (stamp, bytes(self.forced)))];
-        self.store.gate(Call::Flag, crate::world::Step::Begin, key).await;
+        self.store
+            .gate(Call::Flag, crate::world::Step::Begin, key)
+            .await;
         self.store.put(Call::Flag, key, flag, 2).await?;
         self.dequeue(key, lock_ref).await
     }
@@ -167,7 +172,9 @@ impl Paper {
         let read = self.store.quorum(key, columns).await;
         let read = read.ok_or_else(unavailable)?;
         if number(read.get(&Column::Flag)) == Some(1) {
-            self.store.gate(Call::Write, crate::world::Step::Begin, key).await;
+            self.store
+                .gate(Call::Write, crate::world::Step::Begin, key)
+                .await;
             let started = number(row.get(&Column::Start(lock_ref.0)));
             let stamp = self.stamp(lock_ref, started.unwrap_or(self.clock() as u64));
             let mut cells: Vec<(Column, Cell)> = Vec::new();
@@ -181,7 +188,9 @@ impl Paper {
             written.ok_or_else(unavailable)?;
         }
         // The start of the section, by a plain update at a quorum, stamped by this clock.
-        self.store.gate(Call::Start, crate::world::Step::Begin, key).await;
+        self.store
+            .gate(Call::Start, crate::world::Step::Begin, key)
+            .await;
         let now = self.clock();
         let start = vec![(Column::Start(lock_ref.0), (now, bytes(now as u64)))];
         let written = self.store.put(Call::Start, key, start, 2).await;
@@ -275,7 +284,9 @@ impl Paper {
                 let started = number(row.get(&Column::Start(held.lock_ref.0)));
                 let stamp = self.stamp(held.lock_ref, started.unwrap_or(self.clock() as u64));
                 let cells = self.cells(stamp, value);
-                self.store.gate(Call::Write, crate::world::Step::Begin, &held.key).await;
+                self.store
+                    .gate(Call::Write, crate::world::Step::Begin, &held.key)
+                    .await;
                 match self.store.put(Call::Write, &held.key, cells, 2).await {
                     None => unavailable(),
                     Some(()) => Reply::Done { tag: None },
@@ -287,7 +298,9 @@ impl Paper {
     /// A value is one column, or, where the table has more, `a|b`: the parts of the columns.
     fn cells(&self, stamp: i64, value: Option<Bytes>) -> Vec<(Column, Cell)> {
         let Some(value) = value else {
-            return (0..self.columns).map(|n| (Column::Value(n), (stamp, None))).collect();
+            return (0..self.columns)
+                .map(|n| (Column::Value(n), (stamp, None)))
+                .collect();
         };
         if self.columns == 1 {
             return vec![(Column::Value(0), (stamp, Some(value)))];
@@ -295,7 +308,9 @@ impl Paper {
         let parts = value.split(|b| *b == b'|').enumerate();
         let named = parts.filter(|(_, part)| !part.is_empty());
         let cell = |part: &[u8]| (stamp, Some(Bytes::copy_from_slice(part)));
-        named.map(|(n, part)| (Column::Value(n as u8), cell(part))).collect()
+        named
+            .map(|(n, part)| (Column::Value(n as u8), cell(part)))
+            .collect()
     }
 
     async fn renew(&self, held: Vec<Held>) -> Reply {
@@ -318,7 +333,9 @@ impl Paper {
 
     async fn answer(&self, operation: Operation) -> Reply {
         match operation {
-            Operation::Critical { held, operation, .. } => self.critical(held, operation).await,
+            Operation::Critical {
+                held, operation, ..
+            } => self.critical(held, operation).await,
             Operation::Leave { keys } => {
                 for (held, _) in keys {
                     if self.dequeue(&held.key, held.lock_ref).await.is_none() {
@@ -359,7 +376,8 @@ impl Service for Paper {
             match request.operation {
                 Operation::Enter { mut keys, wait, .. } => {
                     let Some(key) = keys.pop() else { return };
-                    self.enter(key, id, Duration::from_micros(wait), answers).await;
+                    self.enter(key, id, Duration::from_micros(wait), answers)
+                        .await;
                 }
                 operation => {
                     let reply = self.answer(operation).await;

@@ -105,7 +105,10 @@ fn play(under: Under, schedule: Schedule) -> (Vec<Violation>, Vec<String>) {
 }
 
 fn text(found: &[Violation], trace: &[String]) -> String {
-    let found: Vec<String> = found.iter().map(|v| format!("{:?}: {}", v.check, v.sentence)).collect();
+    let found: Vec<String> = found
+        .iter()
+        .map(|v| format!("{:?}: {}", v.check, v.sentence))
+        .collect();
     format!("{}\n{}", found.join("\n"), trace.join("\n"))
 }
 
@@ -117,7 +120,11 @@ fn passes(schedule: Schedule) {
 fn caught(under: Under, schedule: Schedule, by: &[Check]) {
     let (found, trace) = play(under, schedule);
     let hit = found.iter().any(|v| by.contains(&v.check));
-    assert!(hit, "{under:?} was not caught by {by:?}\n{}", text(&found, &trace));
+    assert!(
+        hit,
+        "{under:?} was not caught by {by:?}\n{}",
+        text(&found, &trace)
+    );
 }
 
 // ---- schedules ----------------------------------------------------------------------------------
@@ -126,7 +133,10 @@ fn caught(under: Under, schedule: Schedule, by: &[Check]) {
 async fn base(cluster: &Arc<Cluster>, text: &str) {
     let mut client = cluster.client(9, 1);
     let k = key("k");
-    let mut section = client.enter(&k, Mode::Exclusive).await.expect("the key is free");
+    let mut section = client
+        .enter(&k, Mode::Exclusive)
+        .await
+        .expect("the key is free");
     assert!(client.put_at(1, &mut section, value(text)).await);
     client.leave_at(1, section).await;
     sleep(Duration::from_secs(1)).await;
@@ -191,7 +201,10 @@ async fn partial_put(cluster: Arc<Cluster>, leaves: bool) -> Vec<Violation> {
     let (world, k) = (Arc::clone(&cluster.world), key("k"));
     base(&cluster, "v0").await;
     let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2));
-    let mut section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+    let mut section = h1
+        .enter(&k, Mode::Exclusive)
+        .await
+        .expect("the key is free");
     let lock_ref = section.held.lock_ref;
     let partial = reach_all_but(&world, 0, &[1, 2]);
     section.falls_silent();
@@ -260,6 +273,7 @@ schedule! {
         world.end(partial);
         let mut enter = h2.wants(Mode::Exclusive);
         h2.enter_at(0, &k, &mut enter, Duration::ZERO).await;
+        let _place = h2.keeps_place(0, &k);
         h2.release_at(2, &k, lock_ref).await;
         sleep(LEASE / 8).await;
         let (unseen, unseen_too) = (blind(&world, 0, 1), blind(&world, 2, 0));
@@ -304,7 +318,8 @@ schedule! {
         let k = key("k");
         let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0));
         let mut h3 = cluster.client(3, 2);
-        let missed = world.lose(on(&[Call::Commit]).step(Step::To).peers(&[2]));
+        let missed = on(&[Call::Commit, Call::Start]).step(Step::To).peers(&[2]);
+        let missed = world.lose(missed);
         let mut section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
         let mut waits = h2.wants(Mode::Exclusive);
         h2.enter_at(0, &k, &mut waits, Duration::ZERO).await;
@@ -329,7 +344,7 @@ schedule! {
         let h1 = Arc::new(h1);
         let (first, at, mut once) = (Arc::clone(&h1), k.clone(), enter);
         let first = tokio::spawn(async move {
-            first.enter_at(0, &at, &mut once, Duration::from_secs(1)).await
+            first.enter_at(0, &at, &mut once, 5 * LEASE).await
         });
         sleep(Duration::from_secs(1)).await;
         let late_too = world.hold(on(&[Call::Swap]).node(0).step(Step::Begin).times(1));
@@ -449,25 +464,34 @@ schedule! {
 }
 
 schedule! {
-    /// F11.1. A ref that waits becomes the head, is released, and the next holder puts; its node
-    /// looks at a replica that has missed the release.
-    poll_at_a_stale_replica(cluster, world) {
+    /// F11.1. A node sees by a peek that its ref is the head, and is stopped; the ref expires, the
+    /// next holder enters and puts; the node goes on.
+    grant_after_a_pause(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;
-        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0));
+        let (mut h1, mut h2) = (cluster.client(1, 1), cluster.client(2, 0).quiet());
         let mut h3 = cluster.client(3, 2);
         let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
         let mut enter = h2.wants(Mode::Exclusive);
-        h2.enter_at(0, &k, &mut enter, Duration::ZERO).await;
-        h1.leave_at(0, first).await;
+        let watch = world.hold(on(&[Call::Changed]).node(0).step(Step::End));
+        let waits = tokio::spawn(async move {
+            h2.enter_at(0, &key("k"), &mut enter, 5 * LEASE).await
+        });
+        world.caught(watch, 1).await;
+        h1.leave_at(1, first).await;
         sleep(Duration::from_millis(500)).await;
-        let missed = world.lose(on(&[Call::Commit]).step(Step::To).peers(&[0]));
+        let peek = world.hold(on(&[Call::Peek]).node(0).step(Step::End).times(1));
+        world.end(watch);
+        world.caught(peek, 1).await;
         let third = h3.enter(&k, Mode::Exclusive).await;
         let mut third = third.expect("the second is silent");
         h3.put_at(2, &mut third, value("v3")).await;
-        h2.enter_at(0, &k, &mut enter, Duration::ZERO).await;
-        world.end(missed);
-        Vec::new()
+        world.end(peek);
+        let granted = waits.await.ok().flatten();
+        granted.iter().map(|_| Violation {
+            check: Check::Exclusivity,
+            sentence: "a grant was decided after a later one had been told".into(),
+        }).collect()
     }
 }
 
@@ -641,10 +665,34 @@ type Line = (
 );
 
 const TABLE: &[Line] = &[
-    ("F1, M6", false_suspicion, &[Bug::VerifyOff], &[LITERAL, FLAGGED], &[Check::LostPut]),
-    ("M1", forced_over_a_partial_put, &[Bug::FlagForgotten], &[LITERAL], &[Check::LatestState]),
-    ("M5, F5", dirty_leave, &[Bug::DirtyAsClean], &[LITERAL, FLAGGED], &[Check::LatestState]),
-    ("M2", coordinators_clocks, &[Bug::ClockStamps], &[LITERAL, FLAGGED], &[Check::LatestState]),
+    (
+        "F1, M6",
+        false_suspicion,
+        &[Bug::VerifyOff],
+        &[LITERAL, FLAGGED],
+        &[Check::LostPut],
+    ),
+    (
+        "M1",
+        forced_over_a_partial_put,
+        &[Bug::FlagForgotten],
+        &[LITERAL],
+        &[Check::LatestState],
+    ),
+    (
+        "M5, F5",
+        dirty_leave,
+        &[Bug::DirtyAsClean],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M2",
+        coordinators_clocks,
+        &[Bug::ClockStamps],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
     (
         "M3, F4",
         two_synchs,
@@ -652,22 +700,54 @@ const TABLE: &[Line] = &[
         &[FLAGGED],
         &[Check::LatestState],
     ),
-    ("M4", wall_clock_put, &[], &[LITERAL, FLAGGED], &[Check::LatestState]),
-    ("M7, F11.1", peek_of_no_prefix, &[], &[LITERAL, FLAGGED], &[Check::Exclusivity]),
-    ("M8, F11.2", late_sign_of_life, &[], &[LITERAL, FLAGGED], &[Check::Exclusivity]),
-    ("M9", repeated_enter, &[], &[LITERAL, FLAGGED], &[Check::LatestState]),
+    (
+        "M4",
+        wall_clock_put,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M7, F11.1",
+        peek_of_no_prefix,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::Exclusivity],
+    ),
+    (
+        "M8, F11.2",
+        late_sign_of_life,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::Exclusivity],
+    ),
+    (
+        "M9",
+        repeated_enter,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
     (
         "M10, F11.3",
         idle_between,
         &[],
-        &[Under::Paper { forced: 0, housekeeping: true, columns: 1 }],
+        &[Under::Paper {
+            forced: 0,
+            housekeeping: true,
+            columns: 1,
+        }],
         &[Check::Exclusivity],
     ),
     (
         "M11, F11.8",
         late_column,
         &[],
-        &[Under::Paper { forced: 1, housekeeping: false, columns: 2 }],
+        &[Under::Paper {
+            forced: 1,
+            housekeeping: false,
+            columns: 2,
+        }],
         &[Check::LatestState],
     ),
     (
@@ -677,12 +757,48 @@ const TABLE: &[Line] = &[
         &[],
         &[Check::LostPut],
     ),
-    ("F11.1", poll_at_a_stale_replica, &[Bug::GrantByPeek], &[], &[Check::Exclusivity]),
-    ("F11.7", resumption_of_unknown_outcome, &[Bug::UnknownAsRefused], &[], &[Check::ToldPast]),
-    ("G24", adoption_is_no_write, &[Bug::AdoptionOutranks], &[], &[Check::Eventual]),
-    ("G5", second_grant, &[Bug::SecondAdoption], &[], &[Check::LatestState]),
-    ("F19, G9", two_readers, &[Bug::SharedUnsettled], &[], &[Check::LatestState]),
-    ("F10", renewals_unseen, &[Bug::ExpireUnconditional], &[], &[Check::ToldPast]),
+    (
+        "F11.1",
+        grant_after_a_pause,
+        &[Bug::GrantByPeek],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F11.7",
+        resumption_of_unknown_outcome,
+        &[Bug::UnknownAsRefused],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
+        "G24",
+        adoption_is_no_write,
+        &[Bug::AdoptionOutranks],
+        &[],
+        &[Check::Eventual],
+    ),
+    (
+        "G5",
+        second_grant,
+        &[Bug::SecondAdoption],
+        &[],
+        &[Check::LatestState],
+    ),
+    (
+        "F19, G9",
+        two_readers,
+        &[Bug::SharedUnsettled],
+        &[],
+        &[Check::LatestState, Check::ToldPast],
+    ),
+    (
+        "F10",
+        renewals_unseen,
+        &[Bug::ExpireUnconditional],
+        &[],
+        &[Check::ToldPast],
+    ),
     ("F5, F17", clean_by_a_later_put, &[], &[], &[]),
 ];
 

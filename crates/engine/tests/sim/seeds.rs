@@ -69,7 +69,9 @@ impl Worker {
     }
 
     async fn reads(&mut self, k: &KeyId) {
-        let Some(section) = self.client.enter(k, Mode::Shared).await else { return };
+        let Some(section) = self.client.enter(k, Mode::Shared).await else {
+            return;
+        };
         self.sections += 1;
         let node = self.node();
         self.client.get_at(node, &section).await;
@@ -79,7 +81,9 @@ impl Worker {
     }
 
     async fn section(&mut self, k: &KeyId) {
-        let Some(mut section) = self.client.enter(k, Mode::Exclusive).await else { return };
+        let Some(mut section) = self.client.enter(k, Mode::Exclusive).await else {
+            return;
+        };
         self.sections += 1;
         for _ in 0..self.below(4) {
             section = match self.step(section).await {
@@ -165,9 +169,13 @@ async fn nemesis(cluster: Arc<Cluster>, until: Instant) {
             4 => {
                 world.say(format!("site {site} is cut off"));
                 let others = [(site + 1) % SITES, (site + 2) % SITES];
-                others.iter().for_each(|other| world.cut(site, *other, true));
+                others
+                    .iter()
+                    .for_each(|other| world.cut(site, *other, true));
                 sleep(long).await;
-                others.iter().for_each(|other| world.cut(site, *other, false));
+                others
+                    .iter()
+                    .for_each(|other| world.cut(site, *other, false));
             }
             _ => {
                 let other = (site + 1) % SITES;
@@ -194,14 +202,20 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
         let (k, node) = (key(name), (number + seed as usize) % SITES);
         let mut client = cluster.client(100 + number, node);
         let Some(section) = client.enter(&k, Mode::Exclusive).await else {
-            wrong(Check::Refs, format!("{name} cannot be entered, though all is calm"));
+            wrong(
+                Check::Refs,
+                format!("{name} cannot be entered, though all is calm"),
+            );
             continue;
         };
         client.leave_at(node, section).await;
         sleep(Duration::from_secs(2)).await;
         let eventual = value(&format!("e{number}"));
         if !client.offer_at(node, &k, eventual.clone()).await {
-            wrong(Check::Eventual, format!("{name} takes no put, though it is free"));
+            wrong(
+                Check::Eventual,
+                format!("{name} takes no put, though it is free"),
+            );
         }
         sleep(Duration::from_secs(1)).await;
         let other = (node + 1) % SITES;
@@ -212,7 +226,10 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
             continue;
         };
         if section.entry != Some(eventual) {
-            let text = format!("the put of {name} is hidden: the entry is {:?}", section.entry);
+            let text = format!(
+                "the put of {name} is hidden: the entry is {:?}",
+                section.entry
+            );
             wrong(Check::Eventual, text);
         }
         let last = value(&format!("w{number}"));
@@ -222,7 +239,10 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
         for node in 0..SITES {
             let seen = client.look_at(node, &k).await;
             if seen != Some(last.clone()) {
-                wrong(Check::Eventual, format!("node {node} shows {seen:?} of {name}"));
+                wrong(
+                    Check::Eventual,
+                    format!("node {node} shows {seen:?} of {name}"),
+                );
             }
         }
     }

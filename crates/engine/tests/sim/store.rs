@@ -88,16 +88,23 @@ impl SimStore {
         let answers: Vec<(usize, Cells_)> = World::gather(asked, 2).await?;
         let mut whole = Cells_::new();
         for (_, row) in &answers {
-            row.iter().for_each(|(column, cell)| merge(&mut whole, *column, cell));
+            row.iter()
+                .for_each(|(column, cell)| merge(&mut whole, *column, cell));
         }
-        let stale: Vec<usize> = answers.iter().filter(|a| a.1 != whole).map(|a| a.0).collect();
+        let stale: Vec<usize> = answers
+            .iter()
+            .filter(|a| a.1 != whole)
+            .map(|a| a.0)
+            .collect();
         if !stale.is_empty() {
             let (at, cells) = (key.clone(), whole.clone());
             let written = self
                 .world
                 .ask_some(Call::Repair, self.node, key, &stale, move |r| {
                     let row = r.rows.entry(at.clone()).or_default();
-                    cells.iter().for_each(|(column, cell)| merge(row, *column, cell));
+                    cells
+                        .iter()
+                        .for_each(|(column, cell)| merge(row, *column, cell));
                 });
             World::gather(written, stale.len()).await?;
         }
@@ -115,7 +122,9 @@ impl SimStore {
         let at = key.clone();
         let written = self.world.ask(call, self.node, key, move |r| {
             let row = r.rows.entry(at.clone()).or_default();
-            cells.iter().for_each(|(column, cell)| merge(row, *column, cell));
+            cells
+                .iter()
+                .for_each(|(column, cell)| merge(row, *column, cell));
         });
         World::gather(written, enough).await.map(|_| ())
     }
@@ -133,7 +142,9 @@ impl LockStore for SimStore {
         self.gate(Call::Read, Step::Begin, key).await;
         let read = self
             .world
-            .decide(Call::Read, self.node, key, |row, _| (row_of(Some(row)), Vec::new()))
+            .decide(Call::Read, self.node, key, |row, _| {
+                (row_of(Some(row)), Vec::new())
+            })
             .await;
         self.gate(Call::Read, Step::End, key).await;
         read.ok_or_else(|| unknown("the deciding read"))
@@ -167,9 +178,9 @@ impl LockStore for SimStore {
 
     async fn changed(&self, key: &KeyId, seen: Option<Version>, patience: Duration) {
         self.gate(Call::Changed, Step::Begin, key).await;
-        let wait = self.world.row_changes(self.node, key, |row| {
-            row_of(row).map(|r| r.version) == seen
-        });
+        let wait = self
+            .world
+            .row_changes(self.node, key, |row| row_of(row).map(|r| r.version) == seen);
         // What may have changed is all that is told.
         let _ = tokio::time::timeout(patience, wait).await;
         self.gate(Call::Changed, Step::End, key).await;
@@ -195,7 +206,10 @@ fn cells_of(row: &Cells_) -> Result<Cells, StoreError> {
     };
     let malformed = |_| StoreError::Refused("a cell is malformed".into());
     let critical = match bytes(Column::Critical) {
-        Some((time, b)) => Some((Scalar::from_raw(time), Critical::decode(&b).map_err(malformed)?)),
+        Some((time, b)) => Some((
+            Scalar::from_raw(time),
+            Critical::decode(&b).map_err(malformed)?,
+        )),
         None => None,
     };
     let eventual = match bytes(Column::Eventual) {
@@ -230,7 +244,10 @@ impl DataStore for SimStore {
 
     async fn offer(&self, key: &KeyId, value: &Eventual) -> Result<(), StoreError> {
         self.gate(Call::Offer, Step::Begin, key).await;
-        let cell = (Column::Eventual, (value.tag.clock as i64, Some(value.encode())));
+        let cell = (
+            Column::Eventual,
+            (value.tag.clock as i64, Some(value.encode())),
+        );
         let written = self.put(Call::Offer, key, vec![cell], 1).await;
         self.gate(Call::Offer, Step::End, key).await;
         written.ok_or_else(|| unknown("the write near by"))
@@ -250,9 +267,15 @@ impl DataStore for SimStore {
         self.gate(Call::Keys, Step::Begin, &any).await;
         let asked = self
             .world
-            .ask_some(Call::Keys, self.node, &any, &[self.node], |r| r.rows.clone());
+            .ask_some(Call::Keys, self.node, &any, &[self.node], |r| {
+                r.rows.clone()
+            });
         let rows: BTreeMap<KeyId, Cells_> = match World::gather(asked, 1).await {
-            Some(answers) => answers.into_iter().map(|(_, rows)| rows).next().unwrap_or_default(),
+            Some(answers) => answers
+                .into_iter()
+                .map(|(_, rows)| rows)
+                .next()
+                .unwrap_or_default(),
             None => return Err(unknown("the listing")),
         };
         self.gate(Call::Keys, Step::End, &any).await;

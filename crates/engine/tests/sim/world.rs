@@ -364,11 +364,6 @@ impl World {
         caught.is_ok()
     }
 
-    /// How many the rule has caught.
-    pub(crate) fn count(&self, rule: RuleId) -> usize {
-        self.inner().rules[rule.0].caught
-    }
-
     /// Whoever decides next on a key finishes, or buries, what is pending there.
     pub(crate) fn settle_by(&self, finish: Option<bool>) {
         self.inner().finish = finish;
@@ -442,12 +437,16 @@ impl World {
         for replica in &inner.replicas {
             for (key, row) in &replica.rows {
                 let whole = all.entry(key.clone()).or_default();
-                row.iter().for_each(|(column, cell)| merge(whole, *column, cell));
+                row.iter()
+                    .for_each(|(column, cell)| merge(whole, *column, cell));
             }
         }
         for (key, truth) in &inner.truths {
             let whole = all.entry(key.clone()).or_default();
-            truth.row.iter().for_each(|(column, cell)| merge(whole, *column, cell));
+            truth
+                .row
+                .iter()
+                .for_each(|(column, cell)| merge(whole, *column, cell));
         }
         inner.replicas.iter_mut().for_each(|r| r.rows = all.clone());
         drop(inner);
@@ -616,7 +615,12 @@ impl World {
     }
 
     /// Waits until the row of `key` at `replica` may be another than what `same` recognises.
-    pub(crate) async fn row_changes(&self, replica: usize, key: &KeyId, same: impl Fn(Option<&Row>) -> bool) {
+    pub(crate) async fn row_changes(
+        &self,
+        replica: usize,
+        key: &KeyId,
+        same: impl Fn(Option<&Row>) -> bool,
+    ) {
         self.until(|inner| !same(inner.replicas[replica].rows.get(key)))
             .await;
     }
@@ -674,8 +678,11 @@ impl World {
             let mut view = inner.truths.entry(key.clone()).or_default().row.clone();
             // Plain updates of the same table are seen too: only the paper makes any.
             for replica in &inner.replicas {
-                let Some(row) = replica.rows.get(key) else { continue };
-                row.iter().for_each(|(column, cell)| merge(&mut view, *column, cell));
+                let Some(row) = replica.rows.get(key) else {
+                    continue;
+                };
+                row.iter()
+                    .for_each(|(column, cell)| merge(&mut view, *column, cell));
             }
             // Ballots are times, and grow.
             let micros = (GENESIS + self.start.elapsed().as_micros() as u64) as i64;
