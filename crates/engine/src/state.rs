@@ -475,3 +475,301 @@ impl KeyState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{NodeName, SiteId};
+    use fermata_protocol::command::Origin;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    fn origin(lease: u64) -> Origin {
+        Origin {
+            node: NodeName(1),
+            site: SiteId(0),
+            since: 1,
+            lease,
+            section_max: 1_000,
+        }
+    }
+
+    fn command(session: u128, number: u64, body: LockCommand) -> Step {
+        let body = Body::Lock(body);
+        let epoch = base::Epoch::FIRST;
+        Step::Command(Command::new(SessionId(session), number, 0, epoch, body))
+    }
+
+    fn enqueue(session: u128, number: u64, mode: Mode) -> Step {
+        let keys = vec![this_key()];
+        let origin = origin(100);
+        command(session, number, LockCommand::Enqueue { keys, mode, origin })
+    }
+
+    fn leave(session: u128, number: u64, lock_ref: LockRef, clean: bool) -> Step {
+        let clean = clean.then(|| (this_key(), None)).into_iter().collect();
+        let leave = LockCommand::Leave {
+            lock_ref,
+            generation: 0,
+            clean,
+            waiting_only: false,
+        };
+        command(session, number, leave)
+    }
+
+    fn resume(session: u128, number: u64, lock_ref: LockRef, generation: u32) -> Step {
+        let resume = LockCommand::Resume {
+            lock_ref,
+            generation,
+            origin: origin(100),
+        };
+        command(session, number, resume)
+    }
+
+    /// A state to which steps are applied as a node does: encoded, decoded, and twice if its answer
+    /// was lost.
+    struct Row(KeyState);
+
+    impl Row {
+        fn new() -> Row {
+            Row(KeyState::new(NOW))
+        }
+
+        fn step(&mut self, step: &Step) -> Done {
+            let done = self.0.apply(step, Planted::NONE);
+            self.0.assert_invariants();
+            let bytes = self.0.encode();
+            assert_eq!(KeyState::decode(&bytes).as_ref(), Ok(&self.0));
+            done
+        }
+
+        fn enter(&mut self, session: u128, number: u64, mode: Mode) -> LockRef {
+            match self.step(&enqueue(session, number, mode)) {
+                Done::Command(Outcome::Enqueued { lock_ref }) => lock_ref,
+                other => panic!("not enqueued: {other:?}"),
+            }
+        }
+    }
+
+    fn settle(lock_ref: LockRef, attempt: u32, flag: Option<u64>) -> Step {
+        Step::Settle {
+            lock_ref,
+            generation: 0,
+            attempt,
+            flag,
+        }
+    }
+
+    fn attempt(lock_ref: LockRef) -> Step {
+        Step::Attempt {
+            lock_ref,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn a_command_takes_effect_once() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        assert_eq!(row.enter(1, 1, Mode::Exclusive), first);
+        let left = Done::Command(Outcome::Left { clean: true });
+        assert_eq!(row.step(&leave(1, 2, first, true)), left);
+        assert_eq!(row.step(&leave(1, 2, first, true)), left, "remembered");
+        assert_eq!(
+            row.step(&leave(1, 3, first, true)),
+            Done::Command(Outcome::Gone)
+        );
+        assert!(row.0.is_idle());
+        assert!(row.enter(1, 4, Mode::Exclusive) > first, "refs only grow");
+    }
+
+    #[test]
+    fn an_entry_is_its_own_memory() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        for number in 0..2 * REMEMBERED as u64 {
+            let other = row.enter(2, 2 * number, Mode::Exclusive);
+            row.step(&leave(2, 2 * number + 1, other, true));
+        }
+        assert_eq!(row.enter(1, 1, Mode::Exclusive), first);
+    }
+
+    #[test]
+    fn a_dirty_head_leaves_its_flag_and_a_dirty_waiter_none() {
+        let mut row = Row::new();
+        let (first, second) = (
+            row.enter(1, 1, Mode::Exclusive),
+            row.enter(2, 1, Mode::Exclusive),
+        );
+        row.step(&leave(2, 2, second, false));
+        assert_eq!(row.0.flag(), None);
+        row.step(&leave(1, 2, first, false));
+        assert_eq!(row.0.flag(), Some(row.0.position()));
+        assert!(!row.0.is_idle());
+    }
+
+    #[test]
+    fn who_has_renewed_is_not_expired() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        let (generation, renewals) = (0, 0);
+        let renew = Step::Renew {
+            lock_ref: first,
+            generation,
+            wall: 500,
+        };
+        let expire = |renewals| Step::Expire {
+            lock_ref: first,
+            generation,
+            renewals,
+        };
+        assert_eq!(row.step(&renew), Done::Yes(0));
+        assert_eq!(row.step(&expire(renewals)), Done::No);
+        assert!(row.0.holds(first, 0));
+        assert_eq!(row.step(&expire(1)), Done::Yes(0));
+        assert_eq!(
+            (row.0.get(first), row.0.flag()),
+            (None, Some(row.0.position()))
+        );
+        assert_eq!(
+            row.step(&renew),
+            Done::Gone,
+            "a late renewal brings nothing back"
+        );
+        assert_eq!(row.step(&expire(1)), Done::Gone);
+    }
+
+    #[test]
+    fn a_section_that_is_too_long_or_ending_is_renewed_no_more() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        let renew = |wall| Step::Renew {
+            lock_ref: first,
+            generation: 0,
+            wall,
+        };
+        assert_eq!(row.step(&renew(500)), Done::Yes(0));
+        assert_eq!(row.step(&renew(1_500)), Done::Yes(0));
+        assert_eq!(row.step(&renew(1_501)), Done::No);
+        let second = row.enter(2, 1, Mode::Exclusive);
+        assert_eq!(row.step(&Step::End { lock_ref: second }), Done::Yes(0));
+        let renew = Step::Renew {
+            lock_ref: second,
+            generation: 0,
+            wall: 500,
+        };
+        assert_eq!(row.step(&renew), Done::No);
+    }
+
+    #[test]
+    fn only_the_latest_synch_settles() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        row.step(&leave(1, 2, first, false));
+        let flag = row.0.flag();
+        let second = row.enter(2, 1, Mode::Exclusive);
+        assert_eq!(row.step(&attempt(second)), Done::Yes(1));
+        assert_eq!(row.step(&attempt(second)), Done::Yes(2));
+        assert_eq!(row.step(&settle(second, 1, flag)), Done::No);
+        assert_eq!(row.0.flag(), flag);
+        assert_eq!(row.step(&settle(second, 2, flag)), Done::Yes(0));
+        assert_eq!(row.0.flag(), None);
+        assert_eq!(row.step(&settle(second, 2, flag)), Done::Yes(0), "again");
+        row.step(&leave(2, 2, second, false));
+        let third = row.enter(3, 1, Mode::Exclusive);
+        assert_eq!(row.step(&attempt(third)), Done::Yes(1));
+        assert_eq!(row.step(&settle(third, 1, flag)), Done::Yes(0));
+        assert_ne!(
+            row.0.flag(),
+            None,
+            "a later flag is not cleared by an earlier synch (F18)"
+        );
+    }
+
+    #[test]
+    fn who_waits_begins_no_synch() {
+        let mut row = Row::new();
+        row.enter(1, 1, Mode::Exclusive);
+        let second = row.enter(2, 1, Mode::Exclusive);
+        assert_eq!(row.step(&attempt(second)), Done::No);
+        assert_eq!(row.step(&attempt(LockRef(1))), Done::Gone);
+    }
+
+    #[test]
+    fn attempts_and_resumptions_are_bounded() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        for number in 1..=ATTEMPTS {
+            assert_eq!(row.step(&attempt(first)), Done::Yes(number));
+        }
+        assert_eq!(row.step(&attempt(first)), Done::Exhausted);
+        for generation in 0..GENERATIONS - 1 {
+            let resumed = Outcome::Resumed {
+                generation: generation + 1,
+            };
+            let number = u64::from(generation) + 2;
+            let step = resume(1, number, first, generation);
+            assert_eq!(row.step(&step), Done::Command(resumed.clone()));
+            assert_eq!(row.step(&step), Done::Command(resumed), "again");
+        }
+        let last = row.step(&resume(1, 99, first, GENERATIONS - 1));
+        assert!(
+            matches!(last, Done::Command(Outcome::Refused(_))),
+            "{last:?}"
+        );
+        assert_eq!(
+            row.step(&attempt(first)),
+            Done::Gone,
+            "of the first generation"
+        );
+    }
+
+    #[test]
+    fn a_resumed_holder_is_flagged_and_starts_its_synchs_anew() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        row.step(&attempt(first));
+        row.step(&resume(2, 1, first, 0));
+        assert_eq!(row.0.flag(), Some(row.0.position()));
+        assert!(!row.0.holds(first, 0) && row.0.holds(first, 1));
+        let again = Step::Attempt {
+            lock_ref: first,
+            generation: 1,
+        };
+        assert_eq!(row.step(&again), Done::Yes(1));
+    }
+
+    #[test]
+    fn a_batch_of_readers_is_settled_until_it_ends_or_is_flagged() {
+        let mut row = Row::new();
+        let (first, second) = (row.enter(1, 1, Mode::Shared), row.enter(2, 1, Mode::Shared));
+        assert!(row.0.holds(first, 0) && row.0.holds(second, 0));
+        row.step(&attempt(first));
+        row.step(&settle(first, 1, None));
+        assert!(row.0.is_settled());
+        row.step(&leave(1, 2, first, true));
+        assert!(row.0.is_settled(), "the others read on");
+        row.step(&leave(2, 2, second, false));
+        assert!(!row.0.is_settled() && row.0.flag().is_some());
+        let third = row.enter(3, 1, Mode::Shared);
+        assert!(!row.0.is_settled() && row.0.holds(third, 0));
+    }
+
+    #[test]
+    fn queues_and_bytes_have_bounds() {
+        let mut row = Row::new();
+        for session in 1..=QUEUE_MAX as u128 {
+            row.enter(session, 1, Mode::Exclusive);
+        }
+        let before = row.0.clone();
+        let full = row.step(&enqueue(u128::MAX, 1, Mode::Exclusive));
+        assert!(
+            matches!(full, Done::Command(Outcome::Refused(_))),
+            "{full:?}"
+        );
+        assert_eq!(row.0, before, "a refusal changes nothing");
+        let bytes = row.0.encode();
+        assert!(bytes.len() < 64 << 10, "{} bytes", bytes.len());
+        assert!(KeyState::decode(&bytes[1..]).is_err() && KeyState::decode(b"").is_err());
+    }
+}
