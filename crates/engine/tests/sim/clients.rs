@@ -248,6 +248,21 @@ impl Client {
         }
     }
 
+    /// The next exclusive enter of this client, for somebody who repeats it.
+    pub(crate) fn repeats(&self) -> (Client, Enter) {
+        let client = Client {
+            cluster: Arc::clone(&self.cluster),
+            ..*self
+        };
+        let enter = Enter {
+            number: self.number + 1,
+            mode: Mode::Exclusive,
+            first_sent: Instant::now(),
+            attempt: 1,
+        };
+        (client, enter)
+    }
+
     /// Sends the enter to a node and waits there; none: silence, refusal, or the wait was over.
     pub(crate) async fn enter_at(
         &self,

@@ -574,6 +574,37 @@ schedule! {
 }
 
 schedule! {
+    /// G5. The adoption for a ref stands still before it writes; the enter is repeated at another
+    /// node, which settles the ref without it and grants; the adoption goes on.
+    adoption_overtaken(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut user, mut h1) = (cluster.client(7, 0), cluster.client(1, 0));
+        assert!(user.offer_at(0, &k, value("e1")).await);
+        sleep(Duration::from_millis(500)).await;
+        let adoption = world.hold(on(&[Call::Write]).node(0).step(Step::Begin).times(1));
+        let mut enter = h1.wants(Mode::Exclusive);
+        let (first, mut once) = (cluster.client(1, 0), enter);
+        let first = tokio::spawn(async move {
+            first.enter_at(0, &key("k"), &mut once, 4 * LEASE).await
+        });
+        world.caught(adoption, 1).await;
+        let entered = h1.enter_at(2, &k, &mut enter, LEASE).await;
+        if let Some(mut section) = entered {
+            h1.get_at(2, &section).await;
+            world.end(adoption);
+            sleep(Duration::from_secs(1)).await;
+            h1.get_at(2, &section).await;
+            h1.put_at(2, &mut section, value("v1")).await;
+            h1.get_at(2, &section).await;
+        }
+        world.end(adoption);
+        let _ = first.await;
+        Vec::new()
+    }
+}
+
+schedule! {
     /// F19, G9. Two readers follow a holder that was released over a partial put: one sees it, the
     /// other does not.
     two_readers(cluster, world) {
@@ -616,14 +647,16 @@ schedule! {
     renewals_unseen(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;
-        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2));
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2).quiet());
         let mut section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let mut enter = h2.wants(Mode::Exclusive);
+        h2.enter_at(1, &k, &mut enter, Duration::ZERO).await;
+        let _place = cluster.client(2, 1).keeps_place(1, &k);
+        sleep(Duration::from_millis(500)).await;
+        let missed = world.lose(on(&[Call::Commit]).step(Step::To).peers(&[2]));
         let waits = tokio::spawn(async move {
-            let mut enter = h2.wants(Mode::Exclusive);
             h2.enter_at(2, &key("k"), &mut enter, 4 * LEASE).await
         });
-        sleep(Duration::from_millis(500)).await;
-        let missed = world.lose(on(&[Call::Commit]).node(0).step(Step::To).peers(&[2]));
         sleep(2 * LEASE).await;
         h1.put_at(0, &mut section, value("v1")).await;
         world.end(missed);
@@ -785,6 +818,7 @@ const TABLE: &[Line] = &[
         &[],
         &[Check::LatestState],
     ),
+    ("G5", adoption_overtaken, &[], &[], &[]),
     (
         "F19, G9",
         two_readers,

@@ -19,6 +19,17 @@ const CHAOS: Duration = Duration::from_secs(90);
 const CLIENTS: usize = 6;
 const KEYS: [&str; 2] = ["a", "b"];
 
+const CALLS: [Call; 8] = [
+    Call::Peek,
+    Call::Read,
+    Call::Swap,
+    Call::Propose,
+    Call::Changed,
+    Call::DataRead,
+    Call::Write,
+    Call::Offer,
+];
+
 struct Worker {
     client: Client,
     who: usize,
@@ -81,6 +92,9 @@ impl Worker {
     }
 
     async fn section(&mut self, k: &KeyId) {
+        if self.below(3) == 0 {
+            self.repeats(k);
+        }
         let Some(mut section) = self.client.enter(k, Mode::Exclusive).await else {
             return;
         };
@@ -96,6 +110,17 @@ impl Worker {
             self.client.leave_at(node, section).await;
         }
         // Else it dies: nobody renews any more.
+    }
+
+    /// The enter that comes next is sent to a second node, a little later.
+    fn repeats(&self, k: &KeyId) {
+        let (node, wait) = (self.node(), Duration::from_millis(self.below(1_500)));
+        let (repeats, mut enter) = self.client.repeats();
+        let k = k.clone();
+        tokio::spawn(async move {
+            sleep(wait).await;
+            repeats.enter_at(node, &k, &mut enter, 5 * LEASE).await;
+        });
     }
 
     async fn step(&mut self, mut section: Section) -> Option<Section> {
@@ -143,7 +168,7 @@ async fn nemesis(cluster: Arc<Cluster>, until: Instant) {
         sleep(Duration::from_millis(500 + world.below(3_000))).await;
         let site = world.below(SITES as u64) as usize;
         let long = Duration::from_millis(200 + world.below(7_000));
-        match world.below(6) {
+        match world.below(10) {
             0 => {
                 world.say(format!("node {site} stalls"));
                 world.stall_node(site, true);
@@ -176,6 +201,18 @@ async fn nemesis(cluster: Arc<Cluster>, until: Instant) {
                 others
                     .iter()
                     .for_each(|other| world.cut(site, *other, false));
+            }
+            5..=8 => {
+                // One kind of call of one node stands still where it is.
+                let call = CALLS[world.below(CALLS.len() as u64) as usize];
+                let step = [Step::Begin, Step::End, Step::To][world.below(3) as usize];
+                world.say(format!(
+                    "{call:?} of node {site} stands still at its {step:?}"
+                ));
+                let times = 1 + world.below(3) as usize;
+                let rule = world.hold(on(&[call]).node(site).step(step).times(times));
+                sleep(long).await;
+                world.end(rule);
             }
             _ => {
                 let other = (site + 1) % SITES;
