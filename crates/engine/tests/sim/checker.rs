@@ -329,9 +329,11 @@ impl State {
             }
         }
         puts.sort_by_key(|put| put.number);
-        let mut shown = 0;
+        let mut shown: Vec<(u64, u64)> = Vec::new();
         let mut entered = false;
-        for record in records {
+        let mut in_order: Vec<&Record> = records.to_vec();
+        in_order.sort_by_key(|record| record.ended);
+        for record in in_order {
             let (of, value, entry) = match (&record.op, &record.outcome) {
                 (_, Outcome::Entered(held, Some(value))) => (held, value, true),
                 (Op::Get(held), Outcome::Value(value)) => (held, value, false),
@@ -348,7 +350,8 @@ impl State {
             .iter()
             .filter(|put| put.record.outcome == Outcome::Done);
         let acked = acked.map(|put| put.number).max();
-        let least = acked.unwrap_or(0).max(shown);
+        let most = shown.iter().map(|(_, number)| *number).max();
+        let least = acked.max(most).unwrap_or(0);
         if least > 0 {
             self.may_be.clear();
         }
@@ -368,7 +371,7 @@ impl State {
         value: &Option<Bytes>,
         first: bool,
         puts: &[Put<'_>],
-        shown: &mut u64,
+        shown: &mut Vec<(u64, u64)>,
         ends: &Ends,
         records: &[&Record],
         found: &mut Found,
@@ -377,12 +380,14 @@ impl State {
             put.record.outcome == Outcome::Done && put.record.ended < Some(record.begun)
         };
         let least = puts.iter().filter(done_before).map(|put| put.number).max();
-        let least = least.unwrap_or(0).max(*shown);
+        let seen = shown.iter().filter(|(ended, _)| *ended < record.begun);
+        let seen = seen.map(|(_, number)| *number).max();
+        let least = least.max(seen).unwrap_or(0);
         let begun = |put: &&Put<'_>| Some(put.record.begun) < record.ended && put.number >= least;
         if let Some(own) = puts.iter().filter(begun).find(|put| put.value == value) {
             // It is the true value from here on if the section held the key all the while.
             if !ends.may_have_ended(life, record) {
-                *shown = own.number.max(*shown);
+                shown.push((record.ended.unwrap_or(u64::MAX), own.number));
             }
             return;
         }

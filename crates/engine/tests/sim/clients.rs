@@ -129,6 +129,12 @@ pub(crate) struct Enter {
     attempt: u32,
 }
 
+impl Enter {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// A section as its holder has it.
 pub(crate) struct Section {
     pub(crate) held: Held,

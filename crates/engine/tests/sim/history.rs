@@ -117,6 +117,14 @@ impl History {
         last.is_some_and(|r| matches!(r.outcome, Outcome::Past(_) | Outcome::Refused))
     }
 
+    /// Whether this enter has been answered with a section.
+    pub(crate) fn is_entered(&self, session: SessionId, number: u64) -> bool {
+        let records = self.records.lock().expect("nobody panics with it");
+        let of = |r: &&Record| (r.session, r.number) == (session, number);
+        let entered = |r: &Record| matches!(r.outcome, Outcome::Entered(..));
+        records.iter().filter(of).any(entered)
+    }
+
     /// The ref that the session was last told to wait with.
     pub(crate) fn place(&self, session: SessionId) -> Option<LockRef> {
         let records = self.records.lock().expect("nobody panics with it");

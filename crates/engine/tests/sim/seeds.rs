@@ -116,10 +116,13 @@ impl Worker {
     fn repeats(&self, k: &KeyId) {
         let (node, wait) = (self.node(), Duration::from_millis(self.below(1_500)));
         let (repeats, mut enter) = self.client.repeats();
+        let (history, number) = (Arc::clone(&self.cluster.history), enter.number());
         let k = k.clone();
         tokio::spawn(async move {
             sleep(wait).await;
-            repeats.enter_at(node, &k, &mut enter, 5 * LEASE).await;
+            if !history.is_entered(repeats.session, number) {
+                repeats.enter_at(node, &k, &mut enter, 5 * LEASE).await;
+            }
         });
     }
 
