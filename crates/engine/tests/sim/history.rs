@@ -128,11 +128,10 @@ impl History {
     /// The ref that the session was last told to wait with.
     pub(crate) fn place(&self, session: SessionId) -> Option<LockRef> {
         let records = self.records.lock().expect("nobody panics with it");
-        let place = records.iter().rev().find_map(|r| match r.outcome {
+        records.iter().rev().find_map(|r| match r.outcome {
             Outcome::Waits(lock_ref) if r.session == session => Some(lock_ref),
             _ => None,
-        });
-        place
+        })
     }
 
     /// The section's lease lasts until then, by its client's account.
