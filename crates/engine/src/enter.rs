@@ -504,7 +504,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             };
             let state = self.in_queue(way, &begun.after)?;
             let flag = state.flag();
-            let adopts = !state.is_settled() && self.firsts.adopt(&way.name())
+            let adopts = attempt == 1 && !state.is_settled() && self.firsts.adopt(&way.name())
                 || self.settings.planted.has(Bug::SecondAdoption);
             let cells = self.data.read(&way.key).await.map_err(unsure)?;
             let latest = match adopts {
