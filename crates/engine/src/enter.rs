@@ -191,7 +191,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 Some(latest) => latest,
                 None if wish.wait == 0 => match self.look(&way).await? {
                     Next::Granted(latest) => latest,
-                    Next::Waits(ahead) => return Ok(Reply::Queued { held, ahead }),
+                    Next::Waits(ahead) => {
+                        way.row.watch();
+                        return Ok(Reply::Queued { held, ahead });
+                    }
                 },
                 None => self.wait(&way, until, (&held, &ways), answers).await?,
             };

@@ -126,9 +126,12 @@ pub(crate) struct Keyed<L> {
 struct Watchers {
     count: usize,
     at_work: bool,
+    /// When the last of them has gone, the row is watched until then.
+    lingers: Option<Instant>,
 }
 
-/// As long as it lives, the row is watched and silent refs are released.
+/// As long as it lives, and for a lease afterwards, the row is watched and silent refs are released.
+/// Without that lease nobody would ever end a dead holder whose key is only polled.
 pub(crate) struct Watch<L: LockStore> {
     keyed: Arc<Keyed<L>>,
     revision: Option<u64>,
@@ -156,7 +159,13 @@ impl<L: LockStore> Watch<L> {
 
 impl<L: LockStore> Drop for Watch<L> {
     fn drop(&mut self) {
-        lock(&self.keyed.watchers).count -= 1;
+        let newest = self.keyed.newest();
+        let refs = newest.state().into_iter().flat_map(KeyState::refs);
+        let longest = refs.map(|(_, known, _)| known.origin.lease).max();
+        let linger = self.keyed.settings.lengthened(longest.unwrap_or(0)) + 2 * LOOK;
+        let mut watchers = lock(&self.keyed.watchers);
+        watchers.count -= 1;
+        watchers.lingers = Some(Instant::now() + linger);
     }
 }
 
@@ -363,13 +372,18 @@ impl<L: LockStore> Keyed<L> {
         more
     }
 
-    /// Watches the row and releases who is silent, as long as anybody watches.
+    /// Watches the row and releases who is silent, as long as anybody watches and a lease more.
     async fn look_after(self: Arc<Self>) {
         let mut silence = Silence::default();
         loop {
             {
                 let mut watchers = lock(&self.watchers);
-                if watchers.count == 0 {
+                let lingers = watchers.lingers.is_some_and(|until| Instant::now() < until);
+                let waits = self
+                    .newest()
+                    .state()
+                    .is_some_and(|s| s.refs().next().is_some());
+                if watchers.count == 0 && !(lingers && waits) {
                     watchers.at_work = false;
                     return;
                 }

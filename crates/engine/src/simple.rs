@@ -42,6 +42,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let seen = seen.map_err(|e| failed(what, &e, false))?;
         let cells = cells.map_err(|e| failed(what, &e, false))?;
         if !seen.is_idle() {
+            // Its holder may be dead.
+            row.watch();
             let text = "the put was refused: the key is locked, or its last section was not left \
                         cleanly; write in a section, or put again after a read";
             return Err(Refusal::definite(Code::Locked, text));
