@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 mod formal;
 mod gate;
+mod peers;
 mod porcupine;
 mod tidy;
 mod traces;
@@ -35,6 +36,9 @@ usage: cargo xtask TASK
   formal traces [--seeds N | --seed N | --planted]
           judges what the simulator does by the text of the model of critical sections, or shows
           that what is wrong is refused; needs Java and Maven
+  peers SYSTEM COMMAND
+          Cassandra, ZooKeeper or etcd on this machine, for comparisons and for what runs on them;
+          `peers help` says more; needs Java and Maven, or Go
 ";
 
 fn main() -> ExitCode {
@@ -50,6 +54,11 @@ fn main() -> ExitCode {
             Some(choice) => formal::run(&choice),
             None => usage(),
         },
+        ["peers", "help" | "--help" | "-h"] => {
+            print!("{}", peers::HELP);
+            ExitCode::SUCCESS
+        }
+        ["peers", ref words @ ..] => peers::run(words),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS
