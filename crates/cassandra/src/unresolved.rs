@@ -97,7 +97,7 @@ impl Drop for Pending<'_> {
 mod tests {
     use super::*;
 
-    const KEY: Bytes = Bytes::from_static(b"key");
+    static KEY: Bytes = Bytes::from_static(b"key");
 
     #[test]
     fn a_lost_answer_is_remembered_until_something_later_settles_it() {
