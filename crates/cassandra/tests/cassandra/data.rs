@@ -1,7 +1,7 @@
 //! Data cells: the highest stamp wins, in whatever order writes come.
 
-use crate::common::{RUNTIME, fresh, settings, three, with_store};
-use crate::{key, odd_keys};
+use crate::common::RUNTIME;
+use crate::{fresh, key, odd_keys, settings, three, with_store};
 use bytes::Bytes;
 use fermata_cassandra::Store;
 use fermata_engine::cells::{Critical, Eventual};

@@ -1,6 +1,7 @@
 //! The paper's layout: that it works as published, and some of the faults for which it is not used.
 
-use crate::common::{RUNTIME, fresh, settings, three};
+use crate::common::RUNTIME;
+use crate::{fresh, settings, three};
 use fermata_cassandra::paper::{Held, Paper};
 use std::future::Future;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! What a start refuses, each in one sentence that says what to set; and what it does not.
 
-use crate::common::{RUNTIME, fresh, operator, settings, three};
+use crate::common::RUNTIME;
+use crate::{fresh, operator, settings, three};
 use bytes::Bytes;
 use fermata_cassandra::{Settings, Store};
 use fermata_engine::{LockStore, Swapped, Version};
