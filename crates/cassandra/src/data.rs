@@ -73,6 +73,42 @@ fn may_have_value(cells: &Cells) -> bool {
     critical || eventual
 }
 
+/// The lowest keys so far of a listing.
+struct Lowest<'a> {
+    keyspace: KeyspaceId,
+    prefix: &'a [u8],
+    after: Option<&'a [u8]>,
+    limit: usize,
+    found: BTreeMap<Bytes, Cells>,
+}
+
+impl Lowest<'_> {
+    fn wants(&self, key: &Bytes) -> bool {
+        key.starts_with(self.prefix)
+            && self.after.is_none_or(|after| key[..] > *after)
+            && (self.found.len() < self.limit
+                || self
+                    .found
+                    .last_key_value()
+                    .is_some_and(|(last, _)| key < last))
+    }
+
+    fn offer(&mut self, mut row: Named) -> Result<(), StoreError> {
+        let row_key = row.blob("k").unwrap_or_default();
+        let Some(key) = key_of(&row_key, self.keyspace).filter(|key| self.wants(key)) else {
+            return Ok(());
+        };
+        let cells = cells_of(row)?;
+        if may_have_value(&cells) {
+            self.found.insert(key, cells);
+            if self.found.len() > self.limit {
+                self.found.pop_last();
+            }
+        }
+        Ok(())
+    }
+}
+
 impl DataStore for Store {
     async fn read(&self, key: &KeyId) -> Result<Cells, StoreError> {
         self.inner.cells(&self.inner.statements.get, key).await
@@ -111,11 +147,20 @@ impl DataStore for Store {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        let mut lowest: BTreeMap<Bytes, Cells> = BTreeMap::new();
+        let mut lowest = Lowest {
+            keyspace,
+            prefix,
+            after,
+            limit,
+            found: BTreeMap::new(),
+        };
+        if limit == 0 {
+            return Ok(Page::default());
+        }
         let mut scan = self.inner.statements.scan.clone();
         let mut page_rows = PAGE_FIRST;
         let mut state = PagingState::start();
-        while limit > 0 {
+        loop {
             scan.set_page_size(i32::try_from(page_rows).unwrap_or(i32::MAX));
             let page = self
                 .inner
@@ -123,38 +168,18 @@ impl DataStore for Store {
                 .execute_single_page(&scan, (), state)
                 .await;
             let (page, next) = page.map_err(|error| store_error(SCAN, &error))?;
-            let mut weight = 0;
-            let found = rows(SCAN, page)?;
-            let count = found.len();
-            for mut row in found {
-                let row_key = row.blob("k").unwrap_or_default();
-                weight += row_key.len() + row.weight();
-                let Some(key) = key_of(&row_key, keyspace) else {
-                    continue;
-                };
-                let wanted = key.starts_with(prefix)
-                    && after.is_none_or(|after| key[..] > *after)
-                    && (lowest.len() < limit
-                        || lowest.last_key_value().is_some_and(|(l, _)| key < *l));
-                if !wanted {
-                    continue;
-                }
-                let cells = cells_of(row)?;
-                if may_have_value(&cells) {
-                    lowest.insert(key, cells);
-                    if lowest.len() > limit {
-                        lowest.pop_last();
-                    }
-                }
+            let page = rows(SCAN, page)?;
+            page_rows = next_page(page.len(), page.iter().map(Named::weight).sum());
+            for row in page {
+                lowest.offer(row)?;
             }
-            page_rows = next_page(count, weight);
             match next {
                 PagingStateResponse::HasMorePages { state: next } => state = next,
                 PagingStateResponse::NoMorePages => break,
             }
         }
         Ok(Page {
-            keys: lowest.into_iter().collect(),
+            keys: lowest.found.into_iter().collect(),
         })
     }
 

@@ -194,7 +194,7 @@ pub(crate) fn brief(error: &ExecutionError) -> String {
         )) => format!(
             "Cassandra timed out with {received} of {required} replicas' answers ({consistency})"
         ),
-        Some((kind, message)) if message.is_empty() => format!("Cassandra says: {kind}"),
+        Some((kind, "")) => format!("Cassandra says: {kind}"),
         Some((_, message)) => format!("Cassandra says: {message}"),
         None => match error {
             ExecutionError::RequestTimeout(after) => {

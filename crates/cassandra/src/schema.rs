@@ -5,7 +5,7 @@
 //! it to the same node, the one with the lowest identity among those that are up, which carries out
 //! one change of the schema after the other; `IF NOT EXISTS` does the rest.
 
-use crate::driver::{What, brief, rows, statement};
+use crate::driver::{Named, What, brief, rows, statement};
 use crate::settings::Settings;
 use scylla::client::session::Session;
 use scylla::policies::load_balancing::NodeIdentifier;
@@ -59,7 +59,7 @@ fn replication_text(replication: &BTreeMap<String, u32>) -> String {
     text
 }
 
-async fn select(session: &Session, text: &str) -> Result<Vec<crate::driver::Named>, String> {
+async fn select(session: &Session, text: &str) -> Result<Vec<Named>, String> {
     let fail = |why: String| format!("Cassandra's schema could not be read: {why}");
     let result = session
         .query_unpaged(statement(text, None), &[])
@@ -262,64 +262,77 @@ pub(crate) async fn check_table(
     keyspace: &str,
     table: &Table,
 ) -> Result<(), String> {
-    let Table {
-        name,
-        columns,
-        found: expected,
-    } = table;
-    let at = format!("WHERE keyspace_name = '{keyspace}' AND table_name = '{name}'");
+    let at = format!(
+        "WHERE keyspace_name = '{keyspace}' AND table_name = '{}'",
+        table.name
+    );
     let text = format!("SELECT column_name, kind, type FROM system_schema.columns {at}");
-    let mut found: Vec<(String, String, String)> = select(session, &text)
-        .await?
-        .into_iter()
-        .filter_map(|mut row| {
-            Some((
-                row.text("column_name")?,
-                row.text("kind")?,
-                row.text("type")?,
-            ))
-        })
-        .collect();
-    found.sort();
-    let same = found.len() == expected.len()
-        && found
-            .iter()
-            .zip(*expected)
-            .all(|((a, b, c), (x, y, z))| (&**a, &**b, &**c) == (*x, *y, *z));
-    if !same {
-        let found: Vec<String> = found
-            .iter()
-            .map(|(name, kind, of)| format!("{name} {of} {kind}"))
-            .collect();
-        return Err(format!(
-            "the table {keyspace}.{name} has the columns ({}), and not ({columns}): another \
-             program made it; set another keyspace",
-            found.join(", ")
-        ));
-    }
+    let found = select(session, &text).await?;
+    check_columns(keyspace, table, found)?;
     let text = format!(
         "SELECT gc_grace_seconds, default_time_to_live, read_repair FROM system_schema.tables {at}"
     );
-    let mut row = select(session, &text)
-        .await?
-        .pop()
-        .ok_or_else(|| format!("the table {keyspace}.{name} was dropped meanwhile: start again"))?;
-    let alter = |option: &str| format!("ALTER TABLE {keyspace}.{name} WITH {option}");
+    let name = format!("{keyspace}.{}", table.name);
+    match select(session, &text).await?.pop() {
+        Some(row) => check_options(&name, row),
+        None => Err(format!(
+            "the table {name} was dropped meanwhile: start again"
+        )),
+    }
+}
+
+fn check_columns(keyspace: &str, table: &Table, found: Vec<Named>) -> Result<(), String> {
+    let column = |mut row: Named| {
+        Some([
+            row.text("column_name")?,
+            row.text("kind")?,
+            row.text("type")?,
+        ])
+    };
+    let mut found: Vec<[String; 3]> = found.into_iter().filter_map(column).collect();
+    found.sort();
+    let expected = table
+        .found
+        .iter()
+        .map(|(name, kind, of)| [*name, *kind, *of]);
+    if found
+        .iter()
+        .map(|column| column.each_ref().map(String::as_str))
+        .eq(expected)
+    {
+        return Ok(());
+    }
+    let found: Vec<String> = found
+        .iter()
+        .map(|[name, kind, of]| format!("{name} {of} {kind}"))
+        .collect();
+    Err(format!(
+        "the table {keyspace}.{} has the columns ({}), and not ({}): another program made it; set \
+         another keyspace",
+        table.name,
+        found.join(", "),
+        table.columns
+    ))
+}
+
+/// Looks at the options of the table `name`.
+fn check_options(name: &str, mut row: Named) -> Result<(), String> {
+    let alter = |option: &str| format!("ALTER TABLE {name} WITH {option}");
     let (grace, ttl) = (
         row.number("gc_grace_seconds"),
         row.number("default_time_to_live"),
     );
     if ttl != Some(0) {
         return Err(format!(
-            "the table {keyspace}.{name} has default_time_to_live = {}, so its rows vanish: {}",
+            "the table {name} has default_time_to_live = {}, so its rows vanish: {}",
             ttl.unwrap_or_default(),
             alter("default_time_to_live = 0")
         ));
     }
     if grace.is_none_or(|grace| grace < GRACE_MIN) {
         return Err(format!(
-            "the table {keyspace}.{name} has gc_grace_seconds = {}, and Paxos state that is \
-             thrown away so early loses updates: {}",
+            "the table {name} has gc_grace_seconds = {}, and Paxos state that is thrown away so \
+             early loses updates: {}",
             grace.unwrap_or_default(),
             alter("gc_grace_seconds = 864000")
         ));
@@ -327,8 +340,8 @@ pub(crate) async fn check_table(
     let repair = row.text("read_repair").unwrap_or_default();
     if repair != "BLOCKING" {
         return Err(format!(
-            "the table {keyspace}.{name} has read_repair = '{repair}', so what one read returns a \
-             later one may not: {}",
+            "the table {name} has read_repair = '{repair}', so what one read returns a later one \
+             may not: {}",
             alter("read_repair = 'BLOCKING'")
         ));
     }

@@ -100,7 +100,7 @@ fn a_quorum_serves_and_less_says_so() {
         assert!(matches!(put(&store, 3).await, Err(StoreError::Unknown(_))));
         let mut hasty = settings.clone();
         hasty.timeouts.start = Duration::from_secs(15);
-        let refused = Store::connect(hasty).await.err().expect("one of three");
+        let refused = Store::connect(hasty).await.expect_err("one of three");
         assert!(refused.contains("no quorum of its replicas"), "{refused}");
 
         cluster.start_node(2).expect("up again");

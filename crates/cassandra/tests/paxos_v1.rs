@@ -21,7 +21,7 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
     let mut settings = settings(&points, 1, "old");
     settings.allow_few_replicas = true;
     RUNTIME.block_on(async {
-        let refused = Store::connect(settings.clone()).await.err().expect("v1");
+        let refused = Store::connect(settings.clone()).await.expect_err("v1");
         assert!(
             refused.contains(&format!("the node {} runs Paxos v1", points[0])),
             "{refused}"
@@ -40,7 +40,7 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
         settings.keyspace = "too_many".to_owned();
         settings.replication = [("dc1".to_owned(), 3)].into();
         settings.timeouts.start = Duration::from_secs(10);
-        let refused = Store::connect(settings).await.err().expect("no quorum");
+        let refused = Store::connect(settings).await.expect_err("no quorum");
         let sentence = "the keyspace too_many has no quorum of its replicas";
         assert!(refused.contains(sentence), "{refused}");
     });

@@ -16,7 +16,7 @@ const THREE: &str = "{'class': 'NetworkTopologyStrategy', 'dc1': 1, 'dc2': 1, 'd
 /// What a start with these settings says.
 fn refusal(settings: Settings) -> String {
     let refused = RUNTIME.block_on(Store::connect(settings));
-    let refused = refused.err().expect("a refusal");
+    let refused = refused.expect_err("a refusal");
     assert!(
         !refused.contains('\n') && refused.len() < 700,
         "not one sentence: {refused}"
