@@ -4,7 +4,7 @@
 //! found on every node                        updates commit at   decisions are read by
 //! Paxos v2, purging of its state: repaired   ANY                 SERIAL
 //! Paxos v2, otherwise                        QUORUM              SERIAL
-//! Paxos v1, where it is allowed              QUORUM              QUORUM, after a lost answer SERIAL
+//! Paxos v1, where it is allowed              QUORUM              QUORUM
 //! ```
 //!
 //! An update that was *accepted* by a quorum is as good as done: every later conditional statement
@@ -13,8 +13,9 @@
 //! and as long as no server throws Paxos state away by age (purging `repaired`).
 //!
 //! With v1 a serial read costs three trips instead of one, so there a quorum read decides: it sees
-//! every committed update. It says nothing of an update whose answer was lost, which may be finished
-//! later; [`crate::unresolved`] remembers for which keys that has to be found out.
+//! every committed update.
+//!
+//! None of this says anything of an update whose answer was lost: see [`crate::unresolved`].
 
 use scylla::statement::Consistency;
 use std::fmt;

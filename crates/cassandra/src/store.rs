@@ -2,7 +2,6 @@
 
 use crate::checks::{self, Cluster};
 use crate::driver::{self, Named, What, brief, pin, store_error};
-use crate::levels::Levels;
 use crate::probe::{self, PROBE};
 use crate::schema;
 use crate::settings::Settings;
@@ -28,7 +27,6 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) session: Session,
     pub(crate) statements: Statements,
-    pub(crate) levels: Levels,
     pub(crate) unresolved: Unresolved,
     /// How long peeks take of late, in microseconds.
     peek: AtomicU64,
@@ -85,7 +83,6 @@ impl Store {
             inner: Arc::new(Inner {
                 session,
                 statements,
-                levels: verdict.levels,
                 unresolved: Unresolved::default(),
                 peek: AtomicU64::new(0),
                 keyspace: settings.keyspace,

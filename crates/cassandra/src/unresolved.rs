@@ -1,28 +1,29 @@
-//! Keys whose last update got no answer, where a quorum read does not settle what became of it.
+//! Updates whose answers were lost, by key.
+//!
+//! **Problem.** An update that timed out, or that nobody waits for any more, may be applied later;
+//! not only because replicas have accepted it, which a serial read settles, but also because it has
+//! not begun: it waits in a buffer, in the network, or in its coordinator's queue. A serial read
+//! does not stop that one: it begins after the read, finds the version that it expects, and is
+//! applied.
+//!
+//! **Idea.** Only the version can stop it. Once the row has a version above the one that the lost
+//! update expects, it either is in the row's history or never will be. So a read of a key with a
+//! lost update raises the version itself, if nobody else has (`lock.rs`). Versions never fall, so
+//! any sight of a higher one settles the matter for good.
 
 use bytes::Bytes;
+use fermata_engine::Version;
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Keys that are remembered one by one; with more, every key counts as unresolved.
+/// Keys that are remembered. With so many, one is settled before the next update is sent.
 const KEYS_MAX: usize = 16_384;
 
-/// Which keys need a serial read before anything is decided about them.
+/// Keys that have lost updates, with the highest version that one of them expects; none: that there
+/// is no row.
 #[derive(Debug, Default)]
 pub(crate) struct Unresolved {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Counts the losses of answers.
-    losses: u64,
-    /// By key, the number of its last loss.
-    keys: HashMap<Bytes, u64>,
-    /// There were too many; there is no way back.
-    all: bool,
+    keys: Mutex<HashMap<Bytes, Option<Version>>>,
 }
 
 /// An update on its way. Dropped without [`Pending::answered`], its answer is lost.
@@ -30,65 +31,64 @@ struct State {
 pub(crate) struct Pending<'a> {
     unresolved: &'a Unresolved,
     key: &'a Bytes,
-    /// Losses when it began.
-    began: u64,
+    expected: Option<Version>,
     answered: bool,
 }
 
 impl Unresolved {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn keys(&self) -> MutexGuard<'_, HashMap<Bytes, Option<Version>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An update of this key is about to be sent.
-    pub(crate) fn begin<'a>(&'a self, key: &'a Bytes) -> Pending<'a> {
-        let began = self.state().losses;
+    /// An update of this key, which expects this version, is about to be sent.
+    pub(crate) fn begin<'a>(&'a self, key: &'a Bytes, expected: Option<Version>) -> Pending<'a> {
         Pending {
             unresolved: self,
             key,
-            began,
+            expected,
             answered: false,
         }
     }
 
-    /// Whether the key has a lost update; then, a token for [`Unresolved::settled`].
-    pub(crate) fn of(&self, key: &Bytes) -> Option<u64> {
-        let state = self.state();
-        (state.all || state.keys.contains_key(key)).then_some(state.losses)
+    /// The highest version that a lost update of the key expects, if it has any.
+    pub(crate) fn of(&self, key: &Bytes) -> Option<Option<Version>> {
+        self.keys().get(key).copied()
     }
 
-    /// A serial read, or another update, of the key succeeded that began at `token`: what was lost
-    /// before that has happened by now or never will.
-    pub(crate) fn settled(&self, key: &Bytes, token: u64) {
-        let mut state = self.state();
-        if state.keys.get(key).is_some_and(|lost| *lost <= token) {
-            state.keys.remove(key);
+    /// A key to settle before anything else is sent, if there are too many.
+    pub(crate) fn surplus(&self) -> Option<Bytes> {
+        let keys = self.keys();
+        (keys.len() >= KEYS_MAX).then(|| keys.keys().next().cloned())?
+    }
+
+    /// The row has this version, or has had it.
+    pub(crate) fn seen(&self, key: &Bytes, version: Option<Version>) {
+        let mut keys = self.keys();
+        if keys.get(key).is_some_and(|expected| version > *expected) {
+            keys.remove(key);
         }
     }
 }
 
 impl Pending<'_> {
-    /// The outcome is known.
-    pub(crate) fn answered(mut self) {
+    /// It is sent again, and expects another version.
+    pub(crate) fn expects(&mut self, version: Version) {
+        self.expected = Some(version);
+    }
+
+    /// The outcome is known, and with it a version of the row, perhaps.
+    pub(crate) fn answered(mut self, version: Option<Version>) {
         self.answered = true;
-        self.unresolved.settled(self.key, self.began);
+        self.unresolved.seen(self.key, version);
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let mut state = self.unresolved.state();
-        state.losses += 1;
-        let number = state.losses;
-        if state.keys.len() >= KEYS_MAX && !state.keys.contains_key(self.key) {
-            state.all = true;
-            state.keys.clear();
-        }
-        if !state.all {
-            state.keys.insert(self.key.clone(), number);
+        if !self.answered {
+            let mut keys = self.unresolved.keys();
+            let lost = keys.entry(self.key.clone()).or_insert(self.expected);
+            *lost = self.expected.max(*lost);
         }
     }
 }
@@ -100,40 +100,42 @@ mod tests {
     static KEY: Bytes = Bytes::from_static(b"key");
 
     #[test]
-    fn a_lost_answer_is_remembered_until_something_later_settles_it() {
+    fn a_lost_update_is_remembered_until_a_higher_version_is_seen() {
         let unresolved = Unresolved::default();
-        unresolved.begin(&KEY).answered();
+        unresolved
+            .begin(&KEY, Some(Version(3)))
+            .answered(Some(Version(4)));
         assert_eq!(unresolved.of(&KEY), None);
 
-        let earlier = unresolved.begin(&KEY);
-        drop(unresolved.begin(&KEY));
-        let token = unresolved.of(&KEY).expect("lost");
-        earlier.answered();
-        assert!(
-            unresolved.of(&KEY).is_some(),
-            "what began before the loss says nothing of it"
-        );
-        unresolved.settled(&KEY, token);
-        assert_eq!(unresolved.of(&KEY), None);
-    }
-
-    #[test]
-    fn a_read_settles_nothing_that_was_lost_after_it_began() {
-        let unresolved = Unresolved::default();
-        drop(unresolved.begin(&KEY));
-        let token = unresolved.of(&KEY).expect("lost");
-        drop(unresolved.begin(&KEY));
-        unresolved.settled(&KEY, token);
-        assert!(unresolved.of(&KEY).is_some());
-    }
-
-    #[test]
-    fn with_too_many_every_key_is_unresolved() {
-        let unresolved = Unresolved::default();
-        for i in 0..=KEYS_MAX {
-            drop(unresolved.begin(&Bytes::from(i.to_be_bytes().to_vec())));
+        drop(unresolved.begin(&KEY, Some(Version(4))));
+        drop(unresolved.begin(&KEY, None));
+        for version in [None, Some(Version(3)), Some(Version(4))] {
+            unresolved.seen(&KEY, version);
+            assert_eq!(unresolved.of(&KEY), Some(Some(Version(4))));
         }
-        assert!(unresolved.of(&KEY).is_some());
-        assert!(unresolved.state().keys.is_empty());
+        unresolved
+            .begin(&KEY, Some(Version(4)))
+            .answered(Some(Version(5)));
+        assert_eq!(unresolved.of(&KEY), None);
+    }
+
+    #[test]
+    fn a_lost_first_update_is_settled_by_any_row() {
+        let unresolved = Unresolved::default();
+        drop(unresolved.begin(&KEY, None));
+        unresolved.seen(&KEY, None);
+        assert_eq!(unresolved.of(&KEY), Some(None));
+        unresolved.seen(&KEY, Some(Version(1)));
+        assert_eq!(unresolved.of(&KEY), None);
+    }
+
+    #[test]
+    fn with_too_many_one_is_to_be_settled() {
+        let unresolved = Unresolved::default();
+        for i in 0..KEYS_MAX {
+            assert_eq!(unresolved.surplus(), None);
+            drop(unresolved.begin(&Bytes::from(i.to_be_bytes().to_vec()), None));
+        }
+        assert!(unresolved.surplus().is_some());
     }
 }

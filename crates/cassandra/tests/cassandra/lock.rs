@@ -4,7 +4,7 @@ use crate::common::RUNTIME;
 use crate::{fresh, key, odd_keys, settings, three, with_store};
 use bytes::Bytes;
 use fermata_cassandra::Store;
-use fermata_engine::{LockStore, Row, Swapped, Version};
+use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use std::time::Duration;
 
@@ -57,20 +57,62 @@ fn a_swap_is_applied_on_the_version_that_it_names_and_on_no_other() {
 }
 
 #[test]
-fn a_state_may_be_empty() {
+fn an_empty_state_is_refused_for_it_stands_for_none() {
     with_store(async |store| {
         let key = key("empty state");
-        assert_eq!(
-            swap(&store, &key, None, "").await,
-            Swapped::Applied(Version(1))
+        let refused = store.swap(&key, None, Bytes::new()).await;
+        assert!(
+            matches!(refused, Err(StoreError::Refused(_))),
+            "{refused:?}"
         );
-        assert_eq!(read(&store, &key).await, Some(row(1, "")));
-        assert_eq!(
-            swap(&store, &key, Some(1), "").await,
-            Swapped::Applied(Version(2))
-        );
-        let refused = swap(&store, &key, Some(1), "x").await;
-        assert_eq!(refused, Swapped::Refused(Some(row(2, ""))));
+        assert_eq!(read(&store, &key).await, None);
+    });
+}
+
+/// An update that nobody waits for any more may not have begun when the row is read. What a read
+/// then says of it has to hold for good all the same.
+#[test]
+fn a_read_settles_what_became_of_an_update_without_answer() {
+    with_store(async |store| {
+        for round in 0..40 {
+            let key = key(format!("settled {}", round / 8));
+            let found = read(&store, &key).await;
+            let expected = found.as_ref().map(|row| row.version);
+            let state = Bytes::from(format!("{round}"));
+            let patience = Duration::from_micros(300 * (round % 8));
+            let swap = store.swap(&key, expected, state);
+            let answered = tokio::time::timeout(patience, swap).await.is_ok();
+            let settled = read(&store, &key).await;
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            assert_eq!(
+                read(&store, &key).await,
+                settled,
+                "{round}, answered: {answered}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_key_whose_first_update_was_lost_is_as_good_as_new() {
+    with_store(async |store| {
+        for i in 0..8 {
+            let key = key(format!("stillborn {i}"));
+            let swap_lost = store.swap(&key, None, Bytes::from_static(b"lost"));
+            let _ = tokio::time::timeout(Duration::from_micros(100 * i), swap_lost).await;
+            match read(&store, &key).await {
+                Some(found) => assert_eq!(found, row(1, "lost")),
+                None => {
+                    let applied = swap(&store, &key, None, "first").await;
+                    let Swapped::Applied(version) = applied else {
+                        panic!("{applied:?}");
+                    };
+                    assert_eq!(read(&store, &key).await, Some(row(version.0, "first")));
+                    let refused = swap(&store, &key, None, "again").await;
+                    assert_eq!(refused, Swapped::Refused(Some(row(version.0, "first"))));
+                }
+            }
+        }
     });
 }
 
