@@ -65,7 +65,7 @@ impl Store {
             tracing::warn!("{warning}");
         }
         let mut about = format!(
-            "Cassandra {}, {} nodes in {}, asked first in {}; keyspace {}, replicated {}; {}",
+            "Cassandra {}, nodes: {} in {}, asked first in {}; keyspace {}, replicated {}; {}",
             cluster.versions(),
             cluster.nodes.len() + cluster.down.len(),
             schema::join(&cluster.centers),

@@ -354,7 +354,7 @@ fn a_healthy_cluster_says_so_and_what_it_is() {
         let about = LockStore::describe(&store);
         for part in [
             "Cassandra 5.",
-            "3 nodes in dc1, dc2, dc3",
+            "nodes: 3 in dc1, dc2, dc3",
             "dc3: 1",
             "Paxos v2",
         ] {

@@ -1,4 +1,4 @@
-//! The store on one node with Paxos v1, where quorum reads decide.
+//! The store on nodes with settings of their own: old Paxos, where quorum reads decide; no stamps.
 
 mod common;
 
@@ -44,6 +44,27 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
         let sentence = "the keyspace too_many has no quorum of its replicas";
         assert!(refused.contains(sentence), "{refused}");
     });
+    cluster.stop();
+}
+
+#[test]
+fn a_node_that_takes_no_stamps_is_refused() {
+    let mut spec = spec(1, 64).with("user_timestamps_enabled", "false");
+    spec.paxos = Paxos::V2;
+    let Some(cluster) = start(&spec) else {
+        return;
+    };
+    let points = cluster.endpoints();
+    let mut settings = settings(&points, 1, "stampless");
+    settings.allow_few_replicas = true;
+    let refused = RUNTIME
+        .block_on(Store::connect(settings))
+        .expect_err("no stamps");
+    let part = format!(
+        "the node {} refuses writes that bring their stamps",
+        points[0]
+    );
+    assert!(refused.contains(&part), "{refused}");
     cluster.stop();
 }
 
