@@ -1,10 +1,10 @@
 //! Updates whose answers were lost, by key.
 //!
-//! **Problem.** An update that timed out, or that nobody waits for any more, may be applied later;
-//! not only because replicas have accepted it, which a serial read settles, but also because it has
-//! not begun: it waits in a buffer, in the network, or in its coordinator's queue. A serial read
-//! does not stop that one: it begins after the read, finds the version that it expects, and is
-//! applied.
+//! **Problem.** An update that timed out, or that nobody waits for any more, may be applied later.
+//! A serial read finishes what replicas have accepted, but it does not stop an update whose
+//! coordinator still lives: one that has not begun waits in a buffer, and one that the read got in
+//! the way of is tried again by the coordinator itself, until `cas_contention_timeout`. Either finds
+//! the version that it expects after the read, and is applied.
 //!
 //! **Idea.** Only the version can stop it. Once the row has a version above the one that the lost
 //! update expects, it either is in the row's history or never will be. So a read of a key with a
