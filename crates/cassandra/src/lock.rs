@@ -49,11 +49,11 @@ impl Inner {
                 .map(shown);
         };
         let mut row = self.kept(SETTLE, &self.statements.resolve, key).await?;
-        if row.as_ref().map(|row| row.version) <= lost {
+        if row.as_ref().map(|row| row.version.0) <= lost {
             row = Some(self.raise(key, row).await?);
         }
         self.unresolved
-            .seen(key, row.as_ref().map(|row| row.version));
+            .seen(key, row.as_ref().map(|row| row.version.0));
         Ok(shown(row))
     }
 
@@ -148,7 +148,10 @@ impl LockStore for Store {
             )));
         }
         let key = row_key(key);
-        let mut pending = self.inner.unresolved.begin(&key, expected);
+        let mut pending = self
+            .inner
+            .unresolved
+            .begin(&key, expected.map(|version| version.0));
         let mut swapped = self.inner.swap(SWAP, &key, expected, state.clone()).await;
         if expected.is_none()
             && let Ok(Swapped::Refused(Some(Row {
@@ -158,12 +161,12 @@ impl LockStore for Store {
             && found.is_empty()
         {
             let version = *version;
-            pending.expects(version);
+            pending.expects(version.0);
             swapped = self.inner.swap(SWAP, &key, Some(version), state).await;
         }
         match &swapped {
-            Ok(Swapped::Applied(version)) => pending.answered(Some(*version)),
-            Ok(Swapped::Refused(row)) => pending.answered(row.as_ref().map(|row| row.version)),
+            Ok(Swapped::Applied(version)) => pending.answered(Some(version.0)),
+            Ok(Swapped::Refused(row)) => pending.answered(row.as_ref().map(|row| row.version.0)),
             Err(StoreError::Refused(_)) => pending.answered(None),
             Err(StoreError::Unknown(_)) => drop(pending),
         }
@@ -175,6 +178,7 @@ impl LockStore for Store {
 
     async fn changed(&self, key: &KeyId, seen: Option<Version>, patience: Duration) {
         let key = row_key(key);
+        let seen = seen.map(|version| version.0);
         let mut polls = Polls::new(self.inner.peek_time());
         let watch = async {
             loop {
@@ -188,7 +192,7 @@ impl LockStore for Store {
                 };
                 // The nearest replica may be behind `seen`: only a later version is news.
                 if let Ok(row) = found
-                    && row.map(|row| row.version) > seen
+                    && row.map(|row| row.version.0) > seen
                 {
                     return;
                 }

@@ -8,11 +8,10 @@
 //!
 //! **Idea.** Only the version can stop it. Once the row has a version above the one that the lost
 //! update expects, it either is in the row's history or never will be. So a read of a key with a
-//! lost update raises the version itself, if nobody else has (`lock.rs`). Versions never fall, so
+//! lost update raises the version itself, if nobody else has (`lock.rs`). i64s never fall, so
 //! any sight of a higher one settles the matter for good.
 
 use bytes::Bytes;
-use fermata_engine::Version;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +22,7 @@ const KEYS_MAX: usize = 16_384;
 /// is no row.
 #[derive(Debug, Default)]
 pub(crate) struct Unresolved {
-    keys: Mutex<HashMap<Bytes, Option<Version>>>,
+    keys: Mutex<HashMap<Bytes, Option<i64>>>,
 }
 
 /// An update on its way. Dropped without [`Pending::answered`], its answer is lost.
@@ -31,17 +30,17 @@ pub(crate) struct Unresolved {
 pub(crate) struct Pending<'a> {
     unresolved: &'a Unresolved,
     key: &'a Bytes,
-    expected: Option<Version>,
+    expected: Option<i64>,
     answered: bool,
 }
 
 impl Unresolved {
-    fn keys(&self) -> MutexGuard<'_, HashMap<Bytes, Option<Version>>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<Bytes, Option<i64>>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An update of this key, which expects this version, is about to be sent.
-    pub(crate) fn begin<'a>(&'a self, key: &'a Bytes, expected: Option<Version>) -> Pending<'a> {
+    pub(crate) fn begin<'a>(&'a self, key: &'a Bytes, expected: Option<i64>) -> Pending<'a> {
         Pending {
             unresolved: self,
             key,
@@ -51,7 +50,7 @@ impl Unresolved {
     }
 
     /// The highest version that a lost update of the key expects, if it has any.
-    pub(crate) fn of(&self, key: &Bytes) -> Option<Option<Version>> {
+    pub(crate) fn of(&self, key: &Bytes) -> Option<Option<i64>> {
         self.keys().get(key).copied()
     }
 
@@ -62,7 +61,7 @@ impl Unresolved {
     }
 
     /// The row has this version, or has had it.
-    pub(crate) fn seen(&self, key: &Bytes, version: Option<Version>) {
+    pub(crate) fn seen(&self, key: &Bytes, version: Option<i64>) {
         let mut keys = self.keys();
         if keys.get(key).is_some_and(|expected| version > *expected) {
             keys.remove(key);
@@ -72,12 +71,12 @@ impl Unresolved {
 
 impl Pending<'_> {
     /// It is sent again, and expects another version.
-    pub(crate) fn expects(&mut self, version: Version) {
+    pub(crate) fn expects(&mut self, version: i64) {
         self.expected = Some(version);
     }
 
     /// The outcome is known, and with it a version of the row, perhaps.
-    pub(crate) fn answered(mut self, version: Option<Version>) {
+    pub(crate) fn answered(mut self, version: Option<i64>) {
         self.answered = true;
         self.unresolved.seen(self.key, version);
     }
@@ -102,20 +101,16 @@ mod tests {
     #[test]
     fn a_lost_update_is_remembered_until_a_higher_version_is_seen() {
         let unresolved = Unresolved::default();
-        unresolved
-            .begin(&KEY, Some(Version(3)))
-            .answered(Some(Version(4)));
+        unresolved.begin(&KEY, Some(3)).answered(Some(4));
         assert_eq!(unresolved.of(&KEY), None);
 
-        drop(unresolved.begin(&KEY, Some(Version(4))));
+        drop(unresolved.begin(&KEY, Some(4)));
         drop(unresolved.begin(&KEY, None));
-        for version in [None, Some(Version(3)), Some(Version(4))] {
+        for version in [None, Some(3), Some(4)] {
             unresolved.seen(&KEY, version);
-            assert_eq!(unresolved.of(&KEY), Some(Some(Version(4))));
+            assert_eq!(unresolved.of(&KEY), Some(Some(4)));
         }
-        unresolved
-            .begin(&KEY, Some(Version(4)))
-            .answered(Some(Version(5)));
+        unresolved.begin(&KEY, Some(4)).answered(Some(5));
         assert_eq!(unresolved.of(&KEY), None);
     }
 
@@ -125,7 +120,7 @@ mod tests {
         drop(unresolved.begin(&KEY, None));
         unresolved.seen(&KEY, None);
         assert_eq!(unresolved.of(&KEY), Some(None));
-        unresolved.seen(&KEY, Some(Version(1)));
+        unresolved.seen(&KEY, Some(1));
         assert_eq!(unresolved.of(&KEY), None);
     }
 

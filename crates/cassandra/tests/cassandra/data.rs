@@ -224,6 +224,45 @@ fn odd_keys_have_cells_of_their_own() {
     });
 }
 
+/// Writes keys of several keyspaces, some deleted; what a listing of keyspace 7 has to show.
+async fn fill(store: &Store) -> Vec<String> {
+    let id = |keyspace, key: &str| KeyId {
+        keyspace: KeyspaceId(keyspace),
+        key: Bytes::copy_from_slice(key.as_bytes()),
+    };
+    let value = critical(1, Some(b"v"));
+    // Keyspaces whose rows lie beside, or begin alike.
+    for (keyspace, name) in [(8, "a/1"), (0x0700_0000, "a/2"), (6, "")] {
+        store
+            .write(&id(keyspace, name), scalar(1, 1), &value)
+            .await
+            .expect("a write");
+    }
+    let mut names: Vec<String> = (0..200).map(|i| format!("a/{i:03}")).collect();
+    names.extend(["", "a", "b", "ä"].map(String::from));
+    for name in &names {
+        store
+            .write(&id(7, name), scalar(1, 1), &value)
+            .await
+            .expect("a write");
+    }
+    let deleted = critical(2, None);
+    store
+        .write(&id(7, "a/007"), scalar(2, 1), &deleted)
+        .await
+        .expect("a delete");
+    for (name, value) in [("a/100x", Some(&b"e"[..])), ("a/100y", None)] {
+        store
+            .offer(&id(7, name), &eventual(5, value))
+            .await
+            .expect("an eventual write");
+    }
+    names.retain(|name| name != "a/007");
+    names.push("a/100x".into());
+    names.sort();
+    names
+}
+
 #[test]
 fn keys_are_listed_in_their_order_without_what_is_deleted() {
     let Some(points) = three() else {
@@ -233,43 +272,7 @@ fn keys_are_listed_in_their_order_without_what_is_deleted() {
         let store = Store::connect(settings(points, &fresh("listing")))
             .await
             .expect("a store");
-        let id = |keyspace, key: &str| KeyId {
-            keyspace: KeyspaceId(keyspace),
-            key: Bytes::copy_from_slice(key.as_bytes()),
-        };
-        // A keyspace whose number begins like the other's must not be mixed in.
-        for (keyspace, name) in [(8, "a/1"), (0x0700_0000, "a/2"), (6, "")] {
-            let value = critical(1, Some(b"elsewhere"));
-            store
-                .write(&id(keyspace, name), scalar(1, 1), &value)
-                .await
-                .expect("a write");
-        }
-        let mut names: Vec<String> = (0..200).map(|i| format!("a/{i:03}")).collect();
-        names.extend(["", "a", "b", "ä"].map(String::from));
-        for name in &names {
-            let key = id(7, name);
-            store
-                .write(&key, scalar(1, 1), &critical(1, Some(b"v")))
-                .await
-                .expect("a write");
-        }
-        store
-            .write(&id(7, "a/007"), scalar(2, 1), &critical(2, None))
-            .await
-            .expect("a delete");
-        store
-            .offer(&id(7, "a/100x"), &eventual(5, Some(b"e")))
-            .await
-            .expect("an eventual write");
-        store
-            .offer(&id(7, "a/100y"), &eventual(5, None))
-            .await
-            .expect("an eventual delete");
-        names.retain(|name| name != "a/007");
-        names.push("a/100x".into());
-        names.sort();
-
+        let names = fill(&store).await;
         let list = async |prefix: &str, after: Option<&str>, limit| {
             let after = after.map(str::as_bytes);
             let page = store

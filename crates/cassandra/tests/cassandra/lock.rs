@@ -134,7 +134,7 @@ fn a_peek_shows_a_state_that_the_row_had_and_catches_up() {
             }
         }
         // The nearest replica gets it sooner or later, by itself.
-        while seen < Version(4) {
+        while seen.0 < 4 {
             store
                 .changed(&key, Some(seen), Duration::from_secs(60))
                 .await;
