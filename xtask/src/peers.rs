@@ -19,7 +19,7 @@ usage: cargo xtask peers [--run FOLDER] SYSTEM COMMAND        SYSTEM: cassandra,
   start N [OPTION]... [KEY=VALUE]...
           installs the system unless it is there, starts N nodes on 127.0.0.1, 127.0.0.2, …, and
           prints their endpoints once they serve; KEY=VALUE goes to cassandra.yaml, zoo.cfg or
-          etcd's flags, -DNAME=VALUE to Java
+          etcd's flags, -DNAME=VALUE and other options to Java
     --base-ip IP          addresses from IP on, so that clusters run side by side
     --netns PREFIX        node I lives in network namespace PREFIXI, with address 10.77.0.I
     --quick               boots with half of the work; never measure one

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -21,10 +22,16 @@ use crate::spec::{Spec, System, refused};
 use crate::zookeeper::Zookeeper;
 
 /// What a node that is asked to end may take before it is killed.
-const ENDING: Duration = Duration::from_secs(20);
+const ENDING: Duration = Duration::from_secs(30);
+
+/// What one may take that writes an archive of its classes before it ends.
+const ARCHIVING: Duration = Duration::from_secs(300);
 
 /// Between two looks at a cluster that is starting.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Addresses looked at for a cluster that does not care.
+const BASES_TRIED: u32 = 100;
 
 /// Lines of a dead node's log that are shown.
 const LOG_LINES: usize = 25;
@@ -141,9 +148,17 @@ impl Cluster {
     pub fn start(spec: &Spec) -> io::Result<Cluster> {
         spec.check()?;
         let installed = install(spec.system, false)?;
+        if spec.system == System::Cassandra && spec.quick && !cassandra::is_rehearsal(spec) {
+            rehearse(&installed)?;
+        }
+        let mut spec = spec.clone();
+        if !spec.detached && spec.base.is_none() && spec.netns.is_none() {
+            spec.base = Some(free_base(&spec)?);
+        }
+        let detached = spec.detached;
         let place = Place {
-            spec: spec.clone(),
-            folder: run_folder(spec)?,
+            folder: run_folder(&spec)?,
+            spec,
             installed,
         };
         // Two commands at once would take each other's files away.
@@ -155,7 +170,7 @@ impl Cluster {
             )));
         }
         let prepared = prepare(&place);
-        let guard = match (&prepared, spec.detached) {
+        let guard = match (&prepared, detached) {
             (Ok(()), false) => Some(Guard::of(&place.folder)?),
             _ => None,
         };
@@ -167,8 +182,8 @@ impl Cluster {
         // Without a guard, nothing is the cluster's yet.
         prepared.inspect_err(|_| cluster.forget_folder())?;
         let started = cluster.start_all();
-        if started.is_err() && spec.detached {
-            cluster.end(Signal::KILL);
+        if started.is_err() && detached {
+            cluster.end(Signal::KILL, ENDING);
         }
         started.map(|()| cluster)
     }
@@ -329,9 +344,9 @@ impl Cluster {
         self.running(i)?.signal(Signal::CONT).map(drop)
     }
 
-    /// Ends all nodes in order (SIGTERM, and SIGKILL after 20 s). A detached cluster's files stay.
+    /// Ends all nodes in order (SIGTERM, and SIGKILL after 30 s). A detached cluster's files stay.
     pub fn stop(self) {
-        self.end(Signal::TERM);
+        self.end(Signal::TERM, ENDING);
     }
 
     /// A connection to node `i`, opened in its namespace.
@@ -446,8 +461,8 @@ impl Cluster {
         }
     }
 
-    /// Ends all nodes, at once or after a while.
-    fn end(&self, signal: Signal) {
+    /// Ends all nodes by a signal, and kills those that are still there after `limit`.
+    fn end(&self, signal: Signal, limit: Duration) {
         let processes = self
             .place
             .spec
@@ -462,7 +477,7 @@ impl Cluster {
         }
         let start = Instant::now();
         for process in &processes {
-            if !process.gone_within(ENDING.saturating_sub(start.elapsed())) {
+            if !process.gone_within(limit.saturating_sub(start.elapsed())) {
                 let _ = process.signal(Signal::KILL);
                 process.gone_within(ENDING);
             }
@@ -504,7 +519,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let guard = self.guard.get_mut().map_or(None, Option::take);
         let Some(guard) = guard else { return };
-        self.end(Signal::KILL);
+        self.end(Signal::KILL, ENDING);
         if std::thread::panicking() {
             for i in self.place.spec.numbers() {
                 let log = end_of(&self.place.node(i).join("log"), LOG_LINES);
@@ -514,6 +529,34 @@ impl Drop for Cluster {
         self.remove();
         drop(guard);
     }
+}
+
+/// Makes the archive of Cassandra's classes, once: a node boots, and ends in order. Whoever comes
+/// second waits. Without the archive everything works as well, so what goes wrong is said once, and
+/// not tried again.
+fn rehearse(installed: &Path) -> io::Result<()> {
+    let archive = cassandra::archive(installed);
+    let failed = archive.with_extension("failed");
+    let settled = || archive.exists() || failed.exists();
+    if settled() {
+        return Ok(());
+    }
+    let lock = File::create(archive.with_extension("lock"))?;
+    lock.lock()?;
+    if settled() {
+        return Ok(());
+    }
+    eprintln!("rehearsing a boot of cassandra, so that later ones are quick");
+    let part = archive.with_extension("part");
+    let made = Cluster::start(&cassandra::rehearsal(&part)).and_then(|cluster| {
+        cluster.end(Signal::TERM, ARCHIVING);
+        fs::rename(&part, &archive)
+    });
+    if let Err(error) = made {
+        eprintln!("there is no archive of cassandra's classes, boots stay slow: {error}");
+        File::create(failed)?;
+    }
+    Ok(())
 }
 
 /// Where clusters of the command line are.
@@ -538,6 +581,42 @@ fn run_folder(spec: &Spec) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
+/// An error that says which address of the nodes is in use.
+fn free(spec: &Spec) -> io::Result<()> {
+    for i in spec.numbers() {
+        let namespace = spec.namespace(i);
+        let namespace = namespace.as_deref();
+        net::free(namespace, spec.ip(i), server(spec.system).ports())?;
+        if spec.system == System::Cassandra {
+            let port = cassandra::management_port(spec, i);
+            net::free(namespace, Ipv4Addr::LOCALHOST, &[port])?;
+        }
+    }
+    Ok(())
+}
+
+/// Addresses that nobody uses, for tests that run at once: other ones for each process and each
+/// cluster of it, as long as there are enough.
+fn free_base(spec: &Spec) -> io::Result<Ipv4Addr> {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let mut spec = spec.clone();
+    for _ in 0..BASES_TRIED {
+        // A step of 7 keeps clusters of neighbouring processes apart for a while.
+        let asked = ASKED.fetch_add(1, Ordering::Relaxed);
+        let chosen = std::process::id().wrapping_mul(7).wrapping_add(asked);
+        let [_, _, b, c] = chosen.to_be_bytes();
+        // 127.0.x.y is left to those who choose for themselves.
+        let base = Ipv4Addr::new(127, b.max(1), c, 1);
+        spec.base = Some(base);
+        if free(&spec).is_ok() {
+            return Ok(base);
+        }
+    }
+    Err(refused(
+        "no free addresses were found; choose a base".to_owned(),
+    ))
+}
+
 /// Refuses what is in use, and clears the folder.
 fn prepare(place: &Place) -> io::Result<()> {
     let spec = &place.spec;
@@ -551,18 +630,7 @@ fn prepare(place: &Place) -> io::Result<()> {
             "a cluster runs in {folder}; stop it first"
         )));
     }
-    for i in spec.numbers() {
-        let namespace = spec.namespace(i);
-        net::free(
-            namespace.as_deref(),
-            spec.ip(i),
-            server(spec.system).ports(),
-        )?;
-        if spec.system == System::Cassandra {
-            let port = cassandra::management_port(spec, i);
-            net::free(namespace.as_deref(), Ipv4Addr::LOCALHOST, &[port])?;
-        }
-    }
+    free(spec)?;
     if spec.keep && before != spec.numbers().collect::<Vec<_>>() {
         let error = format!("the data in {folder} is not that of {} nodes", spec.nodes);
         return Err(refused(error));

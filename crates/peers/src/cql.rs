@@ -92,8 +92,8 @@ impl Cql {
         }
     }
 
-    /// Runs one statement; after a change of the schema, waits for up to ten seconds until the nodes
-    /// agree on it.
+    /// Runs one statement; after a change of the schema, waits for up to ten seconds until the
+    /// nodes agree on it.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@
 //! held it; so two processes do it once, and half an installation is never taken for one.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -61,7 +61,7 @@ struct Missing {
 }
 
 /// What is missing on this machine for a system: one sentence that says what to install; none if
-/// nothing is. Tests that need real servers ask this, and say loudly that they did not run.
+/// nothing is.
 pub fn missing(system: System) -> Option<String> {
     let lacking = lacking(system);
     if lacking.is_empty() {
@@ -74,6 +74,17 @@ pub fn missing(system: System) -> Option<String> {
         whats.join(" and "),
         packages.join(" ")
     ))
+}
+
+/// For tests: whether real servers of a system can be started here. If not, says so on the standard
+/// error, past the capture of what a passing test prints, so that nobody takes it for tested.
+pub fn testable(system: System) -> bool {
+    let Some(sentence) = missing(system) else {
+        return true;
+    };
+    // Where even this cannot be written, nobody reads it.
+    let _ = writeln!(io::stderr(), "NOT TESTED, {sentence}");
+    false
 }
 
 fn lacking(system: System) -> Vec<Missing> {

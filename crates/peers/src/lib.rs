@@ -1,15 +1,16 @@
 //! Clusters of Cassandra, ZooKeeper and etcd on this machine: real servers, for tests of what runs
 //! on them and for measurements beside them.
 //!
-//! **Problem.** The paper's MUSIC runs on Cassandra and is compared with ZooKeeper and etcd. Whoever
-//! repeats that needs three systems, each with its own way to be installed, configured, waited for
-//! and ended; and a test that leaves a JVM behind spoils the next one.
+//! **Problem.** The paper's MUSIC runs on Cassandra and is compared with ZooKeeper and etcd.
+//! Whoever repeats that needs three systems, each with its own way to be installed, configured,
+//! waited for and ended; and a test that leaves a JVM behind spoils the next one.
 //!
-//! **Idea.** A [`Spec`] says what is wanted, [`Cluster::start`] returns when it serves. The programs
-//! come through Maven and Go, at pinned versions, into a folder of the workspace ([`install`]).
-//! Each node has an address of its own on the loopback (127.0.0.1, 127.0.0.2, …) and the system's
-//! usual ports, so clusters on different base addresses run side by side. Instead of the loopback,
-//! nodes may live in network namespaces, between which somebody else emulates a wide-area network.
+//! **Idea.** A [`Spec`] says what is wanted, [`Cluster::start`] returns when it serves. The
+//! programs come through Maven and Go, at pinned versions, into a folder of the workspace
+//! ([`install`]). Each node has an address of its own on the loopback (127.0.0.1, 127.0.0.2, …) and
+//! the system's usual ports, so clusters on different base addresses run side by side. Instead of
+//! the loopback, nodes may live in network namespaces, between which somebody else emulates a
+//! wide-area network.
 //!
 //! **Invariants.**
 //!
@@ -36,6 +37,6 @@ mod zookeeper;
 
 pub use cluster::{Cluster, Node};
 pub use cql::{Consistency, Cql, Kind, Rows};
-pub use install::{home, install, missing};
+pub use install::{home, install, missing, testable};
 pub use process::State;
 pub use spec::{Commitlog, NODES_MAX, Paxos, Purging, Spec, System};

@@ -111,8 +111,9 @@ pub struct Spec {
     pub system: System,
     /// How many, from 1 to [`NODES_MAX`].
     pub nodes: u8,
-    /// Address of node 1; node `i` has the one `i - 1` above it. By default 127.0.0.1, and
-    /// 10.77.0.1 in namespaces. Clusters that run at once need addresses of their own.
+    /// Address of node 1; node `i` has the one `i - 1` above it. By default a detached cluster has
+    /// 127.0.0.1, an owned one any that is free at the moment, so that tests run at once, and one
+    /// in namespaces 10.77.0.1.
     pub base: Option<Ipv4Addr>,
     /// Node `i` lives in the network namespace of this name with `i` appended, which exists, has
     /// the node's address, and its own loopback up.
@@ -138,8 +139,9 @@ pub struct Spec {
     pub purging: Option<Purging>,
     /// Cassandra's commit log.
     pub commitlog: Commitlog,
-    /// Lines for `cassandra.yaml` or `zoo.cfg`, flags of etcd (without `--`), as key and value; they
-    /// win over ours. A key that begins with `-D` is a property of Java.
+    /// Lines for `cassandra.yaml` or `zoo.cfg`, flags of etcd (without `--`), as key and value;
+    /// they win over ours. A key that begins with `-` is an option of Java (`-Dcassandra.x`,
+    /// `-XX:X`).
     pub settings: Vec<(String, String)>,
     /// How long the whole start may take before it fails; by default 300 s for Cassandra and 120 s
     /// for the others. Installing does not count.
@@ -234,13 +236,10 @@ impl Spec {
             }))
     }
 
-    /// The settings that are properties of Java, as arguments.
-    pub(crate) fn properties(&self) -> impl Iterator<Item = String> {
-        let properties = self
-            .settings
-            .iter()
-            .filter(|(key, _)| key.starts_with("-D"));
-        properties.map(|(key, value)| format!("{key}={value}"))
+    /// The settings that are options of Java, as arguments.
+    pub(crate) fn java_options(&self) -> impl Iterator<Item = String> {
+        let options = self.settings.iter().filter(|(key, _)| key.starts_with('-'));
+        options.map(|(key, value)| format!("{key}={value}"))
     }
 
     /// `ours`, with the settings that are none of Java's: those known are replaced, others come
@@ -250,7 +249,7 @@ impl Spec {
             .iter()
             .map(|(key, value)| ((*key).to_owned(), value.clone()));
         let mut merged: Vec<(String, String)> = owned.collect();
-        for (key, value) in self.settings.iter().filter(|(k, _)| !k.starts_with("-D")) {
+        for (key, value) in self.settings.iter().filter(|(k, _)| !k.starts_with('-')) {
             match merged.iter_mut().find(|(known, _)| known == key) {
                 Some(line) => line.1.clone_from(value),
                 None => merged.push((key.clone(), value.clone())),
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_win_over_ours_and_properties_are_apart() {
+    fn settings_win_over_ours_and_options_of_java_are_apart() {
         let spec = Spec::new(System::Zookeeper, 1);
         let spec = spec
             .with("tickTime", "500")
@@ -373,7 +372,7 @@ mod tests {
         let merged = spec.merged(&[("tickTime", "2000".to_owned()), ("a", "b".to_owned())]);
         let merged: Vec<String> = merged.iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(merged, ["tickTime=500", "a=b", "new=yes"]);
-        assert_eq!(spec.properties().collect::<Vec<_>>(), ["-Djute.x=1"]);
+        assert_eq!(spec.java_options().collect::<Vec<_>>(), ["-Djute.x=1"]);
     }
 
     #[test]

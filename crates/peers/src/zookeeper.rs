@@ -64,7 +64,7 @@ impl Server for Zookeeper {
         );
         command.push(format!("-Djava.io.tmpdir={folder}/tmp"));
         command.push(format!("-Dlogback.configurationFile={folder}/logback.xml"));
-        command.extend(spec.properties());
+        command.extend(spec.java_options());
         command.extend(["-cp".to_owned(), class_path(&jars(&place.installed)?)]);
         command.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".to_owned());
         command.push(format!("{folder}/zoo.cfg"));
