@@ -8,7 +8,8 @@
 //! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
 //! [`transport`] (frames between nodes,
 //! emulated delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`]
-//! (the faces), [`metrics`].
+//! (the faces),
+//! [`music`] (MUSIC's own REST interface), [`metrics`].
 //!
 //! ```text
 //!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
@@ -30,6 +31,7 @@ mod grpc;
 mod identity;
 mod mailbox;
 mod metrics;
+mod music;
 mod rest;
 mod serve;
 mod transport;
