@@ -16,7 +16,7 @@
 //! locks wait for another node.
 
 use super::answers::Failure;
-use super::names::{Name, PLAIN, PROMOTED, promotes, session_of, split_name, unit_key};
+use super::names::{Name, PLAIN, PROMOTED, free_key, promotes, session_of, split_name, unit_key};
 use super::schema::TableName;
 use super::store::Store;
 use bytes::Bytes;
@@ -35,6 +35,10 @@ pub(super) const IDLE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(2);
 /// Refs in one renewal.
 const RENEWED_AT_ONCE: usize = 1_024;
+/// How long it is known that a lock's name has no table.
+const FREE_KNOWN: Duration = Duration::from_secs(2);
+/// Such names.
+const FREE_MAX: usize = 1_024;
 /// Locks that one node keeps.
 const KEPT_MAX: usize = 65_536;
 
@@ -121,6 +125,8 @@ pub(super) struct Locks {
     pub(super) store: Arc<Store>,
     me: u16,
     kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
+    /// Names without a table, and since when that is known.
+    free: Mutex<HashMap<String, (Instant, Name)>>,
     keeping: AtomicBool,
 }
 
@@ -132,6 +138,7 @@ impl Locks {
             store,
             me,
             kept: Mutex::default(),
+            free: Mutex::default(),
             keeping: AtomicBool::new(false),
         }
     }
@@ -143,16 +150,18 @@ impl Locks {
     /// The lock of this name.
     ///
     /// # Errors
-    /// It is no name, or there is no such table.
+    /// It is no name, or there is no such keyspace.
     pub(super) async fn name(&self, given: &str) -> Result<Name, Failure> {
         let (keyspace, table, value) = split_name(given)?;
+        if let Some((at, name)) = locked(&self.free).get(given)
+            && at.elapsed() < FREE_KNOWN
+        {
+            return Ok(name.clone());
+        }
         let table = TableName::parse(keyspace, table)?;
-        let definition = self.store.find_table(&table, |_| true).await?;
-        let definition = definition.ok_or_else(|| {
-            Failure::error(format!(
-                "Unable to find the lock's table: table {table} does not exist"
-            ))
-        })?;
+        let Some(definition) = self.store.find_table(&table, |_| true).await? else {
+            return self.free_name(given, table, value).await;
+        };
         let column = definition.unit_column();
         let kind = definition.columns.get(column);
         let value = kind.and_then(|kind| kind.convert(&Value::from(value)).transpose());
@@ -168,10 +177,35 @@ impl Locks {
         Ok(Name {
             given: given.into(),
             table,
-            definition,
+            definition: Some(definition),
             value,
             key,
         })
+    }
+
+    /// The lock of a name whose table there is not. That takes a linearizable read to know, so it
+    /// is known for a moment: who polls such a lock does not read every time.
+    async fn free_name(&self, given: &str, table: TableName, value: &str) -> Result<Name, Failure> {
+        if !self.store.has_keyspace(&table.keyspace).await? {
+            return Err(Failure::error(format!(
+                "Invalid lock. Keyspace '{}' doesn't exist",
+                table.keyspace
+            )));
+        }
+        let key = self.store.key(free_key(&table, value)).await?;
+        let name = Name {
+            given: given.into(),
+            table,
+            definition: None,
+            value: value.into(),
+            key,
+        };
+        let mut free = locked(&self.free);
+        if free.len() >= FREE_MAX {
+            free.clear();
+        }
+        free.insert(given.into(), (Instant::now(), name.clone()));
+        Ok(name)
     }
 
     fn keep(self: &Arc<Self>, lock: Arc<Lock>) {

@@ -1,11 +1,12 @@
 //! What locks are called: names, ids, and the sessions that say whose they are.
 //!
 //! The lock of `keyspace.table.value` is the Fermata lock of exactly the unit of rows whose first
-//! key column has that value; its id is `$keyspace.table.value$N` with N the lock ref. Both are
+//! key column has that value. Where the keyspace has no such table, it is a lock of its name alone,
+//! as clients have it that only want to be one at a time. Its id is `$keyspace.table.value$N` with N the lock ref. Both are
 //! taken apart by their first two dots and their last dollar, so that values may have any letters.
 //!
-//! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64 bits that
-//! are random too, or, for the ref that a promotion waits with, the number in the lock's id.
+//! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64 bits
+//! that are random too, or, for the ref that a promotion waits with, the number in the lock's id.
 
 use super::answers::Failure;
 use super::schema::{Table, TableName, rows_prefix};
@@ -19,13 +20,14 @@ pub(super) const PLAIN: u128 = 0x4d55;
 /// Sessions of promotions begin so.
 pub(super) const PROMOTED: u128 = 0x4d50;
 
-/// A lock's name, of a table that there is.
+/// A lock's name, in a keyspace that there is.
 #[derive(Clone, Debug)]
 pub(super) struct Name {
     /// As it was given.
     pub(super) given: String,
     pub(super) table: TableName,
-    pub(super) definition: Table,
+    /// None where there is no such table: then it is the lock of the name alone.
+    pub(super) definition: Option<Table>,
     /// The value, as its column keeps it.
     pub(super) value: Value,
     pub(super) key: KeyId,
@@ -65,6 +67,20 @@ pub(super) fn split_name(name: &str) -> Result<(&str, &str, &str), Failure> {
             "Invalid lock. Please make sure lock is of the type keyspaceName.tableName.primaryKey",
         )),
     }
+}
+
+/// The key of a lock that is of no table's rows.
+pub(super) fn free_key(name: &TableName, value: &str) -> Vec<u8> {
+    format!("l\0{}\0{}\0{value}", name.keyspace, name.table).into_bytes()
+}
+
+/// The key of the list of owners of a table's locks.
+pub(super) fn owners_key(name: &Name) -> Vec<u8> {
+    let id = name
+        .definition
+        .as_ref()
+        .map_or("", |table| table.id.as_str());
+    format!("o\0{}\0{}\0{id}", name.table.keyspace, name.table.table).into_bytes()
 }
 
 /// The key of the unit whose first key column is `value`.

@@ -10,8 +10,7 @@
 
 use super::answers::Failure;
 use super::locks::{Lock, Locks};
-use super::names::{Name, number_of};
-use super::schema::owners_key;
+use super::names::{Name, number_of, owners_key};
 use super::values::shown;
 use bytes::Bytes;
 use fermata_protocol::Code;
@@ -28,7 +27,7 @@ const LISTED_MAX: usize = 1_024;
 /// A lock with an owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Owned {
-    /// The key, as base64 is not needed: keys of units are text.
+    /// Keys of locks are text.
     key: String,
     number: u64,
     owner: String,
@@ -96,7 +95,7 @@ pub(super) async fn create(
             shown(&name.value)
         ))
     };
-    let list = locks.store.key(owners_key(&name.definition)).await?;
+    let list = locks.store.key(owners_key(name)).await?;
     let own = locks
         .store
         .enter(list)

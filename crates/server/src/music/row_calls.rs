@@ -221,7 +221,7 @@ impl Music {
     ) -> Result<Found, Failure> {
         let (lock, number) = self.locks.id(id).await?;
         let value = key.get(definition.unit_column()).unwrap_or(&Value::Null);
-        if lock.table != *table || lock.value != *value {
+        if lock.definition.is_none() || lock.table != *table || lock.value != *value {
             return Err(Failure::error(format!(
                 "Lock value '{}' and key value '{}' not match. Please check your values: {id} .",
                 shown(&lock.value),

@@ -123,11 +123,6 @@ pub(super) fn rows_prefix(name: &TableName, table: &Table) -> Bytes {
     format!("r\0{keyspace}\0{named}\0{}\0", table.id).into()
 }
 
-/// The key of a table's list of lock owners.
-pub(super) fn owners_key(table: &Table) -> Bytes {
-    format!("o\0{}", table.id).into()
-}
-
 fn decode(bytes: &Bytes) -> Result<Schema, Failure> {
     serde_json::from_slice(bytes).map_err(|_| {
         Failure::error("the keyspace's definition cannot be read: somebody else wrote its key")
@@ -166,6 +161,11 @@ impl Store {
         }
         let latest = self.read(key).await?;
         latest.as_ref().map(decode).transpose()
+    }
+
+    /// Whether there is a keyspace.
+    pub(super) async fn has_keyspace(&self, keyspace: &str) -> Result<bool, Failure> {
+        Ok(self.schema(keyspace, |_| true).await?.is_some())
     }
 
     /// A table's definition, if there is one; the latest one where `need` asks for more than the

@@ -6,6 +6,8 @@ mod common;
 mod disk;
 mod faces;
 mod large;
+mod music;
+mod music_better;
 mod quota;
 mod rest;
 mod start;
