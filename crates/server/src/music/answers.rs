@@ -170,7 +170,7 @@ impl Failure {
     }
 
     /// The same failure, told by a `message`.
-    pub(super) fn as_wait(self) -> Failure {
+    pub(super) fn into_wait(self) -> Failure {
         Failure {
             message: Some(self.said().to_owned()),
             error: None,

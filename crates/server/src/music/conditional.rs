@@ -193,7 +193,7 @@ impl Music {
             // As the original: what fails inside is told with 200.
             Err(failure) => Ok(Answer {
                 status: 200,
-                ..failure.as_wait().into()
+                ..failure.into_wait().into()
             }),
         }
     }

@@ -161,11 +161,11 @@ pub(super) async fn acquire(locks: &Arc<Locks>, call: &Call, id: &str) -> Result
     let (name, number) = locks.id(id).await?;
     // What is not known now is no reason to make another lock.
     let found = locks.find(call, &name, number).await;
-    match found.map_err(Failure::as_wait)? {
+    match found.map_err(Failure::into_wait)? {
         Found::Elsewhere(answer) => Ok(answer),
         Found::Gone => acquired(call, id, number, Standing::Gone),
         Found::Here(lock) => {
-            let standing = locks.standing(&lock).await.map_err(Failure::as_wait)?;
+            let standing = locks.standing(&lock).await.map_err(Failure::into_wait)?;
             acquired(call, id, number, standing)
         }
     }

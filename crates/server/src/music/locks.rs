@@ -16,14 +16,12 @@
 //! locks wait for another node.
 
 use super::answers::Failure;
-use super::names::{Name, PLAIN, PROMOTED, free_key, promotes, session_of, split_name, unit_key};
-use super::schema::TableName;
-use super::store::Store;
+use super::names::{Name, PLAIN, PROMOTED, promotes, session_of};
+use super::store::{Store, WAIT, micros};
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, SessionId, Tag};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, QueueEntry, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,14 +29,6 @@ use std::time::{Duration, Instant};
 
 /// How long a lock lives of which nobody speaks, unless its creation says otherwise.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
-/// How often locks are renewed: three times in the keyspace's lease.
-const RENEWAL: Duration = Duration::from_secs(2);
-/// Refs in one renewal.
-const RENEWED_AT_ONCE: usize = 1_024;
-/// How long it is known that a lock's name has no table.
-const FREE_KNOWN: Duration = Duration::from_secs(2);
-/// Such names.
-const FREE_MAX: usize = 1_024;
 /// Locks that one node keeps.
 const KEPT_MAX: usize = 65_536;
 
@@ -51,7 +41,7 @@ pub(super) struct Place {
     /// What was asked for it, and is asked again until it is granted.
     asked: Operation,
     /// Its generation is not known until the first answer.
-    resuming: bool,
+    pub(super) resuming: bool,
 }
 
 /// What is done under a lock, one thing at a time.
@@ -83,7 +73,7 @@ pub(super) struct Lock {
     work: tokio::sync::Mutex<Work>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -101,7 +91,7 @@ impl Lock {
     }
 
     /// Whether it is to be left.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_closed() || locked(&self.touched).elapsed() > self.idle
     }
 
@@ -124,9 +114,9 @@ pub(super) enum Standing {
 pub(super) struct Locks {
     pub(super) store: Arc<Store>,
     me: u16,
-    kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
+    pub(super) kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
     /// Names without a table, and since when that is known.
-    free: Mutex<HashMap<String, (Instant, Name)>>,
+    pub(super) free: Mutex<HashMap<String, (Instant, Name)>>,
     keeping: AtomicBool,
 }
 
@@ -147,72 +137,11 @@ impl Locks {
         self.me
     }
 
-    /// The lock of this name.
-    ///
-    /// # Errors
-    /// It is no name, or there is no such keyspace.
-    pub(super) async fn name(&self, given: &str) -> Result<Name, Failure> {
-        let (keyspace, table, value) = split_name(given)?;
-        if let Some((at, name)) = locked(&self.free).get(given)
-            && at.elapsed() < FREE_KNOWN
-        {
-            return Ok(name.clone());
-        }
-        let table = TableName::parse(keyspace, table)?;
-        let Some(definition) = self.store.find_table(&table, |_| true).await? else {
-            return self.free_name(given, table, value).await;
-        };
-        let column = definition.unit_column();
-        let kind = definition.columns.get(column);
-        let value = kind.and_then(|kind| kind.convert(&Value::from(value)).transpose());
-        let value = match value {
-            Some(Ok(value)) => value,
-            Some(Err(why)) => return Err(Failure::error(format!("Invalid lock. {column}: {why}"))),
-            None => return Err(Failure::error("Invalid lock. It has no key")),
-        };
-        let key = self
-            .store
-            .key(unit_key(&table, &definition, &value))
-            .await?;
-        Ok(Name {
-            given: given.into(),
-            table,
-            definition: Some(definition),
-            value,
-            key,
-        })
-    }
-
-    /// The lock of a name whose table there is not. That takes a linearizable read to know, so it
-    /// is known for a moment: who polls such a lock does not read every time.
-    async fn free_name(&self, given: &str, table: TableName, value: &str) -> Result<Name, Failure> {
-        if !self.store.has_keyspace(&table.keyspace).await? {
-            return Err(Failure::error(format!(
-                "Invalid lock. Keyspace '{}' doesn't exist",
-                table.keyspace
-            )));
-        }
-        let key = self.store.key(free_key(&table, value)).await?;
-        let name = Name {
-            given: given.into(),
-            table,
-            definition: None,
-            value: value.into(),
-            key,
-        };
-        let mut free = locked(&self.free);
-        if free.len() >= FREE_MAX {
-            free.clear();
-        }
-        free.insert(given.into(), (Instant::now(), name.clone()));
-        Ok(name)
-    }
-
     fn keep(self: &Arc<Self>, lock: Arc<Lock>) {
         let id = (lock.key.key.clone(), lock.number);
         locked(&self.kept).insert(id, lock);
         if !self.keeping.swap(true, Ordering::Relaxed) {
-            tokio::spawn(keep_alive(self.clone()));
+            tokio::spawn(super::keeper::keep_alive(self.clone()));
         }
     }
 
@@ -403,8 +332,27 @@ impl Locks {
 
     /// Asks again for what was asked first, under the same identity, so that it is one request.
     async fn poll(&self, lock: &Lock, work: &mut Work) -> Result<Standing, Failure> {
-        let place = lock.place();
-        match self.store.ask(place.session, 1, place.asked).await {
+        let mut place = lock.place();
+        let mut reply = self.store.ask(place.session, 1, place.asked.clone()).await;
+        // Who polls is told of the refs before its own, and a reader may hold beside others.
+        if let (
+            Ok(Reply::Queued { .. }),
+            Operation::Enter {
+                mode: Mode::Shared,
+                wait,
+                ..
+            },
+        ) = (&reply, &mut place.asked)
+        {
+            let entries = self.store.queue(lock.key.clone()).await?;
+            let own = |entry: &&QueueEntry| entry.lock_ref == place.held.lock_ref;
+            if entries.iter().find(own).is_some_and(|entry| entry.holds) {
+                // It waits for its grant alone; giving that up takes nothing that holds.
+                *wait = micros(WAIT);
+                reply = self.store.ask(place.session, 1, place.asked).await;
+            }
+        }
+        match reply {
             Ok(Reply::Entered { mut keys, .. }) if keys.len() == 1 => {
                 let entered = keys.remove(0);
                 work.entered = true;
@@ -597,52 +545,5 @@ impl Locks {
         found
             .map(|n| n.rest.as_str())
             .filter(|rest| !rest.is_empty())
-    }
-
-    fn snapshot(&self) -> Vec<Arc<Lock>> {
-        locked(&self.kept).values().cloned().collect()
-    }
-
-    /// Renews what is spoken of, and leaves what is not.
-    async fn renew_all(self: &Arc<Self>) {
-        let (over, live): (Vec<_>, Vec<_>) =
-            self.snapshot().into_iter().partition(|lock| lock.is_over());
-        for lock in over {
-            let locks = self.clone();
-            // One that cannot be left now is left next time, or ends by its lease.
-            tokio::spawn(async move { locks.release(&lock).await });
-        }
-        let mut held: Vec<(Arc<Lock>, Held)> = Vec::new();
-        for lock in live {
-            let places = [Some(lock.place()), lock.promotion()];
-            for place in places.into_iter().flatten().filter(|place| !place.resuming) {
-                held.push((lock.clone(), place.held));
-            }
-        }
-        for part in held.chunks(RENEWED_AT_ONCE) {
-            let renew = Operation::Renew {
-                held: part.iter().map(|(_, held)| held.clone()).collect(),
-            };
-            let Ok(Reply::Renewed { states }) = self.store.gate.ask_self(renew).await else {
-                continue;
-            };
-            for ((lock, held), state) in part.iter().zip(states) {
-                // A place that has changed meanwhile is asked for next time.
-                if state == RefState::Gone && lock.place().held == *held {
-                    self.forget(lock);
-                }
-            }
-        }
-    }
-}
-
-/// Looks after the locks of this node until it stops.
-async fn keep_alive(locks: Arc<Locks>) {
-    let gate = locks.store.gate.clone();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(RENEWAL) => locks.renew_all().await,
-            () = gate.closed() => return,
-        }
     }
 }

@@ -33,6 +33,7 @@ mod conditional;
 mod definitions;
 mod forward;
 mod health;
+mod keeper;
 mod lenient;
 mod lock_calls;
 mod locks;

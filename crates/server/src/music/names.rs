@@ -9,12 +9,18 @@
 //! that are random too, or, for the ref that a promotion waits with, the number in the lock's id.
 
 use super::answers::Failure;
+use super::locks::{Locks, locked};
 use super::schema::{Table, TableName, rows_prefix};
 use super::values::shown;
 use fermata_protocol::base::{KeyId, LockRef, SessionId};
 use fermata_protocol::request::QueueEntry;
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
+/// How long it is known that a lock's name has no table.
+const FREE_KNOWN: Duration = Duration::from_secs(2);
+/// Such names.
+const FREE_MAX: usize = 1_024;
 /// Sessions of locks begin so.
 pub(super) const PLAIN: u128 = 0x4d55;
 /// Sessions of promotions begin so.
@@ -116,6 +122,69 @@ pub(super) fn number_of(entry: &QueueEntry) -> u64 {
 pub(super) fn is_of(entry: &QueueEntry, number: u64) -> bool {
     (entry.lock_ref == LockRef(number) && !promotes(entry.session, None))
         || promotes(entry.session, Some(number))
+}
+
+impl Locks {
+    /// The lock of this name.
+    ///
+    /// # Errors
+    /// It is no name, or there is no such keyspace.
+    pub(super) async fn name(&self, given: &str) -> Result<Name, Failure> {
+        let (keyspace, table, value) = split_name(given)?;
+        if let Some((at, name)) = locked(&self.free).get(given)
+            && at.elapsed() < FREE_KNOWN
+        {
+            return Ok(name.clone());
+        }
+        let table = TableName::parse(keyspace, table)?;
+        let Some(definition) = self.store.find_table(&table, |_| true).await? else {
+            return self.free_name(given, table, value).await;
+        };
+        let column = definition.unit_column();
+        let kind = definition.columns.get(column);
+        let value = kind.and_then(|kind| kind.convert(&Value::from(value)).transpose());
+        let value = match value {
+            Some(Ok(value)) => value,
+            Some(Err(why)) => return Err(Failure::error(format!("Invalid lock. {column}: {why}"))),
+            None => return Err(Failure::error("Invalid lock. It has no key")),
+        };
+        let key = self
+            .store
+            .key(unit_key(&table, &definition, &value))
+            .await?;
+        Ok(Name {
+            given: given.into(),
+            table,
+            definition: Some(definition),
+            value,
+            key,
+        })
+    }
+
+    /// The lock of a name whose table there is not. That takes a linearizable read to know, so it
+    /// is known for a moment: who polls such a lock does not read every time.
+    async fn free_name(&self, given: &str, table: TableName, value: &str) -> Result<Name, Failure> {
+        if !self.store.has_keyspace(&table.keyspace).await? {
+            return Err(Failure::error(format!(
+                "Invalid lock. Keyspace '{}' doesn't exist",
+                table.keyspace
+            )));
+        }
+        let key = self.store.key(free_key(&table, value)).await?;
+        let name = Name {
+            given: given.into(),
+            table,
+            definition: None,
+            value: value.into(),
+            key,
+        };
+        let mut free = locked(&self.free);
+        if free.len() >= FREE_MAX {
+            free.clear();
+        }
+        free.insert(given.into(), (Instant::now(), name.clone()));
+        Ok(name)
+    }
 }
 
 #[cfg(test)]

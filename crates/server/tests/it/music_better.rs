@@ -256,19 +256,29 @@ async fn locks_say_who_they_are_and_whose_turn_it_is() {
         json!([readers[0]]),
         "the one writer"
     );
-    // A reader behind which a writer waits cannot become one.
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_hold_is_told_why() {
+    let (_cluster, nodes) = start(1).await;
+    let node = &nodes[0];
+    define(node, json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
+    let put = |id: &str| critical(json!({"v": 1}), id);
+    let path = format!("{ROWS}?k=k");
+    let reader = node
+        .ok("POST", "/locks/create/ks.t.k", json!({"lockType": "READ"}))
+        .await;
+    let reader = reader["lock"]["lock"].as_str().unwrap().to_owned();
     let other = node.lock("ks.t.k").await;
-    assert!(
-        node.no("PUT", &path, put(&other))
-            .await
-            .contains("is not the lock holder")
-    );
-    node.ok(
-        "DELETE",
-        &format!("/locks/release/{}", readers[0]),
-        Value::Null,
-    )
-    .await;
+    let said = node.no("PUT", &path, put(&other)).await;
+    assert_eq!(said, format!("{other} is not the lock holder"));
+    // A reader behind which a writer waits cannot become one: not without a write in between.
+    let said = node
+        .no("POST", &format!("/locks/promote/{reader}"), Value::Null)
+        .await;
+    assert!(said.contains("a write lock already waits"), "{said}");
+    node.ok("DELETE", &format!("/locks/release/{reader}"), Value::Null)
+        .await;
     node.acquire(&other).await;
     // Another key's lock, and ids of nothing.
     let said = node.no("PUT", &format!("{ROWS}?k=full"), put(&other)).await;
@@ -282,10 +292,17 @@ async fn locks_say_who_they_are_and_whose_turn_it_is() {
             .contains("is no lock id")
     );
     assert!(
-        node.no("PUT", &path, put(&readers[0]))
+        node.no("PUT", &path, put(&reader))
             .await
             .contains("does not exist")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_would_wait_for_himself_is_refused() {
+    let (_cluster, nodes) = start(1).await;
+    let node = &nodes[0];
+    define(node, json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
     // Somebody who waits for whoever waits for him is refused.
     let owned = |owner: &'static str| Music::owned(node, owner);
     let a = owned("A").lock("ks.t.one").await;
@@ -474,6 +491,37 @@ async fn composite_keys_orders_and_queues() {
     );
 }
 
+/// Method, path, body, and what the failure says.
+const WRONG: &str = r#"
+POST|/keyspaces/x|{}|Incomplete Request body
+POST|/keyspaces/a'b|{"replicationInfo":{"class":"x"},"consistencyInfo":{}}|Invalid keyspace name : a'b
+DELETE|/keyspaces/x||Keyspace 'x' doesn't exist
+POST|/keyspaces/x/tables/t|{"fields":{"k":"text","PRIMARY KEY":"k"}}|Keyspace 'x' doesn't exist
+POST|/keyspaces/ks/tables/u|{}|No fields in request
+POST|/keyspaces/ks/tables/u|{"fields":{"k":"text","PRIMARY KEY":"(k"}}|do not match
+POST|/keyspaces/ks/tables/u|{"fields":{"k":"tex","PRIMARY KEY":"k"}}|Unknown type tex
+DELETE|/keyspaces/ks/tables/u||Table 'ks.u' doesn't exist
+POST|/keyspaces/ks/tables/t/index/z||Undefined column name z
+POST|ROWS|{"consistencyInfo":{"type":"eventual"}}|Nothing to insert
+POST|ROWS|{"values":{"k":"k"}}|consistencyInfo is missing
+POST|ROWS|{"values":{"v":1},"consistencyInfo":{"type":"eventual"}}|key parts are missing: k
+POST|ROWS|{"values":{"k":"k","z":1},"consistencyInfo":{"type":"eventual"}}|Invalid column name : z
+POST|ROWS|{"values":{"k":"k"},"consistencyInfo":{"type":"casual"}}|consistencyInfo type casual
+POST|ROWS|{"values":{"k":"k"},"consistencyInfo":{"type":"critical"}}|LockId cannot be null
+POST|ROWS|{"values":{"k":""},"consistencyInfo":{"type":"eventual"}}|Key may not be empty
+PUT|ROWS|{"values":{"v":1},"consistencyInfo":{"type":"eventual"}}|Mandatory WHERE clause is missing
+PUT|ROWS?k=k|{"values":{"k":"x"},"consistencyInfo":{"type":"eventual"}}|PRIMARY KEY part k found
+PUT|ROWS?v=1|{"values":{"v":2},"consistencyInfo":{"type":"eventual"}}|v is no column of the primary key
+DELETE|ROWS?k=k||consistencyInfo is missing
+GET|/keyspaces/ks/tables/u/rows||Table information not found
+PUT|ROWS/criticalget?k=k|{}|Missing Body or Consistency type
+PUT|ROWS/criticalget|{"consistencyInfo":{"type":"atomic"}}|Missing Row Identifier
+POST|/locks/create/ks||Please make sure lock is of the type
+POST|/locks/create/no.t.k||Keyspace 'no' doesn't exist
+GET|/locks/acquire/junk||'junk' is no lock id
+POST|/locks/acquire-with-lease/$ks.t.k$1|{}|leasePeriod is missing
+"#;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_inputs_have_one_clear_line_each() {
     let (_cluster, nodes) = start(1).await;
@@ -486,153 +534,12 @@ async fn wrong_inputs_have_one_clear_line_each() {
         "Table name doesn't exists. Please check the table name."
     );
     define(node, json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
-    let row = format!("{ROWS}?k=k");
-    let eventual = || json!({"type": "eventual"});
-    let cases = [
-        ("POST", "/keyspaces/x", json!({}), "Incomplete Request body"),
-        (
-            "POST",
-            "/keyspaces/a'b",
-            keyspace(),
-            "Invalid keyspace name : a'b",
-        ),
-        (
-            "DELETE",
-            "/keyspaces/x",
-            Value::Null,
-            "Keyspace 'x' doesn't exist",
-        ),
-        (
-            "POST",
-            "/keyspaces/x/tables/t",
-            json!({"fields": {"k": "text", "PRIMARY KEY": "k"}}),
-            "Keyspace 'x' doesn't exist",
-        ),
-        (
-            "POST",
-            "/keyspaces/ks/tables/u",
-            json!({}),
-            "No fields in request",
-        ),
-        (
-            "POST",
-            "/keyspaces/ks/tables/u",
-            json!({"fields": {"k": "text", "PRIMARY KEY": "(k"}}),
-            "do not match",
-        ),
-        (
-            "POST",
-            "/keyspaces/ks/tables/u",
-            json!({"fields": {"k": "tex", "PRIMARY KEY": "k"}}),
-            "Unknown type tex",
-        ),
-        (
-            "DELETE",
-            "/keyspaces/ks/tables/u",
-            Value::Null,
-            "Table 'ks.u' doesn't exist",
-        ),
-        (
-            "POST",
-            "/keyspaces/ks/tables/t/index/z",
-            Value::Null,
-            "Undefined column name z",
-        ),
-        (
-            "POST",
-            ROWS,
-            json!({"consistencyInfo": eventual()}),
-            "Nothing to insert",
-        ),
-        (
-            "POST",
-            ROWS,
-            json!({"values": {"k": "k"}}),
-            "consistencyInfo is missing",
-        ),
-        (
-            "POST",
-            ROWS,
-            write(json!({"v": 1}), "eventual"),
-            "Some required partition key parts are missing: k",
-        ),
-        (
-            "POST",
-            ROWS,
-            write(json!({"k": "k", "z": 1}), "eventual"),
-            "Invalid column name : z",
-        ),
-        (
-            "POST",
-            ROWS,
-            write(json!({"k": "k"}), "casual"),
-            "Invalid consistencyInfo type casual",
-        ),
-        (
-            "POST",
-            ROWS,
-            write(json!({"k": "k"}), "critical"),
-            "LockId cannot be null",
-        ),
-        (
-            "POST",
-            ROWS,
-            write(json!({"k": ""}), "eventual"),
-            "Key may not be empty",
-        ),
-        (
-            "PUT",
-            ROWS,
-            write(json!({"v": 1}), "eventual"),
-            "Mandatory WHERE clause is missing",
-        ),
-        (
-            "PUT",
-            &row,
-            write(json!({"k": "x"}), "eventual"),
-            "PRIMARY KEY part k found in SET part",
-        ),
-        ("DELETE", &row, Value::Null, "consistencyInfo is missing"),
-        (
-            "GET",
-            "/keyspaces/ks/tables/u/rows",
-            Value::Null,
-            "Table information not found",
-        ),
-        (
-            "PUT",
-            "/keyspaces/ks/tables/t/rows/criticalget?k=k",
-            json!({}),
-            "Missing Body or Consistency type",
-        ),
-        (
-            "POST",
-            "/locks/create/ks",
-            Value::Null,
-            "Invalid lock. Please make sure lock is of the type",
-        ),
-        (
-            "POST",
-            "/locks/create/no.t.k",
-            Value::Null,
-            "Keyspace 'no' doesn't exist",
-        ),
-        (
-            "GET",
-            "/locks/acquire/junk",
-            Value::Null,
-            "'junk' is no lock id",
-        ),
-        (
-            "POST",
-            "/locks/acquire-with-lease/$ks.t.k$1",
-            json!({}),
-            "leasePeriod is missing",
-        ),
-    ];
-    for (method, path, body, wanted) in cases {
-        let said = node.no(method, path, body).await;
-        assert!(said.contains(wanted), "{method} {path}: {said}");
+    for line in WRONG.trim().lines() {
+        let parts: Vec<&str> = line.split('|').collect();
+        let path = parts[1].replace("ROWS", ROWS);
+        let body = serde_json::from_str(parts[2]).unwrap_or(Value::Null);
+        let said = node.no(parts[0], &path, body).await;
+        assert!(said.contains(parts[3]), "{line}: {said}");
     }
     for body in ["{", "[]", "{\"values\": []}"] {
         let (status, kind, said) = node.raw("POST", ROWS, body).await;
