@@ -6,8 +6,10 @@ use fermata_protocol::request::{Held, Operation, RefState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often locks are renewed: three times in the keyspace's lease.
-const RENEWAL: Duration = Duration::from_secs(2);
+/// How often locks are renewed in their keyspace's lease.
+const RENEWALS: u32 = 3;
+/// The shortest and the longest time between two renewals.
+const RENEWAL: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
 /// Refs in one renewal.
 const RENEWED_AT_ONCE: usize = 1_024;
 
@@ -52,9 +54,16 @@ impl Locks {
 /// Looks after the locks of this node until it stops.
 pub(super) async fn keep_alive(locks: Arc<Locks>) {
     let gate = locks.store.gate.clone();
+    let mut lease = None;
     loop {
+        if lease.is_none() {
+            lease = locks.store.lease().await;
+        }
+        // As long as it is not known, as if it were short.
+        let every = lease.unwrap_or_default() / RENEWALS;
+        let every = every.clamp(RENEWAL[0], RENEWAL[1]);
         tokio::select! {
-            () = tokio::time::sleep(RENEWAL) => locks.renew_all().await,
+            () = tokio::time::sleep(every) => locks.renew_all().await,
             () = gate.closed() => return,
         }
     }

@@ -16,7 +16,7 @@
 //! locks wait for another node.
 
 use super::answers::Failure;
-use super::names::{Name, PLAIN, PROMOTED, promotes, session_of};
+use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
 use super::store::{Store, WAIT, micros};
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, SessionId, Tag};
@@ -137,16 +137,25 @@ impl Locks {
         self.me
     }
 
-    fn keep(self: &Arc<Self>, lock: Arc<Lock>) {
+    /// Keeps a lock; the one that is kept already, if two calls find it at a time.
+    fn keep(self: &Arc<Self>, lock: Arc<Lock>) -> Arc<Lock> {
         let id = (lock.key.key.clone(), lock.number);
-        locked(&self.kept).insert(id, lock);
+        let kept = locked(&self.kept).entry(id).or_insert(lock).clone();
         if !self.keeping.swap(true, Ordering::Relaxed) {
             tokio::spawn(super::keeper::keep_alive(self.clone()));
         }
+        kept
     }
 
     pub(super) fn forget(&self, lock: &Lock) {
-        locked(&self.kept).remove(&(lock.key.key.clone(), lock.number));
+        let id = (lock.key.key.clone(), lock.number);
+        let mut kept = locked(&self.kept);
+        if kept
+            .get(&id)
+            .is_some_and(|kept| core::ptr::eq(&**kept, lock))
+        {
+            kept.remove(&id);
+        }
     }
 
     /// The lock, if this node is its home and knows it.
@@ -225,8 +234,7 @@ impl Locks {
             promotion: Mutex::new(None),
             work: tokio::sync::Mutex::default(),
         });
-        self.keep(lock.clone());
-        lock
+        self.keep(lock)
     }
 
     /// Takes over a lock whose home is gone, or has forgotten it.
@@ -375,7 +383,11 @@ impl Locks {
             Err(refusal) => match refusal.code {
                 Code::NoLongerHolder | Code::NotHolder | Code::Forgotten => {
                     self.forget(lock);
-                    Ok(Standing::Gone)
+                    // Another node may have resumed it first; who asks again finds out.
+                    Ok(match lock.place().resuming {
+                        true => Standing::Unknown,
+                        false => Standing::Gone,
+                    })
                 }
                 Code::Unavailable | Code::Busy | Code::WaitOver => Ok(Standing::Unknown),
                 _ => Err(refusal.into()),
@@ -500,6 +512,15 @@ impl Locks {
         self.demote(lock);
         let mut work = lock.work.lock().await;
         let (place, again) = (lock.place(), lock.closed.swap(true, Ordering::Relaxed));
+        if place.resuming {
+            // Which generation it is, its queue knows.
+            let entries = self.store.queue(lock.key.clone()).await?;
+            for entry in entries.iter().filter(|entry| is_of(entry, lock.number)) {
+                self.evict(&lock.key, entry).await?;
+            }
+            self.forget(lock);
+            return Ok(());
+        }
         let leaving = match work.acknowledged {
             _ if again || !work.entered => Leaving::Dirty,
             None if work.count == 0 => Leaving::Clean(None),
@@ -513,7 +534,7 @@ impl Locks {
         };
         match self.store.ask(place.session, number, leave).await {
             Ok(_) => {}
-            Err(refusal) if refusal.code == Code::NoLongerHolder => {}
+            Err(refusal) if matches!(refusal.code, Code::NoLongerHolder | Code::Forgotten) => {}
             Err(refusal) => return Err(refusal.into()),
         }
         self.forget(lock);
@@ -529,9 +550,10 @@ impl Locks {
             generation: entry.generation,
         };
         let keys = vec![(held, Leaving::Dirty)];
-        let number = self.store.gate.next_number();
         let leave = Operation::Leave { keys };
-        match self.store.ask(entry.session, number, leave).await {
+        // A leave is judged by its ref and generation: it need not be of the ref's session, whose
+        // numbers are its home's.
+        match self.store.ask(self.store.session(), 1, leave).await {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(()),
             Err(refusal) => Err(refusal.into()),

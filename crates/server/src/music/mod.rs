@@ -21,7 +21,8 @@
 //!
 //! **Invariants.**
 //! * M1. No SUCCESS of a write that is dropped: not beside a holder, not after one, not for a value
-//!   that does not convert.
+//!   that does not convert. An eventual put alone is known at one replica when it is answered: a
+//!   section that begins elsewhere before it has arrived there comes after it, and does not see it.
 //! * M2. A section's writes are numbered by one node at a time: the lock's home, or the node that
 //!   has resumed the section (F16).
 //! * M3. A lock of which no call speaks ends.

@@ -104,6 +104,17 @@ impl Store {
         }
     }
 
+    /// The keyspace's lease, which whoever created it chose; none where nobody can be asked now.
+    pub(super) async fn lease(&self) -> Option<Duration> {
+        match self.gate.ask_self(Operation::Catalogue).await {
+            Ok(Reply::Keyspaces(all)) => {
+                let known = all.into_iter().find(|known| known.name == KEYSPACE)?;
+                Some(Duration::from_micros(known.lease))
+            }
+            _ => None,
+        }
+    }
+
     /// The id of a key.
     ///
     /// # Errors
@@ -255,7 +266,7 @@ impl Store {
             after = page.last().cloned();
             for part in page.chunks(READS_MAX) {
                 for (key, value) in self.read_all(part).await? {
-                    bytes += value.len();
+                    bytes += key.len() + value.len();
                     found.push((key, value));
                 }
                 if bytes > LISTED_MAX {

@@ -74,6 +74,11 @@ impl Music {
         (status, answer)
     }
 
+    /// A call of the node's own REST face.
+    pub(crate) async fn beside(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        self.rest.json(method, path, body).await
+    }
+
     /// A call that succeeds.
     pub(crate) async fn ok(&self, method: &str, path: &str, body: Value) -> Value {
         let (status, answer) = self.call(method, path, body).await;
