@@ -1,8 +1,8 @@
 //! The conditional calls: a row, and one entry of a map in it whose text is JSON with a status.
 //!
 //! Each is one section of its own. As in the original, what fails inside is 200 with FAILURE, and
-//! what is missing 401. Unlike there, an update's `tableValues` are written, and a row that has gone
-//! is said to have gone.
+//! what is missing 401. Unlike there, an update's `tableValues` are written, and a row that has
+//! gone is said to have gone.
 
 use super::answers::{Answer, Failure};
 use super::rows::{self, Columns, Key, Row, Write};

@@ -61,7 +61,8 @@ impl Music {
     }
 }
 
-/// The onboarding that clients up to 3.0 begin with: there is nothing to be admitted to, so all are.
+/// The onboarding that clients up to 3.0 begin with: there is nothing to be admitted to, so all
+/// are.
 fn admin(call: &Call, path: &[&str]) -> Result<Answer, Failure> {
     let body = call.json()?;
     let app = body

@@ -1,12 +1,12 @@
 //! Locks: who keeps them, and what is done under them. Their names are in [`super::names`].
 //!
-//! **Home.** MUSIC's clients number neither requests nor writes; somebody has to, and only one:
-//! two nodes that number the writes of one section by their clocks are fault M2. So each lock has a
+//! **Home.** MUSIC's clients number neither requests nor writes; somebody has to, and only one: two
+//! nodes that number the writes of one section by their clocks are fault M2. So each lock has a
 //! home, the node where it was created. Its name is a part of the lock's session, and the session
 //! is in the queue, where every node finds it. A node that is asked with a lock's id sends the call
-//! to its home ([`super::forward`]). Where the home cannot be connected to, or has forgotten (it was
-//! restarted), the node that was asked *resumes* the section under a session of its own (F16): a
-//! new generation, which fences what the old one had in flight, after the lease that the old home
+//! to its home ([`super::forward`]). Where the home cannot be connected to, or has forgotten (it
+//! was restarted), the node that was asked *resumes* the section under a session of its own (F16):
+//! a new generation, which fences what the old one had in flight, after the lease that the old home
 //! was told. It is the home from then on.
 //!
 //! **Keeping alive.** MUSIC's clients renew nothing, and have no lease. The home renews the lock as

@@ -5,19 +5,20 @@
 //! call, unchanged, with the guarantees that MUSIC's papers promise. `docs/music-rest.md` lists the
 //! calls, and what differs from the original and why.
 //!
-//! **Idea.** The face speaks to the [`Gate`] alone, so that it runs on whatever engine is behind it.
-//! Everything is in *one* Fermata keyspace of sections: MUSIC's keyspaces come and go, a Fermata
-//! keyspace stays, and one schema value per MUSIC keyspace, changed in a section, makes "already
-//! exists" true ([`schema`]). All rows with one first key column are one value, the *unit*
+//! **Idea.** The face speaks to the [`Gate`] alone, so that it runs on whatever engine is behind
+//! it. Everything is in *one* Fermata keyspace of sections: MUSIC's keyspaces come and go, a
+//! Fermata keyspace stays, and one schema value per MUSIC keyspace, changed in a section, makes
+//! "already exists" true ([`schema`]). All rows with one first key column are one value, the *unit*
 //! ([`rows`]), and the lock `keyspace.table.value` is the Fermata lock of exactly that value's key
 //! ([`locks`]): a critical put is one critical put of Fermata, and whatever the original did in
 //! several statements (conditions, partial updates, the conditional calls) is one write. Keys are
 //! made of names without zero bytes and of the value as it is: nothing is concatenated into a
 //! language, and every value has its own key.
 //!
-//! **Writes** ([`row_calls`]). A critical write is made under the client's lock, at the lock's home.
-//! Every other write is a section of its own, or, if it decides a whole row and nobody is near its
-//! key, an eventual put. A write of some columns always reads the others in the same section.
+//! **Writes** ([`row_calls`]). A critical write is made under the client's lock, at the lock's
+//! home. Every other write is a section of its own, or, if it decides a whole row and nobody is
+//! near its key, an eventual put. A write of some columns always reads the others in the same
+//! section.
 //!
 //! **Invariants.**
 //! * M1. No SUCCESS of a write that is dropped: not beside a holder, not after one, not for a value
@@ -26,8 +27,8 @@
 //! * M2. A section's writes are numbered by one node at a time: the lock's home, or the node that
 //!   has resumed the section (F16).
 //! * M3. A lock of which no call speaks ends.
-//! * M4. A call that was begun is done to its end, also if its client hangs up: it runs in a task of
-//!   its own.
+//! * M4. A call that was begun is done to its end, also if its client hangs up: it runs in a task
+//!   of its own.
 
 mod answers;
 mod conditional;

@@ -2,11 +2,13 @@
 //!
 //! The lock of `keyspace.table.value` is the Fermata lock of exactly the unit of rows whose first
 //! key column has that value. Where the keyspace has no such table, it is a lock of its name alone,
-//! as clients have it that only want to be one at a time. Its id is `$keyspace.table.value$N` with N the lock ref. Both are
-//! taken apart by their first two dots and their last dollar, so that values may have any letters.
+//! as clients have it that only want to be one at a time. Its id is `$keyspace.table.value$N` with
+//! N the lock ref. Both are taken apart by their first two dots and their last dollar, so that
+//! values may have any letters.
 //!
-//! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64 bits
-//! that are random too, or, for the ref that a promotion waits with, the number in the lock's id.
+//! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64
+//! bits that are random too, or, for the ref that a promotion waits with, the number in the lock's
+//! id.
 
 use super::answers::Failure;
 use super::locks::{Locks, locked};

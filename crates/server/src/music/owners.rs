@@ -1,10 +1,10 @@
 //! Locks with an owner, and deadlocks refused.
 //!
 //! A write lock that is created with an `owner` is listed under a reserved key of its table, in a
-//! section: so two creations with owners are one after the other, and each sees the other. Before it
-//! joins the queue, the creation looks whether the owner would wait for somebody who (through any
-//! number of others) waits for the owner. Locks without an owner are nobody's: no cycle goes through
-//! them, and their creation costs no section.
+//! section: so two creations with owners are one after the other, and each sees the other. Before
+//! it joins the queue, the creation looks whether the owner would wait for somebody who (through
+//! any number of others) waits for the owner. Locks without an owner are nobody's: no cycle goes
+//! through them, and their creation costs no section.
 //!
 //! An owner who waits behind a lock of its own is not refused: it can still release the first.
 

@@ -1,8 +1,8 @@
 //! Rows: units, and what a write makes of one.
 //!
 //! A *unit* is all rows whose first key column has one value: one Fermata value, the JSON of its
-//! rows, under one key. So a lock, which names the first key column's value, is the lock of all that
-//! it guards; and conditions, updates and deletes of any of its rows are one write. In a table
+//! rows, under one key. So a lock, which names the first key column's value, is the lock of all
+//! that it guards; and conditions, updates and deletes of any of its rows are one write. In a table
 //! without a clustering a unit is a row. A unit is bounded by the largest value of the cluster (16
 //! MiB unless configured), and what goes beyond is refused.
 

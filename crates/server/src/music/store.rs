@@ -2,8 +2,8 @@
 //! of one's own.
 //!
 //! Everything lives in one Fermata keyspace of sections, [`KEYSPACE`], created when the first MUSIC
-//! keyspace is. Whoever wants other bounds creates it before, with the lease and the longest section
-//! that suit; it is then used as it is.
+//! keyspace is. Whoever wants other bounds creates it before, with the lease and the longest
+//! section that suit; it is then used as it is.
 
 use super::answers::Failure;
 use crate::gate::{Gate, unexpected};

@@ -506,10 +506,74 @@ async fn a_lock_outlives_its_lease_while_its_home_lives() {
         .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_home_that_has_forgotten_goes_on() {
+    let (mut cluster, nodes) = start(1).await;
+    let node = &nodes[0];
+    // Long enough for a restart on a slow machine.
+    let own = json!({"name": "music", "purpose": "sections", "lease_ms": 10_000});
+    let (status, said) = node.beside("POST", "/v1/keyspaces", own).await;
+    assert_eq!(status, 201, "{said}");
+    define(
+        node,
+        json!({"k": "text", "v": "int", "w": "int", "PRIMARY KEY": "(k)"}),
+    )
+    .await;
+    let id = node.lock("ks.t.k").await;
+    node.acquire(&id).await;
+    let path = format!("{ROWS}?k=k");
+    node.ok("PUT", &path, critical(json!({"v": 1}), &id)).await;
+    cluster.stop(0).await;
+    cluster.restart(0).await;
+    cluster.client(0).await;
+    // The section is resumed; that waits until the lease of its former life is over.
+    node.acquire(&id).await;
+    node.ok("PUT", &path, critical(json!({"w": 2}), &id)).await;
+    let read = node.ok("GET", &path, Value::Null).await;
+    assert_eq!(read["result"]["row 0"], json!({"k": "k", "v": 1, "w": 2}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_refused_with_its_bound() {
+    let limits = fermata_server::config::LimitsConfig {
+        value_bytes: Some(64 << 10),
+        ..Default::default()
+    };
+    let choice = crate::common::Choice {
+        limits,
+        ..Default::default()
+    };
+    let cluster = crate::common::TestCluster::start_with(1, choice).await;
+    cluster.client(0).await;
+    let node = &Music::new(&cluster, 0);
+    define(
+        node,
+        json!({"k": "text", "n": "int", "v": "text", "PRIMARY KEY": "(k, n)"}),
+    )
+    .await;
+    let row = |n: usize| {
+        write(
+            json!({"k": "k", "n": n, "v": "v".repeat(20 << 10)}),
+            "atomic",
+        )
+    };
+    for n in 0..3 {
+        node.ok("POST", ROWS, row(n)).await;
+    }
+    // All rows of a partition are one value.
+    let said = node.no("POST", ROWS, row(3)).await;
+    assert!(said.contains("limits.value_bytes"), "{said}");
+    let rows = node.ok("GET", ROWS, Value::Null).await;
+    assert_eq!(rows["result"].as_object().unwrap().len(), 3);
+    let long = write(json!({"k": "k".repeat(2_000), "n": 0}), "eventual");
+    let said = node.no("POST", ROWS, long).await;
+    assert!(said.contains("limits.key_bytes"), "{said}");
+}
+
 /// Method, path, body, and what the failure says.
 const WRONG: &str = r#"
 POST|/keyspaces/x|{}|Incomplete Request body
-POST|/keyspaces/a'b|{"replicationInfo":{"class":"x"},"consistencyInfo":{}}|Invalid keyspace name : a'b
+POST|/keyspaces/a'b|{"replicationInfo":{"c":"x"},"consistencyInfo":{}}|keyspace name : a'b
 DELETE|/keyspaces/x||Keyspace 'x' doesn't exist
 POST|/keyspaces/x/tables/t|{"fields":{"k":"text","PRIMARY KEY":"k"}}|Keyspace 'x' doesn't exist
 POST|/keyspaces/ks/tables/u|{}|No fields in request
@@ -526,7 +590,7 @@ POST|ROWS|{"values":{"k":"k"},"consistencyInfo":{"type":"critical"}}|LockId cann
 POST|ROWS|{"values":{"k":""},"consistencyInfo":{"type":"eventual"}}|Key may not be empty
 PUT|ROWS|{"values":{"v":1},"consistencyInfo":{"type":"eventual"}}|Mandatory WHERE clause is missing
 PUT|ROWS?k=k|{"values":{"k":"x"},"consistencyInfo":{"type":"eventual"}}|PRIMARY KEY part k found
-PUT|ROWS?v=1|{"values":{"v":2},"consistencyInfo":{"type":"eventual"}}|v is no column of the primary key
+PUT|ROWS?v=1|{"values":{"v":2},"consistencyInfo":{"type":"eventual"}}|v is no column of
 DELETE|ROWS?k=k||consistencyInfo is missing
 GET|/keyspaces/ks/tables/u/rows||Table information not found
 PUT|ROWS/criticalget?k=k|{}|Missing Body or Consistency type
