@@ -42,8 +42,8 @@ pub(super) struct Failure {
     lock: Option<Value>,
     /// Bad syntax is told as text, as the original's parser did.
     text: bool,
-    /// The call found that the lock ref is past.
-    pub(super) gone: bool,
+    /// It says nothing of what was asked for, only of now: too few can be asked.
+    passing: bool,
 }
 
 impl Answer {
@@ -116,7 +116,7 @@ impl Failure {
             message: None,
             lock: None,
             text: false,
-            gone: false,
+            passing: false,
         }
     }
 
@@ -134,14 +134,6 @@ impl Failure {
         Failure {
             text: true,
             ..Failure::error(text)
-        }
-    }
-
-    /// The lock ref is past.
-    pub(super) fn gone(error: impl Into<String>) -> Failure {
-        Failure {
-            gone: true,
-            ..Failure::error(error)
         }
     }
 
@@ -178,6 +170,14 @@ impl Failure {
         }
     }
 
+    /// The same failure; told by a `message` if it is one of now.
+    pub(super) fn or_wait(self) -> Failure {
+        match self.passing {
+            true => self.into_wait(),
+            false => self,
+        }
+    }
+
     /// The same with words before it.
     pub(super) fn prefixed(self, before: &str) -> Failure {
         Failure {
@@ -194,10 +194,12 @@ impl From<Refusal> for Failure {
             true => " (it may have taken effect)",
             false => "",
         };
-        let failure = Failure::error(format!("{}{doubt}", refusal.detail));
         Failure {
-            gone: refusal.code == Code::NoLongerHolder,
-            ..failure
+            passing: matches!(
+                refusal.code,
+                Code::Unavailable | Code::Busy | Code::WaitOver
+            ),
+            ..Failure::error(format!("{}{doubt}", refusal.detail))
         }
     }
 }

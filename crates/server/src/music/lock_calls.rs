@@ -158,14 +158,14 @@ fn acquired(call: &Call, id: &str, number: u64, standing: Standing) -> Result<An
 
 /// `GET /locks/acquire/{id}`.
 pub(super) async fn acquire(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
-    let (name, number) = locks.id(id).await?;
     // What is not known now is no reason to make another lock.
+    let (name, number) = locks.id(id).await.map_err(Failure::or_wait)?;
     let found = locks.find(call, &name, number).await;
-    match found.map_err(Failure::into_wait)? {
+    match found.map_err(Failure::or_wait)? {
         Found::Elsewhere(answer) => Ok(answer),
         Found::Gone => acquired(call, id, number, Standing::Gone),
         Found::Here(lock) => {
-            let standing = locks.standing(&lock).await.map_err(Failure::into_wait)?;
+            let standing = locks.standing(&lock).await.map_err(Failure::or_wait)?;
             acquired(call, id, number, standing)
         }
     }

@@ -402,7 +402,7 @@ impl Locks {
         id: &str,
     ) -> Result<tokio::sync::MutexGuard<'a, Work>, Failure> {
         let mut work = lock.work.lock().await;
-        let gone = || Failure::gone(format!("{id} does not exist."));
+        let gone = || Failure::error(format!("{id} does not exist."));
         if lock.is_closed() {
             return Err(gone());
         }
@@ -447,7 +447,7 @@ impl Locks {
                     true => " The write may have taken effect.",
                     false => "",
                 };
-                Failure::gone(format!("{id} does not exist.{doubt}"))
+                Failure::error(format!("{id} does not exist.{doubt}"))
             }
             Code::NotHolder => Failure::error(format!("{id} is not the lock holder")),
             _ => refusal.into(),

@@ -570,6 +570,31 @@ async fn what_does_not_fit_is_refused_with_its_bound() {
     assert!(said.contains("limits.key_bytes"), "{said}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_quorum_nobody_is_told_that_a_lock_is_gone() {
+    let (mut cluster, nodes) = start(3).await;
+    let node = &nodes[0];
+    define(node, json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
+    let (mine, yours) = (node.lock("ks.t.k").await, nodes[1].lock("ks.t.k").await);
+    node.acquire(&mine).await;
+    cluster.kill(1).await;
+    cluster.kill(2).await;
+    for id in [mine.clone(), yours, "$ks.active.lock$1".into()] {
+        let path = format!("/locks/acquire/{id}");
+        let (status, answer) = node.call("GET", &path, Value::Null).await;
+        // A holder may be told that it holds as long as its lease lasts.
+        assert!(
+            status == 200 || answer.get("message").is_some(),
+            "{id}: {answer}"
+        );
+    }
+    let path = format!("{ROWS}?k=k");
+    let said = node
+        .no("PUT", &path, critical(json!({"v": 1}), &mine))
+        .await;
+    assert!(said.contains("may have taken effect"), "{said}");
+}
+
 /// Method, path, body, and what the failure says.
 const WRONG: &str = r#"
 POST|/keyspaces/x|{}|Incomplete Request body
