@@ -21,13 +21,13 @@
 //! section.
 //!
 //! **Invariants.**
-//! * M1. No SUCCESS of a write that is dropped: not beside a holder, not after one, not for a value
+//! * R1. No SUCCESS of a write that is dropped: not beside a holder, not after one, not for a value
 //!   that does not convert. An eventual put alone is known at one replica when it is answered: a
 //!   section that begins elsewhere before it has arrived there comes after it, and does not see it.
-//! * M2. A section's writes are numbered by one node at a time: the lock's home, or the node that
+//! * R2. A section's writes are numbered by one node at a time: the lock's home, or the node that
 //!   has resumed the section (F16).
-//! * M3. A lock of which no call speaks ends.
-//! * M4. A call that was begun is done to its end, also if its client hangs up: it runs in a task
+//! * R3. A lock of which no call speaks ends.
+//! * R4. A call that was begun is done to its end, also if its client hangs up: it runs in a task
 //!   of its own.
 
 mod answers;
