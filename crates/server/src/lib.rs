@@ -8,8 +8,8 @@
 //! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
 //! [`transport`] (frames between nodes,
 //! emulated delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`]
-//! (the faces), [`metrics`]; and [`engine`], which stands in for driver, disk and transport where
-//! the same faces serve an engine over stores that others run.
+//! (the faces), [`music`] (MUSIC's own REST interface), [`metrics`]; and [`engine`], which stands in
+//! for driver, disk and transport where the same faces serve an engine over stores that others run.
 //!
 //! ```text
 //!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
@@ -32,6 +32,7 @@ mod grpc;
 mod identity;
 mod mailbox;
 mod metrics;
+mod music;
 mod rest;
 mod serve;
 mod transport;

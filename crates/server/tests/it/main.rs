@@ -7,6 +7,8 @@ mod disk;
 mod engine;
 mod faces;
 mod large;
+mod music;
+mod music_better;
 mod quota;
 mod rest;
 mod start;
