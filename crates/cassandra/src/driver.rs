@@ -17,6 +17,7 @@ use scylla::response::query_result::QueryResult;
 use scylla::statement::unprepared::Statement;
 use scylla::statement::{Consistency, SerialConsistency};
 use scylla::value::{CqlValue, Row};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,26 @@ pub(crate) async fn open(settings: &Settings) -> Result<Session, String> {
             "none of the contact points {points} of Cassandra has answered within {:?}: check that \
              its nodes run and that contact_points names them",
             settings.timeouts.start
+        )),
+    }
+}
+
+/// The data center, where there is one only.
+///
+/// # Errors
+/// One sentence: nobody answers, or there are several.
+pub(crate) async fn only_center(settings: &Settings) -> Result<String, String> {
+    let session = open(settings).await?;
+    let state = session.get_cluster_state();
+    let named = |node: &Arc<scylla::cluster::Node>| node.datacenter.clone();
+    let centers: BTreeSet<String> = state.get_nodes_info().iter().filter_map(named).collect();
+    let mut all = centers.iter();
+    match (all.next(), all.next()) {
+        (Some(only), None) => Ok(only.clone()),
+        _ => Err(format!(
+            "Cassandra has the data centers {}, and none is set: set data_center to the one that \
+             is nearest",
+            centers.into_iter().collect::<Vec<_>>().join(", ")
         )),
     }
 }

@@ -105,7 +105,7 @@ pub(crate) async fn ensure(
         if settings.replication.is_empty() {
             return Err(format!(
                 "the keyspace {keyspace} does not exist, and no replication is set to create it \
-                 with: set the number of replicas of each data center"
+                 with: set the number of replicas of each data center, 3 or more in all"
             ));
         }
         let replication = replication_text(&settings.replication);

@@ -12,7 +12,7 @@ const KEYSPACE_NAME_MAX: usize = 48;
 pub struct Settings {
     /// Nodes to begin with, `HOST` or `HOST:PORT` (9042 if not said): one that answers is enough.
     pub contact_points: Vec<String>,
-    /// The data center whose nodes are asked first: the one of this site.
+    /// The data center whose nodes are asked first: the one of this site. Empty: the only one.
     pub data_center: String,
     /// Cassandra's keyspace: lower-case letters, digits and `_`, a letter first, at most 48.
     pub keyspace: String,

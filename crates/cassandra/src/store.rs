@@ -43,8 +43,11 @@ impl Store {
     /// # Errors
     /// One sentence: what is wrong, where, and what to set. Nothing but the schema and the row of
     /// the trial was written.
-    pub async fn connect(settings: Settings) -> Result<Store, String> {
+    pub async fn connect(mut settings: Settings) -> Result<Store, String> {
         settings.check()?;
+        if settings.data_center.is_empty() {
+            settings.data_center = driver::only_center(&settings).await?;
+        }
         let session = driver::open(&settings).await?;
         let cluster = checks::survey(&session, &settings).await?;
         let verdict = cluster.judge(&settings)?;

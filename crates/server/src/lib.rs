@@ -38,6 +38,7 @@ mod serve;
 mod transport;
 pub mod wan;
 
+pub use clock::random;
 pub use config::{ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
 pub use serve::{
     Faces, Listeners, Medium, StartError, init_logs, run, run_engine, run_engine_on, run_on,

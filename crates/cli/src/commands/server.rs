@@ -118,6 +118,10 @@ struct EngineArgs {
     #[arg(long, env = "FERMATA_ALLOW_PAXOS_V1", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, value_name = "BOOL")]
     allow_paxos_v1: Option<bool>,
+    /// Take fewer than three copies: no node of Cassandra may be down then.
+    #[arg(long, env = "FERMATA_ALLOW_FEW_REPLICAS", num_args = 0..=1,
+          default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    allow_few_replicas: Option<bool>,
     /// Who connects to Cassandra.
     #[arg(long, env = "FERMATA_ENGINE_USERNAME", value_name = "NAME")]
     engine_username: Option<String>,
@@ -356,6 +360,10 @@ fn overlay_engine(
         ("verify", args.no_verify.map(|no| (!no).into())),
         ("unverified", args.unverified.map(Into::into)),
         ("allow_paxos_v1", args.allow_paxos_v1.map(Into::into)),
+        (
+            "allow_few_replicas",
+            args.allow_few_replicas.map(Into::into),
+        ),
         ("username", args.engine_username.map(Into::into)),
         ("password", password.map(Into::into)),
         ("password_file", file.map(text)),
@@ -517,6 +525,7 @@ mod tests {
             verify: false,
             unverified: vec![],
             allow_paxos_v1: true,
+            allow_few_replicas: true,
             zookeeper: vec!["z".to_owned()],
         };
         assert_eq!(read, expected);

@@ -12,6 +12,7 @@
 //! verify = true
 //! unverified = ["caches"]
 //! allow_paxos_v1 = false
+//! allow_few_replicas = false
 //! zookeeper = ["10.0.0.1:2181"]        # port 2181 where none is said
 //! ```
 //!
@@ -102,6 +103,8 @@ pub struct EngineConfig {
     pub unverified: Vec<String>,
     /// Take a Cassandra whose lightweight transactions are Paxos v1: correct, and slower.
     pub allow_paxos_v1: bool,
+    /// Take fewer than three copies: no node of Cassandra may be down then.
+    pub allow_few_replicas: bool,
     /// Some servers of `ZooKeeper`, `host:port`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zookeeper: Vec<String>,
@@ -121,6 +124,7 @@ impl Default for EngineConfig {
             verify: true,
             unverified: vec![],
             allow_paxos_v1: false,
+            allow_few_replicas: false,
             zookeeper: vec![],
         }
     }
