@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! paper_lock (key blob, lockref bigint, guard bigint static, starttime bigint,
-//!             PRIMARY KEY (key, lockref))                    a row per lock ref; the lowest is head
+//!             PRIMARY KEY (key, lockref))                   a row per lock ref; the lowest is head
 //! paper_data (key blob PRIMARY KEY, value blob, synchflag boolean)
 //! ```
 //!
