@@ -8,8 +8,8 @@
 //! **Idea.** Two tables, and three kinds of statement that are known to mix well:
 //!
 //! ```text
-//! lock (k blob primary key, v bigint, s blob)    conditional updates only: one row is one register
-//! data (k blob primary key, c blob, e blob)      plain writes only, stamped; the highest stamp wins
+//! lock (k blob primary key, v bigint, s blob)   conditional updates only: one row is one register
+//! data (k blob primary key, c blob, e blob)     plain writes only, stamped; the highest stamp wins
 //! k = keyspace, 4 bytes, big-endian; then the key
 //! ```
 //!
