@@ -1,9 +1,9 @@
 //! Data cells: stamped writes, so that the highest scalar wins at every replica.
 //!
 //! **Listings.** Cassandra keeps rows in the order of a hash of their keys, so the lowest keys of a
-//! keyspace are found by reading the whole table, page by page, and keeping the lowest. That is what
-//! it costs: listings are for people and for small tables. Memory is bounded by a page and by what
-//! is returned; the rows of a page are fewer where they are large.
+//! keyspace are found by reading the whole table, page by page, and keeping the lowest. That is
+//! what it costs: listings are for people and for small tables. Memory is bounded by a page and by
+//! what is returned; the rows of a page are fewer where they are large.
 
 use crate::driver::{Named, What, rows, store_error};
 use crate::store::{Inner, Store, key_of, row_key};

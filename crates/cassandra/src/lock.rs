@@ -2,8 +2,8 @@
 //!
 //! A read that decides also says what became of updates whose answers were lost
 //! ([`crate::unresolved`]). Where such an update might still come, the read raises the version of
-//! the row, with the state that it has; where there is no row, with an empty state, which stands for
-//! none from then on.
+//! the row, with the state that it has; where there is no row, with an empty state, which stands
+//! for none from then on.
 
 use crate::driver::{Named, What, nonsense};
 use crate::poll::Polls;

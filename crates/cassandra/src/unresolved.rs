@@ -3,8 +3,8 @@
 //! **Problem.** An update that timed out, or that nobody waits for any more, may be applied later.
 //! A serial read finishes what replicas have accepted, but it does not stop an update whose
 //! coordinator still lives: one that has not begun waits in a buffer, and one that the read got in
-//! the way of is tried again by the coordinator itself, until `cas_contention_timeout`. Either finds
-//! the version that it expects after the read, and is applied.
+//! the way of is tried again by the coordinator itself, until `cas_contention_timeout`. Either
+//! finds the version that it expects after the read, and is applied.
 //!
 //! **Idea.** Only the version can stop it. Once the row has a version above the one that the lost
 //! update expects, it either is in the row's history or never will be. So a read of a key with a

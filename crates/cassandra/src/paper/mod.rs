@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! paper_lock (key blob, lockref bigint, guard bigint static, starttime bigint,
-//!             PRIMARY KEY (key, lockref))                    a row per lock ref; the lowest is head
+//!             PRIMARY KEY (key, lockref))                   a row per lock ref; the lowest is head
 //! paper_data (key blob PRIMARY KEY, value blob, synchflag boolean)
 //! ```
 //!
@@ -19,10 +19,10 @@
 //! | `forcedRelease` | local peek; flag at a quorum; conditional delete | M1 as coded in the paper |
 //! | `put`, `get` | plain, at one replica, stamped by the servers' clocks | M4 |
 //!
-//! **Departures.** `forcedRelease` sets the flag to true, as the text of §IV-B says; the pseudo-code
-//! says false, and then nothing is ever synchronized (M1). Values are one column, as everywhere in
-//! the paper's measurements. A put before `startTime` has reached the local replica is answered like
-//! one before the grant has: not yet.
+//! **Departures.** `forcedRelease` sets the flag to true, as the text of §IV-B says; the
+//! pseudo-code says false, and then nothing is ever synchronized (M1). Values are one column, as
+//! everywhere in the paper's measurements. A put before `startTime` has reached the local replica
+//! is answered like one before the grant has: not yet.
 //!
 //! MSCP and `CassaEV` of the evaluation (§VIII): [`Paper::critical_put_by_lwt`] is a critical put
 //! whose write is a conditional update, and [`Paper::put`] alone is `CassaEV`. A key is used with
