@@ -160,6 +160,9 @@ impl Replica {
         if standing.crowded {
             look.settle_complete(&standing.own, &terms, cx);
         }
+        if cell.head.hides_eventual() {
+            self.settle_hidden(&look, &standing, &terms, cx);
+        }
         if is_used(&look.at.key, &terms, view) {
             return;
         }
@@ -200,6 +203,18 @@ impl Replica {
             return;
         }
         self.mend(look, &standing, dead, &terms, view, cx);
+    }
+
+    /// An eventual value is hidden here by the highest version. Where q members hold that one, it
+    /// is final, and this replica is told so: it drops the value (G26). Else the value stays until
+    /// the next section's synch has settled the key, and stands again if that passes the version
+    /// over.
+    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, cx: &mut Cx<'_>) {
+        let tag = standing.own.tags.last().copied().unwrap_or_default();
+        if standing.holders.len() >= terms.shape.quorum {
+            let settle = look.ask(MARK | OWN, Ask::Settle { tag });
+            cx.fx.promise(self.name, settle);
+        }
     }
 
     /// A key that has been uneven for long, for which this member acts.
