@@ -479,14 +479,7 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
             adopts: true,
         },
     );
-    let value = bytes("eventual");
-    assert_eq!(
-        adopted,
-        Some(Outcome::Synched {
-            value,
-            tag: synch(3, 1)
-        })
-    );
+    assert_eq!(adopted, Some(synched("eventual", synch(3, 1))));
     let kept = w.inspect(0, &key).expect("sound").eventual;
     assert!(kept.is_some(), "section 3 has written nothing");
     w.ask(0, &key, store(put(3, 1), "third"));
@@ -1034,7 +1027,11 @@ fn what_a_complete_put_outranks_goes() {
     w.reach(1, &[0, 1]);
     assert_eq!(w.outcome(id, 1), Some(synched("p", synch(next, 1))));
     w.rest(4);
-    assert_eq!(kept(&mut w), 1, "the third lacks the put, and the key is in use");
+    assert_eq!(
+        kept(&mut w),
+        1,
+        "the third lacks the put, and the key is in use"
+    );
     remove(&mut w, next);
     w.rest(4);
     assert_eq!(kept(&mut w), 0);

@@ -557,3 +557,32 @@ pub(super) fn replaced_adoption(stage: &mut Stage) {
         "the put is still there",
     );
 }
+
+/// G26: an eventual put is at C alone. A section enters by A and B, and its put reaches C alone; it
+/// is forced out, and the next section's synch hears A and B.
+pub(super) fn put_at_one(stage: &mut Stage) {
+    let [h1, h2, far] = stage.clients([4, 5, 3]);
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[A, B]));
+    eventual_at_one(stage, far);
+    let without_c = stage.hold(answers(C, A));
+    let Some(s1) = stage.enter(h1) else { return };
+    let late = stage.hold(store_of("p", &[A, B]));
+    stage.begin_put(h1, s1, "p");
+    stage.pass(300);
+    stage.world.kill_client(h1);
+    let Some(s2) = stage.enter(h2) else { return };
+    let found = stage.found(s2);
+    stage.discard(late);
+    stage.discard(spread);
+    stage.leave(h2, s2);
+    stage.release(without_c);
+    stage.pass(1_000);
+    let key = stage.key.clone();
+    let get = stage.call(far, Call::Get { key });
+    let kept = stage.wait(get);
+    stage.expect(found == value("v0"), "the put has come to nothing");
+    let so = kept == Outcome::Value(value("e"));
+    stage.expect(so, "the eventual put is still there");
+}
