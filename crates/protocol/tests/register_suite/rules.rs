@@ -1026,6 +1026,7 @@ fn what_a_complete_put_outranks_goes() {
     w.reach(1, &[0, 1]);
     w.reach(1, &[0, 1]);
     assert_eq!(w.outcome(id, 1), Some(synched("p", synch(next, 1))));
+    w.bag.clear();
     w.rest(4);
     assert_eq!(
         kept(&mut w),

@@ -265,6 +265,11 @@ impl Replica {
                     view,
                     cx,
                 );
+                // A last trace is at fewer than q, and not final yet: an eventual delete that it
+                // hides may be what keeps an older value away elsewhere (G26).
+                if complete {
+                    settle(&look, top, cx);
+                }
             }
             Err(policy::Undecodable) => {
                 let holders = standing.holders.iter().filter(|s| **s != terms.seat);
@@ -295,6 +300,7 @@ impl Replica {
         let all = policy::encode(terms.policy, terms.shape, key, *tag, value.as_ref());
         let part = |seat: Seat, _: &KeyId| all[usize::from(seat.0)].clone();
         self.give(&look, *tag, lacking, part, view, cx);
+        settle(&look, *tag, cx);
     }
 
     /// Sends a version to those that lack it; but only while it is still the highest here, which is
@@ -330,7 +336,6 @@ impl Replica {
             }
             self.upkeep.counts.given += 1;
         }
-        settle(look, tag, cx);
     }
 
     /// Sends the eventual value to those whose own is older.
