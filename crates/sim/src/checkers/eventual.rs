@@ -205,7 +205,7 @@ fn first_after(put: EventualTag) -> Tag {
 }
 
 /// The eventual value that the highest version here outranks, and that version.
-fn hidden(seen: &Seen) -> Option<(EventualTag, &Version)> {
+pub(super) fn hidden(seen: &Seen) -> Option<(EventualTag, &Version)> {
     let (put, top) = (seen.eventual?, seen.versions.last()?);
     let hides = top.origin.is_of_section() && put < top.origin;
     hides.then_some((put, top))
