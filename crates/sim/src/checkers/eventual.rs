@@ -188,7 +188,7 @@ impl Eventual {
         if tag < first {
             return false;
         }
-        let by_section = |tag: Tag| tag.sequence % GENERATION_SPAN > 0;
+        let by_section = |tag: Tag| !tag.sequence.is_multiple_of(GENERATION_SPAN);
         let mut known = self
             .written
             .range((key.clone(), first)..=(key.clone(), tag));
