@@ -65,21 +65,21 @@ all_are_asked: check {
     implies lockEvent or grantEvent or synchEvent or clientEvent
 } for 2 but 3 Write, 2..2 steps expect 0
 
-/* A run of four sections in which each event happens but decline and drop, which are in runs of
- * planted.als. */
+/* A run of four sections in which every event happens. */
 all_can: run {
   fermata
-  some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, v: Eventual,
+  some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, disj u, v: Eventual,
       c: Coordinator {
     init
-    learn[c]; readAhead[d]; enqueue[r1]; entryEnd[d, Start]; enter[r1, Start];
-    issue[p]; put[p]; succeed[p]; ack[p]; getBegin[g]; getEnd[g, p];
+    learn[c]; offer[u]; readAhead[d]; decline[r1]; entryEnd[d, Start];
+    readAhead[d]; enqueue[r1]; entryEnd[d, Start]; enter[r1, Start];
+    issue[p]; put[p]; drop[u]; succeed[p]; ack[p]; getBegin[g]; getEnd[g, p];
     sayLeaveClean[r1]; enqueue[r2]; leaveClean[r1]; handOver[r2]; close[r2]; resume[r2, s];
     attemptBegin[a]; attemptRead[a, p, p]; attemptWrite[a]; succeed[a]; attemptGrant[a];
     synchDone[a]; entryBegin[e]; sayLeaveDirty[s]; leaveDirty[s]; offer[v];
     enqueue[r3]; adoptBegin[b]; attemptRead[b, a, v]; release[r3]; invariant
   }
-} for 4 but 5 Write, 3 Read, 1 Coordinator, 32..32 steps expect 1
+} for 4 but 6 Write, 3 Read, 1 Coordinator, 37..37 steps expect 1
 
 enqueue_keeps_deep: check {
   fermata and invariant and { some r: Ref | enqueue[r] } implies after invariant

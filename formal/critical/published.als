@@ -90,6 +90,18 @@ F1: run {
   }
 } for 2 but 3 Write, 1 Read, 21..21 steps expect 1
 
+/* The schedule of F1 in Fermata's events: the fence refuses the late put. (Without it: planted.als,
+ * without_Fence.) */
+F1_refused: run {
+  fermata
+  some r1, r2: Ref, p: Put, e: Entry, a: Attempt {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p];
+    enqueue[r2]; release[r1]; attemptBegin[a]; attemptRead[a, Start, Start];
+    put[p]; succeed[p]; a.ref = r2
+  }
+} for 2 but 3 Write, 1 Read, 1 Coordinator, 12..12 steps expect 0
+
 M1_found_deep: run {
   asInCode and runs and putsAtOneCoordinator and leavesAcknowledged and eventually wrongGet
 } for 2 but 3 Write, 1 Put, 2 Get, 0 Entry, 0 Eventual, 1 Coordinator, 17..17 steps expect 1
