@@ -153,7 +153,7 @@ entryBegin_can_deep: run {
 
 entryEnd_keeps_deep: check {
   fermata and invariant and { some e: Entry, w: Write | entryEnd[e, w] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 entryEnd_can_deep: run {
   fermata and invariant and { some e: Entry, w: Write | entryEnd[e, w] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -188,7 +188,7 @@ drop_can_deep: run {
 
 adoptBegin_keeps_deep: check {
   fermata and invariant and { some a: Attempt | adoptBegin[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 adoptBegin_can_deep: run {
   fermata and invariant and { some a: Attempt | adoptBegin[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -210,7 +210,7 @@ attemptWrite_can_deep: run {
 
 attemptGrant_keeps_deep: check {
   fermata and invariant and { some a: Attempt | attemptGrant[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 attemptGrant_can_deep: run {
   fermata and invariant and { some a: Attempt | attemptGrant[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -231,7 +231,7 @@ enter_can_deep: run {
 
 issue_keeps_deep: check {
   fermata and invariant and { some p: Put | issue[p] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 issue_can_deep: run {
   fermata and invariant and { some p: Put | issue[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -245,7 +245,7 @@ put_can_deep: run {
 
 ack_keeps_deep: check {
   fermata and invariant and { some p: Put | ack[p] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 ack_can_deep: run {
   fermata and invariant and { some p: Put | ack[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -259,7 +259,7 @@ getBegin_can_deep: run {
 
 getEnd_keeps_deep: check {
   fermata and invariant and { some g: Get, w: Write | getEnd[g, w] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 getEnd_can_deep: run {
   fermata and invariant and { some g: Get, w: Write | getEnd[g, w] }
 } for 3 but 5 Write, 2..2 steps expect 1

@@ -11,8 +11,8 @@
 //! **Rules for a model.** Every command has an expectation, and a name that is unique in its file.
 //! One whose name ends in `_deep` takes long and is left out by `--short`.
 //!
-//! One process asks many commands of a model: to start Java, and to let it compile Alloy, costs more
-//! than most answers ([`java`](crate::java)).
+//! One process asks many commands of a model: to start Java, and to let it compile Alloy, costs
+//! more than most answers.
 //!
 //! **Invariant.** A command without an answer is a failure, and the table says why there is none:
 //! out of time, or how its process ended. Nothing is asked again that has brought a process down. A
@@ -61,7 +61,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Reads `[--short] [WORD]...`; none where an option is unknown, or where another task is meant.
+    /// Reads `[--short] [WORD]...`; none where an option is unknown, or another task is meant.
     pub(crate) fn of(arguments: &[&str]) -> Option<Choice> {
         let mut choice = Choice::default();
         for argument in arguments {

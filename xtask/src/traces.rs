@@ -34,7 +34,7 @@ const PARTS: u64 = 2;
 const SHOWN: usize = 5;
 
 /// A wrong rule, the scenario in which it shows, and the event that the judge refuses.
-const PLANTED: [(&str, &str, &str); 19] = [
+const PLANTED: [(&str, &str, &str); 29] = [
     ("synch-without-fence", "f1-suspected-holder", "attemptRead"),
     ("past-read-answered", "f1-past-get", "getBegin"),
     (
@@ -74,6 +74,20 @@ const PLANTED: [(&str, &str, &str); 19] = [
     ("forced-release-clears-flag", "m1-forced-release", "release"),
     ("past-write-accepted", "m6-past-put", "ack"),
     ("ack-before-flush", "flush", "ack"),
+    ("flush-skipped", "flush", "attemptRead"),
+    ("lost-disk-rejoins", "lost-disk", "attemptRead"),
+    ("register-quorum-too-small", "quorum", "ack"),
+    ("no-deduplication", "f2-command-twice", "handOver"),
+    ("reader-leaves-no-flag", "g9-front-dies", "release"),
+    (
+        "eventual-put-in-critical-cell",
+        "f6-eventual-put-under-lock",
+        "getEnd",
+    ),
+    ("repair-at-once", "g8-damaged-record", "entryEnd"),
+    ("fenced-taken-as-holder", "g22-fenced-member", "entryEnd"),
+    ("tombstone-buried-early", "f8f-absent-member", "entryEnd"),
+    ("repair-without-floor", "f8f-late-repair", "entryEnd"),
 ];
 
 /// A wrong word in the text: what stands there, what is put in its place, and the event that then
