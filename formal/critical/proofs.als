@@ -217,7 +217,7 @@ attemptGrant_can_deep: run {
 
 succeed_keeps_deep: check {
   fermata and invariant and { some w: Write | succeed[w] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 succeed_can_deep: run {
   fermata and invariant and { some w: Write | succeed[w] }
 } for 3 but 5 Write, 2..2 steps expect 1

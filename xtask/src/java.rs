@@ -35,6 +35,9 @@ const INSTALL_JAVA: &str =
 /// memory is short. Its collector's threads would only wait for each other here.
 const OPTIONS: &[&str] = &["-Xmx2g", "-XX:+UseSerialGC"];
 
+/// What is said of a file that was not fetched whole.
+pub(crate) const DAMAGED: &str = "is damaged: delete it and run again";
+
 /// Where everything is that these tasks fetch or write.
 pub(crate) fn folder() -> PathBuf {
     root().join("target").join("formal")
@@ -212,7 +215,7 @@ pub(crate) fn fetched_jar(scratch: &Scratch) -> io::Result<PathBuf> {
 pub(crate) fn complaint(said: &str) -> String {
     let damaged = said.contains("corrupt jarfile") || said.contains("zip END header");
     if damaged {
-        return format!("{} is damaged: delete it and run again", shown(&jar()));
+        return format!("{} {DAMAGED}", shown(&jar()));
     }
     let mut lines = said.lines().filter(|line| !line.contains("INFO"));
     // `Syntax error in FILE at line L column C:`, and the text below it.
@@ -264,7 +267,7 @@ mod tests {
             "m/a.als:3:15: The name \"B\" cannot be found."
         );
         let damaged = complaint("Error: Invalid or corrupt jarfile x.jar");
-        assert!(damaged.ends_with("is damaged: delete it and run again"));
+        assert!(damaged.ends_with(DAMAGED));
         assert_eq!(complaint("\tat x.Y\nno room"), "no room");
     }
 }
