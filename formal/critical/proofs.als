@@ -203,7 +203,7 @@ attemptRead_can_deep: run {
 
 attemptWrite_keeps_deep: check {
   fermata and invariant and { some a: Attempt | attemptWrite[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 attemptWrite_can_deep: run {
   fermata and invariant and { some a: Attempt | attemptWrite[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
