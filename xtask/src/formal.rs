@@ -176,7 +176,7 @@ fn ask_all(choice: &Choice) -> io::Result<usize> {
     let broken = failures.len();
     failures.extend(work(&alloy, asked));
     let seconds = start.elapsed().as_secs();
-    println!("\n{count} checks in {seconds} s");
+    println!("\ncommands run: {count}, in {seconds} s");
     for failure in &failures {
         println!("\n{failure}");
     }

@@ -422,7 +422,7 @@ fn print(told: &Told, what: &str, all: bool) -> bool {
         println!("… and {} failures more", told.failures.len() - SHOWN);
     }
     println!(
-        "{} runs of the simulator: {what}\n{} traces, one for each key of sections in a run; {} \
+        "runs of the simulator: {}, {what}\n{} traces, one for each key of sections in a run; {} \
          steps in them\n{} conjuncts of the invariant after these; {} steps put to Alloy's \
          evaluator, too",
         told.sum("mapped runs"),
