@@ -233,7 +233,7 @@ pred entryBegin[e: Entry] {
 
 /* Its quorum has answered, some time since; w is what it found, and it has seen no newer eventual
  * value, or must not adopt it. It is granted if this very read is waited for, not another one of
- * the same request (G23). */
+ * the same request (G23): `to` the read's ref, or else to nobody. */
 pred entryEnd[e: Entry, w: Write] {
   some e.floor
   e not in ahead
@@ -253,6 +253,7 @@ pred entryEnd[e: Entry, w: Write] {
   keepLock and keepPeek and keepClients and keepData and keepTruth
 }
 
+/* All of attempts stays but `ready`. */
 pred keepAttemptsBut {
   began' = began and found' = found and carries' = carries
   clears' = clears and adopting' = adopting and done' = done
@@ -472,7 +473,8 @@ pred ack[p: Put] {
   keepLock and keepPeek and keepGrants and keepData and keepAttempts and keepReads
 }
 
-/* Puts that were asked for after this one, or, after a value of another ref, all. */
+/* Puts of the last section that are newer than this value: asked for after it, or, if it is not of
+ * this section, all. */
 fun newer[v: Value]: set Put {
   { q: issued & ref.latest |
     on[ClientNumbers] => (below[v, q] or v in Eventual) else (q not in acked and q != v) }

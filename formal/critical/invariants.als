@@ -10,7 +10,7 @@ open events
 
 /* ---- how the parts fit ---- */
 
-/* Refs for which something was begun. */
+/* Refs for which anything was ever begun; each was head then. */
 fun ever: set Ref {
   granted.Value + began.ref + (floor.Write & Entry - ahead - forgotten).reader
     + entered + clean + dirty + ready

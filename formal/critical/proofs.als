@@ -65,21 +65,21 @@ all_are_asked: check {
     implies lockEvent or grantEvent or synchEvent or clientEvent
 } for 2 but 3 Write, 2..2 steps expect 0
 
-/* A run of four sections in which each event happens but decline and drop, which are in runs of
- * planted.als. */
+/* A run of four sections in which every event happens. */
 all_can: run {
   fermata
-  some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, v: Eventual,
+  some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, disj u, v: Eventual,
       c: Coordinator {
     init
-    learn[c]; readAhead[d]; enqueue[r1]; entryEnd[d, Start]; enter[r1, Start];
-    issue[p]; put[p]; succeed[p]; ack[p]; getBegin[g]; getEnd[g, p];
+    learn[c]; offer[u]; readAhead[d]; decline[r1]; entryEnd[d, Start];
+    readAhead[d]; enqueue[r1]; entryEnd[d, Start]; enter[r1, Start];
+    issue[p]; put[p]; drop[u]; succeed[p]; ack[p]; getBegin[g]; getEnd[g, p];
     sayLeaveClean[r1]; enqueue[r2]; leaveClean[r1]; handOver[r2]; close[r2]; resume[r2, s];
     attemptBegin[a]; attemptRead[a, p, p]; attemptWrite[a]; succeed[a]; attemptGrant[a];
     synchDone[a]; entryBegin[e]; sayLeaveDirty[s]; leaveDirty[s]; offer[v];
     enqueue[r3]; adoptBegin[b]; attemptRead[b, a, v]; release[r3]; invariant
   }
-} for 4 but 5 Write, 3 Read, 1 Coordinator, 32..32 steps expect 1
+} for 4 but 6 Write, 3 Read, 1 Coordinator, 37..37 steps expect 1
 
 enqueue_keeps_deep: check {
   fermata and invariant and { some r: Ref | enqueue[r] } implies after invariant
@@ -153,7 +153,7 @@ entryBegin_can_deep: run {
 
 entryEnd_keeps_deep: check {
   fermata and invariant and { some e: Entry, w: Write | entryEnd[e, w] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 entryEnd_can_deep: run {
   fermata and invariant and { some e: Entry, w: Write | entryEnd[e, w] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -188,7 +188,7 @@ drop_can_deep: run {
 
 adoptBegin_keeps_deep: check {
   fermata and invariant and { some a: Attempt | adoptBegin[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 adoptBegin_can_deep: run {
   fermata and invariant and { some a: Attempt | adoptBegin[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -203,21 +203,21 @@ attemptRead_can_deep: run {
 
 attemptWrite_keeps_deep: check {
   fermata and invariant and { some a: Attempt | attemptWrite[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 attemptWrite_can_deep: run {
   fermata and invariant and { some a: Attempt | attemptWrite[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 attemptGrant_keeps_deep: check {
   fermata and invariant and { some a: Attempt | attemptGrant[a] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 attemptGrant_can_deep: run {
   fermata and invariant and { some a: Attempt | attemptGrant[a] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 succeed_keeps_deep: check {
   fermata and invariant and { some w: Write | succeed[w] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 succeed_can_deep: run {
   fermata and invariant and { some w: Write | succeed[w] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -231,7 +231,7 @@ enter_can_deep: run {
 
 issue_keeps_deep: check {
   fermata and invariant and { some p: Put | issue[p] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 issue_can_deep: run {
   fermata and invariant and { some p: Put | issue[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -245,7 +245,7 @@ put_can_deep: run {
 
 ack_keeps_deep: check {
   fermata and invariant and { some p: Put | ack[p] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 ack_can_deep: run {
   fermata and invariant and { some p: Put | ack[p] }
 } for 3 but 5 Write, 2..2 steps expect 1
@@ -259,7 +259,7 @@ getBegin_can_deep: run {
 
 getEnd_keeps_deep: check {
   fermata and invariant and { some g: Get, w: Write | getEnd[g, w] } implies after invariant
-} for 4 but 5 Write, 2..2 steps expect 0
+} for 5 but 6 Write, 2..2 steps expect 0
 getEnd_can_deep: run {
   fermata and invariant and { some g: Get, w: Write | getEnd[g, w] }
 } for 3 but 5 Write, 2..2 steps expect 1

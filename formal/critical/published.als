@@ -6,7 +6,8 @@
  * prose. Each fault is asked for twice. By its schedule, step by step, which is short, and shows
  * the run that docs/formal.md tells. And by its symptom alone (`…_found_deep`): a get returns what
  * is not the true value, in any run of that many steps, in which only that does not happen which
- * another of the faults needs. The last command plays the schedule of F1 against Fermata's rules.
+ * another of the faults needs. `…_refused` play the schedules with Fermata's rules and events, up to
+ * the first step that these do not let happen.
  */
 module published
 
@@ -15,6 +16,8 @@ open events
 /* A get that returns what is not the true value. */
 pred wrongGet { some g: Get | some g.result - g.shows }
 
+/* A forced release writes `false`, as in the pseudo-code, or `true`, as the prose says. With the
+ * former nobody ever synchs, so that M3 and F1 need the latter; M5 does not depend on it. */
 pred asInCode { published }
 pred asInProse { Protocol.rules = ReleaseSetsFlag }
 pred runs { init and always (someEvent or nothing) }
@@ -89,6 +92,60 @@ F1: run {
     getBegin[g]; getEnd[g, a]; wrongGet
   }
 } for 2 but 3 Write, 1 Read, 21..21 steps expect 1
+
+/* M1: the next holder does not get by without a synch. */
+M1_refused: run {
+  fermata
+  some r1, r2: Ref, p: Put, e: Entry, f: First {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
+    enqueue[r2]; release[r1]; entryBegin[f]; f.reader = r2
+  }
+} for 2 but 2 Write, 2 Read, 1 Coordinator, 10..10 steps expect 0
+
+/* M2: a put has no second tag. */
+M2_refused: run {
+  fermata
+  some r: Ref, p, again: Put, e: Entry {
+    init
+    enqueue[r]; entryBegin[e]; entryEnd[e, Start]; enter[r, Start]; issue[p]; put[p]; put[again];
+    again.copyOf = p
+  }
+} for 2 but 3 Write, 1 Read, 1 Ref, 1 Client, 8..8 steps expect 0
+
+/* M3: the stale synch lies below the holder's put, and nobody reads it. */
+M3_refused: run {
+  fermata
+  some r: Ref, first, again: Attempt, p: Put, g: Get {
+    init
+    enqueue[r]; attemptBegin[first]; attemptRead[first, Start, Start];
+    attemptBegin[again]; attemptRead[again, Start, Start];
+    attemptWrite[again]; succeed[again]; attemptGrant[again]; enter[r, Start];
+    issue[p]; put[p]; succeed[p]; ack[p];
+    attemptWrite[first]; getBegin[g]; getEnd[g, first]
+  }
+} for 2 but 4 Write, 1 Read, 1 Ref, 1 Client, 1 Coordinator, 17..17 steps expect 0
+
+/* M5: who has a put that was not acknowledged does not say that its leave is clean. */
+M5_refused: run {
+  fermata
+  some r1: Ref, p: Put, e: Entry {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
+    sayLeaveClean[r1]
+  }
+} for 2 but 2 Write, 1 Read, 1 Coordinator, 8..8 steps expect 0
+
+/* F1: the fence refuses the late put. */
+F1_refused: run {
+  fermata
+  some r1, r2: Ref, p: Put, e: Entry, a: Attempt {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p];
+    enqueue[r2]; release[r1]; attemptBegin[a]; attemptRead[a, Start, Start];
+    put[p]; succeed[p]; a.ref = r2
+  }
+} for 2 but 3 Write, 1 Read, 1 Coordinator, 12..12 steps expect 0
 
 M1_found_deep: run {
   asInCode and runs and putsAtOneCoordinator and leavesAcknowledged and eventually wrongGet

@@ -4,8 +4,9 @@
  * In the style of MUSIC §V. Clients ask coordinators; the lock store is a queue that changes in
  * atomic steps, for consensus orders them; the data store is not modelled by its replicas but as
  * its coordinators see it: writes that were attempted, those of them that have succeeded, and what
- * a quorum read may return. What the data store is assumed to do here is proved of replicas and
- * quorums in store.als.
+ * a quorum read may return. What is assumed here of writes, fences and reads is proved of replicas
+ * and quorums in store.als; assumed without such a proof is that an answer which counts for a reader
+ * shows no later ref's tag, and that a get is refused once a quorum knows a later ref.
  *
  * The network is the most general one. What was said once may be heard at any time, in any order,
  * any number of times or never, so that "said" is a set that grows. A crash of a client, of a
@@ -31,7 +32,8 @@ one sig
   RefusedIsDoubtful, // G25: a put that was sent and refused may be stored yet
   CleanAsSaid, // G15: a leave is recorded as clean only if its client has said so
   Fence, // F1: replicas refuse what is below the tag of a fenced read
-  FlagInLog, // the flag stands beside the queue and is set by the command that dequeues
+  FlagInLog, // the switch to Fermata's events: the flag stands beside the queue, set by the command
+             // that dequeues. Without it the published ones happen, and no rule is taken away alone
   FlagNamed, // F18: only that flag is cleared which was seen when the synch began
   SpeculationEnds, // F3: a command that touches the key cancels what was read ahead
   ReadsByOp, // G23: a read counts only where this very read is waited for
@@ -204,7 +206,7 @@ pred cleared { no flag or (some a: done | a.clears = flag) }
  * where its put does, not where its adoption does (F6, G24). */
 pred newerThan[e: Eventual, w: Write] { below[value[w], e] }
 
-/* Eventual values newer than one of these. */
+/* Over one of these values: the eventual values that an adoption may put in its place. */
 fun over[v: set Value]: set Eventual { { e: offered | some x: v | below[x, e] } }
 
 /* A replica that stores w drops e: a section has written after it. */

@@ -48,7 +48,8 @@ one sig Noop, Stop extends Entry {}
 
 sig Slot {}
 
-/* `promised`: to it; as long as it does not lead. */
+/* `promised`: acceptors that have promised it to vote for nothing lower. None is added once it
+ * leads. */
 sig Ballot {
   var proposed: Slot -> lone Entry,
   var promised: set Acceptor
@@ -71,7 +72,7 @@ pred under[a, b: Slot] { slots/lt[a, b] }
 /* Of three. */
 pred quorum[m: set Acceptor] { lone Acceptor - m }
 
-/* The highest ballot below `b` of which it was told a vote for the slot. */
+/* The ballots below `b` of which it was told a vote for the slot. Who leads takes the highest. */
 fun reports[b: Ballot, s: Slot]: set Ballot {
   { c: Ballot | lower[c, b] and some a: b.promised | c -> s in a.votes }
 }

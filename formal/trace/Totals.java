@@ -5,7 +5,7 @@ import java.util.TreeMap;
 
 /** What was judged. */
 final class Totals {
-    int traces, steps, invariants, compared, failures;
+    int traces, steps, invariants, samples, compared, failures;
     final Map<String, Integer> events = new TreeMap<>();
 
     void print() {

@@ -11,12 +11,12 @@
 //! **Rules for a model.** Every command has an expectation, and a name that is unique in its file.
 //! One whose name ends in `_deep` takes long and is left out by `--short`.
 //!
-//! Alloy comes from Maven, at its pinned version, into `target/formal`, once; Java runs it. Both
-//! are needed here alone. One process asks many commands of a model: to start Java, and to let it
-//! compile Alloy, costs more than most answers.
+//! One process asks many commands of a model: to start Java, and to let it compile Alloy, costs
+//! more than most answers.
 //!
 //! **Invariant.** A command without an answer is a failure, and the table says why there is none:
-//! out of time, or how its process ended. Nothing is asked again that has brought a process down.
+//! out of time, or how its process ended. Nothing is asked again that has brought a process down. A
+//! model that Alloy cannot read is a failure of its own, and in the way of no other.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,10 +29,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use crate::gate::root;
-
-/// Where Maven finds Alloy.
-const ARTIFACT: &str = "org.alloytools:org.alloytools.alloy.dist";
-const VERSION: &str = "6.2.0";
+use crate::java::{self, Scratch, at, complaint, is_stack, shown};
 
 /// The solver that is in Java: it runs everywhere, and where most of the work is small problems,
 /// those in C are no faster.
@@ -51,11 +48,6 @@ const JOBS: usize = 2;
 /// that the last process works alone for long.
 const BATCH: usize = 24;
 
-/// What Java is told. Any check of the short run gets by with 500 MiB; left alone, each process
-/// would take a quarter of the machine before it cleans up, and then be the one that is ended when
-/// memory is short. Its collector's threads would only wait for each other here.
-const JAVA: &[&str] = &["-Xmx2g", "-XX:+UseSerialGC"];
-
 /// Short runs end before the second compiler of Java has paid.
 const JAVA_SHORT: &str = "-XX:TieredStopAtLevel=1";
 
@@ -69,13 +61,14 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Reads `[--short] [WORD]...`; none where an option is unknown.
+    /// Reads `[--short] [WORD]...`; none where an option is unknown, or another task is meant.
     pub(crate) fn of(arguments: &[&str]) -> Option<Choice> {
         let mut choice = Choice::default();
         for argument in arguments {
             match *argument {
                 "--short" => choice.short = true,
                 option if option.starts_with('-') => return None,
+                "traces" => return None,
                 word => choice.words.push(word.to_owned()),
             }
         }
@@ -83,9 +76,21 @@ impl Choice {
     }
 
     fn takes(&self, query: &Query) -> bool {
-        let named = |word: &String| query.name.contains(word) || query.file.contains(word);
         let deep = self.short && query.name.ends_with(DEEP);
-        !deep && (self.words.is_empty() || self.words.iter().any(named))
+        !deep && self.names(query)
+    }
+
+    fn names(&self, query: &Query) -> bool {
+        let named = |word: &String| query.name.contains(word) || query.file.contains(word);
+        self.words.is_empty() || self.words.iter().any(named)
+    }
+
+    /// Whether a model may have such a command: otherwise it need not be read by Alloy.
+    fn may_name(&self, model: &Path) -> io::Result<bool> {
+        let text = fs::read_to_string(model).map_err(at(model))?;
+        let path = shown(model);
+        let named = |word: &String| path.contains(word) || text.contains(word);
+        Ok(self.words.is_empty() || self.words.iter().any(named))
     }
 }
 
@@ -135,46 +140,70 @@ pub(crate) fn run(choice: &Choice) -> ExitCode {
     }
 }
 
-/// Alloy, fetched unless it is there.
-pub(crate) fn fetched_jar() -> io::Result<PathBuf> {
-    Alloy::fetched(true).map(|alloy| alloy.jar)
-}
-
-/// How many results are unexpected.
+/// How many failures there are.
 fn ask_all(choice: &Choice) -> io::Result<usize> {
     let start = Instant::now();
-    let alloy = Alloy::fetched(choice.short)?;
     let mut models = Vec::new();
     models_in(&root().join("formal"), &mut models)?;
     models.sort();
-    let mut batches: Vec<Vec<Query>> = Vec::new();
-    for model in &models {
-        let mut queries = alloy.queries(model)?;
-        queries.retain(|query| choice.takes(query));
-        batches.extend(queries.chunks(BATCH).map(<[Query]>::to_vec));
+    let mut read = Vec::new();
+    for model in models {
+        if choice.may_name(&model)? {
+            read.push(model);
+        }
     }
-    // The long ones first, so that no job is left alone with one.
-    batches.sort_by_key(|batch| std::cmp::Reverse(batch.len()));
-    let asked: usize = batches.iter().map(Vec::len).sum();
-    if asked == 0 {
-        return Err(io::Error::other("no check has such a name"));
+    if read.is_empty() {
+        return Err(io::Error::other("no model and no check has such a name"));
     }
-    print_row("model", "assertion", "scope", "result", "seconds");
-    let unexpected = work(&alloy, batches.into());
-    // What cannot be removed lies in the target folder, and is in nobody's way.
-    let _ = fs::remove_dir_all(&alloy.out);
+    let alloy = Alloy::fetched(choice.short)?;
+    let mut failures = Vec::new();
+    let mut named = Vec::new();
+    for model in &read {
+        match alloy.queries(model) {
+            Ok(queries) => named.extend(queries.into_iter().filter(|q| choice.names(q))),
+            Err(error) if error.contains(java::DAMAGED) => return Err(io::Error::other(error)),
+            Err(error) => failures.push(error),
+        }
+    }
+    let asked: Vec<Query> = named.iter().filter(|q| choice.takes(q)).cloned().collect();
+    if asked.is_empty() && failures.is_empty() {
+        return Err(io::Error::other(match named.len() {
+            0 => "no check has such a name".to_owned(),
+            _ => "all checks of such a name take long: leave out --short".to_owned(),
+        }));
+    }
+    let count = asked.len();
+    let broken = failures.len();
+    failures.extend(work(&alloy, asked));
     let seconds = start.elapsed().as_secs();
-    println!("\n{asked} checks in {seconds} s");
+    println!("\ncommands run: {count}, in {seconds} s");
+    for failure in &failures {
+        println!("\n{failure}");
+    }
     // As the other tests say it, so that the gate counts these, too.
-    let word = if unexpected == 0 { "ok" } else { "FAILED" };
-    let passed = asked - unexpected;
-    println!("test result: {word}. {passed} passed; {unexpected} failed");
-    Ok(unexpected)
+    let failed = failures.len();
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    let passed = count + broken - failed;
+    println!("test result: {word}. {passed} passed; {failed} failed");
+    Ok(failed)
 }
 
-/// Asks all batches, and prints each answer as it comes. Returns how many are unexpected.
-fn work(alloy: &Alloy, batches: VecDeque<Vec<Query>>) -> usize {
-    let batches = Mutex::new(batches);
+/// In parts of one model each, the long ones first, so that no job is left alone with one.
+fn batches(queries: Vec<Query>) -> VecDeque<Vec<Query>> {
+    let models = queries.chunk_by(|a, b| a.file == b.file);
+    let parts = models.flat_map(|queries| queries.chunks(BATCH));
+    let mut batches: Vec<Vec<Query>> = parts.map(<[Query]>::to_vec).collect();
+    batches.sort_by_key(|batch| std::cmp::Reverse(batch.len()));
+    batches.into()
+}
+
+/// Asks all, and prints each answer as it comes. Returns what is not as expected.
+fn work(alloy: &Alloy, queries: Vec<Query>) -> Vec<String> {
+    if queries.is_empty() {
+        return Vec::new();
+    }
+    let table = Table::of(&queries);
+    let batches = Mutex::new(batches(queries));
     let (send, answers) = mpsc::channel();
     std::thread::scope(|scope| {
         for job in 0..JOBS {
@@ -191,31 +220,67 @@ fn work(alloy: &Alloy, batches: VecDeque<Vec<Query>>) -> usize {
             });
         }
         drop(send);
-        let mut unexpected = 0;
+        let mut failures = Vec::new();
         for (query, verdict, time) in answers {
-            let expected = match query.found {
-                true => Verdict::Found,
-                false => Verdict::None,
+            let failed = verdict != query.expected();
+            let result = match failed {
+                false => verdict.to_string(),
+                true => "FAILED".to_owned(),
             };
-            let result = match verdict == expected {
-                true => verdict.to_string(),
-                false => format!("{verdict}, NOT AS EXPECTED"),
-            };
-            unexpected += usize::from(verdict != expected);
             let seconds = format!("{:.1}", time.as_secs_f64());
-            print_row(&query.file, &query.name, &query.scope, &result, &seconds);
+            table.row([&query.file, &query.name, &query.scope, &result, &seconds]);
+            if failed {
+                failures.push(query.failure(verdict));
+            }
         }
-        unexpected
+        failures
     })
 }
 
-fn print_row(model: &str, name: &str, scope: &str, result: &str, seconds: &str) {
-    println!("| {model} | {name:32} | {scope} | {result:5} | {seconds:>7} |");
+/// The columns of the answers.
+struct Table {
+    widths: [usize; 5],
+}
+
+impl Table {
+    /// Prints its head, wide enough for these.
+    fn of(queries: &[Query]) -> Table {
+        let head = ["model", "command", "scope", "result", "seconds"];
+        let mut widths = head.map(str::len);
+        for query in queries {
+            for (width, text) in widths
+                .iter_mut()
+                .zip([&query.file, &query.name, &query.scope])
+            {
+                *width = text.len().max(*width);
+            }
+        }
+        let table = Table { widths };
+        println!(
+            "none: nothing that contradicts exists in the scope, as a proof expects; found: the \
+             run, or the\ncounter-example, that is looked for. `N..N steps`: in runs of N states.\n"
+        );
+        table.row(head);
+        table.row(widths.map(|width| "-".repeat(width)));
+        table
+    }
+
+    fn row<S: AsRef<str>>(&self, cells: [S; 5]) {
+        let mut line = String::from("|");
+        for (index, (cell, width)) in cells.iter().zip(self.widths).enumerate() {
+            let cell = cell.as_ref();
+            line += &match index {
+                4 => format!(" {cell:>width$} |"),
+                _ => format!(" {cell:width$} |"),
+            };
+        }
+        println!("{line}");
+    }
 }
 
 /// All models below a folder.
 fn models_in(folder: &Path, models: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(folder).map_err(at(folder))? {
         let path = entry?.path();
         if path.is_dir() {
             models_in(&path, models)?;
@@ -226,70 +291,39 @@ fn models_in(folder: &Path, models: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where everything is that this task fetches or writes.
-fn folder() -> PathBuf {
-    root().join("target").join("formal")
-}
-
-/// The one file that Alloy is.
-fn jar() -> PathBuf {
-    folder().join(format!("org.alloytools.alloy.dist-{VERSION}.jar"))
-}
-
-/// An error that says what to install, unless all programs are there that this task needs.
-pub(crate) fn programs() -> io::Result<()> {
-    let advice = "install Java 17 or later (on Debian: apt-get install openjdk-17-jdk-headless)";
-    there("java", "-version", advice)?;
-    if jar().exists() {
-        return Ok(());
-    }
-    let advice = "install Maven 3, which fetches Alloy once (on Debian: apt-get install maven)";
-    there("mvn", "--version", advice)
-}
-
 /// The Alloy Analyzer.
 struct Alloy {
     jar: PathBuf,
-    /// Its output, of which nothing is kept. One folder per process of this task: each empties its
-    /// own when it starts, and would take another's away.
-    out: PathBuf,
+    /// Its output, of which nothing is kept.
+    scratch: Scratch,
     /// Whether only the short run's commands are asked.
     short: bool,
 }
 
 impl Alloy {
-    /// Fetches it through Maven, unless it is there.
     fn fetched(short: bool) -> io::Result<Alloy> {
-        programs()?;
-        let (folder, jar) = (folder(), jar());
-        fs::create_dir_all(&folder)?;
-        if !jar.exists() {
-            let mut maven = Command::new("mvn");
-            maven.args(["-q", "-B", "-Dstyle.color=never", "dependency:copy"]);
-            maven.arg(format!("-Dartifact={ARTIFACT}:{VERSION}"));
-            maven.arg(format!("-DoutputDirectory={}", folder.display()));
-            let status = maven.current_dir(&folder).status()?;
-            if !status.success() || !jar.exists() {
-                let error = format!("Maven did not fetch {ARTIFACT}:{VERSION}: {status}");
-                return Err(io::Error::other(error));
-            }
-        }
-        let out = folder.join(format!("out-{}", std::process::id()));
-        Ok(Alloy { jar, out, short })
+        java::programs(false)?;
+        let scratch = Scratch::new("out")?;
+        let jar = java::fetched_jar(&scratch)?;
+        Ok(Alloy {
+            jar,
+            scratch,
+            short,
+        })
     }
 
     fn java(&self, short: bool) -> Command {
-        let mut java = Command::new("java");
-        java.args(JAVA).args(short.then_some(JAVA_SHORT));
-        java.arg("-jar").arg(&self.jar).stdin(Stdio::null());
+        let mut java = java::java();
+        java.args(short.then_some(JAVA_SHORT));
+        java.arg("-jar").arg(&self.jar);
         java
     }
 
-    /// The commands of a model, each with its expectation.
-    fn queries(&self, model: &Path) -> io::Result<Vec<Query>> {
-        let output = self.java(true).arg("commands").arg(model).output()?;
-        let file = model.strip_prefix(root()).unwrap_or(model);
-        let file = file.to_string_lossy().replace('\\', "/");
+    /// The commands of a model, each with its expectation; or what is wrong with it.
+    fn queries(&self, model: &Path) -> Result<Vec<Query>, String> {
+        let output = self.java(true).arg("commands").arg(model).output();
+        let output = output.map_err(|error| format!("Java could not be run: {error}"))?;
+        let file = shown(model);
         let listed = String::from_utf8_lossy(&output.stdout);
         let mut queries: Vec<Query> = Vec::new();
         for line in listed.lines() {
@@ -297,18 +331,14 @@ impl Alloy {
                 // What Alloy makes up for a model without commands: a part of others.
                 continue;
             }
-            let query = Query::of_line(&file, line)
-                .ok_or_else(|| io::Error::other(format!("{file}: no `expect 0|1`: {line}")))?;
+            let query = Query::of_line(&file, line)?;
             if queries.iter().any(|q| q.name == query.name) {
-                let error = format!("{file}: two commands are called {}", query.name);
-                return Err(io::Error::other(error));
+                return Err(format!("{file}: two commands are called {}", query.name));
             }
             queries.push(query);
         }
         if queries.is_empty() && !output.stderr.is_empty() {
-            let error = String::from_utf8_lossy(&output.stderr);
-            let error = error.lines().take(3).collect::<Vec<_>>().join("\n");
-            return Err(io::Error::other(format!("{file}: {error}")));
+            return Err(complaint(&String::from_utf8_lossy(&output.stderr)));
         }
         Ok(queries)
     }
@@ -361,7 +391,9 @@ impl Alloy {
                 }
             };
             let Some((name, verdict)) = answer_of_line(&line) else {
-                eprintln!("{line}");
+                if !is_noise(&line) {
+                    eprintln!("{line}");
+                }
                 continue;
             };
             if let Some(index) = open.iter().position(|q| q.name == name) {
@@ -380,24 +412,10 @@ impl Alloy {
         let mut java = self.java(self.short);
         java.args(["exec", "-f", "-t", "none", "-s", SOLVER, "-c"]);
         java.arg(format!("{{{}}}", names.join(",")));
-        java.arg("-o").arg(self.out.join(job.to_string()));
+        java.arg("-o").arg(self.scratch.path.join(job.to_string()));
         java.arg(root().join(&open[0].file));
         java.stdout(Stdio::null()).stderr(Stdio::piped());
         java
-    }
-}
-
-/// An error that names what is missing, unless `program` can be run.
-fn there(program: &str, version: &str, advice: &str) -> io::Result<()> {
-    let mut command = Command::new(program);
-    command.arg(version).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        _ => {
-            let error = format!("`{program}` does not run; {advice}");
-            Err(io::Error::new(io::ErrorKind::NotFound, error))
-        }
     }
 }
 
@@ -416,20 +434,56 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
 }
 
 impl Query {
-    /// Reads `2 . Check NAME for 3 but exactly 2 A expect 0`, or `12. Check …`.
-    fn of_line(file: &str, line: &str) -> Option<Query> {
-        let (_, rest) = line.split_once(". ")?;
-        let (rest, expected) = rest.rsplit_once(" expect ")?;
+    /// Reads `2 . Check NAME for 3 but exactly 2 A expect 0`, or `12. Check …`; or says which rule
+    /// for commands it breaks.
+    fn of_line(file: &str, line: &str) -> Result<Query, String> {
+        let command = line.split_once(". ").map_or(line, |(_, command)| command);
+        let (rest, expected) = command
+            .rsplit_once(" expect ")
+            .ok_or_else(|| format!("{file}: no `expect 0|1`: {command}"))?;
         let mut words = rest.splitn(3, ' ').skip(1);
-        let name = words.next()?.to_owned();
+        let name = words.next().unwrap_or_default().to_owned();
+        // What Alloy calls those that have none.
+        if name.is_empty() || name.contains('$') {
+            return Err(format!("{file}: a command has no name: {command}"));
+        }
         let scope = words.next().unwrap_or_default();
-        Some(Query {
+        Ok(Query {
             file: file.to_owned(),
             name,
             scope: scope.trim_start_matches("for ").to_owned(),
             found: expected == "1",
         })
     }
+
+    fn expected(&self) -> Verdict {
+        match self.found {
+            true => Verdict::Found,
+            false => Verdict::None,
+        }
+    }
+
+    /// What a reader of the failure asks next.
+    fn failure(&self, verdict: Verdict) -> String {
+        let Query {
+            file, name, scope, ..
+        } = self;
+        let expected = self.expected();
+        let mut said =
+            format!("FAILED {file}: {name} ({scope})\n  expected: {expected}; got: {verdict}\n");
+        if verdict == Verdict::Found {
+            let jar = shown(&java::jar());
+            said +=
+                &format!("  to print it:\n  java -jar {jar} exec -t text -o - -c {name} {file}\n");
+        }
+        said
+    }
+}
+
+/// What Alloy says beside its answers, and this task says better.
+fn is_noise(line: &str) -> bool {
+    let line = line.trim();
+    is_stack(line) || line.is_empty() || line == "Error" || line.contains("against expectation")
 }
 
 /// Reads `01. check NAME    0    1/1     SAT`.
@@ -457,8 +511,10 @@ mod tests {
         assert_eq!(query.scope, "5 but exactly 2 State");
         assert!(!query.found);
         let tenth = Query::of_line("formal/m.als", "10. Run p for 3 expect 1");
-        assert!(tenth.is_some_and(|query| query.name == "p" && query.found));
-        assert_eq!(Query::of_line("formal/m.als", "3 . Run p for 3"), None);
+        assert!(tenth.is_ok_and(|query| query.name == "p" && query.found));
+        assert!(Query::of_line("formal/m.als", "3 . Run p for 3").is_err());
+        let unnamed = Query::of_line("formal/m.als", "0 . Check check$1 for 3 expect 1");
+        assert!(unnamed.is_err_and(|error| error.contains("no name")));
     }
 
     #[test]
@@ -485,5 +541,6 @@ mod tests {
         let none = Choice::of(&["registers"]).expect("known");
         assert!(!none.takes(&query("put")));
         assert!(Choice::of(&["--fast"]).is_none());
+        assert!(Choice::of(&["--short", "traces"]).is_none());
     }
 }

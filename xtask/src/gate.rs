@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use crate::formal;
+use crate::java;
 
 /// One command of the gate.
 struct Section {
@@ -100,7 +100,7 @@ const SECTIONS: &[Section] = &[
 pub(crate) fn run() -> ExitCode {
     let start = Instant::now();
     // At once, and not when half of the gate has run.
-    if let Err(error) = formal::programs() {
+    if let Err(error) = java::programs(true) {
         eprintln!("the models could not be checked: {error}");
         return ExitCode::FAILURE;
     }

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 mod formal;
 mod gate;
+mod java;
 mod peers;
 mod porcupine;
 mod tidy;
@@ -23,8 +24,9 @@ const HELP: &str = "\
 usage: cargo xtask TASK
 
   test    everything: formatting, lints, documentation, tidy rules, tests of all crates,
-          a bounded run of the simulator, the short part of the formal models, end-to-end tests
-          on real processes; needs Java, and Maven the first time
+          a bounded run of the simulator, the short part of the formal models, `formal traces`
+          with and without --planted, end-to-end tests on real processes; needs a JDK, and Maven
+          the first time
   tidy    the rules about the tree alone
   fix     formats, and rewraps comments that are too wide
   porcupine [--record]
@@ -32,10 +34,11 @@ usage: cargo xtask TASK
           verdicts with the recorded ones, or records them; needs Go
   formal [--short] [WORD]...
           asks Alloy about the models below formal/, or about those checks whose file or name
-          contains a word; --short leaves out what takes long; needs Java and Maven
+          contains a word; --short leaves out what takes long; needs Java, and Maven the first
+          time
   formal traces [--seeds N | --seed N | --planted]
           judges what the simulator does by the text of the model of critical sections, or shows
-          that what is wrong is refused; needs Java and Maven
+          that what is wrong is refused; needs a JDK, and Maven the first time
   peers SYSTEM COMMAND
           Cassandra, ZooKeeper or etcd on this machine, for comparisons and for what runs on them;
           `peers help` says more; needs Java and Maven, or Go
@@ -43,7 +46,13 @@ usage: cargo xtask TASK
 
 fn main() -> ExitCode {
     let task: Vec<String> = std::env::args().skip(1).collect();
-    match task.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let task: Vec<&str> = task.iter().map(String::as_str).collect();
+    let asks = |word: &&str| ["--help", "-h"].contains(word);
+    if task.first() != Some(&"peers") && task.iter().any(asks) {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    match task[..] {
         ["test"] => gate::run(),
         ["tidy"] => tidy_alone(),
         ["fix"] => wrap::run(),
@@ -59,7 +68,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["peers", ref words @ ..] => peers::run(words),
-        ["help" | "--help" | "-h"] => {
+        ["help"] => {
             print!("{HELP}");
             ExitCode::SUCCESS
         }

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Instant;
 
-use crate::formal;
 use crate::gate::root;
+use crate::java::{self, Scratch, at, complaint, is_stack, shown};
 
 /// Seeds, unless told otherwise.
 const SEEDS: u64 = 200;
@@ -34,7 +34,7 @@ const PARTS: u64 = 2;
 const SHOWN: usize = 5;
 
 /// A wrong rule, the scenario in which it shows, and the event that the judge refuses.
-const PLANTED: [(&str, &str, &str); 19] = [
+const PLANTED: [(&str, &str, &str); 29] = [
     ("synch-without-fence", "f1-suspected-holder", "attemptRead"),
     ("past-read-answered", "f1-past-get", "getBegin"),
     (
@@ -74,6 +74,20 @@ const PLANTED: [(&str, &str, &str); 19] = [
     ("forced-release-clears-flag", "m1-forced-release", "release"),
     ("past-write-accepted", "m6-past-put", "ack"),
     ("ack-before-flush", "flush", "ack"),
+    ("flush-skipped", "flush", "attemptRead"),
+    ("lost-disk-rejoins", "lost-disk", "attemptRead"),
+    ("register-quorum-too-small", "quorum", "ack"),
+    ("no-deduplication", "f2-command-twice", "handOver"),
+    ("reader-leaves-no-flag", "g9-front-dies", "release"),
+    (
+        "eventual-put-in-critical-cell",
+        "f6-eventual-put-under-lock",
+        "getEnd",
+    ),
+    ("repair-at-once", "g8-damaged-record", "entryEnd"),
+    ("fenced-taken-as-holder", "g22-fenced-member", "entryEnd"),
+    ("tombstone-buried-early", "f8f-absent-member", "entryEnd"),
+    ("repair-without-floor", "f8f-late-repair", "entryEnd"),
 ];
 
 /// A wrong word in the text: what stands there, what is put in its place, and the event that then
@@ -103,23 +117,23 @@ const WRONG_WORDS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Runs `[--seeds N] [--first N]`, or `--planted`.
+/// Runs `[--seeds N | --seed N | --planted]`.
 pub(crate) fn run(arguments: &[&str]) -> ExitCode {
     let number = |text: &str| text.parse::<u64>().ok().filter(|n| *n > 0);
-    let result = match arguments {
-        [] => seeds(0, SEEDS),
+    let what = match arguments {
+        [] => What::Seeds(SEEDS),
         ["--seeds", count] => match number(count) {
-            Some(count) => seeds(0, count),
+            Some(count) => What::Seeds(count),
             None => return usage(),
         },
         ["--seed", seed] => match seed.parse() {
-            Ok(seed) => seeds(seed, 1),
+            Ok(seed) => What::Seed(seed),
             Err(_) => return usage(),
         },
-        ["--planted"] => planted(),
+        ["--planted"] => What::Planted,
         _ => return usage(),
     };
-    match result {
+    match judged(&what) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -134,17 +148,49 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
+/// What is judged.
+enum What {
+    /// So many seeds, from the first; and every scenario, unless they are few.
+    Seeds(u64),
+    /// One, to look at.
+    Seed(u64),
+    Planted,
+}
+
+/// Whether all is as it should be. Where it is not, the traces stay.
+fn judged(what: &What) -> io::Result<bool> {
+    let start = Instant::now();
+    let tools = Tools::ready()?;
+    let result = match *what {
+        What::Seeds(count) => seeds(&tools, count),
+        What::Seed(seed) => one(&tools, seed),
+        What::Planted => planted(&tools),
+    };
+    let kept = match (&result, what) {
+        (Ok(_), What::Planted) => Some("planted".to_owned()),
+        (Ok(true), _) => None,
+        _ => Some(format!("traces-failed-{}", std::process::id())),
+    };
+    if let Some(name) = kept {
+        println!("its traces: {}", shown(&tools.scratch.keep(&name)));
+    }
+    println!("{} s", start.elapsed().as_secs());
+    result
+}
+
 /// The two programs and the text.
 struct Tools {
     traces: PathBuf,
     /// Where Java finds Alloy and the judge.
     classes: OsString,
-    folder: PathBuf,
+    scratch: Scratch,
 }
 
 impl Tools {
     fn ready() -> io::Result<Tools> {
-        let alloy = formal::fetched_jar()?;
+        java::programs(true)?;
+        let scratch = Scratch::new("traces")?;
+        let alloy = java::fetched_jar(&scratch)?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let build = ["build", "--package", "fermata-sim", "--example", "traces"];
         let status = Command::new(cargo)
@@ -152,31 +198,29 @@ impl Tools {
             .current_dir(root())
             .status()?;
         if !status.success() {
-            return Err(io::Error::other(format!(
-                "the simulator was not built: {status}"
-            )));
+            let error = format!("the simulator was not built: {status}");
+            return Err(io::Error::other(error));
         }
-        let folder = root().join("target").join("formal").join("traces");
-        fs::create_dir_all(&folder)?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
         let target = target.unwrap_or_else(|| root().join("target"));
         let traces = target.join("debug").join("examples").join("traces");
-        let classes = compiled(&alloy)?;
+        let classes = compiled(&alloy, &scratch.path.join("judge"))?;
         Ok(Tools {
             traces,
             classes,
-            folder,
+            scratch,
         })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.scratch.path.join(format!("{name}.txt"))
     }
 
     /// Plays, and writes the traces to a file.
     fn play(&self, file: &Path, what: &[&str], into: &mut Told) -> io::Result<()> {
-        let mut command = Command::new(&self.traces);
-        let output = command
-            .arg(file)
-            .args(what)
-            .stderr(Stdio::inherit())
-            .output()?;
+        let mut command = java::child(&self.traces);
+        command.arg(file).args(what).stderr(Stdio::inherit());
+        let output = command.output()?;
         into.hear(&text_of(&output)?);
         match output.status.success() {
             true => Ok(()),
@@ -189,50 +233,47 @@ impl Tools {
 
     /// Judges files of traces by a model.
     fn judge(&self, model: &Path, files: &[PathBuf], into: &mut Told) -> io::Result<()> {
-        let mut java = Command::new("java");
-        java.args(["-Xmx2g", "-XX:+UseSerialGC", "-cp"]);
-        java.arg(&self.classes).arg("Validate");
-        java.arg(model).args(files).stdin(Stdio::null());
+        let mut java = java::java();
+        java.arg("-cp").arg(&self.classes).arg("Validate");
+        java.arg(model).args(files);
         let output = java.stderr(Stdio::piped()).output()?;
         into.hear(&text_of(&output)?);
         // 1: some step was refused. Anything else is no judgement.
         if !matches!(output.status.code(), Some(0 | 1)) || !into.judged {
-            let error = String::from_utf8_lossy(&output.stderr);
-            let error: Vec<&str> = error.lines().filter(|l| !l.contains("INFO")).collect();
-            let error = error.join("\n");
-            return Err(io::Error::other(format!(
-                "the judge: {}\n{error}",
-                output.status
-            )));
+            let said = complaint(&String::from_utf8_lossy(&output.stderr));
+            let error = format!("the judge: {}: {said}", output.status);
+            return Err(io::Error::other(error));
         }
         Ok(())
     }
 }
 
-/// Compiles the judge; the class path.
-fn compiled(alloy: &Path) -> io::Result<OsString> {
+/// Compiles the judge into a folder; the class path.
+fn compiled(alloy: &Path, into: &Path) -> io::Result<OsString> {
+    let from = root().join("formal").join("trace");
     let mut sources = Vec::new();
-    for entry in fs::read_dir(root().join("formal").join("trace"))? {
+    for entry in fs::read_dir(&from).map_err(at(&from))? {
         sources.push(entry?.path());
     }
     sources.retain(|path| path.extension().is_some_and(|e| e == "java"));
-    let into = root().join("target").join("formal").join("judge");
-    fs::create_dir_all(&into)?;
+    fs::create_dir_all(into).map_err(at(into))?;
     let mut javac = Command::new("javac");
-    javac
-        .arg("-cp")
-        .arg(alloy)
-        .arg("-d")
-        .arg(&into)
-        .args(sources);
-    let output = javac.output()?;
+    javac.arg("-cp").arg(alloy).arg("-d").arg(into);
+    let output = javac.args(sources).output()?;
     if !output.status.success() {
-        let error = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!(
-            "the judge was not compiled:\n{error}"
-        )));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = match said.contains("zip END header") {
+            true => complaint(&said),
+            false => said
+                .lines()
+                .filter(|line| !is_stack(line))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        };
+        let error = format!("the judge was not compiled: {said}");
+        return Err(io::Error::other(error));
     }
-    std::env::join_paths([alloy, into.as_path()]).map_err(io::Error::other)
+    std::env::join_paths([alloy, into]).map_err(io::Error::other)
 }
 
 fn text_of(output: &Output) -> io::Result<String> {
@@ -250,8 +291,8 @@ struct Told {
     /// of the judge.
     sums: BTreeMap<String, u64>,
     events: BTreeMap<String, u64>,
-    /// Keys and facts left out, by why.
-    left_out: BTreeMap<String, (u64, u64)>,
+    /// Keys and facts left out, by what is left out (`whole`, `rest`, `fact`) and why.
+    left_out: BTreeMap<(String, String), (u64, u64)>,
     /// Disagreements and refusals, with the lines that belong to them.
     failures: Vec<String>,
     judged: bool,
@@ -276,7 +317,8 @@ impl Told {
                     *self.events.entry(words[1].to_owned()).or_default() += number(2).unwrap_or(0);
                 }
                 "left" => {
-                    let left = self.left_out.entry(words[4..].join(" ")).or_default();
+                    let why = (words[1].to_owned(), words[4..].join(" "));
+                    let left = self.left_out.entry(why).or_default();
                     left.0 += number(2).unwrap_or(0);
                     left.1 += number(3).unwrap_or(0);
                 }
@@ -311,19 +353,20 @@ impl Told {
     }
 }
 
-/// Judges seeds with the right rules.
-fn seeds(first: u64, count: u64) -> io::Result<bool> {
-    let tools = Tools::ready()?;
-    let start = Instant::now();
+/// Judges seeds with the right rules, and all scenarios unless the seeds are few: what seeds come
+/// upon rarely is in them.
+fn seeds(tools: &Tools, count: u64) -> io::Result<bool> {
     let part = |index: u64| {
-        let from = first + index * count / PARTS;
-        let to = first + (index + 1) * count / PARTS;
+        let (from, to) = (index * count / PARTS, (index + 1) * count / PARTS);
+        let words = ["seeds", &from.to_string(), &(to - from).to_string()];
         let mut told = Told::default();
         if from < to {
-            let file = tools.folder.join(format!("part{index}.txt"));
-            let words = ["seeds", &from.to_string(), &(to - from).to_string()];
-            tools.play(&file, &words, &mut told)?;
-            tools.judge(&model(), &[file], &mut told)?;
+            play_and_judge(
+                tools,
+                &tools.file(&format!("part{index}")),
+                &words,
+                &mut told,
+            )?;
         }
         Ok(told)
     };
@@ -341,39 +384,49 @@ fn seeds(first: u64, count: u64) -> io::Result<bool> {
     }
     let all = count >= SEEDS;
     if all {
-        scenarios(&tools, &mut told)?;
+        let mut played = Told::default();
+        play_and_judge(tools, &tools.file("scenarios"), &["scenarios"], &mut played)?;
+        told.add(played);
     }
-    let holds = print(&told, all);
-    if count == 1 {
-        println!(
-            "its trace, and what happened: {}/part*",
-            tools.folder.display()
-        );
-    }
-    println!("{} s", start.elapsed().as_secs());
+    let what = match all {
+        true => format!("seeds 0 to {}, and every scenario", count - 1),
+        false => format!("seeds 0 to {}", count - 1),
+    };
+    Ok(print(&told, &what, all))
+}
+
+/// Judges one seed, whose trace and readable log stay under a name of its own.
+fn one(tools: &Tools, seed: u64) -> io::Result<bool> {
+    let folder = java::folder().join("traces");
+    fs::create_dir_all(&folder).map_err(at(&folder))?;
+    let file = folder.join(format!("seed-{seed}.txt"));
+    let mut told = Told::default();
+    play_and_judge(tools, &file, &["seeds", &seed.to_string(), "1"], &mut told)?;
+    let holds = print(&told, &format!("seed {seed}"), false);
+    let file = shown(&file);
+    println!("its trace: {file}\nwhat happened in it: {file}.log");
     Ok(holds)
 }
 
-/// Judges the scenarios with the right rules: what seeds come upon rarely is in them.
-fn scenarios(tools: &Tools, into: &mut Told) -> io::Result<()> {
-    let file = tools.folder.join("scenarios.txt");
-    let mut told = Told::default();
-    tools.play(&file, &["scenarios"], &mut told)?;
-    tools.judge(&model(), &[file], &mut told)?;
-    into.add(told);
-    Ok(())
+fn play_and_judge(tools: &Tools, file: &Path, what: &[&str], into: &mut Told) -> io::Result<()> {
+    tools.play(file, what, into)?;
+    tools.judge(&model(), &[file.to_owned()], into)
 }
 
-/// Says what was judged; whether all holds.
-fn print(told: &Told, all: bool) -> bool {
+/// Says what was judged; whether all holds. `all`: whether every event is to occur.
+fn print(told: &Told, what: &str, all: bool) -> bool {
     for failure in told.failures.iter().take(SHOWN) {
         println!("{failure}");
     }
+    if told.failures.len() > SHOWN {
+        println!("… and {} failures more", told.failures.len() - SHOWN);
+    }
     println!(
-        "{} runs, {} keys, {} steps judged, {} conjuncts of the invariant after them, {} compared \
-         with Alloy's evaluator",
+        "runs of the simulator: {}, {what}\n{} traces, one for each key of sections in a run; {} \
+         steps in them\n{} conjuncts of the invariant after these; {} steps put to Alloy's \
+         evaluator, too",
         told.sum("mapped runs"),
-        told.sum("mapped keys"),
+        told.sum("judged traces"),
         told.sum("judged steps"),
         told.sum("judged invariants"),
         told.sum("judged compared"),
@@ -381,19 +434,31 @@ fn print(told: &Told, all: bool) -> bool {
     for (name, count) in &told.events {
         println!("  {name:14} {count:6}");
     }
-    for (why, (keys, facts)) in &told.left_out {
-        match keys {
-            0 => println!("no event: {facts} facts: {why}"),
-            _ => println!("left out: {keys} keys, with {facts} facts from there on: {why}"),
+    println!("  learn            none: what it moves is looked at by the published rules alone");
+    for ((what, why), (keys, facts)) in &told.left_out {
+        match what.as_str() {
+            "whole" => println!("no trace: {keys} keys, with {facts} facts: {why}"),
+            "rest" => println!("trace ends early: {keys} keys, {facts} facts after it: {why}"),
+            _ => println!("no event: {facts} facts: {why}"),
         }
+    }
+    println!("(A fact is one thing that the simulator has written down of a run.)");
+    let mut failed = told.failures.len();
+    if told.sum("mapped traces") != told.sum("judged traces") {
+        println!(
+            "WRONG: the simulator wrote {} traces, and {} were judged",
+            told.sum("mapped traces"),
+            told.sum("judged traces")
+        );
+        failed += 1;
     }
     // Nobody would see that the code does it no more, or that the model has a new one.
     let missing = told.events.iter().filter(|(_, count)| **count == 0);
     let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
-    if !missing.is_empty() {
+    if all && !missing.is_empty() {
         println!("never seen: {}", missing.join(", "));
+        failed += missing.len();
     }
-    let failed = told.failures.len() + if all { missing.len() } else { 0 };
     let passed = told.sum("judged traces").saturating_sub(failed as u64);
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!("test result: {word}. {passed} passed; {failed} failed");
@@ -401,21 +466,12 @@ fn print(told: &Told, all: bool) -> bool {
 }
 
 /// Shows that the judge refuses what is wrong.
-fn planted() -> io::Result<bool> {
-    let tools = Tools::ready()?;
-    let start = Instant::now();
-    let mut missed = wrong_rules(&tools)?;
-    missed += wrong_words(&tools)?;
+fn planted(tools: &Tools) -> io::Result<bool> {
+    let missed = wrong_rules(tools)? + wrong_words(tools)?;
     let all = PLANTED.len() + WRONG_WORDS.len();
-    println!(
-        "{all} wrong rules and words in {} s",
-        start.elapsed().as_secs()
-    );
     let word = if missed == 0 { "ok" } else { "FAILED" };
-    println!(
-        "test result: {word}. {} passed; {missed} failed",
-        all - missed
-    );
+    let passed = all - missed;
+    println!("test result: {word}. {passed} passed; {missed} failed");
     Ok(missed == 0)
 }
 
@@ -423,8 +479,9 @@ fn planted() -> io::Result<bool> {
 fn wrong_rules(tools: &Tools) -> io::Result<usize> {
     let mut files = Vec::new();
     let mut told = Told::default();
+    head("wrong rule of the code");
     for (bug, scenario, _) in PLANTED {
-        let file = tools.folder.join(format!("{bug}.txt"));
+        let file = tools.file(bug);
         tools.play(&file, &["scenario", scenario, bug], &mut Told::default())?;
         files.push(file);
     }
@@ -440,18 +497,23 @@ fn wrong_rules(tools: &Tools) -> io::Result<usize> {
 
 /// How many wrong words are not seen.
 fn wrong_words(tools: &Tools) -> io::Result<usize> {
-    let file = tools.folder.join("right.txt");
+    let file = tools.file("right");
+    println!();
+    head("wrong word of the model: right -> wrong");
     tools.play(&file, &["seeds", "0", "8"], &mut Told::default())?;
     let text = fs::read_to_string(root().join("formal/critical/events.als"))?;
     let mut missed = 0;
     for (right, wrong, event) in WRONG_WORDS {
-        let name = wrong.trim();
+        let name = format!("{} -> {}", right.trim(), wrong.trim());
         if !text.contains(right) {
-            println!("{name:36} the text has no `{}` any more", right.trim());
+            println!(
+                "{name}: NOT REFUSED: the model has no `{}` any more",
+                right.trim()
+            );
             missed += 1;
             continue;
         }
-        let folder = tools.folder.join("wrong");
+        let folder = tools.scratch.path.join("wrong");
         fs::create_dir_all(&folder)?;
         for module in ["state.als", "invariants.als"] {
             let from = root().join("formal/critical").join(module);
@@ -463,21 +525,36 @@ fn wrong_words(tools: &Tools) -> io::Result<usize> {
         tools.judge(&model, std::slice::from_ref(&file), &mut told)?;
         let says = format!("event {event}[");
         let failure = told.failures.iter().find(|f| f.contains(&says));
-        missed += usize::from(!refused(name, event, failure));
+        missed += usize::from(!refused(&name, event, failure));
     }
     Ok(missed)
 }
 
-/// Says whether a wrong thing was refused at its event.
+fn head(what: &str) {
+    println!(
+        "{:14} {:14} {:29} {what}",
+        "refused at", "by the text of", "in"
+    );
+}
+
+/// Says whether a wrong thing was refused at its event, and what the judge says of it.
 fn refused(name: &str, event: &str, failure: Option<&String>) -> bool {
-    let says = format!("event {event}[");
     let first = failure.and_then(|f| f.lines().next()).unwrap_or_default();
-    let found = first.contains(&says);
-    let what = first.split_once(": ").map_or(first, |(_, what)| what);
-    let short: String = what.chars().take(120).collect();
-    match found {
-        true => println!("{name:36} {short}"),
-        false => println!("{name:36} NOT REFUSED at {event}: {short}"),
+    if !first.contains(&format!("event {event}[")) {
+        println!("{event:14} NOT REFUSED: {name}: {first}");
+        return false;
     }
-    found
+    // `FAIL scenario NAME with BUG key K step N: event … not `TEXT` (FILE line N)`
+    let run = first.trim_start_matches("FAIL ");
+    let run = run.trim_start_matches("scenario ");
+    let run = run
+        .split([' ', ':'])
+        .take(if run.starts_with("seed") { 2 } else { 1 });
+    let run = run.collect::<Vec<_>>().join(" ");
+    let (text, place) = first.rsplit_once(" (").unwrap_or((first, ""));
+    let place = place.trim_end_matches(')').replace(" line ", ":");
+    let text = text.split_once(": not ").map_or(text, |(_, text)| text);
+    println!("{event:14} {place:14} {run:29} {name}");
+    println!("{:14} not {text}", "");
+    true
 }

@@ -73,11 +73,11 @@ fn write(words: &[String]) -> Result<(), String> {
     };
     fs::write(file, &out.text).map_err(|e| format!("{file}: {e}"))?;
     println!(
-        "mapped runs {} keys {} steps {} disagreements {}",
-        out.runs, out.keys, out.steps, out.wrong
+        "mapped runs {} keys {} traces {} steps {} disagreements {}",
+        out.runs, out.keys, out.traces, out.steps, out.wrong
     );
-    for (why, (keys, facts)) in &out.left_out {
-        println!("left out {keys} {facts} {why}");
+    for ((what, why), (keys, facts)) in &out.left_out {
+        println!("left {what} {keys} {facts} {why}");
     }
     Ok(())
 }
@@ -87,9 +87,12 @@ struct Out {
     text: String,
     runs: usize,
     keys: usize,
+    /// Keys that have a trace: all that are not left out whole.
+    traces: usize,
     steps: usize,
     wrong: usize,
-    left_out: BTreeMap<&'static str, (usize, usize)>,
+    /// Keys and facts, by what is left out (`whole` keys, the `rest` of one, a `fact`) and why.
+    left_out: BTreeMap<(&'static str, &'static str), (usize, usize)>,
 }
 
 impl Out {
@@ -100,13 +103,18 @@ impl Out {
             let traced = trace(name, key, &observer);
             self.keys += 1;
             self.steps += traced.steps;
+            self.traces += usize::from(!traced.text.is_empty());
             if let Some((why, facts)) = traced.left_out {
-                let left = self.left_out.entry(why).or_default();
+                let what = match traced.text.is_empty() {
+                    true => "whole",
+                    false => "rest",
+                };
+                let left = self.left_out.entry((what, why)).or_default();
                 left.0 += 1;
                 left.1 += facts;
             }
             for (why, facts) in traced.aside {
-                self.left_out.entry(why).or_default().1 += facts;
+                self.left_out.entry(("fact", why)).or_default().1 += facts;
             }
             for wrong in &traced.wrong {
                 self.wrong += 1;

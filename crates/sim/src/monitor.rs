@@ -6,7 +6,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
-use crate::checkers::{agreement, begin, data_store, durability, leases, stuck, tags};
+use crate::checkers::{agreement, begin, data_store, durability, eventual, leases, stuck, tags};
 use crate::client::Client;
 use crate::disk::Flushed;
 use crate::history::{History, OpId};
@@ -22,6 +22,7 @@ pub struct Monitor {
     on: bool,
     clocks_trusted: bool,
     tags: tags::Tags,
+    eventual: eventual::Eventual,
     agreement: agreement::Agreement,
     begin: begin::Begin,
     data_store: data_store::DataStore,
@@ -44,6 +45,7 @@ impl Monitor {
             on,
             clocks_trusted: true,
             tags: tags::Tags::default(),
+            eventual: eventual::Eventual::default(),
             agreement: agreement::Agreement::default(),
             begin: begin::Begin::default(),
             data_store: data_store::DataStore::default(),
@@ -88,8 +90,10 @@ impl Monitor {
         self.durability.wrote(name, done);
         let heads = tags::heads(&done.writes);
         self.tags.wrote(name, &heads, catalogue, found);
+        self.eventual.wrote(machine, &heads, catalogue, found);
         let removed = tags::removed(&done.writes);
         self.tags.removed(name, &removed, catalogue, found);
+        self.eventual.removed(name, &removed);
         self.data_store.removed(name, &removed, found);
         self.stuck.removed(&removed);
         let moved = self.agreement.after_step(machine, found);
@@ -127,6 +131,7 @@ impl Monitor {
             && let Flushed::Through(lsn) = result
         {
             let heads = self.durability.flushed(name, lsn);
+            self.eventual.flushed(name, &heads, world.1);
             self.stuck.flushed(name, &heads, world, found);
         }
     }
@@ -144,6 +149,7 @@ impl Monitor {
         let machine = &machines[&name];
         self.durability.restarted(machine, found);
         self.tags.restarted(machine);
+        self.eventual.restarted(machine);
         self.stuck.restarted(machine);
         self.data_store.restarted(machine);
         self.agreement.restarted(name);
@@ -153,6 +159,7 @@ impl Monitor {
     pub fn rotten(&mut self, name: NodeName) {
         self.durability.forget(name);
         self.tags.rotten(name);
+        self.eventual.rotten(name);
         self.stuck.forget(name);
         self.data_store.rotten(name);
     }
@@ -161,8 +168,23 @@ impl Monitor {
     pub fn wiped(&mut self, name: NodeName) {
         self.durability.forget(name);
         self.tags.forget(name);
+        self.eventual.forget(name);
         self.stuck.forget(name);
         self.data_store.forget(name);
+    }
+
+    /// Nobody asks anything, and all keys but these are at rest.
+    pub fn at_rest(
+        &self,
+        machines: &BTreeMap<NodeName, Machine>,
+        catalogue: &Catalogue,
+        restless: &[KeyId],
+        found: &mut Vec<Violation>,
+    ) {
+        let rests = |key: &KeyId| !restless.contains(key);
+        if self.on {
+            self.eventual.at_rest(machines, catalogue, rests, found);
+        }
     }
 
     /// A client did something.

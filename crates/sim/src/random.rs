@@ -301,14 +301,15 @@ pub fn rest(world: &mut World) {
     while world.violations.is_empty() {
         let (cluster, catalogue) = (&world.setup.cluster, &world.history.catalogue);
         let mut left = at_rest::unrest(&world.machines, cluster, catalogue);
+        let restless: Vec<KeyId> = left.iter().map(|unrest| unrest.key.clone()).collect();
         left.retain(|unrest| !world.monitor.is_excused(&unrest.key, catalogue));
-        if world.now >= deadline {
+        if world.now >= deadline || left.is_empty() {
+            let (machines, found) = (&world.machines, &mut world.violations);
+            let monitor = &world.monitor;
+            monitor.at_rest(machines, catalogue, &restless, found);
             let idle = left.iter().find(|unrest| !unrest.busy);
             let told = idle.map(|unrest| Violation::new(at_rest::NAME, unrest.what.clone()));
             world.violations.extend(told);
-            return;
-        }
-        if left.is_empty() {
             return;
         }
         world.run_until(world.now + 1_000_000, |w| !w.violations.is_empty());

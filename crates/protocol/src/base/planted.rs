@@ -147,11 +147,13 @@ pub enum Bug {
     AdoptionOutranks,
     /// G25: a put that was sent and refused does not count when its key is left.
     RefusedTakenAsUnsent,
+    /// G26: a section's put drops the eventual value at whichever replica it reaches.
+    PutDropsEventual,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 71] = [
+    pub const ALL: [Bug; 72] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -223,6 +225,7 @@ impl Bug {
         Bug::SpeculationByName,
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
+        Bug::PutDropsEventual,
     ];
 }
 

@@ -350,6 +350,9 @@ impl Grants {
         }
     }
 
+    /// Prepares a key of a grant: by a synch where a flag says that a ref before this one may have
+    /// something in flight, which lies below its tag then; and by a read, or the last holder's
+    /// word, only where nothing has. So whoever is granted stands above all of it.
     fn begin_key(
         &mut self,
         lock_ref: LockRef,

@@ -45,6 +45,13 @@ pub(crate) struct Trace {
     slot: u8,
 }
 
+impl Trace {
+    /// Whether a section has written this value, after the eventual put was made.
+    fn outranks(&self, eventual: EventualTag) -> bool {
+        self.origin.is_of_section() && eventual < self.origin
+    }
+}
+
 /// Everything about a key's registers but the contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
@@ -113,11 +120,16 @@ impl Head {
         self.eventual.is_some_and(|e| e > self.origin())
     }
 
-    /// Whether a section's write has left an eventual value without use here. An adoption never
-    /// does: it may be incomplete, and be replaced by what was below it (G24).
+    /// Whether a section's write hides an eventual value here, so that an offer of it is declined:
+    /// whoever offers keeps its own. An adoption never does (G24).
     pub(crate) fn outranks(&self, eventual: EventualTag) -> bool {
-        let origin = self.origin();
-        origin.is_of_section() && eventual < origin
+        self.versions.last().is_some_and(|v| v.outranks(eventual))
+    }
+
+    /// Whether there is an eventual value that a section's write hides. It stays: the write may be
+    /// incomplete, and be replaced by what was below it (G26). See [`Cell::drop_outranked`].
+    pub(crate) fn hides_eventual(&self) -> bool {
+        self.eventual.is_some_and(|e| self.outranks(e))
     }
 
     /// Whether an eventual read finds a value.
@@ -241,8 +253,8 @@ impl<'a> Cell<'a> {
         Ok(content)
     }
 
-    /// Adds a version, or replaces the one of its tag, keeps what `kept` says of all, and drops an
-    /// eventual value that it outranks.
+    /// Adds a version, or replaces the one of its tag, and keeps what `kept` says of all. An
+    /// eventual value that it outranks is hidden, and stays (G26).
     pub(crate) fn put_version(
         &mut self,
         fx: &mut Effects,
@@ -278,13 +290,28 @@ impl<'a> Cell<'a> {
         self.delete_unused(fx, &before);
         let record = self.at.record(CellPart::Version(trace.slot));
         fx.put(record, body(&tag, content));
-        if self.head.eventual.is_some_and(|e| self.head.outranks(e)) {
+        self.put_head(fx);
+    }
+
+    /// Drops the eventual value where the version of `tag`, which q members hold or have held,
+    /// outranks it.
+    ///
+    /// That is final (G26). Let v be the version and w any with a higher tag. If w is a put of a
+    /// section, its origin is that section, which is v's or a later one. If w is a synch, its fence
+    /// is at q members, and one of those has stored v: before the fence, which refuses v since. So
+    /// the synch has found v or something between v and w, and carries that on, or adopts an
+    /// eventual value that is newer. By induction over tags w's origin is no lower than v's, and
+    /// above the eventual value: no read that meets v's members takes that any more.
+    pub(crate) fn drop_outranked(&mut self, fx: &mut Effects, tag: Tag) {
+        let eventual = self.head.eventual;
+        let version = self.head.version(tag);
+        if eventual.is_some_and(|e| version.is_some_and(|v| v.outranks(e))) {
             self.head.eventual = None;
             self.head.eventual_live = false;
             self.head.eventual_stored = 0;
             fx.delete(self.at.record(CellPart::Eventual));
+            self.put_head(fx);
         }
-        self.put_head(fx);
     }
 
     /// Drops the versions below a final tag, and notes durably that it has; the highest stays, so

@@ -109,7 +109,7 @@ pub enum Ask {
         content: Content,
     },
     /// The tag is *final*: q replicas hold its parts, durably. Not answered, and losing it costs
-    /// space alone (F8).
+    /// space alone (F8). An eventual value that the version of the tag outranks goes (G26).
     Settle {
         /// The tag.
         tag: Tag,

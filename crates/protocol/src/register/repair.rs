@@ -242,7 +242,8 @@ impl Repair {
         let dropped = self.heard.values().map(|l| l.dropped).max();
         let mut head = Head::with(fence.unwrap_or_default(), Tag::ZERO);
         let mut known: Vec<(Tag, EventualTag, Content)> = Vec::new();
-        let mut eventual = None;
+        // What is kept here stays, also where it is hidden (G26); what others keep is an offer.
+        let (mut own, mut offered) = (None, None);
         if let Ok(cell) = Cell::load(cx.memory, &self.at) {
             // The head is sound: only a content may be damaged, and the fence here still holds.
             head.fence = head.fence.max(cell.head.fence);
@@ -258,12 +259,12 @@ impl Repair {
             });
             known = contents.collect();
             let second = cell.eventual().unwrap_or_default();
-            eventual = second.filter(|(_, content)| sound(content, Tag::ZERO));
+            own = second.filter(|(_, content)| sound(content, Tag::ZERO));
         }
         for learnt in self.heard.values() {
             head.moved = head.moved.max(learnt.moved);
             let theirs = learnt.eventual.clone();
-            eventual = eventual.into_iter().chain(theirs).max_by_key(|e| e.0);
+            offered = offered.into_iter().chain(theirs).max_by_key(|e| e.0);
         }
         let mut versions: BTreeMap<Tag, (EventualTag, Content)> = self.rebuilt(shape, seat);
         if let Some(alone) = alone {
@@ -299,9 +300,9 @@ impl Repair {
         for (tag, (origin, content)) in versions.into_iter().skip(surplus) {
             cell.put_version(cx.fx, (tag, origin), &content, shape.kept);
         }
-        if let Some((tag, content)) = eventual
-            && !cell.head.outranks(tag)
-        {
+        let offered = offered.filter(|(tag, _)| !cell.head.outranks(*tag));
+        let eventual = own.into_iter().chain(offered).max_by_key(|e| e.0);
+        if let Some((tag, content)) = eventual {
             let content = policy::reseated(&self.at.key, Tag::ZERO, &content, seat);
             cell.put_eventual(cx.fx, tag, &content);
         }

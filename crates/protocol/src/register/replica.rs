@@ -186,6 +186,11 @@ impl Replica {
             key,
         };
         if let Ask::Settle { tag } = ask {
+            if keyspace.purpose == Purpose::Sections
+                && let Ok(mut cell) = Cell::load(cx.memory, &at)
+            {
+                cell.drop_outranked(cx.fx, tag);
+            }
             if let Kept::FromFinal(_) = kept {
                 self.settled.note(&at, tag, cx);
             }
@@ -581,6 +586,9 @@ impl Case<'_, '_> {
             }
         }
         cell.put_version(self.cx.fx, at, content, self.kept);
+        if self.cx.planted.has(Bug::PutDropsEventual) {
+            cell.drop_outranked(self.cx.fx, at.0);
+        }
         Ok(Answer::Stored)
     }
 

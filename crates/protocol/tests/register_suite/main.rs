@@ -12,6 +12,7 @@ mod atomicity;
 mod clocks;
 mod coded;
 mod epochs;
+mod eventual;
 mod explore;
 mod once;
 mod rules;

@@ -7,7 +7,7 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, Outcome, keys, policy};
 
-fn world(n: usize) -> World {
+pub(crate) fn world(n: usize) -> World {
     World::new(n, 2, 1, Planted::NONE)
 }
 
@@ -28,11 +28,11 @@ fn eventual_content(text: &str) -> Content {
     policy::whole_copy(&section_key(), Tag::ZERO, &value)
 }
 
-fn put(lock_ref: u64, number: u64) -> Tag {
+pub(crate) fn put(lock_ref: u64, number: u64) -> Tag {
     Tag::critical(LockRef(lock_ref), 0, number, SessionId(7))
 }
 
-fn synch(lock_ref: u64, attempt: u32) -> Tag {
+pub(crate) fn synch(lock_ref: u64, attempt: u32) -> Tag {
     Tag::synch(
         LockRef(lock_ref),
         0,
@@ -85,28 +85,28 @@ fn eventual_put(w: &mut World, text: &str) -> Ask {
 }
 
 /// An eventual put of the section key, directly at one replica.
-fn put_at(w: &mut World, i: usize, text: &str) -> Option<Answer> {
+pub(crate) fn put_at(w: &mut World, i: usize, text: &str) -> Option<Answer> {
     let ask = eventual_put(w, text);
     w.ask(i, &section_key(), ask)
 }
 
 /// Refs 1 … `count` are enqueued, and every replica has applied that.
-fn enqueue(world: &mut World, count: usize) {
+pub(crate) fn enqueue(world: &mut World, count: usize) {
     world.history = vec![Command::Enqueue; count];
     apply_all(world);
 }
 
-fn remove(world: &mut World, lock_ref: u64) {
+pub(crate) fn remove(world: &mut World, lock_ref: u64) {
     world.history.push(Command::Remove(lock_ref));
     apply_all(world);
 }
 
-fn apply_all(world: &mut World) {
+pub(crate) fn apply_all(world: &mut World) {
     let applied = world.history.len();
     world.nodes.iter_mut().for_each(|n| n.applied = applied);
 }
 
-fn put_op(tag: Tag, text: &str) -> Op {
+pub(crate) fn put_op(tag: Tag, text: &str) -> Op {
     Op::Put {
         key: section_key(),
         tag,
@@ -115,7 +115,7 @@ fn put_op(tag: Tag, text: &str) -> Op {
     }
 }
 
-fn run(world: &mut World, op: Op) -> Option<Outcome> {
+pub(crate) fn run(world: &mut World, op: Op) -> Option<Outcome> {
     let id = world.start(0, op);
     world.settle();
     world.outcome(id, 0)
@@ -479,21 +479,24 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
             adopts: true,
         },
     );
-    let value = bytes("eventual");
-    assert_eq!(
-        adopted,
-        Some(Outcome::Synched {
-            value,
-            tag: synch(3, 1)
-        })
-    );
+    assert_eq!(adopted, Some(synched("eventual", synch(3, 1))));
     let kept = w.inspect(0, &key).expect("sound").eventual;
     assert!(kept.is_some(), "section 3 has written nothing");
     w.ask(0, &key, store(put(3, 1), "third"));
     assert_eq!(
         w.inspect(0, &key).expect("sound").eventual,
+        kept,
+        "hidden below section 3"
+    );
+    let third = run(&mut w, Op::EventualGet { key: key.clone() });
+    assert_eq!(third, Some(value("third")));
+    w.ask(0, &key, Ask::Settle { tag: synch(3, 1) });
+    assert_eq!(w.inspect(0, &key).expect("sound").eventual, kept);
+    w.ask(0, &key, Ask::Settle { tag: put(3, 1) });
+    assert_eq!(
+        w.inspect(0, &key).expect("sound").eventual,
         None,
-        "dropped below section 3"
+        "the put of section 3 is final"
     );
     let late = EventualTag {
         applied: 2,
@@ -853,91 +856,16 @@ fn keys_lists_live_keys_in_order() {
     assert_eq!(list(Some(b"a"), 1), ["c"]);
 }
 
-/// G24: e1 is taken at A and then, by a later clock, e2 at C alone; the section of ref 1 adopts e1,
-/// which it finds at A and B, and puts nothing. What a `get` finds when all has come to rest.
-fn later_than_the_adopted(planted: Planted) -> Option<Outcome> {
-    let mut w = World::new(3, 2, 1, planted);
-    let key = section_key();
-    put_at(&mut w, 0, "e1");
-    w.bag.clear();
-    w.wall += 1_000_000;
-    put_at(&mut w, 2, "e2");
-    w.bag.clear();
-    enqueue(&mut w, 1);
-    let adoption = Op::Synch {
-        key: key.clone(),
-        tag: synch(1, 1),
-        adopts: true,
-    };
-    let id = w.start(0, adoption);
-    w.reach(0, &[0, 1]);
-    w.reach(0, &[0, 1]);
-    assert_eq!(w.outcome(id, 0), Some(synched("e1", synch(1, 1))));
-    w.settle();
-    remove(&mut w, 1);
-    w.rest(4);
-    let found = run(&mut w, Op::EventualGet { key: key.clone() });
-    // A section that writes outranks both.
-    w.history.push(Command::Enqueue);
-    apply_all(&mut w);
-    let next = w.history.len() as u64;
-    run(&mut w, put_op(put(next, 1), "v"));
-    assert_eq!(run(&mut w, Op::EventualGet { key }), Some(value("v")));
-    found
-}
-
-fn value(text: &'static str) -> Outcome {
+pub(crate) fn value(text: &'static str) -> Outcome {
     Outcome::Value {
         value: Some(Bytes::from_static(text.as_bytes())),
         tag: Tag::ZERO,
     }
 }
 
-fn synched(text: &'static str, tag: Tag) -> Outcome {
+pub(crate) fn synched(text: &'static str, tag: Tag) -> Outcome {
     Outcome::Synched {
         value: Some(Bytes::from_static(text.as_bytes())),
         tag,
     }
-}
-
-#[test]
-fn an_adoption_does_not_hide_a_later_eventual_put() {
-    assert_eq!(later_than_the_adopted(Planted::NONE), Some(value("e2")));
-}
-
-/// G24: an adoption is stored at A alone, which alone has the eventual value; the next attempt
-/// finds nothing of it and settles the old value. The put was acknowledged, and nobody has written.
-#[test]
-fn an_adoption_that_is_replaced_leaves_the_eventual_put() {
-    let mut w = world(3);
-    let key = section_key();
-    put_at(&mut w, 0, "e");
-    w.bag.clear();
-    enqueue(&mut w, 1);
-    let adoption = |attempt| Op::Synch {
-        key: section_key(),
-        tag: synch(1, attempt),
-        adopts: true,
-    };
-    w.start(0, adoption(1));
-    w.reach(0, &[0, 1]);
-    w.reach(0, &[0]);
-    w.bag.clear();
-    let again = w.start(1, adoption(2));
-    w.reach(1, &[1, 2]);
-    w.reach(1, &[1, 2]);
-    let tag = synch(1, 2);
-    let settled = Outcome::Synched { value: None, tag };
-    assert_eq!(w.outcome(again, 1), Some(settled));
-    w.settle();
-    remove(&mut w, 1);
-    w.rest(4);
-    assert_eq!(run(&mut w, Op::EventualGet { key }), Some(value("e")));
-}
-
-#[cfg(feature = "planted-bugs")]
-#[test]
-fn an_adoption_that_outranks_hides_a_later_eventual_put() {
-    let wrong = Planted::only(fermata_protocol::base::Bug::AdoptionOutranks);
-    assert_eq!(later_than_the_adopted(wrong), Some(value("e1")));
 }

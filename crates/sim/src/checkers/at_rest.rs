@@ -2,6 +2,7 @@
 //! exactly what the storage policy of a key says, and nothing else.
 //!
 //! * All members that are alive show the same highest tag, and the same eventual cell.
+//! * No eventual value is kept that a complete write of a section hides (G26).
 //! * One version under `replicated`, `coded`, `treas-opt` and `oreas`; at most δ + 1 under `ares`.
 //! * The bytes of the values are those of the formula; under `ares`, whose versions may differ in
 //!   length, they are not compared.
@@ -18,6 +19,7 @@
 //! can settle are not held to it: those of a policy that may be stuck with more writes unfinished
 //! than it bears, and, at the end of the wait, those of a section that somebody still holds.
 
+use super::eventual;
 use super::tags::{Seen, head, is_head};
 use crate::catalogue::Catalogue;
 use crate::machine::Machine;
@@ -143,6 +145,13 @@ fn judge(
             "members differ, {}",
             each.collect::<Vec<_>>().join(", ")
         ));
+    }
+    let hides = |holding: &Holding| {
+        let seen = holding.head.as_ref().map(|(seen, _)| seen);
+        seen.and_then(eventual::hidden).is_some()
+    };
+    if let Some((_, name, _)) = members.iter().find(|(_, _, h)| all && hides(h)) {
+        return Some(format!("node {} keeps a hidden eventual value", name.0));
     }
     let deleted = all && catalogue.has_sections(key);
     let floor = floor(key, machines, cluster);

@@ -15,6 +15,7 @@
 //! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
 //! | tags, fences and marks never go backwards; versions go below a mark only | F1, F8 | `tags` | replicas, every step |
 //! | nothing is stored below a fence; what is removed stays away | F1, F8f | `tags` | replicas, every step |
+//! | an eventual put goes, or is hidden, only where a section has written after it | F6, G24, G26 | `eventual` | replicas, every step; at rest |
 //! | a read finds a value: always, or with at most δ writes unfinished | F8; CassandrEAS §III | `stuck` | messages, disks, history |
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
@@ -27,6 +28,7 @@ pub mod at_rest;
 pub mod begin;
 pub mod data_store;
 pub mod durability;
+pub mod eventual;
 pub mod exclusivity;
 pub mod latest_state;
 pub mod leases;
@@ -45,7 +47,7 @@ pub const PROGRESS: &str = "progress";
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
 /// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
 /// which the policies that may be stuck are held to.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 21] = [
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -61,6 +63,7 @@ pub const NAMES: [&str; 20] = [
     agreement::NAME,
     begin::NAME,
     tags::NAME,
+    eventual::NAME,
     durability::NAME,
     durability::ACKNOWLEDGED,
     stuck::LOST,

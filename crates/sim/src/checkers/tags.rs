@@ -2,16 +2,14 @@
 //! and nothing is stored below the fence that stands (F1); where versions are kept until one is
 //! final, none goes but below a durable mark (F8b); and one tag names one value everywhere (F8h). A
 //! key that is removed was a delete, and nothing that it had outlived is stored again, at any
-//! replica (F8f). An eventual value goes for a later one only, or where a section has written
-//! (G24).
+//! replica (F8f).
 
 use super::Violation;
 use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
-use fermata_protocol::base::tag::GENERATION_SPAN;
-use fermata_protocol::base::{EventualTag, KeyId, LockRef, NodeName, StoragePolicy, Tag};
+use fermata_protocol::base::{EventualTag, KeyId, NodeName, StoragePolicy, Tag};
 use fermata_protocol::io::Write;
 use fermata_protocol::wire::{decode, record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +25,8 @@ const PART_AT: usize = 13;
 pub struct Version {
     /// Of the write.
     pub tag: Tag,
+    /// Where the value stands among eventual puts, as the replica has it.
+    pub origin: EventualTag,
     /// Names the value.
     pub digest: u64,
     /// Bytes of the whole value; none: absent or deleted.
@@ -121,8 +121,9 @@ pub fn head(record: &Bytes, value: &[u8]) -> Option<Head> {
     let key = record::key_of(record)?;
     let layout = decode::<Layout>(value).expect("the layout of a head");
     let (traces, dropped, fence, eventual, eventual_live, ..) = layout;
-    let version = |(tag, _, digest, length, ..): Trace| Version {
+    let version = |(tag, origin, digest, length, ..): Trace| Version {
         tag,
+        origin,
         digest,
         length,
     };
@@ -178,14 +179,6 @@ impl Tags {
                 if let Some(what) = backwards(&before, seen, strict).or(below) {
                     let (key, node) = (show::key(&head.key), name.0);
                     let detail = format!("key {key} at node {node}: {what}");
-                    found.push(Violation::new(NAME, detail));
-                }
-                let lost = lost_put(&before, seen).filter(|_| !self.rotten.contains(&name));
-                if let Some(put) = lost
-                    && !written_after(&self.values, &head.key, seen, put)
-                {
-                    let (key, node) = (show::key(&head.key), name.0);
-                    let detail = format!("key {key} at node {node}: {put:?} goes, unwritten over");
                     found.push(Violation::new(NAME, detail));
                 }
             }
@@ -251,32 +244,6 @@ impl Tags {
     pub fn forget(&mut self, name: NodeName) {
         self.at.remove(&name);
     }
-}
-
-/// The eventual value that goes, and for no later one.
-fn lost_put(before: &Seen, now: &Seen) -> Option<EventualTag> {
-    before.eventual.filter(|put| now.eventual < Some(*put))
-}
-
-/// Whether the highest version's value was written by a section after the put: not adopted, or
-/// carried on from before it (G24). Whoever carries a value on, its first tag is its writer's.
-fn written_after(
-    values: &BTreeMap<(KeyId, Tag), u64>,
-    key: &KeyId,
-    now: &Seen,
-    put: EventualTag,
-) -> bool {
-    let Some(top) = now.versions.last() else {
-        return false;
-    };
-    let first = Tag {
-        lock_ref: LockRef(put.applied + 1),
-        ..Tag::ZERO
-    };
-    let known = values.range((key.clone(), first)..=(key.clone(), top.tag));
-    let mut written = known.filter(|((_, tag), _)| tag.sequence % GENERATION_SPAN > 0);
-    let own = top.tag >= first && top.tag.sequence % GENERATION_SPAN > 0;
-    own || written.any(|(_, digest)| *digest == top.digest)
 }
 
 /// What was stored although the fence that stood is above it (F1).

@@ -5,6 +5,7 @@ use super::stage::{
     A, B, C, LEASE, Stage, accepts_of, answers, grants_to, is_eventual_put, spread_to, store_of,
     value,
 };
+use super::upkeep::tended;
 use crate::history::{Outcome, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{KeyId, NodeName};
@@ -512,8 +513,9 @@ pub(super) fn write_twice(stage: &mut Stage) {
 }
 
 /// G24: an eventual put is at A, and a later one at C alone, when a section adopts the first, which
-/// it finds at A and B; it writes nothing.
+/// it finds at A and B; it writes nothing. Members compare what they hold at the end.
 pub(super) fn later_put(stage: &mut Stage) {
+    tended(stage);
     let [near, far, h1, h2] = stage.clients([1, 3, 4, 5]);
     stage.section(h1, "v0");
     stage.pass(1_000);
@@ -531,6 +533,7 @@ pub(super) fn later_put(stage: &mut Stage) {
     let Some(s2) = stage.enter(h2) else { return };
     let found = (stage.found(s1), stage.found(s2));
     stage.leave(h2, s2);
+    stage.pass(8_000);
     stage.expect(
         found == (value("e1"), value("e2")),
         "the later put is found once it has spread",
@@ -556,4 +559,33 @@ pub(super) fn replaced_adoption(stage: &mut Stage) {
         found == Outcome::Value(value("e")),
         "the put is still there",
     );
+}
+
+/// G26: an eventual put is at C alone. A section enters by A and B, and its put reaches C alone; it
+/// is forced out, and the next section's synch hears A and B.
+pub(super) fn put_at_one(stage: &mut Stage) {
+    let [h1, h2, far] = stage.clients([4, 5, 3]);
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    let spread = stage.hold(spread_to(&[A, B]));
+    eventual_at_one(stage, far);
+    let without_c = stage.hold(answers(C, A));
+    let Some(s1) = stage.enter(h1) else { return };
+    let late = stage.hold(store_of("p", &[A, B]));
+    stage.begin_put(h1, s1, "p");
+    stage.pass(300);
+    stage.world.kill_client(h1);
+    let Some(s2) = stage.enter(h2) else { return };
+    let found = stage.found(s2);
+    stage.discard(late);
+    stage.discard(spread);
+    stage.leave(h2, s2);
+    stage.release(without_c);
+    stage.pass(1_000);
+    let key = stage.key.clone();
+    let get = stage.call(far, Call::Get { key });
+    let kept = stage.wait(get);
+    stage.expect(found == value("v0"), "the put has come to nothing");
+    let so = kept == Outcome::Value(value("e"));
+    stage.expect(so, "the eventual put is still there");
 }

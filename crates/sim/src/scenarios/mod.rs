@@ -418,6 +418,11 @@ pub const ALL: &[Scenario] = &[
         play: acknowledgements::refused_copy,
     },
     Scenario {
+        name: "g26-put-at-one",
+        about: "a put comes to nothing that has reached the replica of an eventual value alone",
+        play: found::put_at_one,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,

@@ -20,7 +20,7 @@ use fermata_protocol::register::{Ask, Message as Register, Store};
 const MEMBERS: u16 = 5;
 
 /// Begins again where upkeep is quick.
-fn tended(stage: &mut Stage) {
+pub(super) fn tended(stage: &mut Stage) {
     stage.again(|setup| {
         setup.timing.request = 4_000_000;
         setup.timing.upkeep = 2_000_000;

@@ -160,6 +160,9 @@ impl Replica {
         if standing.crowded {
             look.settle_complete(&standing.own, &terms, cx);
         }
+        if cell.head.hides_eventual() {
+            self.settle_hidden(&look, &standing, &terms, cx);
+        }
         if is_used(&look.at.key, &terms, view) {
             return;
         }
@@ -200,6 +203,18 @@ impl Replica {
             return;
         }
         self.mend(look, &standing, dead, &terms, view, cx);
+    }
+
+    /// An eventual value is hidden here by the highest version. Where q members hold that one, it
+    /// is final, and this replica is told so: it drops the value (G26). Else the value stays until
+    /// the next section's synch has settled the key, and stands again if that passes the version
+    /// over.
+    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, cx: &mut Cx<'_>) {
+        let tag = standing.own.tags.last().copied().unwrap_or_default();
+        if standing.holders.len() >= terms.shape.quorum {
+            let settle = look.ask(MARK | OWN, Ask::Settle { tag });
+            cx.fx.promise(self.name, settle);
+        }
     }
 
     /// A key that has been uneven for long, for which this member acts.
@@ -250,6 +265,11 @@ impl Replica {
                     view,
                     cx,
                 );
+                // A last trace is at fewer than q, and not final yet: an eventual delete that it
+                // hides may be what keeps an older value away elsewhere (G26).
+                if complete {
+                    settle(&look, top, cx);
+                }
             }
             Err(policy::Undecodable) => {
                 let holders = standing.holders.iter().filter(|s| **s != terms.seat);
@@ -280,6 +300,7 @@ impl Replica {
         let all = policy::encode(terms.policy, terms.shape, key, *tag, value.as_ref());
         let part = |seat: Seat, _: &KeyId| all[usize::from(seat.0)].clone();
         self.give(&look, *tag, lacking, part, view, cx);
+        settle(&look, *tag, cx);
     }
 
     /// Sends a version to those that lack it; but only while it is still the highest here, which is
@@ -315,7 +336,6 @@ impl Replica {
             }
             self.upkeep.counts.given += 1;
         }
-        settle(look, tag, cx);
     }
 
     /// Sends the eventual value to those whose own is older.

@@ -16,6 +16,7 @@
 //! * Fewer do, in a register keyspace: a read completes it, or else a sweep settles the key under a
 //!   tag above all (F8g). In a section keyspace it is nobody's but the next section's, whose synch
 //!   settles it: the key has its flag until then.
+//! * Where an eventual value is kept below it, and q members hold it, that value goes (G26).
 //! * It is a delete, all n members hold it and nothing below, and it lies under the segment's
 //!   floor: once the floor has risen again, all remove it.
 //!
@@ -388,7 +389,8 @@ impl Replica {
         // Of a key that is in use only what is outlived matters, and only where there is more than
         // its last write.
         let used = is_used(&at.key, &terms, view);
-        if (used && head.versions().len() < 2) || !view.writable() || members.len() < 2 {
+        let outlived = head.versions().len() > 1 || head.hides_eventual();
+        if (used && !outlived) || !view.writable() || members.len() < 2 {
             return;
         }
         let others = members.nodes().filter(|node| *node != self.name);
