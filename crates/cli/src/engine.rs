@@ -1,7 +1,7 @@
 //! The engines besides the native one, and where this program makes them.
 //!
-//! They and their clients of Cassandra and `ZooKeeper` come with the feature `engines`, which is not
-//! on by default: whoever runs the native engine need not build them.
+//! They and their clients of Cassandra and `ZooKeeper` come with the feature `engines`, which is
+//! not on by default: whoever runs the native engine need not build them.
 
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@
 //!
 //! **Adoption.** Only the node that has enqueued the ref adopts an eventual value for it (G5,
 //! [`crate::firsts`]): any other cannot know whether the section has begun with what the critical
-//! cell says. A client that repeats its enter elsewhere finds its ref, and has it settled in the row
-//! without an adoption. Of readers, the first settles the value for its whole batch (F19, G9).
+//! cell says. A client that repeats its enter elsewhere finds its ref, and has it settled in the
+//! row without an adoption. Of readers, the first settles the value for its whole batch (F19, G9).
 //!
 //! **Several keys** are locked one after the other, in one order for all.
 

@@ -130,8 +130,8 @@ struct Watchers {
     lingers: Option<Instant>,
 }
 
-/// As long as it lives, and for a lease afterwards, the row is watched and silent refs are released.
-/// Without that lease nobody would ever end a dead holder whose key is only polled.
+/// As long as it lives, and for a lease afterwards, the row is watched and silent refs are
+/// released. Without that lease nobody would ever end a dead holder whose key is only polled.
 pub(crate) struct Watch<L: LockStore> {
     keyed: Arc<Keyed<L>>,
     revision: Option<u64>,

@@ -1,5 +1,5 @@
-//! Critical sections as a layer on stores that others run: MUSIC as its paper has it (§VI), with the
-//! faults of that layout cured.
+//! Critical sections as a layer on stores that others run: MUSIC as its paper has it (§VI), with
+//! the faults of that layout cured.
 //!
 //! **Problem.** Whoever runs Cassandra or `ZooKeeper` already wants sections there, not one more
 //! store. What those offer is less than the native engine's own: no log that a primary applies, no

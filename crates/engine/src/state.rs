@@ -7,14 +7,14 @@
 //!
 //! **Idea.** [`KeyState`] is [`Queues`], the very state machine of the native engine, for one key,
 //! and [`KeyState::apply`] gives it the very same commands. Beside it stand, per ref: how often it
-//! was renewed, so that whoever has seen a ref silent for its lease can end it *if it still is*; how
-//! many synchs were begun for it, which is where their scalars come from; and whether its batch is
-//! settled. A few answers are remembered, so that a command whose outcome was unknown is found
+//! was renewed, so that whoever has seen a ref silent for its lease can end it *if it still is*;
+//! how many synchs were begun for it, which is where their scalars come from; and whether its batch
+//! is settled. A few answers are remembered, so that a command whose outcome was unknown is found
 //! again.
 //!
 //! **Invariants.**
-//! * A ref is the number of the command that enqueued it, in the row's whole history; rows are never
-//!   deleted, so refs only grow (F11.3).
+//! * A ref is the number of the command that enqueued it, in the row's whole history; rows are
+//!   never deleted, so refs only grow (F11.3).
 //! * Every change of a flag is the same update as the removal that causes it (M1).
 //! * At most one synch of a ref settles at a time: the one that was begun last ([`Step::Settle`]).
 //!   Another that is begun later reads what this one has written.

@@ -3,7 +3,8 @@
 //!
 //! **Problem.** The faces were made for the driver: an admitted request is put in, its answers come
 //! to a sink, and a call that is dropped is cancelled. An engine over stores that others run has no
-//! driver, no log and no disk here; it only waits for those stores, often for many requests at once.
+//! driver, no log and no disk here; it only waits for those stores, often for many requests at
+//! once.
 //!
 //! **Idea.** One task per request. It owns the [`Call`] with its permits until the last answer, and
 //! the engine's own future until that ends; to cancel is to abort it.

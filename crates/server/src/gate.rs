@@ -1,5 +1,5 @@
-//! The gate between every face (gRPC, REST) and what answers, the driver or an engine: names, admission, answers,
-//! cancellation.
+//! The gate between every face (gRPC, REST) and what answers, the driver or an engine: names,
+//! admission, answers, cancellation.
 //!
 //! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
 //! open requests are bounded in number and in memory. An [`Open`] call that is dropped before its

@@ -6,10 +6,10 @@
 //!
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
 //! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
-//! [`transport`] (frames between nodes,
-//! emulated delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`]
-//! (the faces), [`music`] (MUSIC's own REST interface), [`metrics`]; and [`engine`], which stands in
-//! for driver, disk and transport where the same faces serve an engine over stores that others run.
+//! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`gate`] (admission of
+//! clients' requests), [`grpc`] and [`rest`] (the faces), [`music`] (MUSIC's own REST interface),
+//! [`metrics`]; and [`engine`], which stands in for driver, disk and transport where the same faces
+//! serve an engine over stores that others run.
 //!
 //! ```text
 //!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers

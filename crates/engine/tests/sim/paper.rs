@@ -149,7 +149,8 @@ impl Paper {
             .await
     }
 
-    /// `forcedRelease`: writes the flag at `lockRef·T + δ`, then dequeues. The paper's text writes false.
+    /// `forcedRelease`: writes the flag at `lockRef·T + δ`, then dequeues. The paper's text writes
+    /// false.
     async fn force(&self, key: &KeyId, lock_ref: LockRef) -> Option<()> {
         let stamp = lock_ref.0 as i64 * T + T / 2;
         let flag = vec![(Column::Flag, (stamp, bytes(self.forced)))];
