@@ -6,7 +6,9 @@
 //! its puts had their quorums. One trip of the compare-and-set, and the value is there. Otherwise
 //! the ref waits; once it is seen to hold, the value is read beside a deciding read, which tells
 //! that it still does, and whether the flag is set. A peek alone never grants: a node that slept
-//! may look at a replica that did, too (F11.1).
+//! may look at a replica that did, too (F11.1). That the flag is clear must have been seen *before*
+//! the value was read: another node that prepares the same ref's grant may settle the value, and
+//! clear the flag, between that read and the deciding one.
 //!
 //! **Synch.** Where the flag is set, or an eventual value is the newer one, the value is written
 //! back under the ref. The row allots a number to each attempt, and only the attempt that was begun
@@ -393,34 +395,41 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// Looks whether a ref holds by now, and settles its value if it does.
     async fn look(&self, way: &Way<L>) -> Result<Next, Refusal> {
         let what = "the enter";
-        // What is read from now on is from after the ref became a holder, or it is not granted.
-        let newest = way.row.newest();
-        let known = self.in_queue(way, &newest)?;
-        if !known.holds(way.lock_ref, way.generation) {
-            return Ok(Next::Waits(known.ahead(way.lock_ref)));
-        }
-        let decided = async {
-            match self.settings.planted.has(Bug::GrantByPeek) {
-                true => Ok(newest.clone()),
-                false => way.row.decide().await,
-            }
-        };
-        let (seen, cells) = tokio::join!(decided, self.data.read(&way.key));
-        let seen = seen.map_err(|e| failed(what, &e, true))?;
-        let state = self.in_queue(way, &seen)?;
-        let cells = cells.map_err(|e| failed(what, &e, true))?;
-        let latest = Latest::of(cells.clone());
         let reads = way.mode == Mode::Shared && !self.settings.planted.has(Bug::SharedUnsettled);
-        let settled = match reads {
+        let settled = |state: &KeyState| match reads {
             true => state.is_settled(),
-            false => state.flag().is_none() && !latest.eventual,
+            false => state.flag().is_none(),
         };
-        if settled && (reads || self.firsts.grant(&way.name())) {
-            return Ok(Next::Granted(Latest::of_sections(cells)));
-        }
-        match reads && !state.is_front(way.lock_ref) {
-            true => Ok(Next::Waits(0)),
-            false => self.synch(way).await,
+        loop {
+            // What is read from now on is from after the ref became a holder, or it is not granted.
+            let newest = way.row.newest();
+            let known = self.in_queue(way, &newest)?;
+            if !known.holds(way.lock_ref, way.generation) {
+                return Ok(Next::Waits(known.ahead(way.lock_ref)));
+            }
+            let decided = async {
+                match self.settings.planted.has(Bug::GrantByPeek) {
+                    true => Ok(newest.clone()),
+                    false => way.row.decide().await,
+                }
+            };
+            let (seen, cells) = tokio::join!(decided, self.data.read(&way.key));
+            let seen = seen.map_err(|e| failed(what, &e, true))?;
+            let state = self.in_queue(way, &seen)?;
+            let cells = cells.map_err(|e| failed(what, &e, true))?;
+            let late = self.settings.planted.has(Bug::SettledTooLate);
+            if settled(state) && !settled(known) && !late {
+                // Another node has settled the value for this ref, perhaps after it was read here.
+                continue;
+            }
+            let adoptable = !reads && Latest::of(cells.clone()).eventual;
+            if settled(state) && !adoptable && (reads || self.firsts.grant(&way.name())) {
+                return Ok(Next::Granted(Latest::of_sections(cells)));
+            }
+            return match reads && !state.is_front(way.lock_ref) {
+                true => Ok(Next::Waits(0)),
+                false => self.synch(way).await,
+            };
         }
     }
 

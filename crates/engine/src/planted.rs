@@ -27,6 +27,8 @@ pub enum Bug {
     UnknownAsRefused,
     /// Critical puts are stamped by the node's clock (M2, M4).
     ClockStamps,
+    /// A value counts as settled if it was when the deciding read was made, whenever it was read.
+    SettledTooLate,
     /// An eventual value is stamped by the wall clock alone, whatever it is to replace.
     StampsByWall,
     /// Readers of one batch are granted before the first of them has settled the value (F19).
@@ -37,7 +39,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 14] = [
+    pub const ALL: [Bug; 15] = [
         Bug::VerifyOff,
         Bug::DirtyAsClean,
         Bug::ValueBeforePeek,
@@ -49,6 +51,7 @@ impl Bug {
         Bug::FlagForgotten,
         Bug::UnknownAsRefused,
         Bug::ClockStamps,
+        Bug::SettledTooLate,
         Bug::StampsByWall,
         Bug::SharedUnsettled,
         Bug::ExpireUnconditional,

@@ -605,6 +605,46 @@ schedule! {
 }
 
 schedule! {
+    /// Two nodes prepare one ref's grant. The one reads a partial put, and stands before it decides;
+    /// the other, which has not seen that put, settles the value without it meanwhile.
+    settled_after_the_read(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0));
+        let mut section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let partial = reach_all_but(&world, 0, &[1, 2]);
+        section.falls_silent();
+        h1.put_at(0, &mut section, value("v1")).await;
+        world.end(partial);
+        let reads = world.hold(on(&[Call::DataRead]).node(0).step(Step::Begin).times(1));
+        let decides = world.hold(on(&[Call::Read]).node(0).step(Step::Begin).times(1));
+        let writes = world.hold(on(&[Call::Write]).node(2).step(Step::Begin).times(1));
+        let unseen = blind(&world, 2, 0);
+        let mut enter = h2.wants(Mode::Exclusive);
+        let (first, mut once) = (cluster.client(2, 0), enter);
+        let first = tokio::spawn(async move {
+            first.enter_at(0, &key("k"), &mut once, 8 * LEASE).await
+        });
+        sleep(Duration::from_millis(300)).await;
+        let (second, at) = (cluster.client(2, 0), k.clone());
+        let second = tokio::spawn(async move { second.enter_at(2, &at, &mut enter, 8 * LEASE).await });
+        world.caught(writes, 1).await;
+        world.end(reads);
+        sleep(Duration::from_millis(500)).await;
+        world.end(writes);
+        let entered = second.await.expect("no client panics");
+        world.end(unseen);
+        world.end(decides);
+        let _ = first.await;
+        if let Some(mut section) = entered {
+            h2.get_at(2, &section).await;
+            h2.put_at(2, &mut section, value("v2")).await;
+        }
+        Vec::new()
+    }
+}
+
+schedule! {
     /// F19, G9. Two readers follow a holder that was released over a partial put: one sees it, the
     /// other does not.
     two_readers(cluster, world) {
@@ -880,6 +920,13 @@ const TABLE: &[Line] = &[
         &[Check::ToldPast],
     ),
     ("F5, F17", clean_by_a_later_put, &[], &[], &[]),
+    (
+        "F4, two nodes",
+        settled_after_the_read,
+        &[Bug::SettledTooLate],
+        &[],
+        &[Check::LatestState],
+    ),
     ("G6", broken_connection, &[], &[], &[]),
     (
         "F6, clocks",
