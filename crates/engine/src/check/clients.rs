@@ -209,6 +209,12 @@ impl Client {
             .flatten()
     }
 
+    /// The answer to a request that is not noted in the history; none: silence.
+    pub async fn ask(&mut self, node: usize, operation: Operation) -> Option<Reply> {
+        let number = self.next();
+        self.last(node, self.request(number, 0, operation)).await
+    }
+
     // ---- sections -------------------------------------------------------------------------------
 
     /// Decides to enter; nothing is sent yet.
