@@ -17,9 +17,8 @@
 //! | `smoke` | every operation once |
 //!
 //! Every fault of the list is forced on these servers, first on MUSIC's layout, where it must show,
-//! then on ours, where it must not. M7 alone is not certain to show on one key, since the replica
-//! that has missed two updates gets one of them back, or both, or takes a later one; of eight keys,
-//! none has failed to show it. What needs messages that arrive in an order of our choice (F3, F4 within
+//! then on ours, where it must not. M7 is tried on eight keys at once, since what a replica gets
+//! back of the updates that it has missed is not the same each time. What needs messages that arrive in an order of our choice (F3, F4 within
 //! one node, F7, F19, G5, G24) is left to the simulator: `crates/engine/tests/sim`.
 
 mod calm;

@@ -1,7 +1,8 @@
 //! Random runs: nine clients do everything on three keys, while servers stall, die and come back.
 
+use crate::gates::Call;
 use crate::servers::{Servers, alone};
-use crate::sites::{LEASE, Locks, Options, Sites};
+use crate::sites::{Locks, Options, Sites};
 use fermata_engine::check::clients::{Client, Network, SITES, Section, value};
 use fermata_engine::check::history::{Op, Outcome};
 use fermata_peers::Cluster;
@@ -18,7 +19,9 @@ use tokio::time::{Instant, sleep};
 const LENGTH: Duration = Duration::from_secs(25);
 const CLIENTS: usize = 9;
 const KEYS: [&str; 3] = ["a", "b", "c"];
-/// How long servers stand still, milliseconds: longer than messages live.
+/// Shorter than most: a third of a run is waited for those who died.
+const LEASE: Duration = Duration::from_millis(1_500);
+/// How long servers stand still: longer than messages live.
 const STALL: Duration = Duration::from_millis(2_500);
 
 struct Worker {
@@ -113,7 +116,7 @@ impl Worker {
             };
         }
         // Else it dies: nobody renews any more.
-        if self.below(16) > 0 {
+        if self.below(24) > 0 {
             let node = self.node();
             self.client.leave_at(node, section).await;
         }
@@ -121,7 +124,7 @@ impl Worker {
 
     async fn step(&mut self, mut section: Section) -> Option<Section> {
         let node = self.node();
-        match self.below(24) {
+        match self.below(48) {
             0 => {
                 // It is paused, and taken for dead; then it goes on.
                 section.falls_silent();
@@ -133,7 +136,7 @@ impl Worker {
             1 => {
                 // It is paused between the check of its put and the write.
                 section.falls_silent();
-                let hold = self.sites.gates[node].hold(crate::gates::Call::Write);
+                let hold = self.sites.gates[node].hold(Call::Write);
                 let leases = LEASE.as_millis() as u64;
                 let pause = LEASE + Duration::from_millis(self.below(leases));
                 let value = self.value();
@@ -148,7 +151,7 @@ impl Worker {
                 let held = section.held.clone();
                 return self.client.resume_at(node, &held).await;
             }
-            3..=10 => {
+            3..=19 => {
                 self.client.get_at(node, &section).await;
             }
             _ => {
@@ -163,7 +166,7 @@ impl Worker {
 /// A section whose put reaches one replica only, and which then is silent, or left.
 async fn plants(sites: &Arc<Sites>, servers: &'static Servers, leaves: bool) {
     let site = sites.below(SITES as u64) as usize;
-    let mut client = sites.client(20 + usize::from(leaves), site);
+    let mut client = sites.client_with(20 + usize::from(leaves), site, LEASE);
     let k = sites.key(KEYS[sites.below(KEYS.len() as u64) as usize]);
     let mut enter = client.wants(Mode::Exclusive);
     let wait = Duration::from_secs(5);
@@ -276,10 +279,11 @@ fn counts(sites: &Sites) -> BTreeMap<String, usize> {
 fn run(locks: Locks) {
     alone(async |servers| {
         let sites = Sites::new("random", servers.stores().await, Options::new(locks));
+        let since = Instant::now();
         let over = Arc::new(AtomicBool::new(false));
         let workers = (1..=CLIENTS).map(|who| {
             let worker = Worker {
-                client: sites.client(who, who % SITES),
+                client: sites.client_with(who, who % SITES, LEASE),
                 who,
                 sites: Arc::clone(&sites),
                 values: 0,
@@ -295,7 +299,8 @@ fn run(locks: Locks) {
         }
         calm(&sites).await;
         let counts = counts(&sites);
-        println!("random, locks in {locks:?}: {counts:?}");
+        let took = since.elapsed().as_secs();
+        println!("random, locks in {locks:?}, {took} s: {counts:?}");
         let entered = counts.get("enter entered").copied().unwrap_or_default();
         let found = sites.wrong();
         assert!(found.is_empty(), "{}", sites.report(&found));

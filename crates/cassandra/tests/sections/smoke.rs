@@ -50,24 +50,30 @@ async fn sections(sites: &Arc<Sites>) {
     let lock_ref = sites.history.place(h2.session).expect("it waits");
     let mut waiting = first.held.clone();
     waiting.lock_ref = lock_ref;
-    let operation = Critical::Put {
-        number: 1,
-        value: value("wrong"),
-    };
     let wrong = Operation::Critical {
         held: waiting,
-        operation: operation.clone(),
+        operation: Critical::Put {
+            number: 1,
+            value: value("wrong"),
+        },
         leave: Vec::new(),
     };
     assert_eq!(code(h2.ask(2, wrong).await), Some(Code::NotHolder));
-    let past = Operation::Critical {
+    let past = |operation| Operation::Critical {
         held: first.held.clone(),
         operation,
         leave: Vec::new(),
     };
+    // A copy that the network has kept: no store refuses it, and it changes nothing.
+    let copy = past(Critical::Put {
+        number: 1,
+        value: value("v1"),
+    });
+    let gets = past(Critical::Get);
     // The hand-over.
     h1.leave_at(0, first).await;
-    assert_eq!(code(h1.ask(0, past).await), Some(Code::NoLongerHolder));
+    assert_eq!(code(h1.ask(0, copy).await), Some(Code::NoLongerHolder));
+    assert_eq!(code(h1.ask(1, gets).await), Some(Code::NoLongerHolder));
     let wait = Duration::from_secs(10);
     let second = h2.enter_at(2, &k, &mut enter, wait).await;
     let mut second = second.expect("it is its turn");
