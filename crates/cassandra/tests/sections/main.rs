@@ -1,8 +1,8 @@
 //! Critical sections by the whole engine on real servers, which are stopped and killed meanwhile.
 //!
-//! Three nodes of Cassandra, each a data center of its own, and three of `ZooKeeper` serve all tests
-//! of this program; three engines, one per site, are made anew for each. What the clients saw is
-//! judged as in the engine's tests on simulated stores, by [`fermata_engine::check`].
+//! Three nodes of Cassandra, each a data center of its own, and three of `ZooKeeper` serve all
+//! tests of this program; three engines, one per site, are made anew for each. What the clients saw
+//! is judged as in the engine's tests on simulated stores, by [`fermata_engine::check`].
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -16,10 +16,11 @@
 //! | `random` | clients that do everything, on servers that stall, die and come back |
 //! | `smoke` | every operation once |
 //!
-//! Every fault of the list is forced on these servers, first on MUSIC's layout, where it must show,
+//! Each of F1 and M1 to M10 is forced on these servers, first on MUSIC's layout, where it must show,
 //! then on ours, where it must not. M7 is tried on eight keys at once, since what a replica gets
-//! back of the updates that it has missed is not the same each time. What needs messages that arrive in an order of our choice (F3, F4 within
-//! one node, F7, F19, G5, G24) is left to the simulator: `crates/engine/tests/sim`.
+//! back of the updates that it has missed is not the same each time. What needs messages that
+//! arrive in an order of our choice (F4 within one node, F7, F19, G5, G24) is left to the
+//! simulator: `crates/engine/tests/sim`.
 
 mod calm;
 #[path = "../common/mod.rs"]

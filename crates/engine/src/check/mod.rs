@@ -4,9 +4,9 @@
 //! are stopped and killed. What it promises is the same, and so has to be what tells whether it was
 //! kept.
 //!
-//! **Idea.** A [`Client`](clients::Client) is one of MUSIC's, driven step by step; it reaches nodes by
-//! whatever [`Network`](clients::Network) the test has, and writes all that it asks and is told into
-//! one [`History`](history::History). [`judge::check`] says what is wrong with that, from the
+//! **Idea.** A [`Client`](clients::Client) is one of MUSIC's, driven step by step; it reaches nodes
+//! by whatever [`Network`](clients::Network) the test has, and writes all that it asks and is told
+//! into one [`History`](history::History). [`judge::check`] says what is wrong with that, from the
 //! clients' side alone: it knows nothing of engines and stores.
 //!
 //! | file | what it is |
