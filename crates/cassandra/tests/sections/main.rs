@@ -16,8 +16,8 @@
 //! | `random` | clients that do everything, on servers that stall, die and come back |
 //! | `smoke` | every operation once |
 //!
-//! Each of F1 and M1 to M10 is forced on these servers, first on MUSIC's layout, where it has to,
-//! then on ours, where it must not. M7 is tried on eight keys at once, since what a replica gets
+//! Each of F1 and M1 to M10 is forced on these servers, on MUSIC's layout, where it must show, and
+//! on ours, where it must not. M7 is tried on eight keys at once, since what a replica gets
 //! back of the updates that it has missed is not the same each time. What needs messages that
 //! arrive in an order of our choice (F4 within one node, F7, F19, G5, G24) is left to the
 //! simulator: `crates/engine/tests/sim`.
