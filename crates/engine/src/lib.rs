@@ -19,6 +19,8 @@
 
 mod catalogue;
 pub mod cells;
+#[cfg(feature = "check")]
+pub mod check;
 mod critical;
 mod engine;
 mod enter;

@@ -4,11 +4,11 @@
 //! each wrong rule that the table names, which the checker has to catch; and, where the fault is
 //! one of the paper's layout, against that.
 
-use crate::checker::{self, Check, Violation};
 use crate::clients::{Cluster, LEASE, key, value};
 use crate::paper::{Paper, Refs};
 use crate::store::SimStore;
 use crate::world::{Call, Fate, Faults, Filter, RuleId, Step, World, on};
+use fermata_engine::check::judge::{self, Check, Violation};
 use fermata_engine::{Engine, Service};
 
 use fermata_engine::planted::{Bug, Planted};
@@ -99,7 +99,7 @@ fn play(under: Under, schedule: Schedule) -> (Vec<Violation>, Vec<String>) {
         let mut found = schedule(Arc::clone(&cluster)).await;
         world.heal();
         sleep(Duration::from_secs(1)).await;
-        found.extend(checker::check(&cluster.history));
+        found.extend(judge::check(&cluster.history));
         (found, world.trace())
     })
 }

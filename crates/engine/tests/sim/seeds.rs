@@ -3,10 +3,10 @@
 //!
 //! `SIM_SEEDS=first..last` says which seeds are run, `SIM_BUG=name` plants a wrong rule.
 
-use crate::checker::{self, Check, Violation};
 use crate::clients::{Client, Cluster, LEASE, Section, key, value};
 use crate::scenarios::{Under, cluster};
 use crate::world::{Call, Faults, SITES, Step, World, on};
+use fermata_engine::check::judge::{self, Check, Violation};
 use fermata_engine::{Bug, Planted};
 use fermata_protocol::base::KeyId;
 use fermata_protocol::request::Mode;
@@ -333,7 +333,7 @@ fn run(seed: u64, planted: Planted) -> Outcome {
             sections += worker.await.expect("no worker panics");
         }
         let mut found = calm(&cluster, seed).await;
-        found.extend(checker::check(&cluster.history));
+        found.extend(judge::check(&cluster.history));
         Outcome {
             sections,
             found,

@@ -1,34 +1,54 @@
 //! What the clients saw: all that the checker judges.
 
-use crate::world::World;
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, LockRef, SessionId};
 use fermata_protocol::request::{Held, Mode};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
+
+/// Where a history is made: a simulated world, or the real one.
+pub trait Notes: Send + Sync + 'static {
+    /// Orders the events of a history: grows with every call.
+    fn tick(&self) -> u64;
+
+    /// A line for whoever reads what happened.
+    fn say(&self, line: String);
+}
 
 /// What was asked.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Op {
+pub enum Op {
+    /// A section.
     Enter(Mode),
+    /// The same section, in its next generation.
     Resume(Held),
+    /// A critical put.
     Put {
+        /// Whose.
         held: Held,
+        /// The section's number of it.
         number: u64,
+        /// The value; none: a delete.
         value: Option<Bytes>,
     },
+    /// A critical get.
     Get(Held),
+    /// The way out.
     Leave(Held),
+    /// A forced release.
     Release(LockRef),
+    /// A sign of life.
     Renew(Held),
+    /// A put outside sections.
     EventualPut(Option<Bytes>),
+    /// A get outside sections.
     EventualGet,
 }
 
 /// What the client knows of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// No answer, or one that says that it may have taken effect.
     Unknown,
     /// In the section, with the value; none: left out.
@@ -37,6 +57,7 @@ pub(crate) enum Outcome {
     Waits(LockRef),
     /// Done for certain.
     Done,
+    /// The value.
     Value(Option<Bytes>),
     /// The ref is past; whether the operation may have taken effect.
     Past(bool),
@@ -46,42 +67,51 @@ pub(crate) enum Outcome {
 
 /// One operation, or one transmission of an enter.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) session: SessionId,
+pub struct Record {
+    /// Whose.
+    pub session: SessionId,
     /// The request's number: a repetition has the same.
-    pub(crate) number: u64,
-    pub(crate) key: KeyId,
-    pub(crate) op: Op,
+    pub number: u64,
+    /// Of which key.
+    pub key: KeyId,
+    /// What was asked.
+    pub op: Op,
     /// When it was sent, in the order of all events.
-    pub(crate) begun: u64,
+    pub begun: u64,
     /// When it was answered, or given up.
-    pub(crate) ended: Option<u64>,
+    pub ended: Option<u64>,
     /// The same on the clock.
-    pub(crate) ended_at: Option<Instant>,
-    pub(crate) outcome: Outcome,
+    pub ended_at: Option<Instant>,
+    /// What is known of it.
+    pub outcome: Outcome,
 }
 
 /// All of it.
-pub(crate) struct History {
-    world: Arc<World>,
+pub struct History {
+    notes: Arc<dyn Notes>,
     records: Mutex<Vec<Record>>,
     leases: Mutex<BTreeMap<(KeyId, LockRef), Instant>>,
 }
 
 impl History {
-    pub(crate) fn new(world: Arc<World>) -> History {
+    /// An empty one.
+    pub fn new(notes: Arc<dyn Notes>) -> History {
         History {
-            world,
+            notes,
             records: Mutex::default(),
             leases: Mutex::default(),
         }
     }
 
+    fn all(&self) -> MutexGuard<'_, Vec<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// An operation is sent.
-    pub(crate) fn begin(&self, session: SessionId, number: u64, key: &KeyId, op: Op) -> usize {
-        let begun = self.world.tick();
-        self.world.say(format!("s{} #{number} {op:?}", session.0));
-        let mut records = self.records.lock().expect("nobody panics with it");
+    pub fn begin(&self, session: SessionId, number: u64, key: &KeyId, op: Op) -> usize {
+        let begun = self.notes.tick();
+        self.notes.say(format!("s{} #{number} {op:?}", session.0));
+        let mut records = self.all();
         records.push(Record {
             session,
             number,
@@ -96,21 +126,21 @@ impl History {
     }
 
     /// It has ended.
-    pub(crate) fn end(&self, record: usize, outcome: Outcome) {
-        let tick = self.world.tick();
-        let mut records = self.records.lock().expect("nobody panics with it");
+    pub fn end(&self, record: usize, outcome: Outcome) {
+        let tick = self.notes.tick();
+        let mut records = self.all();
         let record = &mut records[record];
         let line = format!("s{} #{} -> {outcome:?}", record.session.0, record.number);
         record.ended = Some(tick);
         record.ended_at = Some(Instant::now());
         record.outcome = outcome;
         drop(records);
-        self.world.say(line);
+        self.notes.say(line);
     }
 
     /// Whether the last answer to this enter says that its place in the queue is gone.
-    pub(crate) fn is_over(&self, session: SessionId, number: u64) -> bool {
-        let records = self.records.lock().expect("nobody panics with it");
+    pub fn is_over(&self, session: SessionId, number: u64) -> bool {
+        let records = self.all();
         let last = records
             .iter()
             .rfind(|r| (r.session, r.number) == (session, number));
@@ -118,16 +148,16 @@ impl History {
     }
 
     /// Whether this enter has been answered with a section.
-    pub(crate) fn is_entered(&self, session: SessionId, number: u64) -> bool {
-        let records = self.records.lock().expect("nobody panics with it");
+    pub fn is_entered(&self, session: SessionId, number: u64) -> bool {
+        let records = self.all();
         let of = |r: &&Record| (r.session, r.number) == (session, number);
         let entered = |r: &Record| matches!(r.outcome, Outcome::Entered(..));
         records.iter().filter(of).any(entered)
     }
 
     /// The ref that the session was last told to wait with.
-    pub(crate) fn place(&self, session: SessionId) -> Option<LockRef> {
-        let records = self.records.lock().expect("nobody panics with it");
+    pub fn place(&self, session: SessionId) -> Option<LockRef> {
+        let records = self.all();
         records.iter().rev().find_map(|r| match r.outcome {
             Outcome::Waits(lock_ref) if r.session == session => Some(lock_ref),
             _ => None,
@@ -135,18 +165,22 @@ impl History {
     }
 
     /// The section's lease lasts until then, by its client's account.
-    pub(crate) fn lease(&self, key: &KeyId, lock_ref: LockRef, until: Instant) {
-        let mut leases = self.leases.lock().expect("nobody panics with it");
+    pub fn lease(&self, key: &KeyId, lock_ref: LockRef, until: Instant) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let known = leases.entry((key.clone(), lock_ref)).or_insert(until);
         *known = until.max(*known);
     }
 
-    pub(crate) fn records(&self) -> Vec<Record> {
-        self.records.lock().expect("nobody panics with it").clone()
+    /// All records, in the order in which they were begun.
+    pub fn records(&self) -> Vec<Record> {
+        self.all().clone()
     }
 
     /// Until when each section's lease lasts.
-    pub(crate) fn leases(&self) -> BTreeMap<(KeyId, LockRef), Instant> {
-        self.leases.lock().expect("nobody panics with it").clone()
+    pub fn leases(&self) -> BTreeMap<(KeyId, LockRef), Instant> {
+        self.leases
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! The values of a run are all different, so a value names its put.
 
-use crate::history::{History, Op, Outcome, Record};
+use super::history::{History, Op, Outcome, Record};
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, LockRef, SessionId};
 use fermata_protocol::request::{Held, Mode};
@@ -19,11 +19,16 @@ use tokio::time::Instant;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Check {
+pub enum Check {
+    /// One holder at a time.
     Exclusivity,
+    /// Reads show the true value.
     LatestState,
+    /// What was acknowledged stays.
     LostPut,
+    /// Nobody is told past who is not.
     ToldPast,
+    /// Refs grow.
     Refs,
     /// Found by a schedule itself, which knows what an eventual get must return.
     Eventual,
@@ -31,9 +36,11 @@ pub(crate) enum Check {
 
 /// Something that must not be.
 #[derive(Clone, Debug)]
-pub(crate) struct Violation {
-    pub(crate) check: Check,
-    pub(crate) sentence: String,
+pub struct Violation {
+    /// Which rule it breaks.
+    pub check: Check,
+    /// What was seen.
+    pub sentence: String,
 }
 
 type Life = (LockRef, u32);
@@ -43,7 +50,7 @@ fn life(held: &Held) -> Life {
 }
 
 /// Everything that is wrong with a history.
-pub(crate) fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &History) -> Vec<Violation> {
     let records = history.records();
     let leases = history.leases();
     let keys: BTreeSet<KeyId> = records.iter().map(|r| r.key.clone()).collect();
