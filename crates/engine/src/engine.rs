@@ -10,12 +10,19 @@ use bytes::Bytes;
 use fermata_protocol::base::{KeyId, Keyspace, Purpose, SessionId};
 use fermata_protocol::request::{Code, Critical, Operation, Refusal};
 use fermata_protocol::{Reply, Request};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Rows known here before those that nobody uses are looked for.
 const ROWS: usize = 1_024;
+/// How long a row that nobody uses is remembered: who was told that its section is over must not be
+/// let in again by a replica that has not heard of it yet.
+const REMEMBERED: Duration = Duration::from_secs(30);
+/// Rows that are remembered so at most; beyond that the oldest are forgotten earlier.
+const RECENT: usize = 16_384;
 
 /// One node of an engine. Nodes do not know each other: all that they agree on is in the stores.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ struct Rows<L> {
     known: HashMap<KeyId, Weak<Keyed<L>>>,
     /// When as many are known, those that nobody uses are forgotten.
     most: usize,
+    /// Those used of late, the oldest first.
+    recent: VecDeque<(Instant, Arc<Keyed<L>>)>,
 }
 
 impl<L> std::fmt::Debug for Rows<L> {
@@ -51,6 +60,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let rows = Rows {
             known: HashMap::new(),
             most: ROWS,
+            recent: VecDeque::new(),
         };
         Arc::new(Engine {
             settings: Arc::new(settings),
@@ -67,6 +77,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// The room of a key's row.
     pub(crate) fn row(&self, key: &KeyId) -> Arc<Keyed<L>> {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while rows.recent.len() > RECENT
+            || rows
+                .recent
+                .front()
+                .is_some_and(|(since, _)| *since + REMEMBERED < now)
+        {
+            rows.recent.pop_front();
+        }
         if let Some(known) = rows.known.get(key).and_then(Weak::upgrade) {
             return known;
         }
@@ -78,6 +97,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let row = Keyed::new(key.clone(), self.locks.clone(), self.settings.clone(), seed);
         let row = Arc::new(row);
         rows.known.insert(key.clone(), Arc::downgrade(&row));
+        rows.recent.push_back((now, row.clone()));
         row
     }
 
