@@ -214,7 +214,8 @@ impl<L: LockStore> Keyed<L> {
 
     fn publish(&self, seen: &Seen) {
         self.newest.send_if_modified(|newest| {
-            let newer = seen.version > newest.version;
+            let revision = |seen: &Seen| seen.state().map(KeyState::revision);
+            let newer = revision(seen) > revision(newest);
             if newer {
                 *newest = seen.clone();
             }
@@ -311,6 +312,7 @@ impl<L: LockStore> Keyed<L> {
                 continue;
             }
             state.assert_invariants();
+            state.revise();
             let swapped = self.store.swap(&self.key, seen.version, state.encode());
             base = match swapped.await {
                 Ok(Swapped::Applied(version)) => {

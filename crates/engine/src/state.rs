@@ -71,6 +71,8 @@ pub struct Extra {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyState {
     format: u8,
+    /// Updates of the row so far.
+    revision: u64,
     /// Commands so far, on top of a number that the first ref was made from.
     position: u64,
     queues: Queues,
@@ -148,6 +150,7 @@ impl KeyState {
     pub fn new(now: Duration) -> KeyState {
         KeyState {
             format: FORMAT,
+            revision: 0,
             position: Scalar::before_first_ref(now),
             queues: Queues::default(),
             extras: BTreeMap::new(),
@@ -174,6 +177,16 @@ impl KeyState {
     /// A row's bytes.
     pub fn encode(&self) -> Bytes {
         wire::encode(self)
+    }
+
+    /// Updates so far: of two states of one row, the later one has more.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Counts the update that is about to be made.
+    pub(crate) fn revise(&mut self) {
+        self.revision += 1;
     }
 
     /// Commands so far: every ref up to here was given.

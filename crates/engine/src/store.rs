@@ -17,8 +17,9 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-/// Names one state of a key's lock row among all that it ever had. Grows with each update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Names one state of a key's lock row among those that anybody may still know: two are equal or
+/// not, and say nothing of what came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(pub i64);
 
 /// A key's lock row: an opaque state and its version.
@@ -76,8 +77,9 @@ pub trait LockStore: Send + Sync + 'static {
     fn peek(&self, key: &KeyId) -> impl Future<Output = Result<Option<Row>, StoreError>> + Send;
 
     /// The row as of some moment between the call and the answer, with every update in it that was
-    /// acknowledged before the call; an update whose outcome was unknown is in it now, or never
-    /// will be applied.
+    /// acknowledged before the call; an update of this process whose outcome was unknown is in it
+    /// now, or never will be applied. (What another process does not know of its own update is
+    /// judged by the versions, like every update.)
     ///
     /// # Errors
     /// [`StoreError`].
