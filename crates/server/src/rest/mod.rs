@@ -294,7 +294,7 @@ async fn healthz(State(rest): Shared) -> Answer {
         let body: String = lines.map(|line| line + "\n").collect();
         Ok(body.into_response())
     } else {
-        Err(Problem::unhealthy())
+        Err(Problem::unhealthy(rest.gate.ailment()))
     }
 }
 

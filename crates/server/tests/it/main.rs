@@ -4,6 +4,7 @@ mod clock;
 mod cluster;
 mod common;
 mod disk;
+mod engine;
 mod faces;
 mod large;
 mod quota;
