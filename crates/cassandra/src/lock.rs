@@ -125,7 +125,7 @@ impl LockStore for Store {
                 };
                 // The nearest replica may be behind `seen`: only a later version is news.
                 if let Ok(row) = found
-                    && row.map(|row| row.version) > seen
+                    && row.map(|row| row.version.0) > seen.map(|seen| seen.0)
                 {
                     return;
                 }
