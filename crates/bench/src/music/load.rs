@@ -226,7 +226,11 @@ pub(crate) fn compare(
             bar.set_message(format!("{name}: {}, round {}", kind.name(), round + 1));
             let meter = Meter::start();
             let peers = servers.spent();
-            let brought = slice(place, of, load, (name, round))?;
+            let mut load = *load;
+            if *kind == Kind::CassaEv && load.work != Work::Get {
+                load.work = Work::Put;
+            }
+            let brought = slice(place, of, &load, (name, round))?;
             let spent = meter.spent();
             let ours = spent.own + servers.spent() - peers;
             let processors = crate::cpu::processors() as f64;
@@ -350,7 +354,7 @@ impl Client {
         }
     }
 
-    /// An operation counts if it begins within the time, and then whole.
+    /// An operation counts if it begins after the lead, and then whole.
     async fn run(mut self, from: Instant, to: Instant) -> Brought {
         let mut brought = Brought::default();
         let value: Bytes = noise(&mut self.rng, self.load.size);
@@ -366,7 +370,8 @@ impl Client {
         }
         let mut first = None;
         let mut last = Instant::now();
-        while last < to {
+        // At least one, however long it takes; but not for ever, where none succeeds.
+        while last < to || (brought.operations == 0 && last < to + GRACE / 4) {
             let key = self.key();
             let begun = Instant::now();
             let mut one = Brought::default();
