@@ -165,7 +165,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             scalar = Scalar::of_put(held.lock_ref, held.generation, stamp)?;
         }
         let row = self.row(&held.key);
-        self.may_write(&row, held).await?;
+        if let Err(refusal) = self.may_write(&row, held).await {
+            // A repetition whose first time has left the section is answered as that was.
+            let id = (request.session, request.number);
+            let outcome = row.newest().state().and_then(|state| state.outcome(id));
+            return match outcome {
+                Some(Outcome::Left { clean: true }) if !leave.is_empty() => Ok(Reply::Left),
+                Some(Outcome::Left { .. }) if !leave.is_empty() => Err(past_unsure(what)),
+                _ => Err(refusal),
+            };
+        }
         let cell = Critical {
             origin: EventualTag::of_section(held.lock_ref),
             value,

@@ -83,11 +83,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// A stamp above all that this node gave before: microseconds since 1970, or more.
     pub(crate) fn next_stamp(&self) -> u64 {
-        let wall = self.settings.wall_micros();
-        let next = |last: u64| Some(wall.max(last + 1));
+        self.stamp_above(0)
+    }
+
+    /// A stamp above all that this node gave before, and above `known`.
+    pub(crate) fn stamp_above(&self, known: u64) -> u64 {
+        let least = self.settings.wall_micros().max(known.saturating_add(1));
+        let next = |last: u64| Some(least.max(last + 1));
         let order = Ordering::Relaxed;
         let last = self.stamp.fetch_update(order, order, next);
-        wall.max(last.unwrap_or_default() + 1)
+        least.max(last.unwrap_or_default() + 1)
     }
 
     /// A request in the node's own name, as part of `request`.

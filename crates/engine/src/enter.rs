@@ -21,7 +21,7 @@
 
 use crate::cells::Critical;
 use crate::engine::{Engine, failed, past};
-use crate::keyed::{Ack, Keyed, Seen};
+use crate::keyed::{Keyed, Seen};
 use crate::planted::Bug;
 use crate::scalar::Scalar;
 use crate::service::Answers;
@@ -35,7 +35,6 @@ use fermata_protocol::request::{Code, Entered, EntryValue, Held, Mode, Refusal};
 use fermata_protocol::{Reply, Request, base};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// The value of a key as a read found it.
@@ -126,26 +125,6 @@ impl<L: LockStore> Way<L> {
     }
 }
 
-/// Refs of an enter that has no answer yet. Dropped, those that wait leave their queues.
-struct Pending<L: LockStore> {
-    refs: Vec<(Arc<Keyed<L>>, LockRef, u32)>,
-}
-
-impl<L: LockStore> Drop for Pending<L> {
-    fn drop(&mut self) {
-        let refs = std::mem::take(&mut self.refs);
-        if refs.is_empty() {
-            return;
-        }
-        tokio::spawn(async move {
-            for (row, lock_ref, generation) in refs.into_iter().rev() {
-                // If it fails, the ref's lease ends it.
-                let _ = give_up(&row, lock_ref, generation).await;
-            }
-        });
-    }
-}
-
 /// Takes a ref out of its queue unless it holds: then the client may be in the section by now,
 /// through another node.
 async fn give_up<L: LockStore>(
@@ -163,27 +142,6 @@ async fn give_up<L: LockStore>(
         Done::Command(outcome) => Ok(outcome),
         _ => Ok(Outcome::Gone),
     }
-}
-
-/// Joins a queue. If nobody waits for the answer any more, the ref leaves again.
-async fn joined<L: LockStore>(row: &Arc<Keyed<L>>, step: Step) -> Result<Ack, StoreError> {
-    let (tell, told) = oneshot::channel();
-    let row = row.clone();
-    tokio::spawn(async move {
-        let applied = row.apply(step).await;
-        let lock_ref = match applied.as_ref().map(|ack| &ack.done) {
-            Ok(Done::Command(Outcome::Enqueued { lock_ref })) => Some(*lock_ref),
-            _ => None,
-        };
-        if tell.send(applied).is_err()
-            && let Some(lock_ref) = lock_ref
-        {
-            // If it fails, the ref's lease ends it.
-            let _ = give_up(&row, lock_ref, 0).await;
-        }
-    });
-    let ended = |_| Err(StoreError::Unknown("the node is stopping".into()));
-    told.await.unwrap_or_else(ended)
 }
 
 /// A command that nobody repeats: it says the same of a ref however often it comes.
@@ -221,35 +179,28 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let mut keys: Vec<(KeyId, Keyspace)> = wish.keys.iter().cloned().zip(keyspaces).collect();
         keys.sort_by(|(a, _), (b, _)| a.cmp(b));
         let until = Instant::now() + Duration::from_micros(wish.wait);
-        let mut pending = Pending { refs: Vec::new() };
+        let mut ways: Vec<Way<L>> = Vec::new();
         let mut held: Vec<Held> = Vec::new();
         let mut entered: Vec<Entered> = Vec::new();
         let mut lease = Micros::MAX;
         for (key, keyspace) in &keys {
             let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
-            // From here on the ref leaves with this task unless it holds.
-            pending
-                .refs
-                .push((way.row.clone(), way.lock_ref, way.generation));
             held.push(way.held());
             lease = lease.min(way.lease);
             let latest = match latest {
                 Some(latest) => latest,
                 None if wish.wait == 0 => match self.look(&way).await? {
                     Next::Granted(latest) => latest,
-                    Next::Waits(ahead) => {
-                        pending.refs.clear();
-                        return Ok(Reply::Queued { held, ahead });
-                    }
+                    Next::Waits(ahead) => return Ok(Reply::Queued { held, ahead }),
                 },
-                None => self.wait(&way, until, &held, answers, &mut pending).await?,
+                None => self.wait(&way, until, (&held, &ways), answers).await?,
             };
             entered.push(Entered {
                 held: way.held(),
                 value: latest.value.into(),
             });
+            ways.push(way);
         }
-        pending.refs.clear();
         let reply = Reply::Entered {
             keys: self.within_grant(entered),
             lease,
@@ -277,13 +228,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         let until = Instant::now() + self.settings.patience();
         let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
-        let refs = vec![(way.row.clone(), way.lock_ref, way.generation)];
-        let mut pending = Pending { refs };
         let latest = match latest {
             Some(latest) => latest,
-            None => self.wait(&way, until, &[], answers, &mut pending).await?,
+            None => self.wait(&way, until, (&[], &[]), answers).await?,
         };
-        pending.refs.clear();
         Ok((way.held(), latest))
     }
 
@@ -346,10 +294,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     None => self.data.read(key).await,
                 }
             };
-            let (applied, read) = tokio::join!(joined(&row, step), reading);
+            let (applied, read) = tokio::join!(row.apply(step), reading);
             (applied, Some(read))
         } else {
-            (joined(&row, step).await, None)
+            (row.apply(step).await, None)
         };
         let applied = applied.map_err(|e| failed(what, &e, false))?;
         let lock_ref = match &applied.done {
@@ -380,14 +328,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         Ok((way, granted))
     }
 
-    /// Waits until the ref holds and its value is settled.
+    /// Waits until the ref holds and its value is settled; `before` are the keys that the section
+    /// has already. A task that is dropped meanwhile leaves its refs: the client may go on waiting
+    /// at another node, and if it does not, their leases end them (G6).
     async fn wait(
         &self,
         way: &Way<L>,
         until: Instant,
-        held: &[Held],
+        (held, before): (&[Held], &[Way<L>]),
         answers: &Answers,
-        pending: &mut Pending<L>,
     ) -> Result<Latest, Refusal> {
         let mut watch = way.row.watch();
         let mut told = None;
@@ -414,7 +363,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             if timeout_at(until, watch.changed()).await.is_err() {
                 let gave_up = give_up(&way.row, way.lock_ref, way.generation).await;
                 if matches!(gave_up, Ok(Outcome::Left { .. })) {
-                    self.give_back(pending).await;
+                    self.give_back(before).await;
                 } else if let Ok(Next::Granted(latest)) = self.look(way).await {
                     // It was granted at the last moment.
                     return Ok(latest);
@@ -425,16 +374,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     }
 
     /// Ends the refs of an enter that was not granted all its keys: nobody can be in this section.
-    async fn give_back(&self, pending: &mut Pending<L>) {
-        for (row, lock_ref, generation) in std::mem::take(&mut pending.refs) {
+    async fn give_back(&self, ways: &[Way<L>]) {
+        for way in ways {
             let leave = LockCommand::Leave {
-                lock_ref,
-                generation,
+                lock_ref: way.lock_ref,
+                generation: way.generation,
                 clean: Vec::new(),
                 waiting_only: false,
             };
             // If it fails, the ref's lease ends it.
-            let _ = row.apply(own(leave)).await;
+            let _ = way.row.apply(own(leave)).await;
         }
     }
 

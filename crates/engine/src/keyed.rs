@@ -24,7 +24,7 @@ use fermata_protocol::base::{KeyId, LockRef, Rng};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Steps in one swap.
@@ -116,7 +116,9 @@ pub(crate) struct Keyed<L> {
     steps: Mutex<Line<Asked>>,
     reads: Mutex<Line<oneshot::Sender<Result<Seen, StoreError>>>>,
     watchers: Mutex<Watchers>,
-    newest: watch::Sender<Seen>,
+    newest: Mutex<Seen>,
+    /// There is a newer one. Unlike a watch channel's, its order of waking is no chance.
+    moved: Notify,
     dice: Mutex<Rng>,
 }
 
@@ -129,19 +131,26 @@ struct Watchers {
 /// As long as it lives, the row is watched and silent refs are released.
 pub(crate) struct Watch<L: LockStore> {
     keyed: Arc<Keyed<L>>,
-    seen: watch::Receiver<Seen>,
+    revision: Option<u64>,
 }
 
 impl<L: LockStore> Watch<L> {
     /// The newest state known.
     pub(crate) fn seen(&mut self) -> Seen {
-        self.seen.borrow_and_update().clone()
+        let seen = self.keyed.newest();
+        self.revision = seen.state().map(KeyState::revision);
+        seen
     }
 
     /// Ends when a newer state is known.
     pub(crate) async fn changed(&mut self) {
-        // The sender lives as long as the row's room, which this has a share of.
-        let _ = self.seen.changed().await;
+        loop {
+            let moved = self.keyed.moved.notified();
+            if self.keyed.newest().state().map(KeyState::revision) != self.revision {
+                return;
+            }
+            moved.await;
+        }
     }
 }
 
@@ -164,14 +173,15 @@ impl<L: LockStore> Keyed<L> {
             steps: Mutex::default(),
             reads: Mutex::default(),
             watchers: Mutex::default(),
-            newest: watch::Sender::default(),
+            newest: Mutex::default(),
+            moved: Notify::new(),
             dice: Mutex::new(Rng::new(seed)),
         }
     }
 
     /// The newest state that this node has seen; nothing if it has not looked yet.
     pub(crate) fn newest(&self) -> Seen {
-        self.newest.borrow().clone()
+        lock(&self.newest).clone()
     }
 
     /// A state that the row has or had: the newest that is known here, or at the nearest replica.
@@ -208,19 +218,17 @@ impl<L: LockStore> Keyed<L> {
         }
         Watch {
             keyed: self.clone(),
-            seen: self.newest.subscribe(),
+            revision: self.newest().state().map(KeyState::revision),
         }
     }
 
     fn publish(&self, seen: &Seen) {
-        self.newest.send_if_modified(|newest| {
-            let revision = |seen: &Seen| seen.state().map(KeyState::revision);
-            let newer = revision(seen) > revision(newest);
-            if newer {
-                *newest = seen.clone();
-            }
-            newer
-        });
+        let revision = |seen: &Seen| seen.state().map(KeyState::revision);
+        let mut newest = lock(&self.newest);
+        if revision(seen) > revision(&newest) {
+            *newest = seen.clone();
+            self.moved.notify_waiters();
+        }
     }
 
     /// A random pause, longer with each try.

@@ -27,6 +27,8 @@ pub enum Bug {
     UnknownAsRefused,
     /// Critical puts are stamped by the node's clock (M2, M4).
     ClockStamps,
+    /// An eventual value is stamped by the wall clock alone, whatever it is to replace.
+    StampsByWall,
     /// Readers of one batch are granted before the first of them has settled the value (F19).
     SharedUnsettled,
     /// A holder is released although it has renewed since it was seen silent.
@@ -35,7 +37,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 13] = [
+    pub const ALL: [Bug; 14] = [
         Bug::VerifyOff,
         Bug::DirtyAsClean,
         Bug::ValueBeforePeek,
@@ -47,6 +49,7 @@ impl Bug {
         Bug::FlagForgotten,
         Bug::UnknownAsRefused,
         Bug::ClockStamps,
+        Bug::StampsByWall,
         Bug::SharedUnsettled,
         Bug::ExpireUnconditional,
     ];

@@ -14,8 +14,9 @@ pub type Answers = mpsc::UnboundedSender<Reply>;
 
 /// Something that answers requests.
 pub trait Service: Send + Sync + 'static {
-    /// Serves one request: ends with its last answer. Dropped before, the request is given up: a
-    /// lock ref that waits is taken out of its queue, in the background; one that holds stays.
+    /// Serves one request: ends with its last answer. Dropped before, the request is forgotten, not
+    /// undone: a lock ref that waits is found by the client's repetition, here or at another node,
+    /// and else ended by its lease (G6).
     fn serve(self: Arc<Self>, request: Request, answers: Answers) -> Boxed<'static, ()>;
 
     /// Whether its stores have their quorums now; if not, one sentence that says which has none.

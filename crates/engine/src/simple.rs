@@ -4,6 +4,7 @@ use crate::cells::{Critical, Eventual};
 use crate::critical::tag_of;
 use crate::engine::{Engine, failed};
 use crate::enter::{Latest, own};
+use crate::planted::Bug;
 use crate::scalar::Scalar;
 use crate::service::Answers;
 use crate::state::this_key;
@@ -37,15 +38,23 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         self.checked(key, Some(Purpose::Sections)).await?;
         self.value_fits(value.as_ref())?;
         let row = self.row(key);
-        let seen = row.peek().await.map_err(|e| failed(what, &e, false))?;
+        let (seen, cells) = tokio::join!(row.peek(), self.data.read_near(key));
+        let seen = seen.map_err(|e| failed(what, &e, false))?;
+        let cells = cells.map_err(|e| failed(what, &e, false))?;
         if !seen.is_idle() {
             let text = "the put was refused: the key is locked, or its last section was not left \
                         cleanly; write in a section, or put again after a read";
             return Err(Refusal::definite(Code::Locked, text));
         }
+        // The store orders eventual values by this alone: above what is here, even if a clock that
+        // is ahead has made it.
+        let known = match self.settings.planted.has(Bug::StampsByWall) {
+            true => None,
+            false => cells.eventual,
+        };
         let tag = EventualTag {
             applied: seen.state().map_or(0, |state| state.position()),
-            clock: self.next_stamp(),
+            clock: self.stamp_above(known.map_or(0, |known| known.tag.clock)),
             node: self.settings.node,
             counter: 0,
         };

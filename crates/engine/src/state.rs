@@ -18,7 +18,8 @@
 //! * Every change of a flag is the same update as the removal that causes it (M1).
 //! * At most one synch of a ref settles at a time: the one that was begun last ([`Step::Settle`]).
 //!   Another that is begun later reads what this one has written.
-//! * Readers of one batch are granted what the first of them has settled (F19, G9).
+//! * Readers of one batch are granted what the first of them has settled (F19, G9), and after a
+//!   settlement nothing is adopted for the same head (G5).
 
 use crate::planted::{Bug, Planted};
 use crate::scalar::{ATTEMPTS, GENERATIONS, Scalar};
@@ -38,8 +39,10 @@ use std::time::Duration;
 const FORMAT: u8 = 1;
 /// Refs that may wait for one key: a row is read and written whole.
 pub const QUEUE_MAX: usize = 1_000;
-/// Answers that a row remembers.
-const REMEMBERED: usize = 64;
+/// Sessions that a row remembers.
+const SESSIONS: usize = 64;
+/// Answers that it remembers of each.
+const ANSWERS: usize = 8;
 
 /// What the commands and queues of a row name instead of its key: a row does not say whose it is.
 pub fn this_key() -> KeyId {
@@ -77,9 +80,19 @@ pub struct KeyState {
     position: u64,
     queues: Queues,
     extras: BTreeMap<LockRef, Extra>,
-    /// The batch of readers at the head has its value.
+    /// The value is settled of the ref at the head, or of the batch of readers there.
     settled: bool,
-    outcomes: VecDeque<(SessionId, u64, Outcome)>,
+    /// The longest silent first.
+    sessions: VecDeque<Session>,
+}
+
+/// What a row remembers of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Session {
+    id: SessionId,
+    /// Up to here nobody repeats a request.
+    answered: u64,
+    outcomes: VecDeque<(u64, Outcome)>,
 }
 
 /// One change of a row. All are safe to apply twice.
@@ -155,7 +168,7 @@ impl KeyState {
             queues: Queues::default(),
             extras: BTreeMap::new(),
             settled: false,
-            outcomes: VecDeque::new(),
+            sessions: VecDeque::new(),
         }
     }
 
@@ -240,7 +253,7 @@ impl KeyState {
         self.queues.is_front(&this_key(), lock_ref)
     }
 
-    /// Whether the value of the batch of readers at the head is settled.
+    /// Whether the value of the ref at the head, or of the batch of readers there, is settled.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
@@ -248,6 +261,7 @@ impl KeyState {
     /// Applies a step. The same step a second time changes nothing, and says the same as long as
     /// what it did is there or remembered.
     pub fn apply(&mut self, step: &Step, planted: Planted) -> Done {
+        let head = self.head();
         let done = match step {
             Step::Command(command) => Done::Command(self.command(command, planted)),
             Step::Renew {
@@ -275,7 +289,7 @@ impl KeyState {
                 flag,
             } => self.settle(*lock_ref, *generation, *attempt, *flag, planted),
         };
-        self.forget();
+        self.forget(head);
         done
     }
 
@@ -320,9 +334,8 @@ impl KeyState {
             return None;
         }
         let id = (command.session, command.number);
-        let known = self.outcomes.iter().find(|(s, n, _)| (*s, *n) == id);
-        if let Some((_, _, outcome)) = known {
-            return Some(outcome.clone());
+        if let Some(outcome) = self.outcome(id) {
+            return Some(outcome);
         }
         let lock_ref = self.queues.by_command(id)?;
         match body {
@@ -331,6 +344,22 @@ impl KeyState {
                 generation: self.queues.get(lock_ref)?.generation,
             }),
             _ => None,
+        }
+    }
+
+    /// What is remembered of a client's command.
+    pub fn outcome(&self, (session, number): (SessionId, u64)) -> Option<Outcome> {
+        let known = self.sessions.iter().find(|known| known.id == session)?;
+        let outcome = known.outcomes.iter().find(|(n, _)| *n == number);
+        match outcome {
+            Some((_, outcome)) => Some(outcome.clone()),
+            // A copy that the network has kept: a second time it would be another request.
+            None if number <= known.answered => Some(Outcome::Refused(Refusal::unknown(
+                Code::Forgotten,
+                "this request was answered before and its answer is forgotten; ask for the state \
+                 instead of repeating it",
+            ))),
+            None => None,
         }
     }
 
@@ -352,12 +381,25 @@ impl KeyState {
     }
 
     fn remember(&mut self, command: &Command, outcome: Outcome) {
-        let (session, answered) = (command.session, command.answered_through);
-        self.outcomes
-            .retain(|(s, n, _)| *s != session || *n > answered);
-        self.outcomes.push_back((session, command.number, outcome));
-        if self.outcomes.len() > REMEMBERED {
-            self.outcomes.pop_front();
+        let id = command.session;
+        let place = self.sessions.iter().position(|known| known.id == id);
+        let known = place.and_then(|place| self.sessions.remove(place));
+        let mut known = known.unwrap_or(Session {
+            id,
+            answered: 0,
+            outcomes: VecDeque::new(),
+        });
+        known.answered = known.answered.max(command.answered_through);
+        known
+            .outcomes
+            .retain(|(number, _)| *number > known.answered);
+        known.outcomes.push_back((command.number, outcome));
+        if known.outcomes.len() > ANSWERS {
+            known.outcomes.pop_front();
+        }
+        self.sessions.push_back(known);
+        if self.sessions.len() > SESSIONS {
+            self.sessions.pop_front();
         }
     }
 
@@ -466,13 +508,23 @@ impl KeyState {
         self.queues.apply(&command, done, exact, &mut applied);
     }
 
-    /// Forgets what belongs to refs that are gone, and the batch that has ended.
-    fn forget(&mut self) {
+    /// The first ref, and whether it only reads.
+    fn head(&self) -> Option<(LockRef, bool)> {
+        let (lock_ref, known, _) = self.refs().next()?;
+        Some((lock_ref, known.mode == Mode::Shared))
+    }
+
+    /// Forgets what belongs to refs that are gone; what was settled is, for the ref that is the
+    /// head, or for its batch of readers, unless a flag has been set since.
+    fn forget(&mut self, before: Option<(LockRef, bool)>) {
         let queues = &self.queues;
         self.extras
             .retain(|lock_ref, _| queues.get(*lock_ref).is_some());
-        let head = self.refs().next().map(|(_, known, _)| known.mode);
-        if head != Some(Mode::Shared) || self.flag().is_some() {
+        let goes_on = match (before, self.head()) {
+            (Some((_, true)), Some((_, true))) => true,
+            (before, head) => before == head,
+        };
+        if !goes_on || self.flag().is_some() {
             self.settled = false;
         }
     }
@@ -600,11 +652,29 @@ mod tests {
     fn an_entry_is_its_own_memory() {
         let mut row = Row::new();
         let first = row.enter(1, 1, Mode::Exclusive);
-        for number in 0..2 * REMEMBERED as u64 {
-            let other = row.enter(2, 2 * number, Mode::Exclusive);
-            row.step(&leave(2, 2 * number + 1, other, true));
+        for session in 2..2 * SESSIONS as u128 {
+            let other = row.enter(session, 1, Mode::Exclusive);
+            row.step(&leave(session, 2, other, true));
         }
         assert_eq!(row.enter(1, 1, Mode::Exclusive), first);
+    }
+
+    #[test]
+    fn a_late_copy_of_an_answered_request_is_no_new_one() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        let Step::Command(mut leave) = leave(1, 2, first, true) else {
+            unreachable!("a leave is a command");
+        };
+        leave.answered_through = 1;
+        row.step(&Step::Command(leave));
+        let late = row.step(&enqueue(1, 1, Mode::Exclusive));
+        let forgotten = |refusal: &Refusal| refusal.code == Code::Forgotten;
+        assert!(
+            matches!(&late, Done::Command(Outcome::Refused(refusal)) if forgotten(refusal)),
+            "{late:?}"
+        );
+        assert!(row.0.is_idle());
     }
 
     #[test]

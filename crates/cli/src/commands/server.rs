@@ -337,8 +337,9 @@ fn overlay_engine(
 ) -> Result<(), String> {
     let replication = args.replication.map(copies).transpose()?;
     let file = args.engine_password_file;
-    // A flag wins; a variable with a file is as good as one.
-    let password = password.filter(|_| file.is_none());
+    // A flag wins. A password alone names no engine: it may be meant for another process.
+    let named = args.engine.is_some() || table.contains_key("engine");
+    let password = password.filter(|_| named && file.is_none());
     if let Some(toml::Value::Table(engine)) = table.get_mut("engine")
         && (password.is_some() || file.is_some())
     {
@@ -531,6 +532,11 @@ mod tests {
         assert_eq!(more.password_file, Some(folder.path().join("p")));
         let flag = config(&[&flags[..2], &["--engine-password-file=q"]].concat());
         assert_eq!(flag.unwrap().engine.password_file, Some("q".into()));
+        let args = Alone::try_parse_from(["server", "--node=a"])
+            .unwrap()
+            .server;
+        let native = config_of(args, Some("of another".to_owned())).unwrap();
+        assert!(native.engine.is_default());
         let error = config(&["--replication=ohio"]).unwrap_err();
         assert!(error.contains("CENTER=N"), "{error}");
     }

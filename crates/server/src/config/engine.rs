@@ -359,8 +359,16 @@ mod tests {
         assert_eq!(engine.password_file, None);
     }
 
+    fn is_told(refused: Result<Resolved, String>, word: &str) {
+        let error = refused.unwrap_err();
+        assert!(
+            error.contains(word) && !error.contains('\n'),
+            "{word}: {error}"
+        );
+    }
+
     #[test]
-    fn what_is_wrong_is_said_in_one_line() {
+    fn what_is_wrong_with_an_engine_is_said_in_one_line() {
         for (engine, word) in [
             ("contact_points = [\"db\"]", "engine.kind"),
             ("kind = \"cassandra\"", "contact_points is missing"),
@@ -382,11 +390,7 @@ mod tests {
                 "host:port",
             ),
         ] {
-            let error = config(engine).resolve().unwrap_err();
-            assert!(
-                error.contains(word) && !error.contains('\n'),
-                "{word}: {error}"
-            );
+            is_told(config(engine).resolve(), word);
         }
         for (more, word) in [
             ("zookeeper = [\"z\"]", "keeps the locks, too"),
@@ -409,12 +413,12 @@ mod tests {
                 "cannot read",
             ),
         ] {
-            let error = resolve(more).unwrap_err();
-            assert!(
-                error.contains(word) && !error.contains('\n'),
-                "{word}: {error}"
-            );
+            is_told(resolve(more), word);
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_an_engine_is_said_in_one_line() {
         type Spoil = fn(&mut ServerConfig);
         let spoils: [(&str, Spoil); 5] = [
             ("delays messages", |c| c.rtt = "lUs".into()),
@@ -432,11 +436,7 @@ mod tests {
         for (word, spoil) in spoils {
             let mut config = config(PLAIN);
             spoil(&mut config);
-            let error = config.resolve().unwrap_err();
-            assert!(
-                error.contains(word) && !error.contains('\n'),
-                "{word}: {error}"
-            );
+            is_told(config.resolve(), word);
         }
         let unknown = toml::from_str::<ServerConfig>("[engine]\nkind = \"dynamo\"");
         assert!(
