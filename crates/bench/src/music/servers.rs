@@ -132,6 +132,14 @@ impl Servers {
         if kinds.contains(&Kind::Split) {
             servers.start_engine(place, Kind::Split)?;
         }
+        if [Kind::Paper, Kind::Mscp, Kind::CassaEv]
+            .iter()
+            .any(|kind| kinds.contains(kind))
+        {
+            for (at, site) in place.sites.iter().enumerate() {
+                servers.paper(site, at)?;
+            }
+        }
         Ok(servers)
     }
 
