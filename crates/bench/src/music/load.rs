@@ -27,6 +27,12 @@ const OWN_KEYS: u64 = 16;
 /// lightweight transactions takes minutes.
 const GRACE: Duration = Duration::from_secs(600);
 
+/// How long a client may try beyond its time for its first success.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long those who wait for one key may go on.
+const QUEUE: Duration = Duration::from_secs(3);
+
 /// Which keys clients use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Keys {
@@ -277,6 +283,7 @@ fn slice(
             system: system.clone(),
             load: *load,
             name: name.replace([' ', '/'], "-"),
+            round,
             number: number as u64,
             rng: Rng::new((u64::from(round) << 32) ^ number as u64 ^ 0x5eed),
             busy: busy.clone(),
@@ -307,6 +314,7 @@ struct Client {
     system: Arc<dyn System>,
     load: Load,
     name: String,
+    round: u32,
     number: u64,
     rng: Rng,
     zipf: Option<Zipf>,
@@ -349,7 +357,7 @@ impl Client {
                 let chance = (self.rng.draw() >> 11) as f64 / (1_u64 << 53) as f64;
                 format!("{}-z{}", self.name, zipf.rank(chance))
             }
-            (None, Keys::One) => format!("{}-one", self.name),
+            (None, Keys::One) => format!("{}-round-{}", self.name, self.round),
             _ => format!("{}-{}-{}", self.name, self.number, self.rng.below(OWN_KEYS)),
         }
     }
@@ -370,12 +378,23 @@ impl Client {
         }
         let mut first = None;
         let mut last = Instant::now();
-        // At least one, however long it takes; but not for ever, where none succeeds.
-        while last < to || (brought.operations == 0 && last < to + GRACE / 4) {
+        // At least one, however long it takes, but on a key that all want; and not for ever, where
+        // none succeeds.
+        let more = self.load.keys != Keys::One;
+        while last < to || (more && brought.operations == 0 && last < to + PATIENCE) {
             let key = self.key();
             let begun = Instant::now();
             let mut one = Brought::default();
-            let done = self.once(&key, &value, &mut one).await;
+            let once = self.once(&key, &value, &mut one);
+            let done = if more {
+                once.await
+            } else {
+                // A queue that moves too slowly is left alone: its key is not used again.
+                match tokio::time::timeout_at((to + QUEUE).into(), once).await {
+                    Ok(done) => done,
+                    Err(_) => break,
+                }
+            };
             last = Instant::now();
             if let Err(error) = done {
                 brought.errors += 1;
@@ -391,7 +410,8 @@ impl Client {
                 brought.steps.append(&mut one.steps);
             }
         }
-        brought.seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
+        let end = if more { last } else { last.max(to) };
+        brought.seconds = first.map_or(0.0, |first| (end - first).as_secs_f64());
         brought
     }
 

@@ -64,6 +64,9 @@ pub(crate) struct MusicArgs {
     /// Rounds of every comparison. Default: 5, with --quick 1 or 2.
     #[arg(long)]
     rounds: Option<u32>,
+    /// Only points whose name has this in it: what is not measured is left out of the figures.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Measure without delays, whatever this machine has.
     #[arg(long)]
     no_delays: bool,
@@ -145,7 +148,10 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
     } else {
         Delays::found()?
     };
-    let points = plan(&figures, effort);
+    let mut points = plan(&figures, effort);
+    if let Some(only) = &args.only {
+        points.retain(|point| point.name.contains(only));
+    }
     let slices: usize = points
         .iter()
         .map(|p| p.kinds.len() * p.load.rounds as usize)
