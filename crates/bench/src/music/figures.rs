@@ -41,7 +41,7 @@ pub(crate) enum Figure {
 }
 
 /// Bytes of a value where nothing else is said: the paper's.
-const SMALL: usize = 10;
+pub(super) const SMALL: usize = 10;
 
 /// What the paper calls MUSIC, and what stands beside it.
 const LAYERS: [Kind; 5] = [
@@ -127,6 +127,7 @@ fn point(
             clients,
             time,
             rounds,
+            first: false,
         },
     }
 }

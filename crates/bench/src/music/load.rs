@@ -20,8 +20,8 @@ use super::system::{Kind, Section, System};
 use crate::cpu::Meter;
 use crate::storage::noise;
 
-/// Keys of each client that has some of its own: enough to lie in many segments.
-const OWN_KEYS: u64 = 16;
+/// Keys of each client that has some of its own: enough to lie in several segments.
+const OWN_KEYS: u64 = 8;
 
 /// How long a slice may go on after its time for what has begun: a section of a thousand puts by
 /// lightweight transactions takes minutes.
@@ -75,6 +75,8 @@ pub(crate) struct Load {
     /// What is not counted, and what is.
     pub(crate) time: (Duration, Duration),
     pub(crate) rounds: u32,
+    /// Whether each client uses all of its keys once before it begins.
+    pub(crate) first: bool,
 }
 
 /// What was counted of one system.
@@ -358,8 +360,22 @@ impl Client {
                 format!("{}-z{}", self.name, zipf.rank(chance))
             }
             (None, Keys::One) => format!("{}-round-{}", self.name, self.round),
-            _ => format!("{}-{}-{}", self.name, self.number, self.rng.below(OWN_KEYS)),
+            _ => {
+                let one = self.rng.below(OWN_KEYS);
+                self.own(one)
+            }
         }
+    }
+
+    /// A key of this client. Points of the same size share them: the first section of a key costs
+    /// more than the others, with every system, and is nobody's question here. Plain writes have
+    /// their own: after one, a section would have something to settle.
+    fn own(&self, one: u64) -> String {
+        let what = match self.load.work {
+            Work::Put | Work::Get => "plain",
+            _ => "own",
+        };
+        format!("{what}-{}-{}-{one}", self.load.size, self.number)
     }
 
     /// An operation counts if it begins after the lead, and then whole.
@@ -368,12 +384,19 @@ impl Client {
         let value: Bytes = noise(&mut self.rng, self.load.size);
         if self.load.work == Work::Get {
             // What is read has to be there.
-            for number in 0..OWN_KEYS {
-                let key = format!("{}-{}-{number}", self.name, self.number);
+            for one in 0..OWN_KEYS {
+                let key = self.own(one);
                 if let Err(error) = self.system.put(&key, value.clone()).await {
                     brought.errors += 1;
                     brought.first_error.get_or_insert(format!("{error:#}"));
                 }
+            }
+        }
+        if self.load.first {
+            for one in 0..OWN_KEYS {
+                let key = self.own(one);
+                // What fails here fails again where it counts.
+                let _ = self.once(&key, &value, &mut Brought::default()).await;
             }
         }
         let mut first = None;

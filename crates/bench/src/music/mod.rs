@@ -267,16 +267,17 @@ impl Run {
     }
 
     /// Sections and writes that nobody counts: servers in Java become several times faster in their
-    /// first minutes.
+    /// first minutes, and the first section of a key costs more than the others.
     fn warm(&self, place: &Place, servers: &Servers, kinds: &BTreeSet<Kind>) -> Result<()> {
         let kinds: Vec<Kind> = kinds.iter().copied().collect();
         let load = Load {
             work: Work::Steps,
             keys: Keys::Own,
-            size: 100,
-            clients: [8; 3],
+            size: figures::SMALL,
+            clients: [12; 3],
             time: (Duration::ZERO, self.warming),
             rounds: 1,
+            first: true,
         };
         load::compare(
             place,

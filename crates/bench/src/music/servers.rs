@@ -386,7 +386,7 @@ async fn engine(
     let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let seed = (moment.as_nanos() << 24) ^ (u128::from(std::process::id()) << 4) ^ at as u128;
     let name = NodeName(number + 1);
-    let mut told = fermata_engine::Settings::new(name, label(at), SiteId(number.into()), seed);
+    let mut told = fermata_engine::Settings::new(name, label(at), SiteId(number), seed);
     told.unverified.insert(UNVERIFIED.to_owned());
     let data = Arc::new(Store::connect(settings).await.map_err(|why| anyhow!(why))?);
     Ok(match zookeeper {
