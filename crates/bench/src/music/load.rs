@@ -222,7 +222,7 @@ pub(crate) fn compare(
         let mut of = Vec::new();
         for (site, count) in load.clients.into_iter().enumerate() {
             for _ in 0..count {
-                of.push((site, servers.client(place, *kind, site)?));
+                of.push((site, connected(place, servers, *kind, site)?));
             }
         }
         clients.push((*kind, of));
@@ -248,6 +248,17 @@ pub(crate) fn compare(
         }
     }
     Ok(counted)
+}
+
+/// A client; a machine that is busy for a moment is no reason to leave a figure out.
+fn connected(place: &Place, servers: &Servers, kind: Kind, site: usize) -> Result<Arc<dyn System>> {
+    let mut tries = 0;
+    loop {
+        match servers.client(place, kind, site) {
+            Err(_) if tries < 3 => tries += 1,
+            done => return done,
+        }
+    }
 }
 
 fn add(all: &mut Counted, brought: Vec<(usize, Brought)>, foreign: f64) {

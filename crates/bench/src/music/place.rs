@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The variable that names the program that emulates a wide-area network.
 pub(crate) const EMULATOR: &str = "FERMATA_WAN";
@@ -190,6 +191,9 @@ impl Place {
     /// Sets the sites up.
     pub(crate) fn new(delays: Delays, profile: Profile) -> Result<Place> {
         let network = Network::up(delays.clone(), profile)?;
+        if delays != Delays::None {
+            take_down_when_told(delays.clone())?;
+        }
         let sites = (1..=SITES).map(|number| {
             let namespace = (delays != Delays::None).then(|| format!("{PREFIX}{number}"));
             Site::new(number, namespace.as_deref())
@@ -277,16 +281,42 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        match &self.0 {
-            Delays::None => {}
-            Delays::Netem => bridge_down(),
-            Delays::Emulator(path) => {
-                if let Err(error) = ran(Command::new(path).arg("down")) {
-                    eprintln!("the emulated network is still up: {error:#}");
-                }
+        down(&self.0);
+    }
+}
+
+fn down(delays: &Delays) {
+    match delays {
+        Delays::None => {}
+        Delays::Netem => bridge_down(),
+        Delays::Emulator(path) => {
+            if let Err(error) = ran(Command::new(path).arg("down")) {
+                eprintln!("the emulated network is still up: {error:#}");
             }
         }
     }
+}
+
+/// Whoever is interrupted leaves no network behind; servers end with their guards.
+fn take_down_when_told(delays: Delays) -> Result<()> {
+    let waits = Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        let told = waits.block_on(async {
+            let mut term = signal(SignalKind::terminate())?;
+            let mut int = signal(SignalKind::interrupt())?;
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            Ok::<(), std::io::Error>(())
+        });
+        if told.is_ok() {
+            down(&delays);
+            // As a shell has it for what was interrupted.
+            std::process::exit(130);
+        }
+    });
+    Ok(())
 }
 
 /// Runs a command that says nothing where all is well.

@@ -11,6 +11,10 @@ use super::system::{Boxed, Section, System};
 /// How long a lock outlives its client.
 const SESSION: Duration = Duration::from_secs(20);
 
+/// Puts that are in flight at once, as Fermata's client has them: servers give up a session that
+/// sends 25 MB at once.
+const WINDOW: usize = 32;
+
 /// A client: one session with one server.
 pub(crate) struct Zookeeper {
     locks: Locks,
@@ -56,7 +60,12 @@ impl Section for Locked<'_> {
     }
 
     fn put_all(&mut self, values: Vec<Bytes>) -> Boxed<'_, ()> {
-        Box::pin(async move { Ok(self.held.put_all(&values).await?) })
+        Box::pin(async move {
+            for some in values.chunks(WINDOW) {
+                self.held.put_all(some).await?;
+            }
+            Ok(())
+        })
     }
 
     fn leave<'a>(self: Box<Self>) -> Boxed<'a, ()>
