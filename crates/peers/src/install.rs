@@ -17,6 +17,9 @@ const CASSANDRA_JAVA: u32 = 17;
 /// The least that ZooKeeper gets.
 const ZOOKEEPER_JAVA: u32 = 11;
 
+/// The least Go 1.x: from here on, Go itself fetches the version that a module asks for.
+const GO_MINOR: u32 = 21;
+
 /// Lines of a failed client's output that are shown.
 const OUTPUT_LINES: usize = 15;
 
@@ -94,8 +97,13 @@ fn lacking(system: System) -> Vec<Missing> {
         System::Cassandra => CASSANDRA_JAVA,
         System::Zookeeper => ZOOKEEPER_JAVA,
         System::Etcd => {
-            if !installed && !runs("go", "version") {
-                let what = "Go 1.26 or later (`go` does not run)".to_owned();
+            let found = go_version();
+            if !installed && found.is_none_or(|minor| minor < GO_MINOR) {
+                let found = match found {
+                    Some(minor) => format!("`go` is 1.{minor}, take it from go.dev"),
+                    None => "`go` does not run".to_owned(),
+                };
+                let what = format!("Go 1.{GO_MINOR} or later, once ({found})");
                 let package = "golang-go";
                 lacking.push(Missing { what, package });
             }
@@ -154,6 +162,18 @@ fn major(said: &str) -> Option<u32> {
         1 => parts.next()?.parse().ok(),
         major => Some(major),
     }
+}
+
+/// The minor version of Go 1.
+fn go_version() -> Option<u32> {
+    let output = Command::new("go").arg("version").output().ok()?;
+    go_minor(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Reads `go version go1.26.8 linux/amd64`.
+fn go_minor(said: &str) -> Option<u32> {
+    let (_, version) = said.split_once(" go1.")?;
+    version.split(['.', ' ', 'r']).next()?.parse().ok()
 }
 
 fn runs(program: &str, argument: &str) -> bool {
@@ -345,6 +365,13 @@ mod tests {
         assert_eq!(major("java version \"1.8.0_402\""), Some(8));
         assert_eq!(major("openjdk version \"21\" 2023-09-19"), Some(21));
         assert_eq!(major("command not found"), None);
+    }
+
+    #[test]
+    fn a_version_of_go_is_read() {
+        assert_eq!(go_minor("go version go1.26.8 linux/amd64"), Some(26));
+        assert_eq!(go_minor("go version go1.21rc2 linux/amd64"), Some(21));
+        assert_eq!(go_minor("go: no such tool"), None);
     }
 
     #[test]

@@ -38,5 +38,6 @@ mod zookeeper;
 pub use cluster::{Cluster, Node};
 pub use cql::{Consistency, Cql, Kind, Rows};
 pub use install::{home, install, missing, testable};
+pub use net::enter;
 pub use process::State;
 pub use spec::{Commitlog, NODES_MAX, Paxos, Purging, Spec, System};

@@ -24,24 +24,34 @@ pub(crate) fn within<T: Send>(
     let Some(name) = namespace else {
         return Ok(work());
     };
-    let link = File::open(format!("/var/run/netns/{name}")).map_err(|error| {
-        refused(format!(
-            "no network namespace `{name}` ({error}); create it first"
-        ))
-    })?;
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(link.as_fd(), kind).map_err(|error| {
-                refused(format!(
-                    "namespace `{name}` cannot be entered: {error}; be root"
-                ))
-            })?;
+            enter(name)?;
             Ok(work())
         });
         thread
             .join()
             .expect("what is asked of a node does not panic")
+    })
+}
+
+/// Moves this thread, and all that it starts from now on, into a network namespace, as the nodes
+/// of a [`Spec`](crate::Spec) that names some are: for clients of theirs.
+///
+/// # Errors
+///
+/// There is no such namespace, or it may not be entered.
+pub fn enter(namespace: &str) -> io::Result<()> {
+    let link = File::open(format!("/var/run/netns/{namespace}")).map_err(|error| {
+        refused(format!(
+            "no network namespace `{namespace}` ({error}); create it first"
+        ))
+    })?;
+    let kind = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(link.as_fd(), kind).map_err(|error| {
+        refused(format!(
+            "namespace `{namespace}` cannot be entered: {error}; be root"
+        ))
     })
 }
 

@@ -77,6 +77,33 @@ impl Locks {
         }
         Ok(held)
     }
+
+    /// Writes the value of a lock's node without the lock.
+    ///
+    /// # Errors
+    /// The client's.
+    pub async fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        let node = format!("{}/{name}", self.root);
+        loop {
+            match self.client.set_data(&node, value, None).await {
+                Ok(_) => return Ok(()),
+                Err(Error::NoNode) => self.client.mkdir(&node, &PERSISTENT).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads it, as this session's server has it.
+    ///
+    /// # Errors
+    /// The client's.
+    pub async fn get(&self, name: &str) -> Result<Vec<u8>, Error> {
+        Ok(self
+            .client
+            .get_data(&format!("{}/{name}", self.root))
+            .await?
+            .0)
+    }
 }
 
 /// A lock that is held, or waited for. Dropped without [`Held::release`], it is held until its
@@ -121,6 +148,23 @@ impl Held<'_> {
     /// The client's.
     pub async fn put(&self, value: &[u8]) -> Result<(), Error> {
         self.locks.client.set_data(&self.node, value, None).await?;
+        Ok(())
+    }
+
+    /// Writes several values, one after the other, all of them in flight at once: a session's writes
+    /// are done in order.
+    ///
+    /// # Errors
+    /// The first that fails; those after it may have been done.
+    pub async fn put_all(&self, values: &[impl AsRef<[u8]>]) -> Result<(), Error> {
+        let client = &self.locks.client;
+        // A request is sent when its call returns, not when it is first waited for.
+        let sent = values
+            .iter()
+            .map(|value| client.set_data(&self.node, value.as_ref(), None));
+        for written in sent.collect::<Vec<_>>() {
+            written.await?;
+        }
         Ok(())
     }
 

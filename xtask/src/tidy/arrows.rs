@@ -38,12 +38,16 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         ],
     ),
     (
-        "fermata-bench",
+        "bench",
         &[
             "fermata-protocol",
             "fermata-storage",
             "fermata-client",
             "fermata-server",
+            "fermata-engine",
+            "fermata-cassandra",
+            "fermata-zookeeper",
+            "fermata-peers",
         ],
     ),
     ("fermata-engine", &["fermata-protocol"]),
