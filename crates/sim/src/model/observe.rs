@@ -383,16 +383,7 @@ impl Observer {
                 );
             }
             if before != head.seen.eventual {
-                let (key, eventual) = (head.key.clone(), head.seen.eventual);
-                self.note(
-                    now,
-                    Fact::Has {
-                        node,
-                        key,
-                        eventual,
-                        wrote: true,
-                    },
-                );
+                self.has(now, node, &head, true);
             }
             let pending = self.pending.entry(node).or_default();
             pending.push_back((lsn, head));
@@ -445,6 +436,20 @@ impl Observer {
         }
     }
 
+    /// Which eventual value a node has of a key; `wrote` says that it has just written it.
+    fn has(&mut self, now: u64, node: NodeName, head: &Head, wrote: bool) {
+        let (key, eventual) = (head.key.clone(), head.seen.eventual);
+        self.note(
+            now,
+            Fact::Has {
+                node,
+                key,
+                eventual,
+                wrote,
+            },
+        );
+    }
+
     fn durable(&mut self, now: u64, node: NodeName, head: &Head) {
         let tags = head.seen.versions.iter().map(|v| v.tag).collect();
         let key = head.key.clone();
@@ -464,17 +469,7 @@ impl Observer {
             match kept {
                 Some(head) => {
                     self.durable(now, name, &head);
-                    let (key, eventual) = (head.key.clone(), head.seen.eventual);
-                    let node = name;
-                    self.note(
-                        now,
-                        Fact::Has {
-                            node,
-                            key,
-                            eventual,
-                            wrote: false,
-                        },
-                    );
+                    self.has(now, name, &head, false);
                     self.heads.insert((name, record), head);
                 }
                 None => {
