@@ -151,8 +151,8 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Writes several values, one after the other, all of them in flight at once: a session's writes
-    /// are done in order.
+    /// Writes several values, one after the other, all of them in flight at once: a session's
+    /// writes are done in order.
     ///
     /// # Errors
     /// The first that fails; those after it may have been done.

@@ -452,8 +452,8 @@ fn draw_four(measured: &Measured, page: &mut Page) -> Result<()> {
 
 fn draw_five(measured: &Measured, page: &mut Page) -> Result<()> {
     let paper = "MUSIC's latency is about 30 % lower than MSCP's across regions. Of its steps from \
-                 Ohio on lUs, createLockRef and releaseLock take 219 to 230 ms (4 round trips), the \
-                 peek 0.67, the grant 55, criticalPut 93 (MSCP's 270).";
+                 Ohio on lUs, createLockRef and releaseLock take 219 to 230 ms (4 round trips), \
+                 the peek 0.67, the grant 55, criticalPut 93 (MSCP's 270).";
     page.figure(
         "Figure 5: latency of sections with one put, and of their steps",
         paper,
@@ -778,8 +778,8 @@ fn draw_eleven(measured: &Measured, page: &mut Page) -> Result<()> {
 }
 
 fn draw_twelve(measured: &Measured, page: &mut Page) -> Result<()> {
-    let paper = "gets are comparable, MUSIC's puts nearly twice as fast as ZooKeeper's, and CP puts \
-                 (a section with one put) comparable.";
+    let paper = "gets are comparable, MUSIC's puts nearly twice as fast as ZooKeeper's, and CP \
+                 puts (a section with one put) comparable.";
     page.figure(
         "Figure 12 of the earlier version: gets, puts and CP puts, loopback",
         paper,

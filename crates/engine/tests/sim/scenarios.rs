@@ -605,8 +605,8 @@ schedule! {
 }
 
 schedule! {
-    /// Two nodes prepare one ref's grant. The one reads a partial put, and stands before it decides;
-    /// the other, which has not seen that put, settles the value without it meanwhile.
+    /// Two nodes prepare one ref's grant. The one reads a partial put, and stands before it
+    /// decides; the other, which has not seen that put, settles the value without it meanwhile.
     settled_after_the_read(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;
@@ -627,7 +627,8 @@ schedule! {
         });
         sleep(Duration::from_millis(300)).await;
         let (second, at) = (cluster.client(2, 0), k.clone());
-        let second = tokio::spawn(async move { second.enter_at(2, &at, &mut enter, 8 * LEASE).await });
+        let second =
+            tokio::spawn(async move { second.enter_at(2, &at, &mut enter, 8 * LEASE).await });
         world.caught(writes, 1).await;
         world.end(reads);
         sleep(Duration::from_millis(500)).await;
