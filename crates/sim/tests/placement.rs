@@ -1,0 +1,36 @@
+//! Primaries move in random runs, too, so that everything else is tested beside their moves.
+
+use fermata_protocol::base::Bug;
+use fermata_sim::{Options, planted, run, scenarios};
+
+/// Seeds; the test `seeds` runs more.
+const SEEDS: u64 = 40;
+
+#[test]
+fn primaries_move_in_random_runs() {
+    let options = Options {
+        seed: Some(0),
+        seeds: SEEDS,
+        ..Options::default()
+    };
+    let report = run(options).expect("seeds need no name");
+    println!("{} moves in {} seeds", report.moves, report.runs);
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    assert!(report.moves >= SEEDS, "{}", report.moves);
+}
+
+#[test]
+fn a_primary_follows_its_user_once() {
+    for name in ["placement-user", "placement-even", "placement-site-dies"] {
+        let scenario = scenarios::named(name).expect("a scenario of that name");
+        let run = scenarios::run(scenario, None, false);
+        println!("{name}: {} moves", run.moves);
+        assert!(run.violations.is_empty(), "{name}: {:?}", run.violations);
+    }
+}
+
+#[test]
+fn a_primary_that_forgets_who_uses_it_is_seen() {
+    let catch = planted::spring(Bug::UsageForgotten).expect("it is seen");
+    assert_eq!(catch.by, "placement-user");
+}
