@@ -379,6 +379,8 @@ mod tests {
             bench.world.run_for(500_000);
         }
         assert!(beside(&bench), "the primary follows");
+        // The node still asks where the primary was, and is told.
+        bench.section(&key, 1);
         bench.settle();
         (before, bench.section(&key, 1))
     }
