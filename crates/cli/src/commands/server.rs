@@ -158,6 +158,10 @@ struct TimingArgs {
     /// How often, at most, a node walks over its keys to mend what members lack.
     #[arg(long, env = "FERMATA_UPKEEP_MS", value_name = "MS")]
     upkeep_ms: Option<u64>,
+    /// In which time half of what a primary knows of the sites that use its segment is forgotten;
+    /// it goes where the segment is used. 0: it stays at its seat.
+    #[arg(long, env = "FERMATA_USAGE_MS", value_name = "MS")]
+    usage_ms: Option<u64>,
 }
 
 /// `[limits]`.
@@ -274,6 +278,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
         ("retry_ms", args.timing.retry_ms),
         ("request_ms", args.timing.request_ms),
         ("upkeep_ms", args.timing.upkeep_ms),
+        ("usage_ms", args.timing.usage_ms),
     ];
     overlay_section(&mut table, "timing", numbers(timing)?)?;
     let limits = [
@@ -472,6 +477,7 @@ mod tests {
             retry_ms: Some(1),
             request_ms: Some(1),
             upkeep_ms: Some(1),
+            usage_ms: Some(1),
         };
         let limits = LimitsConfig {
             key_bytes: Some(1),
