@@ -83,6 +83,9 @@ pub struct Here {
     pub(super) steady: BTreeMap<NodeName, Micros>,
     /// When each log was last given to the seat that should lead it, and how often.
     pub(super) given: BTreeMap<LogId, (Micros, u32)>,
+    /// Since when each log that should be elsewhere waits for a moment in which nobody is about to
+    /// enter.
+    pub(super) due: BTreeMap<LogId, Micros>,
     /// How many logs were given so.
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
@@ -142,6 +145,7 @@ impl Here {
             alive: BTreeMap::new(),
             steady: BTreeMap::new(),
             given: BTreeMap::new(),
+            due: BTreeMap::new(),
             moves: 0,
             joining: BTreeMap::new(),
             retiring: false,
@@ -568,6 +572,9 @@ impl Node {
                 #[cfg(feature = "planted-bugs")]
                 step.fx
                     .note_applied(segment, &command, &applied, room.state.queues());
+                if !applied.repeated {
+                    self.here.count_use(segment, &command, step.now);
+                }
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.applied(&command, &applied, state.queues(), cx);
                 });

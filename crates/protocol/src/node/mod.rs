@@ -363,7 +363,6 @@ impl Node {
                     };
                     return step.fx.send(from, answer);
                 }
-                self.here.count_use(segment, from, &command, step.now);
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.on_submit(from, call, command, state, cx);
                 });

@@ -15,10 +15,15 @@ use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Part, Seat, SegmentI
 use crate::command::{Body, Command, LockCommand};
 use crate::log::ReplicatedLog;
 use crate::paxos::Log;
+use crate::request::Mode;
 use alloc::vec::Vec;
 
 /// A seat gets its logs back when it has been heard for so many leases.
 const STEADY_LEASES: Micros = 4;
+/// A log that is to be given away waits for a good moment so many retry times.
+const MOMENT_RETRIES: Micros = 2;
+/// Logs that wait for it at once.
+const DUE_MAX: usize = 16;
 /// The pause before a log is given away once more doubles so often.
 const GIVEN_DOUBLINGS_MAX: u32 = 8;
 
@@ -30,7 +35,8 @@ impl Node {
         }
         self.here.forgive(step.now);
         self.here.fade(step.now);
-        let Some((id, to)) = self.here.misplaced(step.now) else {
+        let misplaced = self.here.misplaced(step.now);
+        let Some((id, to)) = self.ready(misplaced, step.now) else {
             return;
         };
         let tried = self.here.given.entry(id).or_default();
@@ -38,6 +44,22 @@ impl Node {
         tried.1 = (tried.1 + 1).min(GIVEN_DOUBLINGS_MAX);
         self.here.moves += 1;
         self.here.hand_over(id, to, step);
+    }
+
+    /// The first of these logs for which this is a good moment. Who is about to enter a segment, its
+    /// value being read, would be found by the next primary only with a renewal: a log waits until
+    /// there is nobody, but not for long.
+    fn ready(&mut self, misplaced: Vec<(LogId, Seat)>, now: Now) -> Option<(LogId, Seat)> {
+        let Here { due, config, .. } = &mut self.here;
+        due.retain(|id, _| misplaced.iter().any(|(of, _)| of == id));
+        let entering = |id: &LogId| {
+            let mut segments = self.grant_ops.values().copied().map(Part::Segment);
+            segments.any(|part| part == id.part)
+        };
+        misplaced.into_iter().find(|(id, _)| {
+            let since = *due.entry(*id).or_insert(now.monotonic);
+            !entering(id) || since + MOMENT_RETRIES * config.timing.retry <= now.monotonic
+        })
     }
 
     /// The node is about to stop.
@@ -86,35 +108,32 @@ impl Here {
             .filter(|log| log.is_primary())
     }
 
-    /// Somebody asks something of a segment that this node leads: see [`usage`](super::usage).
-    pub(super) fn count_use(
-        &mut self,
-        segment: SegmentId,
-        from: NodeName,
-        command: &Command,
-        now: Now,
-    ) {
-        let counts = match &command.body {
-            Body::Lock(LockCommand::Enqueue { keys, .. }) => {
-                from != self.id.name || !self.is_upkeep(segment, keys)
+    /// An entry has been applied, for the first time: see [`usage`](super::usage). Entries, unlike
+    /// submissions, are not repeated, and their number says nothing of how the cluster does.
+    pub(super) fn count_use(&mut self, segment: SegmentId, command: &Command, now: Now) {
+        let (origin, upkeep) = match &command.body {
+            Body::Lock(LockCommand::Enqueue { keys, mode, origin }) => {
+                let own = *mode == Mode::Shared && origin.node == self.id.name;
+                (origin, own && self.is_neglected(segment, keys))
             }
-            Body::Lock(LockCommand::Resume { .. } | LockCommand::Release { .. }) => true,
-            _ => false,
+            Body::Lock(LockCommand::Resume { origin, .. }) => (origin, false),
+            _ => return,
         };
-        let site = self.site_of(from);
-        if let Some(room) = self.segments.get_mut(&segment).filter(|_| counts) {
+        let site = self.site_of(origin.node);
+        let room = self.segments.get_mut(&segment);
+        if let Some(room) = room.filter(|r| r.primary.is_some() && !upkeep) {
             room.usage.count(site, now.monotonic);
         }
     }
 
-    /// Whether an entry of this node itself is one for a key that is flagged and wanted by nobody
-    /// (F18): a client that wants just that key now, through this node, is not counted, either.
-    fn is_upkeep(&self, segment: SegmentId, keys: &[KeyId]) -> bool {
+    /// Whether these are a flagged key that one ref wants, the last one that was applied: the
+    /// primary's own reads of such keys are upkeep (F18). A client's is not counted then, either.
+    fn is_neglected(&self, segment: SegmentId, keys: &[KeyId]) -> bool {
         let ([key], Some(room)) = (keys, self.segments.get(&segment)) else {
             return false;
         };
         let queue = room.state.queues().queue(key);
-        queue.is_some_and(|queue| queue.flag.is_some() && queue.refs.is_empty())
+        queue.is_some_and(|queue| queue.flag.is_some() && queue.refs.len() == 1)
     }
 
     fn fade(&mut self, now: Now) {
@@ -124,9 +143,9 @@ impl Here {
         }
     }
 
-    /// The first log that this node leads although another, steady seat should.
-    fn misplaced(&self, now: Now) -> Option<(LogId, Seat)> {
-        self.led_logs().find_map(|log| {
+    /// Logs that this node leads although another, steady seat should: the first ones.
+    fn misplaced(&self, now: Now) -> Vec<(LogId, Seat)> {
+        let misplaced = self.led_logs().filter_map(|log| {
             let id = log.id();
             let wished = match id.part {
                 Part::Group => self.home(log, 0, now),
@@ -136,7 +155,8 @@ impl Here {
             let (at, times) = self.given.get(&id).copied().unwrap_or_default();
             let again = times == 0 || at + (self.pause(id) << times) <= now.monotonic;
             (wished != log.seat() && again).then_some((id, wished))
-        })
+        });
+        misplaced.take(DUE_MAX).collect()
     }
 
     /// The seat that leads a log by number, if it is there, or else the present one.

@@ -5,7 +5,7 @@
 //! the primary belongs where the segment is used. But every move costs those who use it a pause, and
 //! a primary that follows each request of every site would do nothing but move.
 //!
-//! **Idea.** The primary counts the entries that reach it, by the site of the node that coordinates
+//! **Idea.** The primary counts the entries that it applies, by the site of the node that coordinates
 //! them, and lets the counts fade: each [half-life](crate::base::Timing::usage) halves them. Once it
 //! has counted for [`TENURE`] half-lives, [`wished`] says where the segment belongs:
 //!
@@ -25,8 +25,9 @@
 //! nobody has used so far. Turns that last longer are followed; how often is bounded by whoever
 //! gives the log away (`placement`).
 //!
-//! Entries are counted, and resumptions and forced releases, not what follows an entry: leaving is
-//! waited for by nobody, renewals need no short way, and puts and gets pass the primary by.
+//! Entries are counted, and resumptions, not what follows an entry: leaving is waited for by nobody,
+//! renewals need no short way, and puts and gets pass the primary by. What is submitted once more is
+//! not counted: a segment that is stuck would move to whoever asks again the loudest.
 
 use crate::base::{Micros, Seat, SiteId};
 use alloc::collections::BTreeMap;
