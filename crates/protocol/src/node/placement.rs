@@ -3,11 +3,11 @@
 //!
 //! The location table spreads the logs of a group over its seats: each has a *home*. A group's own
 //! log that another seat leads, since its home was down, goes back once the home has been heard
-//! steadily for a while. A segment's log goes to the site that uses the segment, and else home; what
-//! a site's use is, and where a segment is wished, is [`usage`](super::usage)'s to say. Both go
-//! by the same way: at most one log a beat is handed over, to a seat that is heard steadily, and
-//! whoever has given a log away and leads it again waits twice as long before the next time. So a
-//! log that a seat does not keep, or that two sites win in turns, moves ever more rarely.
+//! steadily for a while. A segment's log goes to the site that uses the segment, and else home;
+//! what a site's use is, and where a segment is wished, is [`usage`](super::usage)'s to say. Both
+//! go by the same way: at most one log a beat is handed over, to a seat that is heard steadily,
+//! and whoever has given a log away and leads it again waits twice as long before the next time.
+//! So a log that a seat does not keep, or that two sites win in turns, moves ever more rarely.
 
 use super::usage::{self, Seats};
 use super::{Here, Node, Step};
@@ -46,9 +46,9 @@ impl Node {
         self.here.hand_over(id, to, step);
     }
 
-    /// The first of these logs for which this is a good moment. Who is about to enter a segment, its
-    /// value being read, would be found by the next primary only with a renewal: a log waits until
-    /// there is nobody, but not for long.
+    /// The first of these logs for which this is a good moment. Who is about to enter a segment,
+    /// its value being read, would be found by the next primary only with a renewal: a log waits
+    /// until there is nobody, but not for long.
     fn ready(&mut self, misplaced: Vec<(LogId, Seat)>, now: Now) -> Option<(LogId, Seat)> {
         let Here { due, config, .. } = &mut self.here;
         due.retain(|id, _| misplaced.iter().any(|(of, _)| of == id));

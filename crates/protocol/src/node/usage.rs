@@ -1,18 +1,18 @@
 //! Which seat should lead a segment, given who uses it.
 //!
-//! **Problem.** An entry costs a trip from the client's site to the segment's primary and back. With
-//! the primary beside the client it costs the round trip to the nearest quorum and nothing else, so
-//! the primary belongs where the segment is used. But every move costs those who use it a pause, and
-//! a primary that follows each request of every site would do nothing but move.
+//! **Problem.** An entry costs a trip from the client's site to the segment's primary and back.
+//! With the primary beside the client it costs the round trip to the nearest quorum and nothing
+//! else, so the primary belongs where the segment is used. But every move costs those who use it a
+//! pause, and a primary that follows each request of every site would do nothing but move.
 //!
-//! **Idea.** The primary counts the entries that it applies, by the site of the node that coordinates
-//! them, and lets the counts fade: each [half-life](crate::base::Timing::usage) halves them. Once it
-//! has counted for [`TENURE`] half-lives, [`wished`] says where the segment belongs:
+//! **Idea.** The primary counts the entries that it applies, by the site of the node that
+//! coordinates them, and lets the counts fade: each [half-life](crate::base::Timing::usage) halves
+//! them. Once it has counted for [`TENURE`] half-lives, [`wished`] says where the segment belongs:
 //!
 //! 1. at a site whose count exceeds twice that of all others together by
-//!    [`Limits::usage_lead`](crate::base::Limits::usage_lead) entries, if a seat there has been heard
-//!    steadily: at the home seat if that is there, else where it is if that is there, else at the
-//!    seat there that the segment's number picks;
+//!    [`Limits::usage_lead`](crate::base::Limits::usage_lead) entries, if a seat there has been
+//!    heard steadily: at the home seat if that is there, else where it is if that is there, else at
+//!    the seat there that the segment's number picks;
 //! 2. else at its home seat, which spreads the load, unless its present site uses it more than the
 //!    home's does, or it was in use not long ago and nobody has used it since.
 //!
@@ -25,9 +25,9 @@
 //! nobody has used so far. Turns that last longer are followed; how often is bounded by whoever
 //! gives the log away (`placement`).
 //!
-//! Entries are counted, and resumptions, not what follows an entry: leaving is waited for by nobody,
-//! renewals need no short way, and puts and gets pass the primary by. What is submitted once more is
-//! not counted: a segment that is stuck would move to whoever asks again the loudest.
+//! Entries are counted, and resumptions, not what follows an entry: leaving is waited for by
+//! nobody, renewals need no short way, and puts and gets pass the primary by. What is submitted
+//! once more is not counted: a segment that is stuck would move to whoever asks again the loudest.
 
 use crate::base::{Micros, Seat, SiteId};
 use alloc::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Where a segment's primary goes: to the site that uses the segment, and nowhere else (policy).
 //!
-//! A leads the segment first, at site one. A primary that moves too often breaks no promise, so that
-//! these schedules say themselves what they expect.
+//! A leads the segment first, at site one. A primary that moves too often breaks no promise, so
+//! that these schedules say themselves what they expect.
 
 use super::stage::{A, B, C, Stage, value};
 use crate::history::Outcome;
