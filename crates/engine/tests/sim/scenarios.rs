@@ -15,8 +15,6 @@ use fermata_engine::{Engine, Service};
 use fermata_engine::planted::{Bug, Planted};
 use fermata_engine::settings::Settings;
 use fermata_protocol::base::{NodeName, SiteId};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -83,7 +81,7 @@ pub(crate) fn cluster(under: Under, world: &Arc<World>) -> Arc<Cluster> {
     Cluster::new(Arc::clone(world), Box::new(build))
 }
 
-type Schedule = fn(Arc<Cluster>) -> Pin<Box<dyn Future<Output = Vec<Violation>>>>;
+type Schedule = fn(Arc<Cluster>) -> Played;
 
 /// What one schedule found in one engine, and the trace.
 fn play(under: Under, schedule: Schedule) -> (Vec<Violation>, Vec<String>) {

@@ -38,10 +38,13 @@ fn reach_all_but(world: &World, node: usize, replicas: &[usize]) -> RuleId {
     world.lose(on(&[Call::Write]).node(node).step(Step::To).peers(replicas))
 }
 
+/// A schedule under way, and what it says itself against what it saw.
+pub(crate) type Played = Pin<Box<dyn Future<Output = Vec<Violation>>>>;
+
 macro_rules! schedule {
     ($(#[$doc:meta])* $name:ident($cluster:ident, $world:ident) $body:block) => {
         $(#[$doc])*
-        pub(crate) fn $name(cluster: Arc<Cluster>) -> Pin<Box<dyn Future<Output = Vec<Violation>>>> {
+        pub(crate) fn $name(cluster: Arc<Cluster>) -> Played {
             Box::pin(async move {
                 let $cluster = cluster;
                 let $world = Arc::clone(&$cluster.world);
