@@ -317,8 +317,9 @@ impl<L: LockStore> Keyed<L> {
         if revision(seen) > revision(&newest) {
             *newest = seen.clone();
             self.moved.notify_waiters();
-        } else if revision(seen) == revision(&newest) {
-            newest.decided = newest.decided.max(seen.decided);
+        } else if revision(seen) == revision(&newest) && seen.decided > newest.decided {
+            // The same state, perhaps under a version that was raised.
+            *newest = seen.clone();
         }
     }
 
