@@ -14,6 +14,7 @@ use std::process::ExitCode;
 mod formal;
 mod gate;
 mod java;
+mod peers;
 mod porcupine;
 mod tidy;
 mod traces;
@@ -38,12 +39,16 @@ usage: cargo xtask TASK
   formal traces [--seeds N | --seed N | --planted]
           judges what the simulator does by the text of the model of critical sections, or shows
           that what is wrong is refused; needs a JDK, and Maven the first time
+  peers SYSTEM COMMAND
+          Cassandra, ZooKeeper or etcd on this machine, for comparisons and for what runs on them;
+          `peers help` says more; needs Java and Maven, or Go
 ";
 
 fn main() -> ExitCode {
     let task: Vec<String> = std::env::args().skip(1).collect();
     let task: Vec<&str> = task.iter().map(String::as_str).collect();
-    if task.iter().any(|word| ["--help", "-h"].contains(word)) {
+    let asks = |word: &&str| ["--help", "-h"].contains(word);
+    if task.first() != Some(&"peers") && task.iter().any(asks) {
         print!("{HELP}");
         return ExitCode::SUCCESS;
     }
@@ -58,6 +63,11 @@ fn main() -> ExitCode {
             Some(choice) => formal::run(&choice),
             None => usage(),
         },
+        ["peers", "help" | "--help" | "-h"] => {
+            print!("{}", peers::HELP);
+            ExitCode::SUCCESS
+        }
+        ["peers", ref words @ ..] => peers::run(words),
         ["help"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

@@ -61,7 +61,11 @@ pub(crate) fn processors() -> usize {
 }
 
 fn own() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    times("/proc/self/stat")
+}
+
+fn times(path: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(path).ok()?;
     // The name, in brackets, may hold anything; user and system time are fields 14 and 15.
     let fields = text.rsplit_once(')')?.1;
     let times = fields.split_whitespace().skip(11).take(2);
@@ -78,4 +82,9 @@ fn all() -> Option<f64> {
     // user, nice, system, idle, iowait, irq, softirq: all but the two that wait.
     let busy = |at: usize| times.get(at).copied().unwrap_or(0.0);
     Some([0, 1, 2, 5, 6].map(busy).iter().sum::<f64>() / TICKS)
+}
+
+/// Seconds of processors that a process has used; none: it is gone.
+pub(crate) fn of(process: u32) -> Option<f64> {
+    times(&format!("/proc/{process}/stat"))
 }

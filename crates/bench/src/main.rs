@@ -1,15 +1,17 @@
-//! Measurements of whole clusters in this process.
+//! Measurements of whole clusters.
 //!
 //! * `storage` is Table I of CassandrEAS: what each storage policy keeps, from running clusters.
 //! * `figure1` is its Figure 1: latency and throughput of the policies beside each other.
+//! * `music` has MUSIC's figures: Fermata beside Cassandra, `ZooKeeper` and etcd.
 //!
-//! Both need a release build (`cargo run --release -p fermata-bench -- …`) to mean anything about
-//! time; what is stored does not depend on it.
+//! They need a release build (`cargo run --release -p bench -- …`) to mean anything about time;
+//! what is stored does not depend on it.
 
 mod chart;
 mod cluster;
 mod cpu;
 mod figure1;
+mod music;
 mod report;
 mod storage;
 mod workload;
@@ -17,7 +19,7 @@ mod workload;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Measurements of whole clusters in one process.
+/// Measurements of whole clusters.
 #[derive(Debug, Parser)]
 #[command(name = "fermata-bench")]
 struct Cli {
@@ -31,10 +33,16 @@ enum What {
     Storage(storage::StorageArgs),
     /// Figure 1 of CassandrEAS: latency and throughput by write ratio and by size of values.
     Figure1(figure1::Figure1Args),
+    /// MUSIC's figures, beside real Cassandra, ZooKeeper and etcd.
+    Music(music::MusicArgs),
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    // It has runtimes of its own, one for each site.
+    if let What::Music(args) = &cli.what {
+        return music::run(args);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -42,6 +50,7 @@ fn main() -> Result<()> {
         match cli.what {
             What::Storage(args) => storage::run(args).await,
             What::Figure1(args) => figure1::run(args).await,
+            What::Music(_) => unreachable!("it has returned above"),
         }
     })
 }

@@ -6,6 +6,7 @@
 //! | [`args`] | every command and option, as `--help` shows them |
 //! | [`exit`] | exit statuses and the one sentence of a failure |
 //! | [`commands`] | one file per command |
+//! | [`engine`] | the engines besides the native one |
 //! | [`dev`] | a cluster of real processes on this machine |
 //! | [`demo`] | the worked examples of `fermata demo` |
 //!
@@ -22,6 +23,7 @@ mod connect;
 mod demo;
 mod dev;
 mod duration;
+mod engine;
 mod exit;
 mod output;
 mod signals;

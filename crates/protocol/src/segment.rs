@@ -55,7 +55,7 @@ pub struct Applied {
 
 impl Applied {
     /// Nothing was changed yet by the command with this number.
-    fn at(position: u64) -> Applied {
+    pub fn at(position: u64) -> Applied {
         Applied {
             position,
             outcome: Outcome::Gone,

@@ -36,7 +36,7 @@ pub(crate) fn wall() -> u64 {
 ///
 /// # Errors
 /// What the system said.
-pub(crate) fn random() -> std::io::Result<u128> {
+pub fn random() -> std::io::Result<u128> {
     use std::io::Read;
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

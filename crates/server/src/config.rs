@@ -21,9 +21,15 @@
 //! rest = "127.0.0.1:7301"              # the same address as `grpc` serves both on one port
 //! ```
 //!
+//! A node on another engine has a table `[engine]` besides ([`EngineConfig`]); it needs neither
+//! `data_dir` nor `peer`, and without a cluster it is one of its own.
+//!
 //! [`ServerConfig::resolve`] checks all of it once; behind it nothing is checked again.
 
+mod engine;
+
 use crate::wan::Profile;
+pub use engine::{EngineConfig, EngineKind, Secret};
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName,
     PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
@@ -33,13 +39,16 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-/// Everything one node is told. Every field but `node`, `data_dir` and the cluster has a default.
+/// Everything one node is told. On the native engine every field but `node`, `data_dir` and the
+/// cluster has a default; on another one `engine` is enough.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
     /// Which node of the cluster this is: its label, or its number.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// Where it keeps its data; created if absent.
+    /// Where it keeps its data; created if absent. Not of use on another engine.
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub data_dir: PathBuf,
     /// Where to listen for peers, `host:port`; none: the node's address in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,6 +80,9 @@ pub struct ServerConfig {
     /// The interval clock.
     #[serde(default)]
     pub clock: ClockConfig,
+    /// The engine, if not the native one.
+    #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
+    pub engine: EngineConfig,
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
@@ -92,6 +104,7 @@ impl ServerConfig {
             timing: TimingConfig::default(),
             limits: LimitsConfig::default(),
             clock: ClockConfig::default(),
+            engine: EngineConfig::default(),
             cluster: Some(cluster),
         }
     }
@@ -99,6 +112,10 @@ impl ServerConfig {
 
 fn no_delay() -> String {
     "none".into()
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 /// How logs are written to standard error.
@@ -144,7 +161,8 @@ pub struct NodeConfig {
     pub label: String,
     /// Its site.
     pub site: String,
-    /// Where peers reach it, `host:port`.
+    /// Where peers reach it, `host:port`. Not of use on another engine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub peer: String,
     /// Where clients reach its gRPC.
     pub grpc: String,
@@ -243,29 +261,31 @@ pub struct Resolved {
     pub site: SiteId,
     /// Emulated delays.
     pub profile: Profile,
-    /// Where to listen for peers.
-    pub listen_peer: SocketAddr,
+    /// The engine, checked; none: the native one.
+    pub engine: Option<EngineConfig>,
+    /// Where to listen for peers; none on another engine.
+    pub listen_peer: Option<SocketAddr>,
     /// Where to listen for gRPC.
     pub listen_grpc: SocketAddr,
     /// Where to listen for REST.
     pub listen_rest: SocketAddr,
-    /// Where the data lies.
+    /// Where the data lies; empty on another engine.
     pub data_dir: PathBuf,
     /// The interval clock.
     pub clock: ClockConfig,
 }
 
 impl ServerConfig {
-    /// Reads a TOML file. A relative `cluster_file` is taken relative to it.
+    /// Reads a TOML file. A relative `cluster_file` or `engine.password_file` is taken relative to
+    /// it.
     ///
     /// # Errors
     /// One sentence that names the file, line and field.
     pub fn load(path: &Path) -> Result<ServerConfig, String> {
         let mut config: ServerConfig = parse(path)?;
-        if let Some(cluster) = &mut config.cluster_file
-            && let Some(parent) = path.parent()
-        {
-            *cluster = parent.join(&cluster);
+        let files = [&mut config.cluster_file, &mut config.engine.password_file];
+        for file in files.into_iter().flatten() {
+            *file = path.with_file_name(&*file);
         }
         Ok(config)
     }
@@ -275,53 +295,37 @@ impl ServerConfig {
     /// # Errors
     /// One sentence: what is wrong and what to do.
     pub fn resolve(&self) -> Result<Resolved, String> {
+        let engine = self.engine.resolve()?;
+        let native = engine.is_none();
+        self.check_native(native)?;
         let file = match (&self.cluster, &self.cluster_file) {
             (Some(cluster), None) => cluster.clone(),
             (None, Some(path)) => parse(path)?,
+            (None, None) if !native => self.alone()?,
             _ => {
                 return Err("give the cluster as [cluster] or as cluster_file, one of them".into());
             }
         };
         let cluster = file.resolve()?;
-        let own = file
-            .nodes
-            .iter()
-            .find(|n| n.label == self.node || n.name.to_string() == self.node);
-        let own = own.ok_or_else(|| {
-            let labels: Vec<&str> = file.nodes.iter().map(|n| n.label.as_str()).collect();
-            format!(
-                "node {:?} is not in the cluster: its nodes are {}",
-                self.node,
-                labels.join(", ")
-            )
-        })?;
+        let own = self.own(&file)?;
         let info = cluster.nodes.iter().find(|n| n.name.0 == own.name);
         let site = info.expect("the resolved cluster has the same nodes").site;
-        let profile = Profile::named(&self.rtt)?;
-        if profile
-            .sites()
-            .is_some_and(|sites| sites < cluster.sites.len())
-        {
-            return Err(format!(
-                "rtt profile {:?} describes fewer sites than the cluster's {}: use a file that \
-                 describes them all",
-                self.rtt,
-                cluster.sites.len()
-            ));
-        }
+        let profile = self.profile(cluster.sites.len())?;
         let listen = |own: &Option<String>, given: &String| {
             self.listen_address(own.as_ref().unwrap_or(given))
         };
+        let peer = native.then(|| listen(&self.listen_peer, &own.peer));
         Ok(Resolved {
-            listen_peer: listen(&self.listen_peer, &own.peer)?,
+            engine,
+            listen_peer: peer.transpose()?,
             listen_grpc: listen(&self.listen_grpc, &own.grpc)?,
             listen_rest: listen(&self.listen_rest, &own.rest)?,
             config: Config {
                 name: NodeName(own.name),
-                cluster,
                 timing: self.timing.resolve()?,
                 limits: self.limits.resolve()?,
                 planted: Planted::NONE,
+                cluster,
             },
             nodes: file.nodes.clone(),
             site,
@@ -329,6 +333,51 @@ impl ServerConfig {
             data_dir: self.data_dir.clone(),
             clock: self.clock.resolve()?,
         })
+    }
+
+    /// What the native engine needs, and what only it can do.
+    fn check_native(&self, native: bool) -> Result<(), String> {
+        let missing = |field| format!("{field} is missing: see `fermata server --help`");
+        match native {
+            true if self.node.is_empty() => Err(missing("node")),
+            true if is_empty(&self.data_dir) => Err(missing("data_dir")),
+            false if self.rtt != no_delay() => Err(format!(
+                "rtt {:?} delays messages between nodes, and those of engine {} send none to each \
+                 other: leave it out",
+                self.rtt,
+                self.engine.kind.name()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// This node in the cluster; where it was not said, the only one.
+    fn own<'a>(&self, file: &'a ClusterConfig) -> Result<&'a NodeConfig, String> {
+        if let ([only], true) = (file.nodes.as_slice(), self.node.is_empty()) {
+            return Ok(only);
+        }
+        let is_own = |n: &&NodeConfig| n.label == self.node || n.name.to_string() == self.node;
+        file.nodes.iter().find(is_own).ok_or_else(|| {
+            let labels: Vec<&str> = file.nodes.iter().map(|n| n.label.as_str()).collect();
+            format!(
+                "node {:?} is not in the cluster: its nodes are {}",
+                self.node,
+                labels.join(", ")
+            )
+        })
+    }
+
+    /// The delays between so many sites.
+    fn profile(&self, sites: usize) -> Result<Profile, String> {
+        let profile = Profile::named(&self.rtt)?;
+        if profile.sites().is_some_and(|described| described < sites) {
+            return Err(format!(
+                "rtt profile {:?} describes fewer sites than the cluster's {sites}: use a file \
+                 that describes them all",
+                self.rtt,
+            ));
+        }
+        Ok(profile)
     }
 
     /// An address to listen on: loopback, unless `insecure`.

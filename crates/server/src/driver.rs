@@ -422,26 +422,7 @@ impl Driver {
         let Some(asker) = self.calls.get(&call) else {
             return; // cancelled meanwhile
         };
-        let last = match reply {
-            Reply::Queued { .. } => asker.poll,
-            Reply::Stalled { .. } => false,
-            Reply::Entered { .. } => !asker.follow,
-            _ => true,
-        };
-        if last {
-            let took = clock::monotonic().saturating_sub(asker.since);
-            self.metrics
-                .answered(asker.operation, &reply, Duration::from_micros(took));
-        } else if matches!(reply, Reply::Queued { .. } | Reply::Stalled { .. })
-            && asker.sink.capacity() < asker.sink.max_capacity() / 2
-        {
-            return; // a slow reader: its place is told again
-        }
-        let sent = asker.sink.try_send((asker.id, reply));
-        if let Err(tokio::sync::mpsc::error::TrySendError::Full(_)) = sent {
-            tracing::warn!(?call, "an answer found no room: its reader is too slow");
-        }
-        if last {
+        if asker.tell(reply, &self.metrics) {
             self.calls.remove(&call);
         }
     }

@@ -1,11 +1,12 @@
-//! The gate between every face (gRPC, REST) and the driver: names, admission, answers,
-//! cancellation.
+//! The gate between every face (gRPC, REST) and what answers, the driver or an engine: names,
+//! admission, answers, cancellation.
 //!
 //! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
 //! open requests are bounded in number and in memory. An [`Open`] call that is dropped before its
 //! last answer is cancelled: a client that hangs up costs nothing.
 
 use crate::clock;
+use crate::engine::Engine;
 use crate::mailbox::{Call, Event, Mailbox, Sink};
 use crate::metrics::{Metrics, operation_name};
 use bytes::Bytes;
@@ -19,12 +20,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
+use tokio::task::AbortHandle;
 
 /// Most bytes of values in open requests, in KiB.
 const KIB_MAX: usize = 512 << 10;
 /// How long the keeper of the catalogue may take to tell whether there is a keyspace that this node
 /// does not know: another node may just have created it.
 const KEEPER: Duration = Duration::from_secs(3);
+
+/// The native node is looked at this often, which costs no message.
+const LOOK: Duration = Duration::from_millis(250);
+/// Another engine is asked for its health this often, which may cost a round trip.
+const ASK: Duration = Duration::from_secs(1);
+
+/// What answers requests.
+pub(crate) enum Backend {
+    /// The native engine: its driver takes them here.
+    Driver(Arc<Mailbox>),
+    /// Another engine.
+    Engine(Arc<Engine>),
+}
 
 /// What is the same for all requests of one node.
 pub(crate) struct Gate {
@@ -37,13 +52,14 @@ pub(crate) struct Gate {
     pub(crate) value_max: usize,
     /// Whether a quorum is in reach, as last seen by [`Gate::look`].
     pub(crate) healthy: AtomicBool,
-    /// A line for each keyspace that has lost its quorum, as last seen by [`Gate::look`].
+    /// A line for each keyspace that has lost its quorum, or why the engine is not healthy, as last
+    /// seen by [`Gate::look`].
     short: RwLock<Vec<String>>,
-    /// Whether the node answers at all; the driver sets it.
+    /// Whether the node answers at all; the driver sets it, of other engines nobody asks.
     pub(crate) started: Arc<AtomicBool>,
     /// True from the moment the node begins to stop; the faces watch it.
     pub(crate) closing: watch::Sender<bool>,
-    mailbox: Arc<Mailbox>,
+    backend: Backend,
     names: RwLock<Arc<Names>>,
     requests: Arc<Semaphore>,
     kib: Arc<Semaphore>,
@@ -57,9 +73,14 @@ pub(crate) struct Gate {
 
 /// An open request; dropping it cancels it.
 pub(crate) struct Open {
-    call: CallId,
-    mailbox: Arc<Mailbox>,
+    at: At,
     done: bool,
+}
+
+/// Where an open request is.
+enum At {
+    Driver(CallId, Arc<Mailbox>),
+    Engine(AbortHandle),
 }
 
 impl Open {
@@ -71,8 +92,12 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if !self.done {
-            self.mailbox.put(Event::Cancel(self.call));
+        if self.done {
+            return;
+        }
+        match &self.at {
+            At::Driver(call, mailbox) => mailbox.put(Event::Cancel(*call)),
+            At::Engine(task) => task.abort(),
         }
     }
 }
@@ -97,7 +122,7 @@ pub(crate) fn kind(operation: &Operation) -> (bool, bool) {
 
 impl Gate {
     pub(crate) fn new(
-        mailbox: Arc<Mailbox>,
+        backend: Backend,
         metrics: Arc<Metrics>,
         resolved: &crate::config::Resolved,
         session: SessionId,
@@ -136,7 +161,7 @@ impl Gate {
             next_call: AtomicU64::new(1),
             own: (session, AtomicU64::new(0)),
             drawn: AtomicU64::new(0),
-            mailbox,
+            backend,
             metrics,
         }
     }
@@ -178,7 +203,7 @@ impl Gate {
         known(wire)
     }
 
-    /// Hands a request to the driver; answers come to `sink` under `id`.
+    /// Hands a request to what answers it; answers come to `sink` under `id`.
     ///
     /// # Errors
     /// [`Code::Busy`] if the node has too many requests or bytes open; nothing was done.
@@ -210,7 +235,6 @@ impl Gate {
                 .try_acquire_many_owned(kib)
                 .map_err(bytes)?,
         ];
-        let call = CallId(self.next_call.fetch_add(1, Ordering::Relaxed));
         let since = clock::monotonic();
         let asker = Call {
             id,
@@ -222,13 +246,15 @@ impl Gate {
             since,
             _permits: permits,
         };
-        self.mailbox
-            .put(Event::Request(call, Box::new(request), asker));
-        Ok(Open {
-            call,
-            mailbox: self.mailbox.clone(),
-            done: false,
-        })
+        let at = match &self.backend {
+            Backend::Driver(mailbox) => {
+                let call = CallId(self.next_call.fetch_add(1, Ordering::Relaxed));
+                mailbox.put(Event::Request(call, Box::new(request), asker));
+                At::Driver(call, mailbox.clone())
+            }
+            Backend::Engine(engine) => At::Engine(engine.start(request, asker)),
+        };
+        Ok(Open { at, done: false })
     }
 
     /// Asks and waits for the last answer; refusals are errors.
@@ -309,21 +335,36 @@ impl Gate {
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 
-    /// This node's state.
-    pub(crate) async fn status(&self) -> Result<NodeStatus, Refusal> {
+    /// The native node's state.
+    async fn status(&self) -> Result<NodeStatus, Refusal> {
         match self.ask_self(Operation::Status).await? {
             Reply::Status(status) => Ok(status),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Looks at the node's state: health, gauges, names.
-    pub(crate) async fn look(&self) {
+    /// Looks at the node's state: health, gauges, names. Says when to look again.
+    pub(crate) async fn look(&self) -> Duration {
         self.metrics.upkeep();
-        let Ok(status) = self.status().await else {
-            self.healthy.store(false, Ordering::Relaxed);
-            return;
+        let (found, again) = match &self.backend {
+            Backend::Driver(_) => (self.look_at_node().await, LOOK),
+            Backend::Engine(engine) => (engine.health().await.map(|()| (true, vec![])), ASK),
         };
+        let known = found.is_ok();
+        let (healthy, short) = found.unwrap_or_else(|why| (false, vec![why]));
+        *self.short.write().unwrap_or_else(PoisonError::into_inner) = short;
+        let healthy = healthy && !self.is_closing();
+        self.healthy.store(healthy, Ordering::Relaxed);
+        if known {
+            // Late names are looked for when they are used.
+            let _ = tokio::time::timeout(KEEPER, self.refresh_names()).await;
+        }
+        again
+    }
+
+    /// Whether the native node is healthy, and a line for each keyspace that is not.
+    async fn look_at_node(&self) -> Result<(bool, Vec<String>), String> {
+        let status = self.status().await.map_err(|refusal| refusal.detail)?;
         let led = status
             .logs
             .iter()
@@ -333,12 +374,20 @@ impl Gate {
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
         self.metrics.stores(&status);
-        let closing = *self.closing.borrow();
-        let healthy = !closing && self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
-        self.healthy.store(healthy, Ordering::Relaxed);
+        let healthy = self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
         let short = status.storage.iter().filter_map(shortage).collect();
-        *self.short.write().unwrap_or_else(PoisonError::into_inner) = short;
-        self.refresh_names().await;
+        Ok((healthy, short))
+    }
+
+    /// Why the node is not healthy, as it was when it was looked at last.
+    pub(crate) fn ailment(&self) -> String {
+        let told = match &self.backend {
+            Backend::Engine(_) => self.short().pop(),
+            Backend::Driver(_) => None,
+        };
+        told.unwrap_or_else(|| {
+            "this node cannot reach a quorum of every group: ask another node".into()
+        })
     }
 
     /// A line for each keyspace that had lost its quorum when the node was looked at last.

@@ -6,9 +6,10 @@
 //!
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
 //! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
-//! [`transport`] (frames between nodes,
-//! emulated delays of [`wan`]), [`gate`] (admission of clients' requests), [`grpc`] and [`rest`]
-//! (the faces), [`metrics`].
+//! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`gate`] (admission of
+//! clients' requests), [`grpc`] and [`rest`] (the faces), [`music`] (MUSIC's own REST interface),
+//! [`metrics`]; and [`engine`], which stands in for driver, disk and transport where the same faces
+//! serve an engine over stores that others run.
 //!
 //! ```text
 //!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
@@ -25,15 +26,21 @@ mod ballast;
 mod clock;
 pub mod config;
 mod driver;
+mod engine;
 mod gate;
 mod grpc;
 mod identity;
 mod mailbox;
 mod metrics;
+mod music;
 mod rest;
 mod serve;
 mod transport;
 pub mod wan;
 
-pub use config::{ClusterConfig, LogFormat, NodeConfig, ServerConfig};
-pub use serve::{Listeners, Medium, StartError, init_logs, run, run_on, run_over};
+pub use clock::random;
+pub use config::{ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
+pub use serve::{
+    Faces, Listeners, Medium, StartError, init_logs, run, run_engine, run_engine_on, run_on,
+    run_over,
+};

@@ -5,17 +5,21 @@
 //! whoever puts in holds a permit (of requests, of bytes from peers) that travels with the event
 //! and is given back when the event has been handled.
 
+use crate::clock;
+use crate::gate::is_last;
+use crate::metrics::Metrics;
 use fermata_protocol::base::{Interval, Micros, NodeId};
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// Where the answers of a call go, under the asker's own number for it.
 pub(crate) type Sink = mpsc::Sender<(u64, Reply)>;
 
-/// An open request, as the driver remembers it.
+/// An open request, as whoever answers it remembers it.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: u64,
@@ -30,6 +34,26 @@ pub(crate) struct Call {
     pub(crate) since: Micros,
     /// One request, and the bytes it carries.
     pub(crate) _permits: [OwnedSemaphorePermit; 2],
+}
+
+impl Call {
+    /// Passes an answer on and counts the last one; says whether it was that.
+    pub(crate) fn tell(&self, reply: Reply, metrics: &Metrics) -> bool {
+        let last = is_last(&reply, self.follow, self.poll);
+        if last {
+            let took = Duration::from_micros(clock::monotonic().saturating_sub(self.since));
+            metrics.answered(self.operation, &reply, took);
+        } else if matches!(reply, Reply::Queued { .. } | Reply::Stalled { .. })
+            && self.sink.capacity() < self.sink.max_capacity() / 2
+        {
+            return false; // a slow reader: its place is told again
+        }
+        if let Err(TrySendError::Full(_)) = self.sink.try_send((self.id, reply)) {
+            let operation = self.operation;
+            tracing::warn!(operation, "an answer found no room: its reader is too slow");
+        }
+        last
+    }
 }
 
 /// What may happen to a driver.

@@ -3,12 +3,14 @@
 use crate::clock::Clock;
 use crate::config::{LogFormat, Resolved, ServerConfig};
 use crate::driver::{Driver, Parts};
-use crate::gate::Gate;
+use crate::engine::Engine;
+use crate::gate::{Backend, Gate};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::{self, Incoming, Peers};
 use crate::{clock, grpc, identity, rest};
 use axum::serve::ListenerExt;
+use fermata_engine::Service;
 use fermata_protocol::base::{NodeName, SessionId};
 use fermata_storage::{Disk, Options};
 use std::future::Future;
@@ -21,8 +23,6 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// The node's state is looked at this often, for health and gauges.
-const LOOK: Duration = Duration::from_millis(250);
 /// How long the last answers may take to leave once the node has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -81,9 +81,30 @@ impl Listeners {
     /// # Errors
     /// [`StartError::Listen`] with the address.
     pub async fn bind(resolved: &Resolved) -> Result<Listeners, StartError> {
+        let peer = resolved.listen_peer.ok_or_else(|| not_native(resolved))?;
+        let peer = bind(peer, "peers").await?;
+        let Faces { grpc, rest } = Faces::bind(resolved).await?;
+        Ok(Listeners { peer, grpc, rest })
+    }
+}
+
+/// The sockets of a node on another engine than the native one: it has no peers.
+#[derive(Debug)]
+pub struct Faces {
+    /// For gRPC.
+    pub grpc: TcpListener,
+    /// For REST; none where gRPC's port serves both.
+    pub rest: Option<TcpListener>,
+}
+
+impl Faces {
+    /// Binds what the configuration names.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`] with the address.
+    pub async fn bind(resolved: &Resolved) -> Result<Faces, StartError> {
         let shared = resolved.listen_rest == resolved.listen_grpc;
-        Ok(Listeners {
-            peer: bind(resolved.listen_peer, "peers").await?,
+        Ok(Faces {
             grpc: bind(resolved.listen_grpc, "gRPC").await?,
             rest: if shared {
                 None
@@ -92,6 +113,14 @@ impl Listeners {
             },
         })
     }
+}
+
+/// The refusal to run the native engine where another one was named.
+fn not_native(resolved: &Resolved) -> StartError {
+    let kind = resolved.engine.as_ref().map_or("native", |e| e.kind.name());
+    StartError::Config(format!(
+        "the configuration names engine {kind}, and this program runs the native one alone"
+    ))
 }
 
 async fn bind(address: SocketAddr, who: &str) -> Result<TcpListener, StartError> {
@@ -162,6 +191,62 @@ pub async fn run_over(
     run_node(resolved, listeners, Some(medium), shutdown).await
 }
 
+/// Runs the faces over another engine than the native one until `shutdown` is ready: without peers,
+/// driver, disk or data directory. Then stops gracefully: it takes no new calls, and brief calls
+/// that are open may be answered (at most 3 s). Dropping the future ends it at once.
+///
+/// # Errors
+/// [`StartError`]: one sentence.
+pub async fn run_engine(
+    resolved: Resolved,
+    service: Arc<dyn Service>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let faces = Faces::bind(&resolved).await?;
+    run_engine_on(resolved, faces, service, shutdown).await
+}
+
+/// [`run_engine`] on sockets that are bound already.
+///
+/// # Errors
+/// [`StartError`]: one sentence.
+pub async fn run_engine_on(
+    resolved: Resolved,
+    listeners: Faces,
+    service: Arc<dyn Service>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
+    let metrics = Arc::new(Metrics::new());
+    let engine = Arc::new(Engine::new(service, metrics.clone()));
+    let _abandon = AbandonEngine(engine.clone());
+    let backend = Backend::Engine(engine.clone());
+    let gate = Arc::new(Gate::new(backend, metrics, &resolved, SessionId(seed)));
+    let mut tasks = JoinSet::new();
+    let Faces { grpc, rest } = listeners;
+    let faces = serve_faces(gate.clone(), grpc, rest, &mut tasks).await;
+    tracing::info!(
+        engine = %engine.describe(), grpc = %resolved.listen_grpc, rest = %resolved.listen_rest,
+        "started"
+    );
+    shutdown.await;
+    gate.close();
+    tracing::info!("stopping");
+    engine.end().await;
+    last_answers(faces).await;
+    tasks.shutdown().await;
+    Ok(())
+}
+
+/// Ends the requests on an engine when the future that runs the node is dropped.
+struct AbandonEngine(Arc<Engine>);
+
+impl Drop for AbandonEngine {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
 /// Ends the driver when the future that runs the node is dropped; afterwards it is gone anyway.
 struct Abandon(Arc<Mailbox>);
 
@@ -177,6 +262,9 @@ async fn run_node(
     medium: Option<Medium>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    if resolved.engine.is_some() {
+        return Err(not_native(&resolved));
+    }
     let opened = open_store(&resolved, medium).await?;
     let id = opened.id;
     let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
@@ -187,13 +275,9 @@ async fn run_node(
     let mut tasks = JoinSet::new();
     let clock = Arc::new(Clock::new(&resolved.clock));
     let peers = Peers::start(&resolved, id, &clock, &metrics, &mut tasks).map_err(no_thread)?;
+    let backend = Backend::Driver(mailbox.clone());
     let session = SessionId(seed);
-    let gate = Arc::new(Gate::new(
-        mailbox.clone(),
-        metrics.clone(),
-        &resolved,
-        session,
-    ));
+    let gate = Arc::new(Gate::new(backend, metrics.clone(), &resolved, session));
     let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
         id,
@@ -284,7 +368,7 @@ async fn until_stopped(
     shutdown: impl Future<Output = ()>,
     mut driver_end: DriverEnd,
     mailbox: &Mailbox,
-    mut faces: JoinSet<()>,
+    faces: JoinSet<()>,
     gate: &Gate,
 ) -> Result<(), StartError> {
     let defect =
@@ -303,14 +387,19 @@ async fn until_stopped(
     tracing::info!("stopping");
     mailbox.put(Event::Retire);
     let end = driver_end.await;
-    let leaving = async { while faces.join_next().await.is_some() {} };
-    if tokio::time::timeout(LAST_ANSWERS, leaving).await.is_err() {
-        tracing::info!("open connections were cut off");
-    }
+    last_answers(faces).await;
     match end {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => Err(StartError::Halted(why)),
         Err(_) => Err(defect()),
+    }
+}
+
+/// Gives the last answers time to leave.
+async fn last_answers(mut faces: JoinSet<()>) {
+    let leaving = async { while faces.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_ANSWERS, leaving).await.is_err() {
+        tracing::info!("open connections were cut off");
     }
 }
 
@@ -332,10 +421,10 @@ async fn serve_faces(
     let looker = gate.clone();
     tasks.spawn(async move {
         loop {
-            looker.look().await;
+            let again = looker.look().await;
             let healthy = looker.healthy.load(Ordering::Relaxed);
             report(&reporter, healthy).await;
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(again).await;
         }
     });
     let mut routes = tonic::service::Routes::new(grpc::service(gate.clone()));

@@ -4,7 +4,7 @@
 use super::{Tree, Violation};
 
 /// What each crate may name in `[dependencies]`; a crate that is not listed needs a decision.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("fermata-codec", &[]),
     ("fermata-check", &[]),
     ("fermata-protocol", &["fermata-codec"]),
@@ -13,7 +13,12 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("fermata-client", &["fermata-protocol", "fermata-api"]),
     (
         "fermata-server",
-        &["fermata-protocol", "fermata-storage", "fermata-api"],
+        &[
+            "fermata-protocol",
+            "fermata-storage",
+            "fermata-api",
+            "fermata-engine",
+        ],
     ),
     (
         "fermata-sim",
@@ -27,18 +32,29 @@ const ALLOWED: [(&str, &[&str]); 11] = [
             "fermata-server",
             "fermata-sim",
             "fermata-check",
+            "fermata-engine",
+            "fermata-cassandra",
+            "fermata-zookeeper",
         ],
     ),
     (
-        "fermata-bench",
+        "bench",
         &[
             "fermata-protocol",
             "fermata-storage",
             "fermata-client",
             "fermata-server",
+            "fermata-engine",
+            "fermata-cassandra",
+            "fermata-zookeeper",
+            "fermata-peers",
         ],
     ),
-    ("xtask", &[]),
+    ("fermata-engine", &["fermata-protocol"]),
+    ("fermata-cassandra", &["fermata-protocol", "fermata-engine"]),
+    ("fermata-zookeeper", &["fermata-protocol", "fermata-engine"]),
+    ("fermata-peers", &[]),
+    ("xtask", &["fermata-peers"]),
 ];
 
 /// No arrow but the allowed ones. Dependencies of tests are free.

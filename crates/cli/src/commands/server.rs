@@ -1,9 +1,11 @@
 //! `fermata server`: one node. Every field of the configuration file is a flag and an environment
 //! variable, too; a flag wins over the environment, and that over the file.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fermata_server::config::EngineKind;
 use fermata_server::{ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
@@ -46,6 +48,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, env = "FERMATA_LOG_FORMAT", value_parser = ["text", "json"])]
     log_format: Option<String>,
     #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
     timing: TimingArgs,
     #[command(flatten)]
     limits: LimitArgs,
@@ -55,6 +59,79 @@ pub(crate) struct ServerArgs {
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
 }
+
+/// `[engine]`. The password is no flag, since everybody on a machine sees those.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Engine, if not the native one (password: --engine-password-file or \
+                         FERMATA_ENGINE_PASSWORD)"
+)]
+struct EngineArgs {
+    /// Which engine: native, cassandra, or zookeeper+cassandra.
+    #[arg(long, env = "FERMATA_ENGINE", value_parser = EngineKind::NAMES, value_name = "ENGINE",
+          hide_possible_values = true)]
+    engine: Option<String>,
+    /// Some nodes of Cassandra.
+    #[arg(
+        long,
+        env = "FERMATA_CONTACT_POINTS",
+        value_name = "HOST:PORT,...",
+        value_delimiter = ','
+    )]
+    contact_points: Option<Vec<String>>,
+    /// Cassandra's data center nearest to this node.
+    #[arg(long, env = "FERMATA_DATA_CENTER", value_name = "NAME")]
+    data_center: Option<String>,
+    /// Cassandra's keyspace for all that Fermata keeps there [default: fermata].
+    #[arg(long, env = "FERMATA_ENGINE_KEYSPACE", value_name = "NAME")]
+    engine_keyspace: Option<String>,
+    /// Copies in each data center, for the keyspace where it is created.
+    #[arg(
+        long,
+        env = "FERMATA_REPLICATION",
+        value_name = "CENTER=N,...",
+        value_delimiter = ','
+    )]
+    replication: Option<Vec<String>>,
+    /// Some servers of `ZooKeeper`.
+    #[arg(
+        long,
+        env = "FERMATA_ZOOKEEPER",
+        value_name = "HOST:PORT,...",
+        value_delimiter = ','
+    )]
+    zookeeper: Option<Vec<String>>,
+    /// Acknowledge critical puts without another look at the lock: a put of a holder that was
+    /// taken for dead may then be acknowledged and lost.
+    #[arg(long, env = "FERMATA_NO_VERIFY", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, value_name = "BOOL")]
+    no_verify: Option<bool>,
+    /// The same, for these keyspaces of Fermata alone.
+    #[arg(
+        long,
+        env = "FERMATA_UNVERIFIED",
+        value_name = "KEYSPACE,...",
+        value_delimiter = ','
+    )]
+    unverified: Option<Vec<String>>,
+    /// Take a Cassandra that has Paxos v1, which is slower.
+    #[arg(long, env = "FERMATA_ALLOW_PAXOS_V1", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, value_name = "BOOL")]
+    allow_paxos_v1: Option<bool>,
+    /// Take fewer than three copies: no node of Cassandra may be down then.
+    #[arg(long, env = "FERMATA_ALLOW_FEW_REPLICAS", num_args = 0..=1,
+          default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    allow_few_replicas: Option<bool>,
+    /// Who connects to Cassandra.
+    #[arg(long, env = "FERMATA_ENGINE_USERNAME", value_name = "NAME")]
+    engine_username: Option<String>,
+    /// A file with the password.
+    #[arg(long, env = "FERMATA_ENGINE_PASSWORD_FILE", value_name = "FILE")]
+    engine_password_file: Option<PathBuf>,
+}
+
+/// Where the password of an engine may be, besides files.
+const PASSWORD_ENV: &str = "FERMATA_ENGINE_PASSWORD";
 
 /// `[timing]`, in milliseconds.
 #[derive(Debug, Args)]
@@ -117,7 +194,8 @@ struct ClockArgs {
 /// Runs the node until SIGTERM or SIGINT.
 pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
     let until_stdin_closes = args.until_stdin_closes;
-    let config = config_of(args).map_err(Failure::usage)?;
+    let password = std::env::var(PASSWORD_ENV).ok().filter(|p| !p.is_empty());
+    let config = config_of(args, password).map_err(Failure::usage)?;
     let runtime = super::runtime(Builder::new_multi_thread())?;
     let ran = runtime.block_on(async {
         let mut stop = Stop::catch()?;
@@ -128,20 +206,36 @@ pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
             }
         };
         fermata_server::init_logs(config.log_format);
-        let ran = fermata_server::run(config, shutdown).await;
-        ran.map_err(|error| {
-            let exit = match error {
-                StartError::Config(_) => Exit::Usage,
-                StartError::Data(_) => Exit::ServerData,
-                StartError::Listen(_) => Exit::ServerListen,
-                StartError::Halted(_) => Exit::ServerHalted,
-            };
-            Failure::new(exit, error.to_string())
-        })
+        serve(config, shutdown).await
     });
     // A reader of standard input may still be blocked in its thread.
     runtime.shutdown_background();
     ran
+}
+
+/// Runs the node on the engine that the configuration names.
+async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
+    let ended = |error: StartError| {
+        let exit = match error {
+            StartError::Config(_) => Exit::Usage,
+            StartError::Data(_) => Exit::ServerData,
+            StartError::Listen(_) => Exit::ServerListen,
+            StartError::Halted(_) => Exit::ServerHalted,
+        };
+        Failure::new(exit, error.to_string())
+    };
+    if config.engine.kind == EngineKind::Native {
+        return fermata_server::run(config, shutdown).await.map_err(ended);
+    }
+    let resolved = config.resolve().map_err(Failure::usage)?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    // Stores that are far or down may take long to answer: a stop does not wait for them.
+    let service = tokio::select! {
+        service = crate::engine::service(&resolved) => service?,
+        () = &mut shutdown => return Ok(()),
+    };
+    let ran = fermata_server::run_engine(resolved, service, shutdown).await;
+    ran.map_err(ended)
 }
 
 /// Standard input closes when the parent ends, however it ends.
@@ -152,19 +246,18 @@ async fn parent_gone() {
 }
 
 /// The file, and over it what was given besides.
-fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
+fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig, String> {
     let mut table = match &args.config {
         Some(path) => load(path)?,
         None => toml::Table::new(),
     };
-    let text = |path: Option<PathBuf>| path.map(|path| path.to_string_lossy().into_owned());
     if args.cluster_file.is_some() {
         table.remove("cluster");
     }
     let given: [(&str, Option<toml::Value>); 9] = [
         ("node", args.node.map(Into::into)),
-        ("data_dir", text(args.data_dir).map(Into::into)),
-        ("cluster_file", text(args.cluster_file).map(Into::into)),
+        ("data_dir", args.data_dir.map(text)),
+        ("cluster_file", args.cluster_file.map(text)),
         ("listen_peer", args.listen_peer.map(Into::into)),
         ("listen_grpc", args.listen_grpc.map(Into::into)),
         ("listen_rest", args.listen_rest.map(Into::into)),
@@ -182,7 +275,7 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("request_ms", args.timing.request_ms),
         ("upkeep_ms", args.timing.upkeep_ms),
     ];
-    overlay_section(&mut table, "timing", timing)?;
+    overlay_section(&mut table, "timing", numbers(timing)?)?;
     let limits = [
         ("key_bytes", args.limits.key_bytes),
         ("value_bytes", args.limits.value_bytes),
@@ -190,12 +283,15 @@ fn config_of(args: ServerArgs) -> Result<ServerConfig, String> {
         ("grant_bytes", args.limits.grant_bytes),
         ("requests", args.limits.requests),
     ];
-    overlay_section(&mut table, "limits", limits)?;
+    overlay_section(&mut table, "limits", numbers(limits)?)?;
     let clock = [("bound_us", args.clock.clock_bound_us)];
-    overlay_section(&mut table, "clock", clock)?;
+    overlay_section(&mut table, "clock", numbers(clock)?)?;
+    overlay_engine(&mut table, args.engine, password)?;
     if table.is_empty() {
         return Err(
-            "give the node's file with --config, or see `fermata server --help`".to_owned(),
+            "give the node's file with --config, or an engine with --engine and \
+             --contact-points, or see `fermata server --help`"
+                .to_owned(),
         );
     }
     let source = args.config.map_or_else(
@@ -219,12 +315,71 @@ fn load(path: &Path) -> Result<toml::Table, String> {
             error.message().trim()
         )
     })?;
-    if let Some(toml::Value::String(cluster)) = table.get_mut("cluster_file")
-        && let Some(parent) = path.parent()
-    {
-        *cluster = parent.join(&*cluster).to_string_lossy().into_owned();
+    relative(&mut table, "cluster_file", path);
+    if let Some(toml::Value::Table(engine)) = table.get_mut("engine") {
+        relative(engine, "password_file", path);
     }
     Ok(table)
+}
+
+/// A file named in the file at `path`.
+fn relative(table: &mut toml::Table, field: &str, path: &Path) {
+    if let Some(toml::Value::String(file)) = table.get_mut(field) {
+        *file = path.with_file_name(&*file).to_string_lossy().into_owned();
+    }
+}
+
+fn text(path: PathBuf) -> toml::Value {
+    path.to_string_lossy().into_owned().into()
+}
+
+/// What was given of `[engine]`; a password or its file replaces either in the file.
+fn overlay_engine(
+    table: &mut toml::Table,
+    args: EngineArgs,
+    password: Option<String>,
+) -> Result<(), String> {
+    let replication = args.replication.map(copies).transpose()?;
+    let file = args.engine_password_file;
+    // A flag wins. A password alone names no engine: it may be meant for another process.
+    let named = args.engine.is_some() || table.contains_key("engine");
+    let password = password.filter(|_| named && file.is_none());
+    if let Some(toml::Value::Table(engine)) = table.get_mut("engine")
+        && (password.is_some() || file.is_some())
+    {
+        engine.remove("password");
+        engine.remove("password_file");
+    }
+    let given = [
+        ("kind", args.engine.map(Into::into)),
+        ("contact_points", args.contact_points.map(Into::into)),
+        ("data_center", args.data_center.map(Into::into)),
+        ("keyspace", args.engine_keyspace.map(Into::into)),
+        ("replication", replication.map(Into::into)),
+        ("zookeeper", args.zookeeper.map(Into::into)),
+        ("verify", args.no_verify.map(|no| (!no).into())),
+        ("unverified", args.unverified.map(Into::into)),
+        ("allow_paxos_v1", args.allow_paxos_v1.map(Into::into)),
+        (
+            "allow_few_replicas",
+            args.allow_few_replicas.map(Into::into),
+        ),
+        ("username", args.engine_username.map(Into::into)),
+        ("password", password.map(Into::into)),
+        ("password_file", file.map(text)),
+    ];
+    overlay_section(table, "engine", given)
+}
+
+/// `CENTER=N` each.
+fn copies(given: Vec<String>) -> Result<toml::Table, String> {
+    let one = |entry: String| {
+        let (center, number) = entry.rsplit_once('=')?;
+        Some((center.to_owned(), number.parse::<u8>().ok()?.into()))
+    };
+    let wrong = |entry: &String| format!("--replication: {entry:?} is not CENTER=N");
+    let one = |entry: String| one(entry.clone()).ok_or_else(|| wrong(&entry));
+    given.into_iter().map(one).collect()
 }
 
 fn overlay<'a>(
@@ -238,28 +393,31 @@ fn overlay<'a>(
     }
 }
 
-fn overlay_section<'a>(
-    table: &mut toml::Table,
-    section: &str,
+fn numbers<'a>(
     given: impl IntoIterator<Item = (&'a str, Option<u64>)>,
-) -> Result<(), String> {
+) -> Result<Vec<(&'a str, Option<toml::Value>)>, String> {
     let number = |(name, value): (&'a str, Option<u64>)| {
         let value = value.map(i64::try_from).transpose();
         let value = value.map_err(|_| format!("{name} is too large"))?;
         Ok((name, value.map(toml::Value::from)))
     };
-    let given: Vec<_> = given
-        .into_iter()
-        .map(number)
-        .collect::<Result<_, String>>()?;
-    if given.iter().all(|(_, value)| value.is_none()) {
+    given.into_iter().map(number).collect()
+}
+
+fn overlay_section<'a>(
+    table: &mut toml::Table,
+    section: &str,
+    given: impl IntoIterator<Item = (&'a str, Option<toml::Value>)>,
+) -> Result<(), String> {
+    let mut given = given.into_iter().filter(|(_, value)| value.is_some());
+    let Some(first) = given.next() else {
         return Ok(());
-    }
+    };
     let empty = toml::Value::Table(toml::Table::new());
     let into = table.entry(section).or_insert(empty).as_table_mut();
     overlay(
         into.ok_or_else(|| format!("{section} is not a table"))?,
-        given,
+        std::iter::once(first).chain(given),
     );
     Ok(())
 }
@@ -268,7 +426,7 @@ fn overlay_section<'a>(
 mod tests {
     use super::*;
     use clap::Parser;
-    use fermata_server::config::{LimitsConfig, TimingConfig};
+    use fermata_server::config::{EngineConfig, LimitsConfig, Secret, TimingConfig};
 
     #[derive(Parser)]
     struct Alone {
@@ -278,11 +436,8 @@ mod tests {
 
     fn config(flags: &[&str]) -> Result<ServerConfig, String> {
         let args = ["server"].iter().chain(flags);
-        config_of(
-            Alone::try_parse_from(args)
-                .map_err(|e| e.to_string())?
-                .server,
-        )
+        let args = Alone::try_parse_from(args).map_err(|e| e.to_string())?;
+        config_of(args.server, None)
     }
 
     #[test]
@@ -337,7 +492,69 @@ mod tests {
     }
 
     #[test]
+    fn every_field_of_an_engine_is_a_flag_or_a_variable() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.toml");
+        let file = "[engine]\nkind = \"native\"\nkeyspace = \"k\"\npassword_file = \"p\"\n";
+        std::fs::write(&path, file).unwrap();
+        let flags = [
+            "--config",
+            path.to_str().unwrap(),
+            "--engine=zookeeper+cassandra",
+            "--contact-points=a:1,b",
+            "--data-center=ohio",
+            "--replication=ohio=1,oregon=2",
+            "--zookeeper=z",
+            "--no-verify",
+            "--allow-paxos-v1",
+            "--engine-username=u",
+        ];
+        let args = ["server"].iter().chain(&flags);
+        let args = Alone::try_parse_from(args).unwrap().server;
+        let read = config_of(args, Some("secret".to_owned())).unwrap().engine;
+        // A literal: a new field does not compile here until it is named.
+        let expected = EngineConfig {
+            kind: EngineKind::ZooKeeperCassandra,
+            contact_points: vec!["a:1".to_owned(), "b".to_owned()],
+            data_center: Some("ohio".to_owned()),
+            keyspace: "k".to_owned(),
+            replication: [("ohio".to_owned(), 1), ("oregon".to_owned(), 2)].into(),
+            username: Some("u".to_owned()),
+            password: Some(Secret("secret".to_owned())),
+            password_file: None,
+            verify: false,
+            unverified: vec![],
+            allow_paxos_v1: true,
+            allow_few_replicas: true,
+            zookeeper: vec!["z".to_owned()],
+        };
+        assert_eq!(read, expected);
+        let more = [
+            "--unverified=a,b",
+            "--engine-keyspace=l",
+            "--no-verify=false",
+        ];
+        let more = config(&[&flags[..2], &more].concat()).unwrap().engine;
+        assert_eq!(more.unverified, ["a", "b"]);
+        assert!(more.verify && more.keyspace == "l");
+        // Beside the file, unless a flag says where.
+        assert_eq!(more.password_file, Some(folder.path().join("p")));
+        let flag = config(&[&flags[..2], &["--engine-password-file=q"]].concat());
+        assert_eq!(flag.unwrap().engine.password_file, Some("q".into()));
+        let args = Alone::try_parse_from(["server", "--node=a"])
+            .unwrap()
+            .server;
+        let native = config_of(args, Some("of another".to_owned())).unwrap();
+        assert!(native.engine.is_default());
+        let error = config(&["--replication=ohio"]).unwrap_err();
+        assert!(error.contains("CENTER=N"), "{error}");
+    }
+
+    #[test]
     fn flags_alone_are_enough() {
+        let engine = config(&["--engine=cassandra", "--contact-points=127.0.0.1:9042"]);
+        let resolved = engine.unwrap().resolve().unwrap();
+        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7201");
         let flags = ["--node", "a", "--data-dir", "d", "--cluster-file", "c"];
         assert_eq!(config(&flags).unwrap().data_dir, PathBuf::from("d"));
     }

@@ -105,13 +105,19 @@ fn nodes_table(asked: &[Asked]) -> Table {
 fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     if !status.writable {
         "read-only (disk full)"
-    } else if nodes > 1 && heard(status).is_empty() {
+    } else if nodes > 1 && is_native(status) && heard(status).is_empty() {
         "hears nobody"
     } else if status.logs.iter().any(|log| log.primary.is_none()) {
         "a segment without primary"
     } else {
         "well"
     }
+}
+
+/// Whether the node runs the native engine: others have no groups of members, no peers, and no use
+/// for an interval clock.
+fn is_native(status: &NodeStatus) -> bool {
+    !status.group_sizes.is_empty()
 }
 
 /// The interval clock, in a word: its bound where it is relied on.
@@ -128,7 +134,7 @@ fn clock(status: &ClockStatus) -> String {
 fn clock_lines(asked: &[Asked]) -> Vec<String> {
     let mut lines = Vec::new();
     for state in ClockState::ALL {
-        let has = |status: &NodeStatus| status.clock.state == state;
+        let has = |status: &NodeStatus| is_native(status) && status.clock.state == state;
         let of = asked.iter().filter(|(_, s)| s.as_ref().is_ok_and(has));
         let of: Vec<&str> = of.map(|(node, _)| node.label.as_str()).collect();
         if state != ClockState::Trusted && !of.is_empty() {

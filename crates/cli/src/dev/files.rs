@@ -111,6 +111,7 @@ pub(super) fn write(
                 bound_us: plan.clock_bound_us,
                 ..ClockConfig::default()
             },
+            engine: Default::default(),
             cluster: None,
         };
         // Now, so that a mistake is one sentence here and not a death in a log.

@@ -25,6 +25,9 @@ fn wrong_usage_has_status_2() {
         &["dev", "--rtt", "/no/such/file"],
         &["server"],
         &["server", "--config", "/no/such/file"],
+        &["server", "--engine", "cassandra"],
+        &["server", "--engine", "dynamo", "--contact-points", "h:1"],
+        &["server", "--contact-points", "127.0.0.1:1"],
         &["sim", "--scenario", "no-such-scenario"],
         &["sim", "--planted-bug", "no-such-bug"],
         &["bench", "rtt", "--profile", "mars"],
@@ -44,6 +47,24 @@ fn wrong_usage_has_status_2() {
         assert_eq!(status(&output), 2, "{args:?}: {}", text(&output.stderr));
         assert!(!output.stderr.is_empty(), "{args:?}");
     }
+}
+
+/// In a build without them; with a node of its own, no file, and all that is needed besides.
+#[cfg(not(feature = "engines"))]
+#[test]
+fn a_build_without_engines_says_how_to_make_one() {
+    let output = fermata()
+        .env("FERMATA_CONTACT_POINTS", "127.0.0.1:9042")
+        .env("FERMATA_ENGINE_USERNAME", "u")
+        .env("FERMATA_ENGINE_PASSWORD", "hidden")
+        .args(["server", "--engine", "cassandra"])
+        .output()
+        .expect("it runs");
+    let said = text(&output.stderr);
+    assert_eq!(status(&output), 2, "{said}");
+    assert!(said.contains("no engine cassandra"), "{said}");
+    assert!(said.contains("--features engines"), "{said}");
+    assert!(!said.contains("hidden"), "{said}");
 }
 
 #[test]

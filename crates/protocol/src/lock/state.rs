@@ -80,14 +80,14 @@ impl Queues {
     }
 
     /// The ref that a session's command enqueued or last resumed.
-    pub(super) fn by_command(&self, id: (SessionId, u64)) -> Option<LockRef> {
+    pub fn by_command(&self, id: (SessionId, u64)) -> Option<LockRef> {
         let mut refs = self.refs.iter();
         let (lock_ref, _) = refs.find(|(_, known)| (known.session, known.number) == id)?;
         Some(*lock_ref)
     }
 
     /// Whether a ref is the head of a key's queue.
-    pub(super) fn is_front(&self, key: &KeyId, lock_ref: LockRef) -> bool {
+    pub fn is_front(&self, key: &KeyId, lock_ref: LockRef) -> bool {
         let queue = self.keys.get(key);
         queue.is_some_and(|q| q.refs.front() == Some(&lock_ref))
     }
@@ -153,7 +153,7 @@ impl Queues {
 
     /// Applies a lock command that has not taken effect before. `applied` says its position, and
     /// afterwards what it did.
-    pub(crate) fn apply(
+    pub fn apply(
         &mut self,
         command: &Command,
         body: &LockCommand,

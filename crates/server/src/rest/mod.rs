@@ -95,9 +95,10 @@ pub(crate) fn router(gate: Arc<Gate>) -> Router {
         .layer(axum::middleware::from_fn(typed))
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
-            gate,
+            gate: gate.clone(),
             counters: Counters::default(),
         }))
+        .merge(crate::music::router(gate))
 }
 
 /// A body must say what it is. Otherwise any page in a browser on this machine could lock keys
@@ -294,7 +295,7 @@ async fn healthz(State(rest): Shared) -> Answer {
         let body: String = lines.map(|line| line + "\n").collect();
         Ok(body.into_response())
     } else {
-        Err(Problem::unhealthy())
+        Err(Problem::unhealthy(rest.gate.ailment()))
     }
 }
 

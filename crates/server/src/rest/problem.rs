@@ -66,9 +66,8 @@ impl Problem {
         Problem::new("no_such_method", 405, "No such method", detail)
     }
 
-    /// The node cannot reach a quorum.
-    pub(super) fn unhealthy() -> Problem {
-        let detail = "this node cannot reach a quorum of every group: ask another node";
+    /// The node cannot reach its quorums.
+    pub(super) fn unhealthy(detail: String) -> Problem {
         Refusal::definite(Code::Unavailable, detail).into()
     }
 }

@@ -40,7 +40,26 @@ pub(crate) struct Choice {
     pub(crate) one_port: bool,
 }
 
-async fn free() -> (TcpListener, SocketAddr) {
+/// A client of the node at this address, which is healthy when this returns.
+pub(crate) async fn healthy(address: &str) -> FermataClient<Channel> {
+    let channel = Channel::from_shared(format!("http://{address}"));
+    let channel = channel.unwrap().connect_lazy();
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
+    for _ in 0..600 {
+        let asked = tonic_health::pb::HealthCheckRequest {
+            service: String::new(),
+        };
+        if let Ok(answer) = health.check(asked).await
+            && answer.into_inner().status == 1
+        {
+            return FermataClient::new(channel);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the node at {address} never became healthy");
+}
+
+pub(crate) async fn free() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
@@ -116,21 +135,7 @@ impl TestCluster {
 
     /// A client of one node, which is healthy when this returns.
     pub(crate) async fn client(&self, at: usize) -> FermataClient<Channel> {
-        let url = format!("http://{}", self.node(at).grpc);
-        let channel = Channel::from_shared(url).unwrap().connect_lazy();
-        let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
-        for _ in 0..600 {
-            let asked = tonic_health::pb::HealthCheckRequest {
-                service: String::new(),
-            };
-            if let Ok(answer) = health.check(asked).await
-                && answer.into_inner().status == 1
-            {
-                return FermataClient::new(channel);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("node {at} never became healthy");
+        healthy(&self.node(at).grpc).await
     }
 
     /// Stops a node gracefully.

@@ -1,0 +1,318 @@
+//! What was aimed at, in one table: measured, beside what, how many times, and whether it is met.
+
+use anyhow::Result;
+
+use super::figures;
+use super::load::{Counted, quantile};
+use super::page::{Page, Rows, number, row};
+use super::place::LUS;
+use super::system::Kind;
+use super::{Effort, Measured, Point};
+
+/// All that the table is made of.
+pub(super) fn points(effort: Effort) -> Vec<Point> {
+    let mut points = vec![
+        figures::steps(LUS, effort, true),
+        figures::distinct(effort),
+        figures::plain_puts(effort),
+        figures::critical_puts(effort),
+        figures::hot(effort),
+    ];
+    points.extend(figures::hundred(effort));
+    points
+}
+
+/// A line of the table.
+struct Target {
+    what: String,
+    measured: Option<f64>,
+    beside: Option<f64>,
+    /// What it is beside of.
+    of: &'static str,
+    wanted: Wanted,
+}
+
+enum Wanted {
+    /// At most so many times the other.
+    AtMost(f64),
+    /// At least so many times the other.
+    AtLeast(f64),
+    /// At most this, in ms.
+    Below(f64),
+    /// Nothing: for comparison.
+    Shown,
+}
+
+impl Target {
+    fn row(&self) -> Vec<String> {
+        let ratio = self.measured.zip(self.beside).map(|(m, b)| m / b);
+        let (wanted, met) = match self.wanted {
+            Wanted::AtMost(most) => (format!("at most {most}"), ratio.map(|r| r <= most)),
+            Wanted::AtLeast(least) => (format!("at least {least}"), ratio.map(|r| r >= least)),
+            Wanted::Below(most) => (
+                format!("at most {most} ms"),
+                self.measured.map(|m| m <= most),
+            ),
+            Wanted::Shown => ("shown".to_owned(), None),
+        };
+        let verdict = match met {
+            Some(true) => "met".to_owned(),
+            Some(false) => self.miss(ratio),
+            None if matches!(self.wanted, Wanted::Shown) => String::new(),
+            None => "not measured".to_owned(),
+        };
+        vec![
+            self.what.clone(),
+            number(self.measured),
+            format!("{} {}", self.of, number(self.beside))
+                .trim_end_matches(" -")
+                .to_owned(),
+            number(ratio),
+            wanted,
+            verdict,
+        ]
+    }
+
+    fn miss(&self, ratio: Option<f64>) -> String {
+        let by = match (&self.wanted, ratio, self.measured) {
+            (Wanted::AtMost(most), Some(ratio), _) => ratio / most - 1.0,
+            (Wanted::AtLeast(least), Some(ratio), _) => 1.0 - ratio / least,
+            (Wanted::Below(most), _, Some(measured)) => measured / most - 1.0,
+            _ => return "missed".to_owned(),
+        };
+        format!("missed by {:.0} %", by * 100.0)
+    }
+}
+
+/// Draws the table.
+pub(super) fn draw(measured: &Measured, page: &mut Page) -> Result<()> {
+    page.figure(
+        "Targets",
+        "a section with one put takes about 590 ms from Ohio on lUs (219 + 55 + 93 + 219 ms); \
+         ZooKeeper's throughput is higher for sections of one put, MUSIC's 1.4 to 17 times higher \
+         for larger ones.",
+    );
+    let mut targets = waits(measured);
+    targets.extend(rates(measured));
+    let mut rows: Rows = vec![row(["what", "measured", "beside", "ratio", "wanted", ""])];
+    rows.extend(targets.iter().map(Target::row));
+    page.table(&rows);
+    let missed = rows
+        .iter()
+        .filter(|row| row[5].starts_with("missed"))
+        .count();
+    let met = rows.iter().filter(|row| row[5] == "met").count();
+    page.run(&format!(
+        "{met} met, {missed} missed. Times are medians, in ms."
+    ));
+    Ok(())
+}
+
+/// Time that a client waits for a section with one put, from each site of lUs. A client of Fermata
+/// does not wait for the leave: nothing of its own hangs on it. Clients of the peers' recipes do.
+fn waits(measured: &Measured) -> Vec<Target> {
+    let point = figures::steps_name(LUS);
+    let of = |kind, site: usize, step| {
+        let counted: &Counted = measured.of(&point, kind)?;
+        let values = counted.of(Some(site), step);
+        (!values.is_empty()).then(|| quantile(values, 0.5))
+    };
+    let mut targets = Vec::new();
+    for (site, name) in LUS.sites.into_iter().enumerate() {
+        let native = of(Kind::Native, site, "waited");
+        let mut line = |what: String, measured, beside, of, wanted| {
+            targets.push(Target {
+                what,
+                measured,
+                beside,
+                of,
+                wanted,
+            });
+        };
+        for (kind, peer) in [(Kind::Etcd, "etcd"), (Kind::Zookeeper, "ZooKeeper")] {
+            let theirs = of(kind, site, "section");
+            let what = format!("{name}: native, section with one put, waited");
+            line(what, native, theirs, peer, Wanted::AtMost(0.7));
+        }
+        let whole = of(Kind::Native, site, "section");
+        line(
+            format!("{name}: native, the leave waited for, too"),
+            whole,
+            None,
+            "",
+            Wanted::Shown,
+        );
+        for (kind, most) in [(Kind::Unverified, 250.0), (Kind::Engine, 310.0)] {
+            let wanted = if site == 0 {
+                Wanted::Below(most)
+            } else {
+                Wanted::Shown
+            };
+            let paper = of(Kind::Paper, site, "section");
+            let what = format!("{name}: {}, waited", kind.name());
+            line(
+                what,
+                of(kind, site, "waited"),
+                paper,
+                "paper's rows",
+                wanted,
+            );
+        }
+        let split = of(Kind::Split, site, "waited");
+        line(
+            format!("{name}: {}, waited", Kind::Split.name()),
+            split,
+            None,
+            "",
+            Wanted::Shown,
+        );
+    }
+    targets.extend(
+        LUS.sites
+            .into_iter()
+            .enumerate()
+            .flat_map(|at| beside(measured, at)),
+    );
+    targets
+}
+
+/// Where a key's primary is at the client's site, a section costs two trips to the nearest quorum.
+/// Primaries are spread, or all with one node: of a client's keys the fastest sixth is taken.
+fn beside(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
+    let point = figures::steps_name(LUS);
+    let trip = [LUS.rtt[0], LUS.rtt[2], LUS.rtt[2]][site];
+    let best = measured.of(&point, Kind::Native);
+    let best = best.map(|c| quantile(c.of(Some(site), "waited"), 0.15));
+    let what = format!("{name}: native beside the primary (the fastest sixth)");
+    let limit = ((2.0 * trip + 3.0) * 10.0).round() / 10.0;
+    let mut targets = vec![Target {
+        what: what.clone(),
+        measured: best,
+        beside: None,
+        of: "",
+        wanted: Wanted::Below(limit),
+    }];
+    for (kind, of) in [(Kind::Etcd, "etcd"), (Kind::Zookeeper, "ZooKeeper")] {
+        let theirs = measured.of(&point, kind);
+        let theirs = theirs.map(|c| quantile(c.of(Some(site), "section"), 0.15));
+        targets.push(Target {
+            what: what.clone(),
+            measured: best,
+            beside: theirs,
+            of,
+            wanted: Wanted::Shown,
+        });
+    }
+    targets
+}
+
+/// Throughputs on the loopback.
+fn rates(measured: &Measured) -> Vec<Target> {
+    let sections = |point: &str, kind| measured.of(point, kind).map(Counted::rate);
+    let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
+    let mut targets = Vec::new();
+    let mut line = |what: &str, measured, beside, of, wanted| {
+        let what = what.to_owned();
+        targets.push(Target {
+            what,
+            measured,
+            beside,
+            of,
+            wanted,
+        });
+    };
+    let distinct = |kind| sections(figures::DISTINCT, kind);
+    let native = distinct(Kind::Native);
+    let what = "sections per second, 32 clients, distinct keys: native";
+    line(
+        what,
+        native,
+        distinct(Kind::Zookeeper),
+        "ZooKeeper",
+        Wanted::AtLeast(2.0),
+    );
+    line(what, native, distinct(Kind::Etcd), "etcd", Wanted::Shown);
+    let what = "the same: cassandra";
+    line(
+        what,
+        distinct(Kind::Engine),
+        distinct(Kind::Paper),
+        "paper's rows",
+        Wanted::Shown,
+    );
+    let what = "puts per second, 32 clients: native, in sections";
+    let critical = puts(figures::CRITICAL, Kind::Native);
+    let plain = |kind| puts(figures::PLAIN_PUTS, kind);
+    line(
+        what,
+        critical,
+        plain(Kind::Zookeeper),
+        "ZooKeeper",
+        Wanted::AtLeast(2.0),
+    );
+    line(what, critical, plain(Kind::Etcd), "etcd", Wanted::Shown);
+    let what = "the same: native, eventual";
+    line(
+        what,
+        plain(Kind::Native),
+        plain(Kind::Zookeeper),
+        "ZooKeeper",
+        Wanted::Shown,
+    );
+    let hot = |kind| sections(figures::HOT, kind);
+    let what = "sections per second, 32 clients, one key: cassandra";
+    line(
+        what,
+        hot(Kind::Engine),
+        hot(Kind::Paper),
+        "paper's rows",
+        Wanted::AtLeast(30.0),
+    );
+    targets.extend(hundreds(measured));
+    targets
+}
+
+/// Sections of a hundred puts.
+fn hundreds(measured: &Measured) -> Vec<Target> {
+    let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
+    let mut targets = Vec::new();
+    let mut line = |what: &str, measured, beside, of, wanted| {
+        let what = what.to_owned();
+        targets.push(Target {
+            what,
+            measured,
+            beside,
+            of,
+            wanted,
+        });
+    };
+    for (small, piped) in [(true, false), (true, true), (false, false), (false, true)] {
+        let point = figures::hundred_name(small, piped);
+        let native = puts(&point, Kind::Native);
+        let size = if small { "10 B" } else { "256 KiB" };
+        let how = if piped {
+            "in flight together"
+        } else {
+            "one after the other"
+        };
+        let what = format!("puts per second, 100 of {size} in a section, {how}: native");
+        let least = if small { 2.0 } else { 10.0 };
+        let zookeeper = puts(&point, Kind::Zookeeper);
+        line(
+            &what,
+            native,
+            zookeeper,
+            "ZooKeeper",
+            Wanted::AtLeast(least),
+        );
+        if !piped {
+            let wanted = if small {
+                Wanted::AtLeast(2.0)
+            } else {
+                Wanted::Shown
+            };
+            line(&what, native, puts(&point, Kind::Etcd), "etcd", wanted);
+        }
+    }
+    targets
+}

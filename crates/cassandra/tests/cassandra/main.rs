@@ -1,0 +1,115 @@
+//! The store on three real nodes of Cassandra, each a data center of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod data;
+mod lock;
+#[cfg(feature = "paper")]
+mod paper;
+mod starts;
+
+use bytes::Bytes;
+use common::RUNTIME;
+use fermata_cassandra::{Settings, Store};
+use fermata_peers::{Cluster, Consistency, Cql, Paxos, Purging};
+use fermata_protocol::base::{KeyId, KeyspaceId};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use tokio::sync::OnceCell;
+
+/// Contact points of a cluster that runs already, for whoever works on these tests: with it they
+/// start in a second. It has three data centers, dc1 to dc3, a node in each, and Paxos v2.
+const RUNNING: &str = "FERMATA_TEST_CASSANDRA";
+
+/// The servers of this program. They end with it.
+fn three() -> Option<&'static [SocketAddr]> {
+    static THREE: OnceLock<Option<(Vec<SocketAddr>, Option<Cluster>)>> = OnceLock::new();
+    let servers = THREE.get_or_init(|| {
+        if let Ok(points) = std::env::var(RUNNING) {
+            let points = points
+                .split(',')
+                .map(|point| point.parse().expect("IP:PORT"));
+            return Some((points.collect(), None));
+        }
+        let mut spec = common::spec(3, 61);
+        spec.paxos = Paxos::V2;
+        spec.purging = Some(Purging::Repaired);
+        let cluster = common::start(&spec)?;
+        Some((cluster.endpoints(), Some(cluster)))
+    });
+    servers.as_ref().map(|(points, _)| &points[..])
+}
+
+/// Settings for a keyspace on the three nodes.
+fn settings(points: &[SocketAddr], keyspace: &str) -> Settings {
+    common::settings(points, 3, keyspace)
+}
+
+/// A name of a keyspace that no other run has used.
+fn fresh(name: &str) -> String {
+    format!("{name}_{}", std::process::id())
+}
+
+/// Runs a test with a store that all tests of the program share; each takes keys of its own.
+fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store) -> F) {
+    static STORE: OnceCell<Store> = OnceCell::const_new();
+    let Some(points) = three() else {
+        return;
+    };
+    RUNTIME.block_on(async {
+        let store = STORE
+            .get_or_init(async || {
+                let settings = settings(points, &fresh("shared"));
+                Store::connect(settings).await.expect("a store")
+            })
+            .await;
+        test(store.clone()).await;
+    });
+}
+
+/// Statements of an operator, one after the other.
+fn operator(point: SocketAddr, statements: &[String]) {
+    let mut cql = Cql::connect(point).expect("a connection");
+    for statement in statements {
+        cql.query(statement, Consistency::All)
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+}
+
+/// A key of the keyspace of most tests.
+fn key(key: impl AsRef<[u8]>) -> KeyId {
+    KeyId {
+        keyspace: KeyspaceId(7),
+        key: Bytes::copy_from_slice(key.as_ref()),
+    }
+}
+
+/// Keys that somebody's quoting, splitting or measuring might not survive.
+fn odd_keys(name: &str) -> Vec<KeyId> {
+    let mut keys: Vec<Vec<u8>> = [
+        "'",
+        "\"",
+        "''; DROP TABLE lock; --",
+        ".",
+        "..",
+        "/",
+        "a/b",
+        "$",
+        "$$",
+        "%",
+        "\\",
+        " ",
+        "ü",
+        "\n",
+        "\0",
+        "a\0b",
+        "?",
+        ":k",
+    ]
+    .iter()
+    .map(|odd| format!("{name}{odd}").into_bytes())
+    .collect();
+    keys.push([name.as_bytes(), &[0xff, 0xfe, 0x80]].concat());
+    keys.push([name.as_bytes(), &[b'x'; 1_000]].concat());
+    keys.iter().map(key).collect()
+}

@@ -1,0 +1,186 @@
+//! The servers of this program, and whose turn it is with them.
+
+use crate::common::{self, RUNTIME};
+use fermata_cassandra::Store as Cassandra;
+use fermata_cassandra::paper::Paper;
+use fermata_peers::{Cluster, Cql, Paxos, Purging, Spec, System, testable};
+use fermata_zookeeper::{Reads, Settings, Store as Zookeeper};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::time::sleep;
+
+/// When servers give up what they have sent to each other; older messages are thrown away.
+const EXPIRY: &str = "1500ms";
+/// When a message that was sent to a server that stands still is certain to be thrown away.
+pub(crate) const EXPIRED: Duration = Duration::from_millis(1_700);
+/// MUSIC's T: the longest section, microseconds.
+pub(crate) const T: i64 = 3_600_000_000;
+
+/// Three nodes of each system.
+pub(crate) struct Servers {
+    pub(crate) cassandra: Cluster,
+    pub(crate) zookeeper: Cluster,
+    stores: OnceCell<Stores>,
+    papers: OnceCell<[Paper; 3]>,
+}
+
+/// What the engines of the three sites have below them.
+#[derive(Clone)]
+pub(crate) struct Stores {
+    pub(crate) cassandra: [Arc<Cassandra>; 3],
+    pub(crate) zookeeper: [Arc<Zookeeper>; 3],
+}
+
+/// They end with the program.
+fn servers() -> Option<&'static Servers> {
+    static SERVERS: OnceLock<Option<Servers>> = OnceLock::new();
+    let servers = SERVERS.get_or_init(|| {
+        // Both are asked, so that both are named.
+        let here = [System::Cassandra, System::Zookeeper].map(testable);
+        if here.contains(&false) {
+            eprintln!("NOT RUN: critical sections on real Cassandra and ZooKeeper servers");
+            return None;
+        }
+        let mut spec = common::spec(3, 67)
+            .with("hinted_handoff_enabled", "false")
+            .with("write_request_timeout", EXPIRY)
+            .with("read_request_timeout", EXPIRY)
+            .with("cas_contention_timeout", EXPIRY);
+        spec.paxos = Paxos::V2;
+        spec.purging = Some(Purging::Repaired);
+        let cassandra = Cluster::start(&spec).expect("Cassandra starts");
+        let mut spec = Spec::new(System::Zookeeper, 3);
+        spec.base = Some(Ipv4Addr::new(127, 0, 68, 1));
+        spec.quick = true;
+        let zookeeper = Cluster::start(&spec).expect("ZooKeeper starts");
+        Some(Servers {
+            cassandra,
+            zookeeper,
+            stores: OnceCell::new(),
+            papers: OnceCell::new(),
+        })
+    });
+    servers.as_ref()
+}
+
+/// Tests that stop servers run alone, others beside each other.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Runs a test that leaves the servers alone.
+pub(crate) fn beside<F: Future<Output = ()>>(test: impl FnOnce(&'static Servers) -> F) {
+    if let Some(servers) = servers() {
+        let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        RUNTIME.block_on(test(servers));
+    }
+}
+
+/// Runs a test that stops servers. Whatever it has left standing goes on afterwards.
+pub(crate) fn alone<F: Future<Output = ()>>(test: impl FnOnce(&'static Servers) -> F) {
+    struct Afterwards(&'static Servers);
+
+    impl Drop for Afterwards {
+        fn drop(&mut self) {
+            for node in 1..=3 {
+                // One that is down cannot go on.
+                let _ = self.0.cassandra.continue_node(node);
+                let _ = self.0.zookeeper.continue_node(node);
+            }
+        }
+    }
+
+    if let Some(servers) = servers() {
+        let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        let _afterwards = Afterwards(servers);
+        RUNTIME.block_on(test(servers));
+    }
+}
+
+/// The Cassandra keyspace of this run.
+pub(crate) fn keyspace() -> String {
+    format!("sections_{}", std::process::id())
+}
+
+/// Settings of the engine at `site`.
+pub(crate) fn settings(points: &[SocketAddr], site: usize) -> fermata_cassandra::Settings {
+    let mut settings = common::settings(points, points.len() as u8, &keyspace());
+    settings.data_center = format!("dc{}", site + 1);
+    settings.timeouts.request = Duration::from_secs(4);
+    settings
+}
+
+impl Servers {
+    async fn cassandra_at(&self, site: usize) -> Arc<Cassandra> {
+        let settings = settings(&self.cassandra.endpoints(), site);
+        Arc::new(Cassandra::connect(settings).await.expect("a store"))
+    }
+
+    async fn zookeeper_at(&self, site: usize) -> Arc<Zookeeper> {
+        let mut servers: Vec<String> = self
+            .zookeeper
+            .endpoints()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        servers.rotate_left(site);
+        let settings = Settings {
+            servers,
+            root: "/sections".into(),
+            timeout: Duration::from_secs(4),
+        };
+        let store = Zookeeper::connect(settings).await.expect("a store");
+        Arc::new(store.with_reads(Reads::Quorum))
+    }
+
+    pub(crate) async fn stores(&self) -> &Stores {
+        let connect = async || Stores {
+            cassandra: [
+                self.cassandra_at(0).await,
+                self.cassandra_at(1).await,
+                self.cassandra_at(2).await,
+            ],
+            zookeeper: [
+                self.zookeeper_at(0).await,
+                self.zookeeper_at(1).await,
+                self.zookeeper_at(2).await,
+            ],
+        };
+        self.stores.get_or_init(connect).await
+    }
+
+    /// MUSIC's own clients, one per site.
+    pub(crate) async fn papers(&self) -> &[Paper; 3] {
+        let at = async |site| {
+            let settings = settings(&self.cassandra.endpoints(), site);
+            let most = Duration::from_micros(T.unsigned_abs());
+            Paper::connect(settings, most, 50).await.expect("a client")
+        };
+        let connect = async || [at(0).await, at(1).await, at(2).await];
+        self.papers.get_or_init(connect).await
+    }
+
+    /// A connection to the node of a site.
+    pub(crate) fn cql(&self, site: usize) -> Cql {
+        self.cassandra.cql(site as u8 + 1).expect("a connection")
+    }
+
+    /// The Cassandra nodes of these sites stand still.
+    pub(crate) fn stop(&self, sites: &[usize]) {
+        for site in sites {
+            let stopped = self.cassandra.stop_node(*site as u8 + 1);
+            stopped.expect("it is up");
+        }
+    }
+
+    /// They go on, when whatever was sent to them meanwhile is too old.
+    pub(crate) async fn go_on(&self, sites: &[usize]) {
+        sleep(EXPIRED).await;
+        for site in sites {
+            let goes_on = self.cassandra.continue_node(*site as u8 + 1);
+            goes_on.expect("it is up");
+        }
+        // Until they have thrown it away.
+        sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! The keyspaces: one row of the lock store, replaced by compare-and-set like every other.
+
+use crate::engine::{Engine, failed};
+use crate::store::{DataStore, LockStore, Row, StoreError, Swapped};
+use bytes::Bytes;
+use fermata_protocol::Reply;
+use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, StoragePolicy};
+use fermata_protocol::request::{Code, Refusal};
+use fermata_protocol::wire;
+use std::sync::{PoisonError, RwLock};
+
+/// Keyspaces of one engine at most: the row is read and written whole.
+const KEYSPACES_MAX: usize = 1_000;
+/// Tries to add one, against others that add some, too.
+const TRIES: usize = 32;
+
+/// What this node knows. A keyspace is never changed or removed, so that what is known stays true.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    known: RwLock<Vec<Keyspace>>,
+}
+
+/// The catalogue's row: no keyspace has the id 0.
+fn row_key() -> KeyId {
+    KeyId {
+        keyspace: KeyspaceId(0),
+        key: Bytes::from_static(b"catalogue"),
+    }
+}
+
+impl Catalogue {
+    fn get(&self, id: KeyspaceId) -> Option<Keyspace> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|keyspace| keyspace.id == id).cloned()
+    }
+
+    fn learn(&self, all: &[Keyspace]) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() > known.len() {
+            *known = all.to_vec();
+        }
+    }
+}
+
+/// All keyspaces: those that every engine has, and those in the row.
+fn all_in(row: Option<&Row>) -> Result<Vec<Keyspace>, StoreError> {
+    let mut all = Keyspace::built_in().to_vec();
+    if let Some(row) = row {
+        let created: Vec<Keyspace> = wire::decode(&row.state).map_err(|_| {
+            StoreError::Refused("the catalogue was not written by this version".into())
+        })?;
+        all.extend(created);
+    }
+    Ok(all)
+}
+
+impl<L: LockStore, D: DataStore> Engine<L, D> {
+    /// The keyspace of this id.
+    pub(crate) async fn keyspace(&self, id: KeyspaceId) -> Result<Keyspace, Refusal> {
+        if let Some(known) = self.catalogue.get(id) {
+            return Ok(known);
+        }
+        self.catalogue_now().await?;
+        self.catalogue.get(id).ok_or_else(|| {
+            let text = format!("there is no keyspace {}; create it first", id.0);
+            Refusal::definite(Code::NoSuchKeyspace, text)
+        })
+    }
+
+    /// The catalogue as a replica near by knows it.
+    pub(crate) async fn keyspaces(&self) -> Result<Reply, Refusal> {
+        let row = self.locks.peek(&row_key()).await;
+        let all = row.and_then(|row| all_in(row.as_ref()));
+        let all = all.map_err(|e| failed("the listing", &e, false))?;
+        self.catalogue.learn(&all);
+        Ok(Reply::Keyspaces(all))
+    }
+
+    /// The catalogue with every keyspace whose creation was answered before.
+    pub(crate) async fn catalogue_now(&self) -> Result<Reply, Refusal> {
+        let row = self.locks.read(&row_key()).await;
+        let all = row.and_then(|row| all_in(row.as_ref()));
+        let all = all.map_err(|e| failed("the listing", &e, false))?;
+        self.catalogue.learn(&all);
+        Ok(Reply::Keyspaces(all))
+    }
+
+    /// Adds a keyspace; its id is given here.
+    pub(crate) async fn create_keyspace(&self, wanted: Keyspace) -> Result<Reply, Refusal> {
+        if wanted.storage != StoragePolicy::Replicated {
+            let text = format!(
+                "keyspace `{}` was not created: on this engine the data store keeps the copies, \
+                 and there is no storage but `replicated`",
+                wanted.name
+            );
+            return Err(Refusal::definite(Code::BadRequest, text));
+        }
+        let (mut doubt, mut row) = (false, None);
+        let what = "the creation of the keyspace";
+        for _ in 0..TRIES {
+            let present = match row.take() {
+                Some(row) => Some(row),
+                None => {
+                    let read = self.locks.read(&row_key()).await;
+                    read.map_err(|e| failed(what, &e, doubt))?
+                }
+            };
+            let all = all_in(present.as_ref()).map_err(|e| failed(what, &e, doubt))?;
+            if let Some(known) = all.iter().find(|known| known.name == wanted.name) {
+                let same = Keyspace {
+                    id: known.id,
+                    ..wanted.clone()
+                };
+                if doubt && *known == same {
+                    self.catalogue.learn(&all);
+                    return Ok(Reply::Done { tag: None });
+                }
+                let text = format!("there is a keyspace `{}` already", wanted.name);
+                return Err(Refusal::definite(Code::KeyspaceExists, text));
+            }
+            if all.len() >= KEYSPACES_MAX {
+                let text = format!("there are {KEYSPACES_MAX} keyspaces, and no room for more");
+                return Err(Refusal::definite(Code::TooLarge, text));
+            }
+            let id = all.iter().map(|known| known.id.0).max().unwrap_or_default() + 1;
+            let mut next = all;
+            next.push(Keyspace {
+                id: KeyspaceId(id),
+                ..wanted.clone()
+            });
+            let built_in = Keyspace::built_in().len();
+            let state = wire::encode(&next[built_in..].to_vec());
+            let version = present.map(|row| row.version);
+            match self.locks.swap(&row_key(), version, state).await {
+                Ok(Swapped::Applied(_)) => {
+                    self.catalogue.learn(&next);
+                    return Ok(Reply::Done { tag: None });
+                }
+                Ok(Swapped::Refused(now)) => row = now,
+                Err(StoreError::Unknown(_)) => doubt = true,
+                Err(error) => return Err(failed(what, &error, doubt)),
+            }
+        }
+        let text = format!("{what} was not done: too many are created at once; repeat it");
+        Err(Refusal {
+            may_have_taken_effect: doubt,
+            ..Refusal::definite(Code::Busy, text)
+        })
+    }
+}

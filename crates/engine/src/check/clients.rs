@@ -1,0 +1,586 @@
+//! Clients that are driven step by step, and note all that they see.
+//!
+//! A [`Client`] is MUSIC's: it repeats an enter at another node after silence, keeps its section
+//! alive, counts its puts, and says how it leaves. A schedule drives each step by hand; the random
+//! runs compose them.
+
+use super::history::{History, Op, Outcome};
+use bytes::Bytes;
+use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId, Tag};
+use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, RefState};
+use fermata_protocol::{Code, Reply, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Sites, each with a node.
+pub const SITES: usize = 3;
+
+/// What clients and nodes have between them.
+pub trait Network: Send + Sync + 'static {
+    /// One transmission of client `who` at `site` to a node: the answers, as they arrive. The node
+    /// gives the request up when the receiver is dropped.
+    fn transmit(
+        self: Arc<Self>,
+        who: usize,
+        site: usize,
+        node: usize,
+        request: Request,
+    ) -> mpsc::UnboundedReceiver<Reply>;
+
+    /// Something below `bound`.
+    fn below(&self, bound: u64) -> u64;
+}
+
+/// How clients wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The lease that their sections have.
+    pub lease: Duration,
+    /// How long they wait for an answer before they ask elsewhere.
+    pub patience: Duration,
+}
+
+/// One client.
+pub struct Client {
+    network: Arc<dyn Network>,
+    history: Arc<History>,
+    terms: Terms,
+    who: usize,
+    site: usize,
+    /// Its session.
+    pub session: SessionId,
+    number: u64,
+    renews: bool,
+}
+
+/// An enter that may be sent again.
+#[derive(Clone, Copy, Debug)]
+pub struct Enter {
+    number: u64,
+    mode: Mode,
+    first_sent: Instant,
+    attempt: u32,
+}
+
+impl Enter {
+    /// The request's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// A section as its holder has it.
+pub struct Section {
+    /// Its name.
+    pub held: Held,
+    /// The value at its entry; none: not told.
+    pub entry: Option<Option<Bytes>>,
+    number: u64,
+    last: Option<Tag>,
+    doubt: bool,
+    live: Live,
+}
+
+/// A ref is renewed as long as this lives and says so.
+pub struct Live(Arc<AtomicBool>);
+
+impl Default for Live {
+    fn default() -> Live {
+        Live(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
+impl Section {
+    /// The client does not renew: it is paused, or dead.
+    pub fn falls_silent(&self) {
+        self.live.0.store(false, Relaxed);
+    }
+}
+
+/// A key of the keyspace that every cluster has.
+pub fn key(name: &str) -> KeyId {
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: Bytes::copy_from_slice(name.as_bytes()),
+    }
+}
+
+/// A value.
+pub fn value(text: &str) -> Option<Bytes> {
+    Some(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn outcome_of(reply: Option<Reply>) -> Outcome {
+    match reply {
+        None => Outcome::Unknown,
+        Some(Reply::Value { value, .. }) => Outcome::Value(value),
+        Some(Reply::Done { .. } | Reply::Left) => Outcome::Done,
+        Some(Reply::Lost { .. }) => Outcome::Past(false),
+        Some(Reply::Refused(refusal)) => match refusal.code {
+            Code::NoLongerHolder => Outcome::Past(refusal.may_have_taken_effect),
+            _ if refusal.may_have_taken_effect => Outcome::Unknown,
+            _ => Outcome::Refused,
+        },
+        Some(_) => Outcome::Unknown,
+    }
+}
+
+impl Client {
+    /// It renews nothing.
+    pub fn quiet(self) -> Client {
+        Client {
+            renews: false,
+            ..self
+        }
+    }
+
+    /// A client at `site`; its session is its number.
+    pub fn new(
+        network: Arc<dyn Network>,
+        history: Arc<History>,
+        terms: Terms,
+        who: usize,
+        site: usize,
+    ) -> Client {
+        Client {
+            network,
+            history,
+            terms,
+            who,
+            site,
+            session: SessionId(who as u128),
+            number: 0,
+            renews: true,
+        }
+    }
+
+    /// The same client once more: for somebody who sends in its name.
+    pub fn twin(&self) -> Client {
+        Client {
+            network: Arc::clone(&self.network),
+            history: Arc::clone(&self.history),
+            ..*self
+        }
+    }
+
+    fn request(&self, number: u64, attempt: u32, operation: Operation) -> Request {
+        Request {
+            session: self.session,
+            number,
+            attempt,
+            answered_through: number.saturating_sub(1).min(self.number.saturating_sub(4)),
+            site: SiteId(self.site as u16),
+            operation,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    fn transmit(&self, node: usize, request: Request) -> mpsc::UnboundedReceiver<Reply> {
+        Arc::clone(&self.network).transmit(self.who, self.site, node, request)
+    }
+
+    /// The last answer of one transmission; none: silence.
+    async fn last(&self, node: usize, request: Request) -> Option<Reply> {
+        let mut replies = self.transmit(node, request);
+        let wait = async {
+            loop {
+                match replies.recv().await {
+                    Some(Reply::Queued { .. } | Reply::Stalled { .. }) => {}
+                    last => return last,
+                }
+            }
+        };
+        tokio::time::timeout(self.terms.patience, wait)
+            .await
+            .ok()
+            .flatten()
+    }
+
+    /// The answer to a request that is not noted in the history; none: silence.
+    pub async fn ask(&mut self, node: usize, operation: Operation) -> Option<Reply> {
+        let number = self.next();
+        self.last(node, self.request(number, 0, operation)).await
+    }
+
+    // ---- sections -------------------------------------------------------------------------------
+
+    /// Decides to enter; nothing is sent yet.
+    pub fn wants(&mut self, mode: Mode) -> Enter {
+        Enter {
+            number: self.next(),
+            mode,
+            first_sent: Instant::now(),
+            attempt: 0,
+        }
+    }
+
+    /// The next exclusive enter of this client, for somebody who repeats it.
+    pub fn repeats(&self) -> (Client, Enter) {
+        let client = self.twin();
+        let enter = Enter {
+            number: self.number + 1,
+            mode: Mode::Exclusive,
+            first_sent: Instant::now(),
+            attempt: 1,
+        };
+        (client, enter)
+    }
+
+    /// Sends the enter to a node and waits there; none: silence, refusal, or the wait was over.
+    pub async fn enter_at(
+        &self,
+        node: usize,
+        key: &KeyId,
+        enter: &mut Enter,
+        wait: Duration,
+    ) -> Option<Section> {
+        let operation = Operation::Enter {
+            keys: vec![key.clone()],
+            mode: enter.mode,
+            wait: wait.as_micros() as u64,
+            follow: false,
+            lease: Some(self.terms.lease.as_micros() as u64),
+        };
+        let request = self.request(enter.number, enter.attempt, operation);
+        enter.attempt += 1;
+        self.enters(
+            node,
+            key,
+            request,
+            Op::Enter(enter.mode),
+            enter.first_sent,
+            wait,
+        )
+        .await
+    }
+
+    async fn enters(
+        &self,
+        node: usize,
+        key: &KeyId,
+        request: Request,
+        op: Op,
+        first_sent: Instant,
+        wait: Duration,
+    ) -> Option<Section> {
+        let record = self.history.begin(self.session, request.number, key, op);
+        let polls = wait.is_zero();
+        let mut replies = self.transmit(node, request);
+        let mut waits = None;
+        let live = Live::default();
+        let answered = async {
+            loop {
+                match replies.recv().await {
+                    Some(Reply::Queued { held, .. }) => {
+                        if polls {
+                            waits = held.first().map(|held| held.lock_ref);
+                            return None;
+                        }
+                        if let (Some(held), None) = (held.first(), waits) {
+                            waits = Some(held.lock_ref);
+                            self.keeps(node, held, &live);
+                        }
+                    }
+                    Some(Reply::Stalled { .. }) => {}
+                    last => return last,
+                }
+            }
+        };
+        let patience = self.terms.patience + wait;
+        let reply = tokio::time::timeout(patience, answered)
+            .await
+            .ok()
+            .flatten();
+        if let Some(Reply::Entered { keys, lease }) = reply {
+            let entered = keys.into_iter().next()?;
+            let entry = entered.value.known().map(|value| value.cloned());
+            let held = entered.held;
+            let until = first_sent + Duration::from_micros(lease);
+            self.history.lease(key, held.lock_ref, until);
+            self.history
+                .end(record, Outcome::Entered(held.clone(), entry.clone()));
+            drop(live);
+            return Some(self.section(node, held, entry));
+        }
+        let outcome = match (waits, outcome_of(reply)) {
+            (Some(lock_ref), Outcome::Unknown) => Outcome::Waits(lock_ref),
+            (_, outcome) => outcome,
+        };
+        self.history.end(record, outcome);
+        None
+    }
+
+    /// Renews a ref as long as somebody has its `live`.
+    fn keeps(&self, node: usize, held: &Held, live: &Live) {
+        if !self.renews {
+            return;
+        }
+        let keeper = self.twin();
+        tokio::spawn(keeper.keep(node, held.clone(), Arc::clone(&live.0)));
+    }
+
+    /// Renews the ref that waits since the last poll of this client, as long as the result lives.
+    pub fn keeps_place(&self, node: usize, key: &KeyId) -> Option<Live> {
+        let held = Held {
+            key: key.clone(),
+            lock_ref: self.history.place(self.session)?,
+            generation: 0,
+        };
+        let live = Live::default();
+        self.keeps(node, &held, &live);
+        Some(live)
+    }
+
+    fn section(&self, node: usize, held: Held, entry: Option<Option<Bytes>>) -> Section {
+        let live = Live::default();
+        self.keeps(node, &held, &live);
+        Section {
+            held,
+            entry,
+            number: 0,
+            last: None,
+            doubt: false,
+            live,
+        }
+    }
+
+    /// Renews as long as the section lives.
+    async fn keep(self, node: usize, held: Held, live: Arc<AtomicBool>) {
+        let mut node = node;
+        loop {
+            tokio::time::sleep(self.terms.lease / 4).await;
+            if !live.load(Relaxed) {
+                return;
+            }
+            match self.renew(node, &held).await {
+                Some(RefState::Gone) => return,
+                None | Some(RefState::Unknown) => node = (node + 1) % SITES,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// One renewal.
+    pub async fn renew(&self, node: usize, held: &Held) -> Option<RefState> {
+        let sent = Instant::now();
+        let op = Op::Renew(held.clone());
+        let record = self.history.begin(self.session, 0, &held.key, op);
+        let operation = Operation::Renew {
+            held: vec![held.clone()],
+        };
+        // Renewals are numbered apart: nothing remembers them.
+        let request = self.request(1 << 40, 0, operation);
+        let reply = self.last(node, request).await;
+        let state = match reply {
+            Some(Reply::Renewed { states }) => states.first().copied(),
+            _ => None,
+        };
+        match state {
+            Some(RefState::Holding { lease }) => {
+                let until = sent + Duration::from_micros(lease);
+                self.history.lease(&held.key, held.lock_ref, until);
+                self.history.end(record, Outcome::Done);
+            }
+            Some(RefState::Gone) => self.history.end(record, Outcome::Past(false)),
+            Some(RefState::Queued { .. }) => self.history.end(record, Outcome::Done),
+            _ => self.history.end(record, Outcome::Unknown),
+        }
+        state
+    }
+
+    /// Enters, however long it takes, at one node after another; none after two minutes.
+    pub async fn enter(&mut self, key: &KeyId, mode: Mode) -> Option<Section> {
+        let mut enter = self.wants(mode);
+        let mut node = self.site;
+        while enter.first_sent.elapsed() < Duration::from_secs(120) {
+            let wait = Duration::from_secs(10);
+            let entered = self.enter_at(node, key, &mut enter, wait).await;
+            if entered.is_some() {
+                return entered;
+            }
+            if self.history.is_over(self.session, enter.number) {
+                let number = self.next();
+                enter = Enter { number, ..enter };
+            }
+            node = (node + 1) % SITES;
+            let pause = 50 + self.network.below(200);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        None
+    }
+
+    /// Goes on without the counter, or takes the section over.
+    pub async fn resume_at(&mut self, node: usize, held: &Held) -> Option<Section> {
+        let number = self.next();
+        let operation = Operation::Resume {
+            held: vec![held.clone()],
+        };
+        let request = self.request(number, 0, operation);
+        let op = Op::Resume(held.clone());
+        let wait = Duration::from_secs(10);
+        self.enters(node, &held.key, request, op, Instant::now(), wait)
+            .await
+    }
+
+    /// One put; true: acknowledged.
+    pub async fn put_at(&mut self, node: usize, section: &mut Section, to: Option<Bytes>) -> bool {
+        section.number += 1;
+        let number = section.number;
+        self.put_again_at(node, section, number, to).await
+    }
+
+    /// A transmission of a put with a given number.
+    pub async fn put_again_at(
+        &mut self,
+        node: usize,
+        section: &mut Section,
+        number: u64,
+        to: Option<Bytes>,
+    ) -> bool {
+        let held = section.held.clone();
+        let op = Op::Put {
+            held: held.clone(),
+            number,
+            value: to.clone(),
+        };
+        let request = self.next();
+        let record = self.history.begin(self.session, request, &held.key, op);
+        let operation = Operation::Critical {
+            held: held.clone(),
+            operation: Critical::Put { number, value: to },
+            leave: Vec::new(),
+        };
+        let reply = self.last(node, self.request(request, 0, operation)).await;
+        let done = match &reply {
+            Some(Reply::Done { tag }) => {
+                section.last = *tag;
+                true
+            }
+            _ => false,
+        };
+        let outcome = outcome_of(reply);
+        // A later put that is acknowledged outranks those in doubt.
+        section.doubt = match outcome {
+            Outcome::Done => number != section.number && section.doubt,
+            Outcome::Refused => section.doubt,
+            _ => true,
+        };
+        self.history.end(record, outcome);
+        done
+    }
+
+    /// One get.
+    pub async fn get_at(&mut self, node: usize, section: &Section) -> Option<Option<Bytes>> {
+        let held = section.held.clone();
+        let number = self.next();
+        let op = Op::Get(held.clone());
+        let record = self.history.begin(self.session, number, &held.key, op);
+        let operation = Operation::Critical {
+            held,
+            operation: Critical::Get,
+            leave: Vec::new(),
+        };
+        let reply = self.last(node, self.request(number, 0, operation)).await;
+        let outcome = outcome_of(reply);
+        self.history.end(record, outcome.clone());
+        match outcome {
+            Outcome::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Leaves as the section was: true if a node has said that it is done.
+    pub async fn leave_at(&mut self, node: usize, section: Section) -> bool {
+        let how = match section.doubt {
+            true => Leaving::Dirty,
+            false => Leaving::Clean(section.last),
+        };
+        self.leave_as(node, section, how).await
+    }
+
+    /// Leaves, however the section was.
+    pub async fn leave_as(&mut self, node: usize, section: Section, how: Leaving) -> bool {
+        let held = section.held.clone();
+        let number = self.next();
+        let op = Op::Leave(held.clone());
+        let record = self.history.begin(self.session, number, &held.key, op);
+        let mut left = false;
+        for attempt in 0..6 {
+            let operation = Operation::Leave {
+                keys: vec![(held.clone(), how)],
+            };
+            let request = self.request(number, attempt, operation);
+            let node = (node + attempt as usize) % SITES;
+            let outcome = outcome_of(self.last(node, request).await);
+            left = matches!(outcome, Outcome::Done | Outcome::Past(_));
+            if left {
+                break;
+            }
+        }
+        let outcome = if left {
+            Outcome::Done
+        } else {
+            Outcome::Unknown
+        };
+        self.history.end(record, outcome);
+        left
+    }
+
+    /// Ends somebody's section.
+    pub async fn release_at(&mut self, node: usize, key: &KeyId, lock_ref: LockRef) -> bool {
+        let number = self.next();
+        let op = Op::Release(lock_ref);
+        let record = self.history.begin(self.session, number, key, op);
+        let operation = Operation::Release {
+            key: key.clone(),
+            lock_ref,
+        };
+        let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
+        self.history.end(record, outcome.clone());
+        outcome == Outcome::Done
+    }
+
+    // ---- eventual -------------------------------------------------------------------------------
+
+    /// An eventual put; true: acknowledged.
+    pub async fn offer_at(&mut self, node: usize, key: &KeyId, to: Option<Bytes>) -> bool {
+        let number = self.next();
+        let op = Op::EventualPut(to.clone());
+        let record = self.history.begin(self.session, number, key, op);
+        let operation = Operation::Put {
+            key: key.clone(),
+            value: to,
+        };
+        let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
+        self.history.end(record, outcome.clone());
+        outcome == Outcome::Done
+    }
+
+    /// An eventual get; none: no answer.
+    pub async fn look_at(&mut self, node: usize, key: &KeyId) -> Option<Option<Bytes>> {
+        let number = self.next();
+        let record = self
+            .history
+            .begin(self.session, number, key, Op::EventualGet);
+        let operation = Operation::Get { key: key.clone() };
+        let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
+        self.history.end(record, outcome.clone());
+        match outcome {
+            Outcome::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Wrong versions of single rules, by name. Without the feature `planted-bugs` there are none and
+//! every question is answered `false` at compile time; with it a test switches one on, and a
+//! checker has to catch it.
+
+/// One wrong rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A put is acknowledged without a look at the lock row after its quorum (F1).
+    VerifyOff,
+    /// A section that was left with a put in doubt counts as left cleanly (F5).
+    DirtyAsClean,
+    /// The value that is granted with an enqueue was read before the row was peeked at.
+    ValueBeforePeek,
+    /// What a peek shows is taken for the grant, without a deciding read.
+    GrantByPeek,
+    /// All synchs of a ref have one scalar (M3, F4).
+    SynchWithoutAttempt,
+    /// A synch that another one of the same ref has overtaken grants, too.
+    OvertakenSettles,
+    /// An adoption counts as a section's write (G24).
+    AdoptionOutranks,
+    /// Whoever prepares a grant adopts, also for a ref that another node has enqueued (G5).
+    SecondAdoption,
+    /// A forced release sets no flag (M1).
+    FlagForgotten,
+    /// A compare-and-set of unknown outcome is taken for one that was not applied.
+    UnknownAsRefused,
+    /// Critical puts are stamped by the node's clock (M2, M4).
+    ClockStamps,
+    /// A value counts as settled if it was when the deciding read was made, whenever it was read.
+    SettledTooLate,
+    /// An eventual value is stamped by the wall clock alone, whatever it is to replace.
+    StampsByWall,
+    /// Readers of one batch are granted before the first of them has settled the value (F19).
+    SharedUnsettled,
+    /// A holder is released although it has renewed since it was seen silent.
+    ExpireUnconditional,
+    /// A grant may come however long after the row was seen to allow it.
+    OldDecision,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 16] = [
+        Bug::VerifyOff,
+        Bug::DirtyAsClean,
+        Bug::ValueBeforePeek,
+        Bug::GrantByPeek,
+        Bug::SynchWithoutAttempt,
+        Bug::OvertakenSettles,
+        Bug::AdoptionOutranks,
+        Bug::SecondAdoption,
+        Bug::FlagForgotten,
+        Bug::UnknownAsRefused,
+        Bug::ClockStamps,
+        Bug::SettledTooLate,
+        Bug::StampsByWall,
+        Bug::SharedUnsettled,
+        Bug::ExpireUnconditional,
+        Bug::OldDecision,
+    ];
+}
+
+/// Which rule is wrong: none, in every program that serves anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    /// All rules are right.
+    pub const NONE: Planted = Planted {
+        #[cfg(feature = "planted-bugs")]
+        bug: None,
+    };
+
+    /// One rule is wrong.
+    #[cfg(feature = "planted-bugs")]
+    pub fn one(bug: Bug) -> Planted {
+        Planted { bug: Some(bug) }
+    }
+
+    /// Whether this rule is wrong.
+    pub(crate) fn has(self, bug: Bug) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "planted-bugs"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+}

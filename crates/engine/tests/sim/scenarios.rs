@@ -1,0 +1,337 @@
+//! Exact schedules, each with the wrong rules that it catches.
+//!
+//! Every schedule is played against the engine as it is, which has to pass; against the engine with
+//! each wrong rule that the table names, which the checker has to catch; and, where the fault is
+//! one of the paper's layout, against that.
+
+use crate::clients::Cluster;
+use crate::paper::{Paper, Refs};
+use crate::schedules::*;
+use crate::store::SimStore;
+use crate::world::{Faults, World};
+use fermata_engine::check::judge::{self, Check, Violation};
+use fermata_engine::{Engine, Service};
+
+use fermata_engine::planted::{Bug, Planted};
+use fermata_engine::settings::Settings;
+use fermata_protocol::base::{NodeName, SiteId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Which engine is under test.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Under {
+    Ours(Planted),
+    /// The paper's: what a forced release writes to the flag, whether an empty queue's partition is
+    /// deleted, how many value columns.
+    Paper {
+        forced: u64,
+        housekeeping: bool,
+        columns: u8,
+    },
+}
+
+/// The paper's engine, word by word.
+const LITERAL: Under = Under::Paper {
+    forced: 0,
+    housekeeping: false,
+    columns: 1,
+};
+/// With a forced release that sets the flag.
+const FLAGGED: Under = Under::Paper {
+    forced: 1,
+    housekeeping: false,
+    columns: 1,
+};
+
+/// Three nodes of it.
+pub(crate) fn cluster(under: Under, world: &Arc<World>) -> Arc<Cluster> {
+    let refs = Refs::default();
+    let at = Arc::clone(world);
+    let build = move |node: usize, incarnation: u64| -> Arc<dyn Service> {
+        let store = SimStore {
+            world: Arc::clone(&at),
+            node,
+            incarnation,
+            tells: node != 1,
+        };
+        match under {
+            Under::Ours(planted) => {
+                let seed = (u128::from(incarnation) << 64) | (0xfe00 + node as u128);
+                let name = NodeName(node as u16 + 1);
+                let site = SiteId(node as u16);
+                let mut settings = Settings::new(name, format!("n{node}"), site, seed);
+                let clock = Arc::clone(&at);
+                settings.wall = Arc::new(move || clock.wall(node));
+                settings.planted = planted;
+                let store = Arc::new(store);
+                Engine::new(settings, Arc::clone(&store), store)
+            }
+            Under::Paper {
+                forced,
+                housekeeping,
+                columns,
+            } => {
+                let refs = Arc::clone(&refs);
+                Arc::new(Paper::new(store, refs, forced, housekeeping, columns))
+            }
+        }
+    };
+    Cluster::new(Arc::clone(world), Box::new(build))
+}
+
+type Schedule = fn(Arc<Cluster>) -> Played;
+
+/// What one schedule found in one engine, and the trace.
+fn play(under: Under, schedule: Schedule) -> (Vec<Violation>, Vec<String>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime of one thread");
+    runtime.block_on(async move {
+        let world = World::new(1, Faults::default());
+        world.settle_by(Some(false));
+        let cluster = cluster(under, &world);
+        let mut found = schedule(Arc::clone(&cluster)).await;
+        world.heal();
+        sleep(Duration::from_secs(1)).await;
+        found.extend(judge::check(&cluster.history));
+        (found, world.trace())
+    })
+}
+
+fn text(found: &[Violation], trace: &[String]) -> String {
+    let found: Vec<String> = found
+        .iter()
+        .map(|v| format!("{:?}: {}", v.check, v.sentence))
+        .collect();
+    format!("{}\n{}", found.join("\n"), trace.join("\n"))
+}
+
+fn passes(schedule: Schedule) {
+    let (found, trace) = play(Under::Ours(Planted::NONE), schedule);
+    assert!(found.is_empty(), "{}", text(&found, &trace));
+}
+
+fn caught(under: Under, schedule: Schedule, by: &[Check]) {
+    let (found, trace) = play(under, schedule);
+    let hit = found.iter().any(|v| by.contains(&v.check));
+    assert!(
+        hit,
+        "{under:?} was not caught by {by:?}\n{}",
+        text(&found, &trace)
+    );
+}
+
+/// Every schedule, the wrong rules that it catches, the paper's layouts that it breaks, and who
+/// says so.
+type Line = (
+    &'static str,
+    Schedule,
+    &'static [Bug],
+    &'static [Under],
+    &'static [Check],
+);
+
+const TABLE: &[Line] = &[
+    (
+        "F1, M6",
+        false_suspicion,
+        &[Bug::VerifyOff],
+        &[LITERAL, FLAGGED],
+        &[Check::LostPut],
+    ),
+    (
+        "M1",
+        forced_over_a_partial_put,
+        &[Bug::FlagForgotten],
+        &[LITERAL],
+        &[Check::LatestState],
+    ),
+    (
+        "M5, F5",
+        dirty_leave,
+        &[Bug::DirtyAsClean],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M2",
+        coordinators_clocks,
+        &[Bug::ClockStamps],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M3, F4",
+        two_synchs,
+        &[Bug::SynchWithoutAttempt, Bug::OvertakenSettles],
+        &[FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M4",
+        wall_clock_put,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M7, F11.1",
+        peek_of_no_prefix,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::Exclusivity],
+    ),
+    (
+        "M8, F11.2",
+        late_sign_of_life,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::Exclusivity],
+    ),
+    (
+        "M9",
+        repeated_enter,
+        &[],
+        &[LITERAL, FLAGGED],
+        &[Check::LatestState],
+    ),
+    (
+        "M10, F11.3",
+        idle_between,
+        &[],
+        &[Under::Paper {
+            forced: 0,
+            housekeeping: true,
+            columns: 1,
+        }],
+        &[Check::Exclusivity],
+    ),
+    (
+        "M11, F11.8",
+        late_column,
+        &[],
+        &[Under::Paper {
+            forced: 1,
+            housekeeping: false,
+            columns: 2,
+        }],
+        &[Check::LatestState],
+    ),
+    (
+        "F3",
+        section_before_the_peek,
+        &[Bug::ValueBeforePeek],
+        &[],
+        &[Check::LostPut],
+    ),
+    (
+        "F11.1",
+        grant_after_a_pause,
+        &[Bug::GrantByPeek],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F11.1, within one node",
+        grant_long_in_coming,
+        &[Bug::OldDecision],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F11.7",
+        resumption_of_unknown_outcome,
+        &[Bug::UnknownAsRefused],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
+        "G24",
+        adoption_is_no_write,
+        &[Bug::AdoptionOutranks],
+        &[],
+        &[Check::Eventual],
+    ),
+    (
+        "G5",
+        second_grant,
+        &[Bug::SecondAdoption],
+        &[],
+        &[Check::LatestState],
+    ),
+    ("G5", adoption_overtaken, &[], &[], &[]),
+    (
+        "F19, G9",
+        two_readers,
+        &[Bug::SharedUnsettled],
+        &[],
+        &[Check::LatestState, Check::ToldPast],
+    ),
+    (
+        "F10",
+        renewals_unseen,
+        &[Bug::ExpireUnconditional],
+        &[],
+        &[Check::ToldPast],
+    ),
+    ("F5, F17", clean_by_a_later_put, &[], &[], &[]),
+    (
+        "F4, two nodes",
+        settled_after_the_read,
+        &[Bug::SettledTooLate],
+        &[],
+        &[Check::LatestState],
+    ),
+    ("G6", broken_connection, &[], &[], &[]),
+    (
+        "F6, clocks",
+        clock_ahead,
+        &[Bug::StampsByWall],
+        &[],
+        &[Check::Eventual],
+    ),
+];
+
+#[test]
+fn the_engine_passes_every_schedule() {
+    for (name, schedule, ..) in TABLE {
+        println!("{name}");
+        passes(*schedule);
+    }
+}
+
+#[test]
+fn every_wrong_rule_is_caught() {
+    let mut missed: Vec<Bug> = Bug::ALL.to_vec();
+    for (name, schedule, bugs, _, checks) in TABLE {
+        for bug in *bugs {
+            println!("{name}: {bug:?}");
+            caught(Under::Ours(Planted::one(*bug)), *schedule, checks);
+            missed.retain(|b| b != bug);
+        }
+    }
+    assert!(missed.is_empty(), "no schedule is for {missed:?}");
+}
+
+#[test]
+fn the_papers_layout_breaks() {
+    for (name, schedule, _, papers, checks) in TABLE {
+        for paper in *papers {
+            println!("{name}: {paper:?}");
+            caught(*paper, *schedule, checks);
+        }
+    }
+}
+
+#[test]
+fn a_schedule_replays_exactly() {
+    let under = || Under::Ours(Planted::NONE);
+    for (name, schedule, ..) in TABLE {
+        let first = play(under(), *schedule).1;
+        assert_eq!(first, play(under(), *schedule).1, "{name}");
+    }
+}

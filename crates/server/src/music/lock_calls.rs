@@ -1,0 +1,391 @@
+//! The calls under `/locks`.
+//!
+//! Who polls looks at two things: `status`, and whether there is a `message`. A lock that waits,
+//! and one of which nothing is known now, has a message: ask again. One that is past has an error:
+//! make another.
+
+use super::answers::{Answer, Failure};
+use super::forward::{self, Silent};
+use super::locks::{IDLE, Lock, Locks, Standing};
+use super::names::{Name, home_of, is_of, number_of, promotes, split_id, split_name};
+use super::owners;
+use super::{Call, lenient};
+use fermata_protocol::request::{Mode, QueueEntry};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest time for which a lock may be left unspoken of.
+const IDLE_MAX: Duration = Duration::from_secs(86_400);
+
+/// Where a lock is answered for.
+pub(super) enum Found {
+    /// Here.
+    Here(Arc<Lock>),
+    /// At its home, which has answered.
+    Elsewhere(Answer),
+    /// Nowhere: it is past, or was never given.
+    Gone,
+}
+
+impl Locks {
+    /// Finds a lock by its id. See [`super::locks`] for homes.
+    pub(super) async fn find(
+        self: &Arc<Self>,
+        call: &Call,
+        name: &Name,
+        number: u64,
+    ) -> Result<Found, Failure> {
+        if let Some(lock) = self.kept(&name.key, number) {
+            return Ok(Found::Here(lock));
+        }
+        let entries = self.store.queue(name.key.clone()).await?;
+        let Some(entry) = entries.iter().find(|entry| is_of(entry, number)) else {
+            return Ok(Found::Gone);
+        };
+        let Some(home) = home_of(entry.session) else {
+            return Err(Failure::error(format!(
+                "{} is the section of another call or client, not a lock of this interface",
+                name.id(number)
+            )));
+        };
+        if home == self.me() {
+            // Perhaps another call has resumed it meanwhile.
+            let kept = self.kept(&name.key, number);
+            let lock = kept.unwrap_or_else(|| self.resume(&name.key, number, entry));
+            return Ok(Found::Here(lock));
+        }
+        if let Some(address) = self.address(home) {
+            if call.forwarded {
+                return Err(forward::unknown());
+            }
+            match forward::send(address, call).await {
+                Ok(answer) => return Ok(Found::Elsewhere(answer)),
+                Err(Silent::Unknown) => return Err(forward::unknown()),
+                Err(Silent::Unreached) => {}
+            }
+        }
+        tracing::info!(lock = %name.id(number), home, "a lock's home is gone: resumed here");
+        let kept = self.kept(&name.key, number);
+        let lock = kept.unwrap_or_else(|| self.resume(&name.key, number, entry));
+        Ok(Found::Here(lock))
+    }
+
+    /// The name and the number of an id.
+    pub(super) async fn id(&self, id: &str) -> Result<(Name, u64), Failure> {
+        let (name, number) = split_id(id)?;
+        Ok((self.name(name).await?, number))
+    }
+}
+
+/// A body's mode: `lockType` or `locktype`, in any case; WRITE unless said.
+fn mode_of(call: &Call) -> Result<Mode, Failure> {
+    let body = call.json()?;
+    let given = body.get("lockType").or_else(|| body.get("locktype"));
+    match given.and_then(Value::as_str) {
+        None if given.is_none_or(Value::is_null) => Ok(Mode::Exclusive),
+        Some(mode) if mode.trim().is_empty() || mode.eq_ignore_ascii_case("write") => {
+            Ok(Mode::Exclusive)
+        }
+        Some(mode) if mode.eq_ignore_ascii_case("read") => Ok(Mode::Shared),
+        _ => Err(Failure::syntax(format!(
+            "lockType is READ or WRITE, not {}",
+            given.unwrap_or(&Value::Null)
+        ))),
+    }
+}
+
+/// A body's `leasePeriod` in milliseconds.
+fn lease_of(call: &Call) -> Result<Option<Duration>, Failure> {
+    let Some(given) = call.json()?.get("leasePeriod").cloned() else {
+        return Ok(None);
+    };
+    let wrong = || Failure::error("leasePeriod is a number of milliseconds, 1 to 86400000");
+    let ms = match lenient::number(&given).map_err(|()| wrong())? {
+        None => return Ok(None),
+        Some(ms) => Duration::from_millis(ms),
+    };
+    if ms.is_zero() || ms > IDLE_MAX {
+        return Err(wrong());
+    }
+    Ok(Some(ms))
+}
+
+/// `POST /locks/create/{name}`.
+pub(super) async fn create(locks: &Arc<Locks>, call: &Call, name: &str) -> Result<Answer, Failure> {
+    let (_, _, value) = split_name(name)?;
+    let mode = mode_of(call)?;
+    let idle = lease_of(call)?.unwrap_or(IDLE);
+    let name = locks.name(name).await?;
+    let owner = call
+        .header("owner")
+        .filter(|owner| !owner.trim().is_empty());
+    let created = match (owner, mode) {
+        (Some(owner), Mode::Exclusive) => owners::create(locks, &name, owner, idle).await?,
+        _ => locks.create(&name, mode, idle).await.map_err(|refusal| {
+            Failure::from(refusal).prefixed(&format!(
+                "Unable to create lock reference for key [{value}]. Please try again: "
+            ))
+        })?,
+    };
+    let id = name.id(created.number);
+    if call.speaks_text() {
+        return Ok(Answer::text(id));
+    }
+    Ok(Answer::success(json!({ "lock": { "lock": id } })))
+}
+
+/// How an acquire ends, in the words of either generation.
+fn acquired(call: &Call, id: &str, number: u64, standing: Standing) -> Result<Answer, Failure> {
+    if call.speaks_text() {
+        return Ok(Answer::text((standing == Standing::Holds).to_string()));
+    }
+    let lock = json!({ "lock": id });
+    match standing {
+        Standing::Holds => Ok(Answer::success(json!({
+            "lock": lock,
+            "message": format!("{number} is the lock holder for the key"),
+        }))),
+        Standing::Waits => Err(Failure::wait(format!("{id} is not a lock holder")).with_lock(lock)),
+        Standing::Unknown => {
+            let message = format!("{id}: the lock store does not answer now; ask again");
+            Err(Failure::wait(message).with_lock(lock))
+        }
+        // Without a message: the client makes another.
+        Standing::Gone => Err(Failure::error("Unable to aquire lock")),
+    }
+}
+
+/// `GET /locks/acquire/{id}`.
+pub(super) async fn acquire(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
+    // What is not known now is no reason to make another lock.
+    let (name, number) = locks.id(id).await.map_err(Failure::or_wait)?;
+    let found = locks.find(call, &name, number).await;
+    match found.map_err(Failure::or_wait)? {
+        Found::Elsewhere(answer) => Ok(answer),
+        Found::Gone => acquired(call, id, number, Standing::Gone),
+        Found::Here(lock) => {
+            let standing = locks.standing(&lock).await.map_err(Failure::or_wait)?;
+            acquired(call, id, number, standing)
+        }
+    }
+}
+
+/// `POST /locks/acquire-with-lease/{id}`: evicts a holder older than the period first.
+pub(super) async fn acquire_with_lease(
+    locks: &Arc<Locks>,
+    call: &Call,
+    id: &str,
+) -> Result<Answer, Failure> {
+    let lease = lease_of(call)?;
+    let lease = lease.ok_or_else(|| Failure::error("leasePeriod is missing"))?;
+    let (name, number) = locks.id(id).await?;
+    let entries = locks.store.queue(name.key.clone()).await?;
+    let own = |entry: &&QueueEntry| is_of(entry, number);
+    if !entries.iter().any(|entry| own(&entry)) {
+        return acquired(call, id, number, Standing::Gone);
+    }
+    let now = crate::clock::wall();
+    let old = |entry: &&QueueEntry| {
+        Duration::from_micros(now.saturating_sub(entry.since)) > lease
+            && home_of(entry.session).is_some()
+    };
+    for entry in entries.iter().take_while(|entry| !own(entry)).filter(old) {
+        if entry.holds {
+            locks.evict(&name.key, entry).await?;
+        }
+    }
+    let answer = acquire(locks, call, id).await?;
+    if call.speaks_text() || answer.status != 200 {
+        return Ok(answer);
+    }
+    Ok(Answer::success(json!({
+        "lock": { "lock": name.given, "lock-lease": lease.as_millis().to_string() },
+        "message": format!("{number} is the lock holder for the key"),
+    })))
+}
+
+/// `GET /locks/enquire/{name}` and `GET /locks/{name}`.
+pub(super) async fn enquire(
+    locks: &Arc<Locks>,
+    call: &Call,
+    name: &str,
+) -> Result<Answer, Failure> {
+    let name = locks.name(name).await?;
+    let entries = locks.store.queue(name.key.clone()).await?;
+    let holder = entries.iter().find(|entry| entry.holds);
+    let holder = holder.map(|entry| name.id(number_of(entry)));
+    if call.speaks_text() {
+        return Ok(Answer::text(holder.unwrap_or_default()));
+    }
+    match holder {
+        Some(holder) => Ok(Answer::success(json!({
+            "lock": { "lock": name.given, "lock-holder": holder },
+        }))),
+        None => Err(
+            Failure::error("There was a problem getting the lock holder")
+                .with_lock(json!({ "lock": name.given, "lock-holder": null })),
+        ),
+    }
+}
+
+/// `GET /locks/holders/{name}`: the one writer, or all leading readers.
+pub(super) async fn holders(locks: &Arc<Locks>, name: &str) -> Result<Answer, Failure> {
+    let name = locks.name(name).await?;
+    let entries = locks.store.queue(name.key.clone()).await?;
+    let holders = entries.iter().filter(|entry| entry.holds);
+    let mut holders: Vec<String> = holders.map(|entry| name.id(number_of(entry))).collect();
+    // A promotion under way is the reader and the writer of one id.
+    holders.dedup();
+    if holders.is_empty() {
+        return Err(Failure::error("No lock holders for the key")
+            .with_lock(json!({ "lock": name.given, "lock-holder": [] })));
+    }
+    Ok(Answer::success(json!({
+        "lock": { "lock": name.given, "lock-holder": holders },
+    })))
+}
+
+/// `DELETE /locks/release/{id}`: of whoever's lock, as the original; one that is past is released.
+pub(super) async fn release(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
+    let (name, number) = locks.id(id).await?;
+    match find_to_end(locks, call, &name, number).await? {
+        Found::Elsewhere(answer) => return Ok(answer),
+        Found::Here(lock) => locks.release(&lock).await?,
+        Found::Gone => {}
+    }
+    if call.speaks_text() {
+        return Ok(Answer::empty());
+    }
+    Ok(Answer::success(json!({
+        "lock": { "lock": id, "lock-status": "UNLOCKED" },
+    })))
+}
+
+/// As [`Locks::find`]; but a lock whose home is gone is not resumed, which would take a lease, but
+/// ended.
+async fn find_to_end(
+    locks: &Arc<Locks>,
+    call: &Call,
+    name: &Name,
+    number: u64,
+) -> Result<Found, Failure> {
+    if let Some(lock) = locks.kept(&name.key, number) {
+        return Ok(Found::Here(lock));
+    }
+    let entries = locks.store.queue(name.key.clone()).await?;
+    let own: Vec<&QueueEntry> = entries
+        .iter()
+        .filter(|entry| is_of(entry, number))
+        .collect();
+    let home = own.first().and_then(|entry| home_of(entry.session));
+    let address = home.filter(|home| *home != locks.me());
+    if let Some(address) = address.and_then(|home| locks.address(home))
+        && !call.forwarded
+    {
+        match forward::send(address, call).await {
+            Ok(answer) => return Ok(Found::Elsewhere(answer)),
+            // To end it twice is to end it.
+            Err(Silent::Unreached | Silent::Unknown) => {}
+        }
+    }
+    for entry in own {
+        locks.evict(&name.key, entry).await?;
+    }
+    Ok(Found::Gone)
+}
+
+/// `DELETE /locks/delete/{x}`: of a lock, by its id; or, by a name, of all locks of that name.
+pub(super) async fn delete(
+    locks: &Arc<Locks>,
+    call: &Call,
+    given: &str,
+) -> Result<Answer, Failure> {
+    let done = |call: &Call| match call.v1 {
+        true => Answer::empty(),
+        false => Answer::success(json!({})),
+    };
+    // No keyspace's name begins with a dollar.
+    if given.starts_with('$') {
+        let released = release(locks, call, given).await?;
+        return Ok(if released.status < 300 {
+            done(call)
+        } else {
+            released
+        });
+    }
+    let name = locks.name(given).await?;
+    for entry in locks.store.queue(name.key.clone()).await? {
+        // Calls that are sections of their own end by themselves.
+        if home_of(entry.session).is_some() {
+            locks.evict(&name.key, &entry).await?;
+            if let Some(lock) = locks.kept(&name.key, number_of(&entry)) {
+                locks.forget(&lock);
+            }
+        }
+    }
+    Ok(done(call))
+}
+
+/// `POST /locks/promote/{id}`: a read lock becomes a write lock, with no writer in between.
+///
+/// The promotion is a second ref, exclusive, behind the reader's own: once nobody else is before
+/// it, the reader leaves, and the writer follows. That is no promotion if another writer stands
+/// between the two, so it is given up then, and refused.
+pub(super) async fn promote(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
+    let (name, number) = locks.id(id).await?;
+    let absent = || Failure::error("Lockref does not exist.");
+    let lock = match locks.find(call, &name, number).await? {
+        Found::Elsewhere(answer) => return Ok(answer),
+        Found::Gone => return Err(absent()),
+        Found::Here(lock) => lock,
+    };
+    match locks.standing(&lock).await? {
+        Standing::Gone => return Err(absent()),
+        Standing::Unknown => return Err(Failure::wait("The lock store does not answer now.")),
+        Standing::Waits => return Err(Failure::wait(format!("{id} is not a lock holder"))),
+        Standing::Holds if lock.place().mode == Mode::Exclusive => {
+            return Err(Failure::error("Lockref is already write."));
+        }
+        Standing::Holds => {}
+    }
+    if lock.promotion().is_none() {
+        let entries = locks.store.queue(name.key.clone()).await?;
+        if entries.iter().any(|entry| promotes(entry.session, None)) {
+            return Err(Failure::error(
+                "Can't promote, already promoting another lockref.",
+            ));
+        }
+        locks.promote(&lock).await?;
+    }
+    let entries = locks.store.queue(name.key.clone()).await?;
+    let at = |entry: &QueueEntry| promotes(entry.session, Some(number));
+    let before: Vec<&QueueEntry> = entries.iter().take_while(|entry| !at(entry)).collect();
+    if before.len() == entries.len() {
+        locks.demote(&lock);
+        return Err(Failure::error("The promotion was lost: try again."));
+    }
+    if before.iter().any(|entry| entry.mode == Mode::Exclusive) {
+        locks.demote(&lock);
+        return Err(Failure::error(
+            "Can't promote, a write lock already waits behind this lockref: release it and create \
+             a WRITE lock.",
+        ));
+    }
+    if before.iter().any(|entry| !is_of(entry, number)) {
+        return Err(Failure::wait(
+            "Your lock upgrade is in progress. Check again to see if successful.",
+        ));
+    }
+    locks.promoted(&lock).await?;
+    match locks.standing(&lock).await? {
+        Standing::Holds => Ok(Answer::success(json!({
+            "lock": { "lock": id },
+            "message": "Lock has successfully been upgraded.",
+        }))),
+        Standing::Gone => Err(absent()),
+        Standing::Waits | Standing::Unknown => Err(Failure::wait(
+            "Your lock upgrade is in progress. Check again to see if successful.",
+        )),
+    }
+}

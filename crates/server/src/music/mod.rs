@@ -1,0 +1,372 @@
+//! The MUSIC REST face: the interface of ONAP's MUSIC 3.2, and of its first generation.
+//!
+//! **Problem.** There are clients of MUSIC, written for a server that lost their writes, never
+//! granted some of their locks, and is not maintained any more. They should find here what they
+//! call, unchanged, with the guarantees that MUSIC's papers promise. `docs/music-rest.md` lists the
+//! calls, and what differs from the original and why.
+//!
+//! **Idea.** The face speaks to the [`Gate`] alone, so that it runs on whatever engine is behind
+//! it. Everything is in *one* Fermata keyspace of sections: MUSIC's keyspaces come and go, a
+//! Fermata keyspace stays, and one schema value per MUSIC keyspace, changed in a section, makes
+//! "already exists" true ([`schema`]). All rows with one first key column are one value, the *unit*
+//! ([`rows`]), and the lock `keyspace.table.value` is the Fermata lock of exactly that value's key
+//! ([`locks`]): a critical put is one critical put of Fermata, and whatever the original did in
+//! several statements (conditions, partial updates, the conditional calls) is one write. Keys are
+//! made of names without zero bytes and of the value as it is: nothing is concatenated into a
+//! language, and every value has its own key.
+//!
+//! **Writes** ([`row_calls`]). A critical write is made under the client's lock, at the lock's
+//! home. Every other write is a section of its own, or, if it decides a whole row and nobody is
+//! near its key, an eventual put. A write of some columns always reads the others in the same
+//! section.
+//!
+//! **Invariants.**
+//! * R1. No SUCCESS of a write that is dropped: not beside a holder, not after one, not for a value
+//!   that does not convert. An eventual put alone is known at one replica when it is answered: a
+//!   section that begins elsewhere before it has arrived there comes after it, and does not see it.
+//! * R2. A section's writes are numbered by one node at a time: the lock's home, or the node that
+//!   has resumed the section (F16).
+//! * R3. A lock of which no call speaks ends.
+//! * R4. A call that was begun is done to its end, also if its client hangs up: it runs in a task
+//!   of its own.
+
+mod answers;
+mod conditional;
+mod definitions;
+mod forward;
+mod health;
+mod keeper;
+mod lenient;
+mod lock_calls;
+mod locks;
+mod names;
+mod owners;
+mod row_calls;
+mod rows;
+mod schema;
+mod store;
+mod values;
+
+use crate::gate::Gate;
+use answers::{Answer, Failure};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::Response;
+use axum::routing::any;
+use locks::Locks;
+use schema::TableName;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use store::Store;
+
+/// Where it is served.
+const ROOT: &str = "/MUSIC/rest";
+
+/// What all calls share.
+struct Music {
+    store: Arc<Store>,
+    locks: Arc<Locks>,
+}
+
+/// One call.
+struct Call {
+    method: Method,
+    /// Path and query, as they came.
+    target: String,
+    /// Whether it is of the first generation: without a version in its path.
+    v1: bool,
+    path: Vec<String>,
+    query: Vec<(String, String)>,
+    headers: HeaderMap,
+    raw: Bytes,
+    /// Another node has sent it on.
+    forwarded: bool,
+}
+
+/// Decodes a part of a path or a query.
+fn decoded(raw: &str, plus: bool) -> Result<String, Failure> {
+    let spaced = if plus {
+        raw.replace('+', " ")
+    } else {
+        raw.to_owned()
+    };
+    let bytes = percent_encoding::percent_decode_str(&spaced);
+    let text = bytes.decode_utf8().map_err(|_| {
+        Failure::error("the path or the query is not UTF-8 once its percent signs are decoded")
+    })?;
+    Ok(text.into_owned())
+}
+
+impl Call {
+    fn parse(method: Method, uri: &Uri, headers: HeaderMap, raw: Bytes) -> Result<Call, Failure> {
+        let path = uri.path().strip_prefix(ROOT).unwrap_or_default();
+        let mut path = path
+            .split('/')
+            .skip(1)
+            .map(|part| decoded(part, false))
+            .collect::<Result<Vec<_>, _>>()?;
+        if path.last().is_some_and(String::is_empty) {
+            path.pop();
+        }
+        let digits = |v: &str| !v.is_empty() && v.bytes().all(|b| b.is_ascii_digit());
+        let version = path.first().and_then(|first| first.strip_prefix('v'));
+        let v1 = !version.is_some_and(digits);
+        if !v1 {
+            path.remove(0);
+        }
+        let mut query = Vec::new();
+        for part in uri
+            .query()
+            .unwrap_or_default()
+            .split('&')
+            .filter(|part| !part.is_empty())
+        {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            query.push((decoded(name, true)?, decoded(value, true)?));
+        }
+        let target = uri
+            .path_and_query()
+            .map_or(uri.path(), |target| target.as_str());
+        Ok(Call {
+            method,
+            target: target.into(),
+            v1,
+            path,
+            query,
+            forwarded: headers.contains_key(forward::MARK),
+            headers,
+            raw,
+        })
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether its locks are answered as text: the first generation, or who asks for it.
+    fn speaks_text(&self) -> bool {
+        let accepted = self.header("accept").unwrap_or_default();
+        self.v1 || (accepted.contains("text/plain") && !accepted.contains("application/json"))
+    }
+
+    /// The body's object; no body, or `null`, is an empty one. Fields that nobody knows are fine.
+    fn json(&self) -> Result<Map<String, Value>, Failure> {
+        if self.raw.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Map::new());
+        }
+        match serde_json::from_slice(&self.raw) {
+            Ok(Value::Object(map)) => Ok(map),
+            Ok(Value::Null) => Ok(Map::new()),
+            Ok(_) => Err(Failure::syntax("the body is not a JSON object")),
+            Err(error) => Err(Failure::syntax(format!("the body is not JSON: {error}"))),
+        }
+    }
+
+    /// A body must say that it is JSON; the first generation sends `null` as text to `/locks`.
+    ///
+    /// A page in a browser can send text or a form across origins without leave, and then says
+    /// where it comes from: it is not listened to.
+    fn typed(&self) -> Result<(), Failure> {
+        let kind = self.header(header::CONTENT_TYPE.as_str());
+        let json = kind.is_some_and(|kind| kind.starts_with("application/json"));
+        if json || self.method == Method::GET {
+            return Ok(());
+        }
+        let locks = self.path.first().is_some_and(|first| first == "locks");
+        let bare = kind.is_none() || locks && self.speaks_text();
+        let page = self.headers.contains_key(header::ORIGIN);
+        match bare && !page || kind.is_none() && self.raw.is_empty() && !page {
+            true => Ok(()),
+            false => Err(Failure::error("HTTP 415 Unsupported Media Type")),
+        }
+    }
+}
+
+/// The routes of this face, beside the node's own.
+pub(crate) fn router(gate: Arc<Gate>) -> Router {
+    let largest = gate.value_max * 2 + (64 << 10);
+    let store = Arc::new(Store::new(gate));
+    let locks = Arc::new(Locks::new(store.clone()));
+    Router::new()
+        .route("/MUSIC/rest", any(serve))
+        .route("/MUSIC/rest/", any(serve))
+        .route("/MUSIC/rest/{*rest}", any(serve))
+        .layer(DefaultBodyLimit::max(largest))
+        .with_state(Arc::new(Music { store, locks }))
+}
+
+/// Answers one call, in a task of its own: a client that hangs up ends nothing in the middle.
+async fn serve(
+    State(music): State<Arc<Music>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let versionless = |part: &str| part == "version" || part == "test";
+    let only_latest = uri.path().split('/').any(versionless);
+    let versions = answers::versions(&headers, only_latest);
+    let call = body
+        .map_err(|error| {
+            Failure::error(match error.status() {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    "the body is longer than twice the largest value (limits.value_bytes) and 64 \
+                     KiB"
+                }
+                _ => "the body cannot be read",
+            })
+        })
+        .and_then(|body| Call::parse(method, &uri, headers, body));
+    let answer = match call {
+        Err(failure) => Err(failure),
+        Ok(call) => match tokio::spawn(async move { music.dispatch(&call).await }).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::error(
+                "the call was broken off by a defect or a stop; it may have taken effect",
+            )),
+        },
+    };
+    answer.unwrap_or_else(Answer::from).into_response(&versions)
+}
+
+fn no_path() -> Failure {
+    Failure::error("HTTP 404 Not Found")
+}
+
+fn no_method() -> Failure {
+    Failure::error("HTTP 405 Method Not Allowed")
+}
+
+impl Music {
+    async fn dispatch(&self, call: &Call) -> Result<Answer, Failure> {
+        call.typed()?;
+        let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
+        match path[..] {
+            ["keyspaces", ref rest @ ..] => self.data(call, rest).await,
+            ["locks", ref rest @ ..] => self.lock(call, rest).await,
+            ["conditional", what, "keyspaces", keyspace, "tables", table] => {
+                let name = TableName::parse(keyspace, table)?;
+                match (call.method.as_str(), what) {
+                    ("POST", "insert") => self.conditional(call, &name, true).await,
+                    ("PUT", "update") => self.conditional(call, &name, false).await,
+                    (_, "insert" | "update") => Err(no_method()),
+                    _ => Err(no_path()),
+                }
+            }
+            // Any segment is taken for its version.
+            ["priorityq", ref rest @ ..] | [_, "priorityq", ref rest @ ..] => {
+                self.queue(call, rest).await
+            }
+            _ => self.about(call, &path).await,
+        }
+    }
+
+    async fn data(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+        let method = call.method.as_str();
+        match *path {
+            [keyspace] => match method {
+                "POST" => self.create_keyspace(call, keyspace).await,
+                "DELETE" => self.drop_keyspace(keyspace).await,
+                _ => Err(no_method()),
+            },
+            [keyspace, "tables", table] => match method {
+                "POST" => self.create_table(call, (keyspace, table)).await,
+                "DELETE" => self.drop_table(keyspace, table).await,
+                _ => Err(no_method()),
+            },
+            [keyspace, "tables", table, "index", column] => match method {
+                "POST" => self.create_index((keyspace, table), column).await,
+                _ => Err(no_method()),
+            },
+            [keyspace, "tables", table, "rows"] => {
+                let name = TableName::parse(keyspace, table)?;
+                self.rows(call, &name).await
+            }
+            [keyspace, "tables", table, "rows", "criticalget"] => match method {
+                "PUT" => {
+                    let name = TableName::parse(keyspace, table)?;
+                    self.critical_get(call, &name).await
+                }
+                _ => Err(no_method()),
+            },
+            _ => Err(no_path()),
+        }
+    }
+
+    async fn rows(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+        match call.method.as_str() {
+            "POST" => self.insert(call, name).await,
+            "PUT" => self.update(call, name).await,
+            "DELETE" => self.delete(call, name).await,
+            "GET" => {
+                let version = |name| call.header(name).map(str::trim);
+                let (minor, patch) = (version("x-minorversion"), version("x-patchversion"));
+                if let (Some(minor), Some(patch)) = (minor, patch)
+                    && (minor.parse::<u32>().is_err() || patch.parse::<u32>().is_err())
+                {
+                    return Err(Failure::error(
+                        "X-minorVersion and X-patchVersion are numbers",
+                    ));
+                }
+                // Version 2.1.0 had no criticalget: a GET with a body was one.
+                match (minor, patch) == (Some("1"), Some("0")) && !call.json()?.is_empty() {
+                    true => self.critical_get(call, name).await,
+                    false => self.select(call, name).await,
+                }
+            }
+            _ => Err(no_method()),
+        }
+    }
+
+    async fn lock(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+        let [what, ref name @ ..] = *path else {
+            return Err(no_path());
+        };
+        let locks = &self.locks;
+        if name.is_empty() {
+            return match call.method {
+                Method::GET => lock_calls::enquire(locks, call, what).await,
+                _ => Err(no_method()),
+            };
+        }
+        // A value may have slashes, encoded or not.
+        let name = &name.join("/");
+        match (call.method.as_str(), what) {
+            ("POST", "create") => lock_calls::create(locks, call, name).await,
+            ("GET", "acquire") => lock_calls::acquire(locks, call, name).await,
+            ("POST", "acquire-with-lease") => {
+                lock_calls::acquire_with_lease(locks, call, name).await
+            }
+            ("GET", "enquire") => lock_calls::enquire(locks, call, name).await,
+            ("GET", "holders") => lock_calls::holders(locks, name).await,
+            ("DELETE", "release") => lock_calls::release(locks, call, name).await,
+            ("DELETE", "delete") => lock_calls::delete(locks, call, name).await,
+            ("POST", "promote") => lock_calls::promote(locks, call, name).await,
+            (
+                _,
+                "create" | "acquire" | "acquire-with-lease" | "enquire" | "holders" | "release"
+                | "delete" | "promote",
+            ) => Err(no_method()),
+            _ => Err(no_path()),
+        }
+    }
+
+    async fn queue(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+        let ["keyspaces", keyspace, queue, ref rest @ ..] = *path else {
+            return Err(no_path());
+        };
+        let name = TableName::parse(keyspace, queue)?;
+        match (call.method.as_str(), rest) {
+            ("POST", []) => self.create_queue(call, (keyspace, queue)).await,
+            ("DELETE", []) => self.drop_table(keyspace, queue).await,
+            ("POST" | "PUT" | "DELETE", ["rows"]) => self.rows(call, &name).await,
+            ("GET", ["filter"]) => self.select(call, &name).await,
+            ("GET", ["peek"]) => self.peek(call, &name).await,
+            (_, [] | ["rows"] | ["filter"] | ["peek"]) => Err(no_method()),
+            _ => Err(no_path()),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What locks are called: names, ids, and the sessions that say whose they are.
+//!
+//! The lock of `keyspace.table.value` is the Fermata lock of exactly the unit of rows whose first
+//! key column has that value. Where the keyspace has no such table, it is a lock of its name alone,
+//! as clients have it that only want to be one at a time. Its id is `$keyspace.table.value$N` with
+//! N the lock ref. Both are taken apart by their first two dots and their last dollar, so that
+//! values may have any letters.
+//!
+//! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64
+//! bits that are random too, or, for the ref that a promotion waits with, the number in the lock's
+//! id.
+
+use super::answers::Failure;
+use super::locks::{Locks, locked};
+use super::schema::{Table, TableName, rows_prefix};
+use super::values::shown;
+use fermata_protocol::base::{KeyId, LockRef, SessionId};
+use fermata_protocol::request::QueueEntry;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// How long it is known that a lock's name has no table.
+const FREE_KNOWN: Duration = Duration::from_secs(2);
+/// Such names.
+const FREE_MAX: usize = 1_024;
+/// Sessions of locks begin so.
+pub(super) const PLAIN: u128 = 0x4d55;
+/// Sessions of promotions begin so.
+pub(super) const PROMOTED: u128 = 0x4d50;
+
+/// A lock's name, in a keyspace that there is.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    /// As it was given.
+    pub(super) given: String,
+    pub(super) table: TableName,
+    /// None where there is no such table: then it is the lock of the name alone.
+    pub(super) definition: Option<Table>,
+    /// The value, as its column keeps it.
+    pub(super) value: Value,
+    pub(super) key: KeyId,
+}
+
+impl Name {
+    /// The id of a ref.
+    pub(super) fn id(&self, number: u64) -> String {
+        format!("${}${number}", self.given)
+    }
+}
+
+/// An id in two: the lock's name and the number.
+///
+/// # Errors
+/// It is no id.
+pub(super) fn split_id(id: &str) -> Result<(&str, u64), Failure> {
+    let parts = id.strip_prefix('$').and_then(|rest| rest.rsplit_once('$'));
+    let number = parts.and_then(|(name, number)| Some((name, number.parse::<u64>().ok()?)));
+    number.ok_or_else(|| {
+        let shown: String = id.chars().take(128).collect();
+        Failure::error(format!(
+            "'{shown}' is no lock id: one is $keyspaceName.tableName.primaryKey$number, as \
+             locks/create gives it"
+        ))
+    })
+}
+
+/// A lock's name in its parts: keyspace, table, value.
+pub(super) fn split_name(name: &str) -> Result<(&str, &str, &str), Failure> {
+    let parts = name
+        .split_once('.')
+        .and_then(|(keyspace, rest)| Some((keyspace, rest.split_once('.')?)));
+    match parts {
+        Some((keyspace, (table, value))) if !value.is_empty() => Ok((keyspace, table, value)),
+        _ => Err(Failure::error(
+            "Invalid lock. Please make sure lock is of the type keyspaceName.tableName.primaryKey",
+        )),
+    }
+}
+
+/// The key of a lock that is of no table's rows.
+pub(super) fn free_key(name: &TableName, value: &str) -> Vec<u8> {
+    format!("l\0{}\0{}\0{value}", name.keyspace, name.table).into_bytes()
+}
+
+/// The key of the list of owners of a table's locks.
+pub(super) fn owners_key(name: &Name) -> Vec<u8> {
+    let id = name
+        .definition
+        .as_ref()
+        .map_or("", |table| table.id.as_str());
+    format!("o\0{}\0{}\0{id}", name.table.keyspace, name.table.table).into_bytes()
+}
+
+/// The key of the unit whose first key column is `value`.
+pub(super) fn unit_key(name: &TableName, table: &Table, value: &Value) -> Vec<u8> {
+    [&rows_prefix(name, table)[..], shown(value).as_bytes()].concat()
+}
+
+pub(super) fn session_of(kind: u128, node: u16, random: u128, payload: u64) -> SessionId {
+    let random = (random >> 64) as u32;
+    SessionId(kind << 112 | u128::from(node) << 96 | u128::from(random) << 64 | u128::from(payload))
+}
+
+/// The home that a session names, if it is a lock's.
+pub(super) fn home_of(session: SessionId) -> Option<u16> {
+    let kind = session.0 >> 112;
+    (kind == PLAIN || kind == PROMOTED).then_some((session.0 >> 96) as u16)
+}
+
+/// Whether a session is of the promotion of lock `number`, or, with none, of any.
+pub(super) fn promotes(session: SessionId, number: Option<u64>) -> bool {
+    session.0 >> 112 == PROMOTED && number.is_none_or(|number| session.0 as u64 == number)
+}
+
+/// The number that a queue's entry has in its lock's id.
+pub(super) fn number_of(entry: &QueueEntry) -> u64 {
+    match promotes(entry.session, None) {
+        true => entry.session.0 as u64,
+        false => entry.lock_ref.0,
+    }
+}
+
+/// Whether `entry` is the ref of lock `number`.
+pub(super) fn is_of(entry: &QueueEntry, number: u64) -> bool {
+    (entry.lock_ref == LockRef(number) && !promotes(entry.session, None))
+        || promotes(entry.session, Some(number))
+}
+
+impl Locks {
+    /// The lock of this name.
+    ///
+    /// # Errors
+    /// It is no name, or there is no such keyspace.
+    pub(super) async fn name(&self, given: &str) -> Result<Name, Failure> {
+        let (keyspace, table, value) = split_name(given)?;
+        if let Some((at, name)) = locked(&self.free).get(given)
+            && at.elapsed() < FREE_KNOWN
+        {
+            return Ok(name.clone());
+        }
+        let table = TableName::parse(keyspace, table)?;
+        let Some(definition) = self.store.find_table(&table, |_| true).await? else {
+            return self.free_name(given, table, value).await;
+        };
+        let column = definition.unit_column();
+        let kind = definition.columns.get(column);
+        let value = kind.and_then(|kind| kind.convert(&Value::from(value)).transpose());
+        let value = match value {
+            Some(Ok(value)) => value,
+            Some(Err(why)) => return Err(Failure::error(format!("Invalid lock. {column}: {why}"))),
+            None => return Err(Failure::error("Invalid lock. It has no key")),
+        };
+        let key = self
+            .store
+            .key(unit_key(&table, &definition, &value))
+            .await?;
+        Ok(Name {
+            given: given.into(),
+            table,
+            definition: Some(definition),
+            value,
+            key,
+        })
+    }
+
+    /// The lock of a name whose table there is not. That takes a linearizable read to know, so it
+    /// is known for a moment: who polls such a lock does not read every time.
+    async fn free_name(&self, given: &str, table: TableName, value: &str) -> Result<Name, Failure> {
+        if !self.store.has_keyspace(&table.keyspace).await? {
+            return Err(Failure::error(format!(
+                "Invalid lock. Keyspace '{}' doesn't exist",
+                table.keyspace
+            )));
+        }
+        let key = self.store.key(free_key(&table, value)).await?;
+        let name = Name {
+            given: given.into(),
+            table,
+            definition: None,
+            value: value.into(),
+            key,
+        };
+        let mut free = locked(&self.free);
+        if free.len() >= FREE_MAX {
+            free.clear();
+        }
+        free.insert(given.into(), (Instant::now(), name.clone()));
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ids_of_any_value() {
+        for value in [
+            "joe", "a.b", "$", "a$1", "$a.b$2", "o'hara", "a/b", "é", " ",
+        ] {
+            let name = format!("ks.t.{value}");
+            assert_eq!(split_name(&name), Ok(("ks", "t", value)));
+            let id = format!("${name}$17");
+            assert_eq!(split_id(&id), Ok((name.as_str(), 17)));
+        }
+        for wrong in ["", "ks", "ks.t", "ks.t.", "."] {
+            assert!(split_name(wrong).is_err(), "{wrong}");
+        }
+        for wrong in [
+            "",
+            "$",
+            "junk",
+            "ks.t.k$1",
+            "$ks.t.k",
+            "$ks.t.k$",
+            "$ks.t.k$x",
+        ] {
+            assert!(split_id(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_session_tells_its_home_and_its_promotion() {
+        let plain = session_of(PLAIN, 7, u128::MAX, 9);
+        assert_eq!(home_of(plain), Some(7));
+        assert!(!promotes(plain, None));
+        let promoted = session_of(PROMOTED, 65_535, 1 << 64, 12);
+        assert_eq!(home_of(promoted), Some(65_535));
+        assert!(promotes(promoted, Some(12)) && !promotes(promoted, Some(13)));
+        assert_eq!(home_of(SessionId(1)), None);
+    }
+}

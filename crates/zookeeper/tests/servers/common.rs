@@ -1,0 +1,110 @@
+//! Real servers for the tests, and a way to hold back what is on its way to them.
+
+use bytes::Bytes;
+use fermata_peers::{Cluster, Spec, System, testable};
+use fermata_protocol::base::{KeyId, KeyspaceId};
+use fermata_zookeeper::{Settings, Store};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, mpsc, watch};
+
+/// How long an operation waits here.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Held by tests that start an ensemble of their own, so that a small machine has no ten at once.
+pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A cluster of this process; none, and a loud word, where real servers cannot run.
+pub(crate) fn cluster(spec: Spec) -> Option<Cluster> {
+    if !testable(System::Zookeeper) {
+        return None;
+    }
+    let spec = Spec {
+        quick: true,
+        ..spec
+    };
+    Some(Cluster::start(&spec).expect("a ZooKeeper ensemble starts"))
+}
+
+/// The addresses of a cluster's servers.
+pub(crate) fn servers(cluster: &Cluster) -> Vec<String> {
+    cluster
+        .endpoints()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// A store on these servers, below a root of the test's own.
+pub(crate) async fn store(servers: &[String], root: &str, timeout: Duration) -> Store {
+    let settings = Settings {
+        servers: servers.to_vec(),
+        root: root.to_owned(),
+        timeout,
+    };
+    Store::connect(settings).await.expect("the store connects")
+}
+
+pub(crate) fn key(name: &[u8]) -> KeyId {
+    KeyId {
+        keyspace: KeyspaceId(3),
+        key: Bytes::copy_from_slice(name),
+    }
+}
+
+/// Stands between clients and a server. While it holds, nothing passes; what clients have sent
+/// passes later, even if they have gone.
+pub(crate) struct Gate {
+    pub(crate) address: String,
+    hold: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub(crate) async fn before(server: String) -> Gate {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (hold, held) = watch::channel(false);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(&server).await else {
+                    continue;
+                };
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(pass(from_client, to_server, held.clone()));
+                tokio::spawn(pass(from_server, to_client, held.clone()));
+            }
+        });
+        Gate { address, hold }
+    }
+
+    pub(crate) fn hold(&self, hold: bool) {
+        self.hold.send_replace(hold);
+    }
+}
+
+/// Passes on bytes, one way, whenever the gate is open.
+async fn pass(
+    mut from: impl AsyncReadExt + Unpin + Send + 'static,
+    mut to: impl AsyncWriteExt + Unpin,
+    mut held: watch::Receiver<bool>,
+) {
+    let (send, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(n @ 1..) = from.read(&mut buffer).await {
+            if send.send(buffer[..n].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(bytes) = waiting.recv().await {
+        if held.wait_for(|held| !held).await.is_err() || to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    if held.wait_for(|held| !held).await.is_ok() {
+        let _ = to.shutdown().await;
+    }
+}
