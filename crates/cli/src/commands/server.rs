@@ -554,7 +554,7 @@ mod tests {
     fn flags_alone_are_enough() {
         let engine = config(&["--engine=cassandra", "--contact-points=127.0.0.1:9042"]);
         let resolved = engine.unwrap().resolve().unwrap();
-        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7201");
+        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7100");
         let flags = ["--node", "a", "--data-dir", "d", "--cluster-file", "c"];
         assert_eq!(config(&flags).unwrap().data_dir, PathBuf::from("d"));
     }
