@@ -122,7 +122,8 @@ pub(crate) fn engine(kind: EngineKind) -> EngineConfig {
 }
 
 impl Nodes {
-    /// Starts nodes at the same time, as an operator does; all serve when this returns.
+    /// Starts nodes, the first one before the others: a table that one node has just created may
+    /// not serve another one yet. All serve when this returns.
     pub(crate) async fn start(nodes: u16, limits: LimitsConfig) -> Nodes {
         static TURN: Mutex<()> = Mutex::const_new(());
         let turn = TURN.lock().await;
@@ -154,10 +155,11 @@ impl Nodes {
             folder,
             _turn: turn,
         };
-        for at in 0..nodes.configs.len() {
+        nodes.restart(0).await;
+        for at in 1..nodes.configs.len() {
             nodes.launch(at);
         }
-        for at in 0..nodes.configs.len() {
+        for at in 1..nodes.configs.len() {
             nodes.serves(at).await;
         }
         nodes
@@ -239,7 +241,7 @@ impl Nodes {
         process.wait().expect("a child").code()
     }
 
-    /// Starts a node again that was stopped; it serves when this returns.
+    /// Starts a node that does not run; it serves when this returns.
     pub(crate) async fn restart(&mut self, at: usize) {
         self.launch(at);
         self.serves(at).await;
@@ -249,8 +251,10 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for at in 0..self.processes.len() {
-            if self.processes[at].is_some() {
-                self.kill(at);
+            if let Some(process) = &mut self.processes[at] {
+                // It may have ended, which is another one's failure.
+                let _ended = process.kill();
+                let _status = process.wait();
             }
             if std::thread::panicking() {
                 eprintln!("node {at} said:\n{}", self.said(at));
