@@ -55,7 +55,10 @@ async fn every_command() {
     let (_, keys) = rest
         .json("GET", "/v1/keyspaces/default/keys", Value::Null)
         .await;
-    assert!(keys.to_string().contains("\"k\"") && keys.to_string().contains("\"l\""), "{keys}");
+    assert!(
+        keys.to_string().contains("\"k\"") && keys.to_string().contains("\"l\""),
+        "{keys}"
+    );
     // Keyspaces.
     let create = ["keyspace", "create", "jobs", "--lease", "5s"];
     says(&nodes, &create);

@@ -208,6 +208,9 @@ pub(crate) async fn locks_say_who_they_are_and_whose_turn_it_is() {
             .await;
         readers.push(made["lock"]["lock"].as_str().unwrap().to_owned());
     }
+    for reader in &readers {
+        node.acquire(reader).await;
+    }
     let put = |id: &str| critical(json!({"v": 1}), id);
     let path = format!("{ROWS}?k=k");
     let holders = node.ok("GET", "/locks/holders/ks.t.k", Value::Null).await;
