@@ -35,9 +35,22 @@ const RUN_MAX: Duration = Duration::from_secs(85);
 /// Runs an example on a fresh cluster.
 pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<u8, Failure> {
     let folder = Folder::at(None)?;
-    let wishes = Wishes {
-        rtt: Some("lUs".to_owned()),
-        ..Wishes::default()
+    let named = args.engine.engine_keyspace.is_some();
+    let mut engine = dev::engine(args.engine.clone())?;
+    let wishes = if engine.is_default() {
+        Wishes {
+            rtt: Some("lUs".to_owned()),
+            ..Wishes::default()
+        }
+    } else {
+        // What the example finds in its stores it takes for its own.
+        if !named {
+            engine.keyspace = format!("demo_{:08x}", dev::random_id()? as u32);
+        }
+        Wishes {
+            engine,
+            ..Wishes::default()
+        }
     };
     let plan = dev::plan_in(folder.path(), &wishes)?;
     let base_port = match args.base_port {

@@ -6,6 +6,7 @@
 mod checks;
 mod client;
 mod commands;
+mod demo;
 #[path = "../../../server/tests/music/rest.rs"]
 mod http;
 mod music;
