@@ -70,7 +70,7 @@ pub(crate) struct EngineArgs {
     /// Which engine: native, cassandra, or zookeeper+cassandra.
     #[arg(long, env = "FERMATA_ENGINE", value_parser = EngineKind::NAMES, value_name = "ENGINE",
           hide_possible_values = true)]
-    engine: Option<String>,
+    pub(crate) engine: Option<String>,
     /// Some nodes of Cassandra.
     #[arg(
         long,

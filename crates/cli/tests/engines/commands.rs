@@ -63,13 +63,13 @@ async fn every_command() {
     let create = ["keyspace", "create", "jobs", "--lease", "5s"];
     says(&nodes, &create);
     let (code, said) = fails(&nodes, &create);
-    assert!(code == 65 && said.contains("with the same terms"), "{said}");
+    assert!(code == 65 && said.contains("already"), "{said}");
     let coded = ["keyspace", "create", "coded", "--purpose", "registers"];
     let coded = [&coded[..], &["--storage", "coded", "--f", "1"]].concat();
     let (code, said) = fails(&nodes, &coded);
     assert!(code == 65 && said.trim().lines().count() == 1, "{said}");
     assert!(says(&nodes, &["keyspace", "list"]).contains("jobs"));
-    assert!(says(&nodes, &["keyspace", "describe", "jobs"]).contains("5s"));
+    assert!(says(&nodes, &["keyspace", "describe", "jobs"]).contains("5.0"));
     says(&nodes, &["--keyspace", "jobs", "write", "j", "1"]);
     let (code, said) = fails(&nodes, &["--keyspace", "none", "read", "j"]);
     assert_eq!(code, 65, "{said}");
@@ -107,6 +107,18 @@ async fn a_queue_is_shown_and_a_waiter_enters_with_the_latest_value() {
     let second = second.wait_with_output().expect("it ends");
     assert_eq!(String::from_utf8_lossy(&second.stdout), "first");
     assert!(says(&nodes, &["locks", "k"]).contains("nobody"));
+}
+
+async fn a_recorded_run_is_linearizable() {
+    let nodes = Nodes::start(2, LimitsConfig::default()).await;
+    let folder = tempfile::tempdir().expect("a directory");
+    let history = folder.path().join("history.jsonl");
+    let history = history.to_str().expect("a path of ASCII");
+    let load = ["bench", "load", "--reads", "0.5", "--clients", "3"];
+    let rest = ["--keys", "3", "--size", "128", "--seconds", "1"];
+    run(&nodes, &[&load[..], &rest, &["--record", history]].concat());
+    let report = json(&nodes, &["check", history]);
+    assert!(report["operations"].as_u64() > Some(0), "{report}");
 }
 
 async fn a_state_says_what_is_true_of_an_engine() {
@@ -150,6 +162,11 @@ mod cassandra {
     #[test]
     fn a_queue_is_shown_and_a_waiter_enters_with_the_latest_value() {
         super::on_cassandra(super::a_queue_is_shown_and_a_waiter_enters_with_the_latest_value());
+    }
+
+    #[test]
+    fn a_recorded_run_is_linearizable() {
+        super::on_cassandra(super::a_recorded_run_is_linearizable());
     }
 
     #[test]

@@ -70,13 +70,8 @@ fn homing_holds_on_cassandra() {
 }
 
 #[test]
-fn portal_holds_on_cassandra() {
-    on_cassandra(holds("portal", "cassandra", "9700"));
-}
-
-#[test]
-fn portal_holds_on_zookeeper() {
-    on_zookeeper(holds("portal", "zookeeper+cassandra", "9700"));
+fn homing_holds_on_zookeeper() {
+    on_zookeeper(holds("homing", "zookeeper+cassandra", "9700"));
 }
 
 #[test]

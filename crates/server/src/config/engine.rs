@@ -81,8 +81,7 @@ pub struct EngineConfig {
     pub data_center: Option<String>,
     /// Cassandra's keyspace in which the engine has its tables.
     pub keyspace: String,
-    /// Copies by data center, for the keyspace where it is created; empty: it must be there, or the
-    /// engine chooses.
+    /// Copies by data center, for the keyspace where it is created; empty: it must be there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replication: BTreeMap<String, u8>,
     /// Who connects; none: no authentication.

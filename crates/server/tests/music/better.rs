@@ -72,7 +72,12 @@ pub(crate) async fn nothing_is_dropped_that_was_answered_success() {
             "{said}"
         );
     }
-    // So are times, and conditions hold for every kind of write.
+    conditions_and_deletes_hold(node).await;
+}
+
+/// Of a row `k` with `a` 1 and `b` 2.
+async fn conditions_and_deletes_hold(node: &Music) {
+    // Times are refused, and conditions hold for every kind of write.
     for more in [json!({"ttl": "10"}), json!({"timestamp": 5})] {
         let mut body = write(json!({"k": "k", "a": 3}), "eventual");
         body.as_object_mut()
