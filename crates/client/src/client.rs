@@ -447,8 +447,8 @@ impl Client {
         }
     }
 
-    /// The engine of a node of [`Client::nodes`], and whether it is healthy: none on the native one,
-    /// whose [`Client::status`] says more.
+    /// The engine of a node of [`Client::nodes`], and whether it is healthy: none on the native
+    /// one, whose [`Client::status`] says more.
     ///
     /// # Errors
     /// `Unavailable`: it did not answer within the client's time for one operation.

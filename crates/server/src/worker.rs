@@ -1,15 +1,15 @@
 //! Threads for work on the disk that may take long.
 //!
-//! **Invariant.** Where the disk answers, a worker's thread has ended when the worker is dropped: it
-//! holds the disk, and the lock on the data directory with it, so that whoever is told that a node
-//! has ended may start it again.
+//! **Invariant.** Where the disk answers, a worker's thread has ended when the worker is dropped:
+//! it holds the disk, and the lock on the data directory with it, so that whoever is told that a
+//! node has ended may start it again.
 
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the end waits for work that is under way; longer, the disk is stuck, and the thread ends
-/// with the process.
+/// How long the end waits for work that is under way; longer, the disk is stuck, and the thread
+/// ends with the process.
 const LAST_WORK: Duration = Duration::from_secs(3);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);

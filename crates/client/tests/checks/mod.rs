@@ -1,5 +1,5 @@
-//! What the library is held to, whatever engine its nodes run on: the module above has a `Cluster` of
-//! them.
+//! What the library is held to, whatever engine its nodes run on: the module above has a `Cluster`
+//! of them.
 
 use super::Cluster;
 use fermata_client::{Bytes, Client, Code, Enter, EntryValue, LostReason, Mode, Options, Section};

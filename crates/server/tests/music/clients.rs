@@ -1,5 +1,5 @@
-//! MUSIC's own clients, as they speak: each test is what one of them sends, against real nodes, which
-//! run on whatever engine the module above has a `Stage` of.
+//! MUSIC's own clients, as they speak: each test is what one of them sends, against real nodes,
+//! which run on whatever engine the module above has a `Stage` of.
 
 use super::Stage;
 use crate::http::Rest;
