@@ -528,6 +528,7 @@ mod tests {
             "--zookeeper=z",
             "--no-verify",
             "--allow-paxos-v1",
+            "--allow-few-replicas",
             "--engine-username=u",
         ];
         let args = ["server"].iter().chain(&flags);
