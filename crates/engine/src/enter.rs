@@ -322,17 +322,21 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             _ => return Err(past(what)),
         };
         let state = applied.after.state().ok_or_else(|| past(what))?;
+        // Whoever has resumed it since has a generation that is not this request's to enter.
+        let id = (request.session, request.number);
         let known = state.get(lock_ref);
+        let known = known.filter(|known| (known.session, known.number) == id);
+        let known = known.ok_or_else(|| past(what))?;
         let way = Way {
             key: key.clone(),
             row,
             lock_ref,
-            generation: known.map_or(0, |known| known.generation),
-            mode: known.map_or(wish.mode, |known| known.mode),
-            lease: known.map_or(lease, |known| known.origin.lease),
+            generation: known.generation,
+            mode: known.mode,
+            lease: known.origin.lease,
             since,
         };
-        if known.is_some_and(|known| known.origin == origin) {
+        if known.origin == origin {
             self.firsts.enqueued(way.name());
         }
         let alone = applied.replaced == Some(peeked.version) && state.is_front(lock_ref);
