@@ -37,10 +37,13 @@ use fermata_protocol::request::{Code, Entered, EntryValue, Held, Mode, Refusal};
 use fermata_protocol::{Reply, Request, base};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// A decision is good for one of so many parts of a lease: what is granted later is decided again.
 const DECISION_AGE: Micros = 4;
+
+/// Who waits for the lease of another is told so often that somebody is at work.
+const AT_WORK: Duration = Duration::from_secs(1);
 
 /// The value of a key as a read found it.
 #[derive(Clone, Debug)]
@@ -585,19 +588,34 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
     }
 
-    /// Goes on in a section in a new generation (F16).
+    /// Goes on in a section in a new generation (F16), once nobody relies on a lease of the old one
+    /// any more (G14).
     pub(crate) async fn resume(
         self: &Arc<Self>,
         request: &Request,
         held: &[Held],
+        answers: &Answers,
     ) -> Result<Reply, Refusal> {
         let mut entered = Vec::with_capacity(held.len());
         let mut lease = Micros::MAX;
         let mut sorted = held.to_vec();
         sorted.sort();
+        let (mut ways, mut free) = (Vec::with_capacity(held.len()), Instant::now());
         for held in &sorted {
             let keyspace = self.checked(&held.key, Some(Purpose::Sections)).await?;
-            let way = self.resume_one(request, held, &keyspace).await?;
+            let (way, leased) = self.resume_one(request, held, &keyspace).await?;
+            // Renewals of the old generation came before this; so did what they promised.
+            free = free.max(Instant::now() + leased);
+            ways.push(way);
+        }
+        let resumed: Vec<Held> = ways.iter().map(Way::held).collect();
+        while Instant::now() < free {
+            // Whoever asks renews meanwhile, and does not ask elsewhere.
+            let (held, ahead) = (resumed.clone(), 0);
+            let _ = answers.send(Reply::Queued { held, ahead });
+            sleep_until(free.min(Instant::now() + AT_WORK)).await;
+        }
+        for way in ways {
             lease = lease.min(way.lease);
             let until = Instant::now() + self.settings.patience();
             let mut watch = way.row.watch();
@@ -625,15 +643,17 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         Ok(Reply::Entered { keys, lease })
     }
 
+    /// Begins the new generation; and how long the holder of the old one may rely on its lease.
     async fn resume_one(
         &self,
         request: &Request,
         held: &Held,
         keyspace: &Keyspace,
-    ) -> Result<Way<L>, Refusal> {
+    ) -> Result<(Way<L>, Duration), Refusal> {
         let what = "the resumption";
         let since = Instant::now();
         let row = self.row(&held.key);
+        let before = row.newest();
         let origin = Origin {
             node: self.settings.node,
             site: request.site,
@@ -665,7 +685,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let (mode, lease) = known.map_or((Mode::Exclusive, origin.lease), |known| {
             (known.mode, known.origin.lease)
         });
-        Ok(Way {
+        // What waits has no lease. The row keeps the longer of both: the old one, if it is known.
+        let old = before.state().and_then(|state| state.get(held.lock_ref));
+        let old = old.filter(|old| old.generation == held.generation);
+        let after = applied.after.state();
+        let leased = match after.is_some_and(|state| state.holds(held.lock_ref, generation)) {
+            true => old.map_or(lease, |old| old.origin.lease),
+            false => 0,
+        };
+        let way = Way {
             key: held.key.clone(),
             row,
             lock_ref: held.lock_ref,
@@ -673,7 +701,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             mode,
             lease,
             since,
-        })
+        };
+        Ok((way, self.settings.lengthened(leased)))
     }
 }
 
