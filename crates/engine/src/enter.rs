@@ -133,6 +133,12 @@ impl<L: LockStore> Way<L> {
     fn name(&self) -> (KeyId, LockRef, u32) {
         (self.key.clone(), self.lock_ref, self.generation)
     }
+
+    /// How long a decision about it is good for: whoever has been silent for a lease by then may
+    /// have been followed by another.
+    fn good_for(&self) -> Duration {
+        Duration::from_micros(self.lease / DECISION_AGE)
+    }
 }
 
 /// Takes a ref out of its queue unless it holds: then the client may be in the section by now,
@@ -191,7 +197,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let until = Instant::now() + Duration::from_micros(wish.wait);
         let mut ways: Vec<Way<L>> = Vec::new();
         let mut held: Vec<Held> = Vec::new();
-        let mut entered: Vec<Entered> = Vec::new();
+        let mut entered: Vec<(Instant, Entered)> = Vec::new();
         let mut lease = Micros::MAX;
         for (key, keyspace) in &keys {
             let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
@@ -208,12 +214,20 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 },
                 None => self.wait(&way, until, (&held, &ways), answers).await?,
             };
-            entered.push(Entered {
+            let key = Entered {
                 held: way.held(),
                 value: latest.value.into(),
-            });
+            };
+            entered.push((Instant::now(), key));
             ways.push(way);
         }
+        // The first may have been followed by others while the last was waited for.
+        for (way, (granted, _)) in ways.iter().zip(&entered) {
+            if granted.elapsed() > way.good_for() {
+                self.look(way, Instant::now()).await?;
+            }
+        }
+        let entered = entered.into_iter().map(|(_, key)| key).collect();
         let reply = Reply::Entered {
             keys: self.within_grant(entered),
             lease,
@@ -418,8 +432,6 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     async fn look(&self, way: &Way<L>, mut since: Instant) -> Result<Next, Refusal> {
         let what = "the enter";
         let planted = self.settings.planted;
-        // Whoever has been silent for a lease by then may have been followed by another.
-        let good_for = Duration::from_micros(way.lease / DECISION_AGE);
         let reads = way.mode == Mode::Shared && !planted.has(Bug::SharedUnsettled);
         let settled = |state: &KeyState| match reads {
             true => state.is_settled(),
@@ -452,7 +464,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             };
             let state = self.in_queue(way, &seen)?;
             let cells = cells.map_err(|e| failed(what, &e, true))?;
-            if begun.elapsed() > good_for && !planted.has(Bug::OldDecision) {
+            if begun.elapsed() > way.good_for() && !planted.has(Bug::OldDecision) {
                 since = Instant::now();
                 continue;
             }
