@@ -462,12 +462,22 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 // Nothing is asked, but what is known by now counts.
                 None => way.row.newest(),
             };
-            let state = self.in_queue(way, &seen)?;
+            self.in_queue(way, &seen)?;
             let cells = cells.map_err(|e| failed(what, &e, true))?;
-            if begun.elapsed() > way.good_for() && !planted.has(Bug::OldDecision) {
-                since = Instant::now();
-                continue;
-            }
+            let seen = match begun.elapsed() > way.good_for() && !planted.has(Bug::OldDecision) {
+                false => seen,
+                // The read has taken long: what it has found is as good as the key is held since.
+                true => {
+                    let begun = Instant::now();
+                    let seen = way.row.decide().await.map_err(|e| failed(what, &e, true))?;
+                    if begun.elapsed() > Duration::from_micros(way.lease) {
+                        since = Instant::now();
+                        continue;
+                    }
+                    seen
+                }
+            };
+            let state = self.in_queue(way, &seen)?;
             if settled(state) && !settled(known) && !planted.has(Bug::SettledTooLate) {
                 // Another node has settled the value for this ref, perhaps after it was read here.
                 continue;
