@@ -483,7 +483,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 continue;
             }
             let adoptable = !reads && Latest::of(cells.clone()).eventual;
-            if settled(state) && !adoptable && (reads || self.firsts.grant(&way.name())) {
+            if settled(state) && !adoptable && (self.firsts.grant(&way.name()) || reads) {
                 return Ok(Next::Granted(Latest::of_sections(cells)));
             }
             return match reads && !state.is_front(way.lock_ref) {

@@ -302,6 +302,8 @@ impl<L: LockStore> Keyed<L> {
             self.moved.notify_waiters();
         } else if revision(seen) == revision(&newest) {
             newest.decided = newest.decided.max(seen.decided);
+            // A store may give a state a higher version, and says nothing of what came first.
+            newest.version = seen.version;
         }
     }
 
