@@ -351,7 +351,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     }
 }
 
-async fn renewed<L: LockStore>(row: &Arc<Keyed<L>>, held: &Held, wall: u64) -> RefState {
+/// One renewal, and where the ref stands.
+pub(crate) async fn renewed<L: LockStore>(row: &Arc<Keyed<L>>, held: &Held, wall: u64) -> RefState {
     let (lock_ref, generation) = (held.lock_ref, held.generation);
     let renew = Step::Renew {
         lock_ref,

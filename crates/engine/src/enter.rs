@@ -22,6 +22,7 @@
 //! **Several keys** are locked one after the other, in one order for all.
 
 use crate::cells::Critical;
+use crate::critical::renewed;
 use crate::engine::{Engine, failed, past};
 use crate::keyed::{Haste, Keyed, Seen};
 use crate::planted::Bug;
@@ -35,12 +36,16 @@ use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{Code, Entered, EntryValue, Held, Mode, Refusal};
 use fermata_protocol::{Reply, Request, base};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// A decision is good for one of so many parts of a lease: what is granted later is decided again.
 const DECISION_AGE: Micros = 4;
+
+/// Renewals of a ref of the node's own in its lease.
+const RENEWALS: Micros = 3;
 
 /// Who waits for the lease of another is told so often that somebody is at work.
 const AT_WORK: Duration = Duration::from_secs(1);
@@ -257,9 +262,25 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
         let latest = match latest {
             Some(latest) => latest,
-            None => self.wait(&way, until, (&[], &[]), answers).await?,
+            None => {
+                // Nobody else keeps it alive, and who is before it may take as long as a lease.
+                tokio::select! {
+                    waited = self.wait(&way, until, (&[], &[]), answers) => waited?,
+                    never = self.keep(&way) => match never {},
+                }
+            }
         };
         Ok((way.held(), latest))
+    }
+
+    /// Renews a ref of the node's own.
+    async fn keep(&self, way: &Way<L>) -> Infallible {
+        let held = way.held();
+        loop {
+            sleep(Duration::from_micros(way.lease / RENEWALS)).await;
+            // If it is gone, whoever waits with it is told.
+            renewed(&way.row, &held, self.settings.wall_micros()).await;
+        }
     }
 
     /// What may be entered: the keyspaces, in the order of the keys.
