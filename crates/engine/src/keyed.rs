@@ -115,11 +115,17 @@ impl<T> Line<T> {
         !std::mem::replace(&mut self.at_work, true)
     }
 
-    /// The next round, at most so many; if nobody waits the task ends.
-    fn next(&mut self, most: usize) -> Vec<T> {
-        let many = self.waiting.len().min(most);
-        self.at_work = many > 0;
-        self.waiting.drain(..many).collect()
+    /// The next round: the first of those who come along, at most so many.
+    fn next(&mut self, most: usize, comes: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut room = most;
+        let all = std::mem::take(&mut self.waiting).into_iter();
+        let (next, stays) = all.partition(|one| {
+            let comes = room > 0 && comes(one);
+            room -= usize::from(comes);
+            comes
+        });
+        self.waiting = stays;
+        next
     }
 }
 
@@ -128,9 +134,10 @@ impl<T> Line<T> {
 pub(crate) enum Haste {
     /// Somebody waits for it.
     Now,
-    /// When there is company, or soon.
+    /// With the last of this node's refs that leaves, or soon: refs of one node that follow each
+    /// other let each other in without a trip.
     Soon,
-    /// When there is company, or after so long.
+    /// With any other step, or after so long.
     Within(Duration),
 }
 
@@ -139,6 +146,8 @@ struct Asked {
     step: Step,
     /// It waits for company until then; none: not at all.
     latest: Option<Instant>,
+    /// Any company will do.
+    rides: bool,
     tell: oneshot::Sender<Result<Ack, StoreError>>,
 }
 
@@ -270,11 +279,19 @@ impl<L: LockStore> Keyed<L> {
         let (tell, told) = oneshot::channel();
         let wait = match haste {
             Haste::Now => None,
-            Haste::Soon => Some(lock(&self.pace).drawn(&mut lock(&self.dice))),
+            Haste::Soon => {
+                let company = self.own_refs() > 0;
+                Some(lock(&self.pace).drawn(company, &mut lock(&self.dice)))
+            }
             Haste::Within(wait) => lock(&self.pace).is_crowded().then_some(wait),
         };
         let latest = wait.map(|wait| Instant::now() + wait);
-        if lock(&self.steps).join(Asked { step, latest, tell }) {
+        if lock(&self.steps).join(Asked {
+            step,
+            latest,
+            rides: haste != Haste::Soon,
+            tell,
+        }) {
             tokio::spawn(self.clone().apply_all());
         }
         self.came.notify_waiters();
@@ -316,7 +333,11 @@ impl<L: LockStore> Keyed<L> {
 
     async fn read_all(self: Arc<Self>) {
         loop {
-            let asked = lock(&self.reads).next(usize::MAX);
+            let asked = {
+                let mut line = lock(&self.reads);
+                line.at_work = !line.waiting.is_empty();
+                line.next(usize::MAX, |_| true)
+            };
             if asked.is_empty() {
                 return;
             }
@@ -352,9 +373,16 @@ impl<L: LockStore> Keyed<L> {
     async fn apply_all(self: Arc<Self>) {
         loop {
             self.gather(&[]).await;
-            let asked = lock(&self.steps).next(BATCH);
+            let asked = {
+                let mut line = lock(&self.steps);
+                line.at_work = !line.waiting.is_empty();
+                if !line.at_work {
+                    return;
+                }
+                self.round(&mut line, BATCH)
+            };
             if asked.is_empty() {
-                return;
+                continue;
             }
             self.carry_out(asked).await;
         }
@@ -473,7 +501,7 @@ impl<L: LockStore> Keyed<L> {
     /// A pause after a swap that was not applied: none after the first, if somebody waits.
     async fn breathe(&self, asked: &mut [Asked], tries: u32) {
         if asked.iter().all(|asked| asked.latest.is_some()) {
-            let wait = lock(&self.pace).drawn(&mut lock(&self.dice));
+            let wait = lock(&self.pace).drawn(false, &mut lock(&self.dice));
             let latest = Some(Instant::now() + wait);
             asked.iter_mut().for_each(|asked| asked.latest = latest);
             self.gather(asked).await;
@@ -491,12 +519,27 @@ impl<L: LockStore> Keyed<L> {
         }
     }
 
+    /// How many refs this node has enqueued, as far as is known.
+    fn own_refs(&self) -> usize {
+        let newest = self.newest();
+        let refs = newest.state().into_iter().flat_map(KeyState::refs);
+        refs.filter(|(_, waits, _)| waits.origin.node == self.settings.node)
+            .count()
+    }
+
+    /// The steps of the next round.
+    fn round(&self, line: &mut Line<Asked>, most: usize) -> Vec<Asked> {
+        let now = Instant::now();
+        let hurried = line.waiting.iter().filter(|a| a.latest.is_none()).count();
+        let last = self.own_refs() <= hurried;
+        line.next(most, |asked| {
+            last || asked.rides || asked.latest.is_some_and(|latest| latest <= now)
+        })
+    }
+
     /// What was asked for since the round began goes along; the task stays at work.
     fn steps_meanwhile(&self, asked: usize) -> Vec<Asked> {
-        let mut line = lock(&self.steps);
-        let more = line.next(BATCH.saturating_sub(asked));
-        line.at_work = true;
-        more
+        self.round(&mut lock(&self.steps), BATCH.saturating_sub(asked))
     }
 
     /// Watches the row and releases who is silent, as long as anybody watches and a lease more.

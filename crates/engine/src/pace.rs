@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How often the patience is doubled at most.
 const DOUBLINGS: u32 = 5;
 /// Nobody waits longer: a small part of any sensible lease.
-const LONGEST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// What one node knows of the crowd at one row.
 #[derive(Debug, Default)]
@@ -49,18 +49,19 @@ impl Pace {
         self.took = (self.took * 3 + took) / 4;
     }
 
-    /// The longest that steps in no hurry should wait now.
-    fn patience(&self) -> Duration {
+    /// The longest that steps in no hurry should wait now; `company` is on its way.
+    fn patience(&self, company: bool) -> Duration {
         match self.crowd {
-            0 => Duration::ZERO,
+            0 if !company => Duration::ZERO,
+            _ if company => (self.took * (1 << DOUBLINGS)).min(LONGEST),
             crowd => (self.took * (1 << crowd)).min(LONGEST),
         }
     }
 
     /// How long they should wait this time.
-    pub(crate) fn drawn(&self, dice: &mut Rng) -> Duration {
-        let most = self.patience().as_micros() as u64;
-        Duration::from_micros(dice.below(most + 1))
+    pub(crate) fn drawn(&self, company: bool, dice: &mut Rng) -> Duration {
+        let half = self.patience(company).as_micros() as u64 / 2;
+        Duration::from_micros(half + dice.below(half + 1))
     }
 }
 
@@ -75,7 +76,7 @@ mod tests {
         let mut pace = Pace::default();
         for _ in 0..100 {
             pace.alone(TOOK);
-            assert_eq!(pace.drawn(&mut Rng::new(1)), Duration::ZERO);
+            assert_eq!(pace.drawn(false, &mut Rng::new(1)), Duration::ZERO);
         }
     }
 
@@ -85,17 +86,17 @@ mod tests {
         let mut last = Duration::ZERO;
         for _ in 0..10 {
             pace.met(TOOK);
-            assert!(pace.patience() >= last);
-            last = pace.patience();
+            assert!(pace.patience(false) >= last);
+            last = pace.patience(false);
         }
         assert!(last > 8 * TOOK && last <= LONGEST, "{last:?}");
         for _ in 0..10 {
             pace.met(Duration::from_secs(5));
         }
-        assert_eq!(pace.patience(), LONGEST);
+        assert_eq!(pace.patience(false), LONGEST);
         for _ in 0..=DOUBLINGS {
             pace.alone(TOOK);
         }
-        assert_eq!(pace.patience(), Duration::ZERO);
+        assert_eq!(pace.patience(false), Duration::ZERO);
     }
 }
