@@ -228,7 +228,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         // The first may have been followed by others while the last was waited for.
         for (way, (granted, _)) in ways.iter().zip(&entered) {
-            if granted.elapsed() > way.good_for() {
+            let old = granted.elapsed() > way.good_for();
+            if old && !self.settings.planted.has(Bug::FirstKeyOld) {
                 self.look(way, Instant::now()).await?;
             }
         }
@@ -363,7 +364,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         // Whoever has resumed it since has a generation that is not this request's to enter.
         let id = (request.session, request.number);
         let known = state.get(lock_ref);
-        let known = known.filter(|known| (known.session, known.number) == id);
+        let anybodys = self.settings.planted.has(Bug::EntersAnothers);
+        let known = known.filter(|known| (known.session, known.number) == id || anybodys);
         let known = known.ok_or_else(|| past(what))?;
         let way = Way {
             key: key.clone(),
@@ -478,10 +480,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let (seen, cells) = tokio::join!(deciding, self.data.read(&way.key));
             let seen = seen.map_err(|e| failed(what, &e, true))?;
             let seen = match seen {
-                Some(seen) => seen,
                 None if planted.has(Bug::GrantByPeek) => newest.clone(),
-                // Nothing is asked, but what is known by now counts.
-                None => way.row.newest(),
+                Some(seen) if planted.has(Bug::DecisionAlone) => seen,
+                // Whatever was decided: what is known by now counts.
+                _ => way.row.newest(),
             };
             self.in_queue(way, &seen)?;
             let cells = cells.map_err(|e| failed(what, &e, true))?;
@@ -648,7 +650,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let keyspace = self.checked(&held.key, Some(Purpose::Sections)).await?;
             let (way, leased) = self.resume_one(request, held, &keyspace).await?;
             // Renewals of the old generation came before this; so did what they promised.
-            free = free.max(Instant::now() + leased);
+            if !self.settings.planted.has(Bug::ResumeBesideLease) {
+                free = free.max(Instant::now() + leased);
+            }
             ways.push(way);
         }
         let resumed: Vec<Held> = ways.iter().map(Way::held).collect();
