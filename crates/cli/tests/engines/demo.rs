@@ -75,6 +75,16 @@ fn homing_holds_on_zookeeper() {
 }
 
 #[test]
+fn portal_holds_on_cassandra() {
+    on_cassandra(holds("portal", "cassandra", "9600"));
+}
+
+#[test]
+fn portal_holds_on_zookeeper() {
+    on_zookeeper(holds("portal", "zookeeper+cassandra", "9700"));
+}
+
+#[test]
 fn is_developed_on_both() {
     on_cassandra(is_developed_on("cassandra", "9800"));
     on_zookeeper(is_developed_on("zookeeper+cassandra", "9850"));
