@@ -59,6 +59,8 @@ pub(crate) enum Work {
     Put,
     /// A plain read.
     Get,
+    /// A place in a key's queue is taken, and given back without waiting to hold.
+    Queue,
     /// YCSB: sections, of which so many of a hundred have a put, the others a get.
     Mix(u8),
 }
@@ -77,6 +79,19 @@ pub(crate) struct Load {
     pub(crate) rounds: u32,
     /// Whether each client uses all of its keys once before it begins.
     pub(crate) first: bool,
+    /// Whether sites are measured together or one after the other.
+    pub(crate) sites: Sites,
+}
+
+/// Which sites use a system at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sites {
+    /// All.
+    Together,
+    /// One after the other. Before a site is measured, its clients of all systems go on for so
+    /// long, uncounted and all at once: a system that moves leadership to whoever uses it has the
+    /// time to do so, and those that do not have it, too.
+    Apart(Duration),
 }
 
 /// What was counted of one system.
@@ -228,26 +243,82 @@ pub(crate) fn compare(
         clients.push((*kind, of));
     }
     let mut counted: BTreeMap<Kind, Counted> = BTreeMap::new();
+    let parts = match load.sites {
+        Sites::Together => vec![None],
+        Sites::Apart(_) => (0..place.sites.len()).map(Some).collect(),
+    };
     for round in 0..load.rounds {
-        for turn in 0..clients.len() {
-            let (kind, of) = &clients[(turn + round as usize) % clients.len()];
-            bar.set_message(format!("{name}: {}, round {}", kind.name(), round + 1));
-            let meter = Meter::start();
-            let peers = servers.spent();
-            let mut load = *load;
-            if *kind == Kind::CassaEv && load.work != Work::Get {
-                load.work = Work::Put;
+        let mut of_round: BTreeMap<Kind, (Vec<(usize, Brought)>, Vec<f64>)> = BTreeMap::new();
+        for site in &parts {
+            if let (Some(site), Sites::Apart(lead)) = (site, load.sites) {
+                bar.set_message(format!("{name}: all systems lead in, site {}", site + 1));
+                lead_in(place, &clients, load, (name, *site, lead))?;
             }
-            let brought = slice(place, of, &load, (name, round))?;
-            let spent = meter.spent();
-            let ours = spent.own + servers.spent() - peers;
-            let processors = crate::cpu::processors() as f64;
-            let foreign = (spent.all - ours).max(0.0) / (spent.wall * processors);
-            add(counted.entry(*kind).or_default(), brought, foreign);
+            for turn in 0..clients.len() {
+                let (kind, of) = &clients[(turn + round as usize) % clients.len()];
+                bar.set_message(format!("{name}: {}, round {}", kind.name(), round + 1));
+                let meter = Meter::start();
+                let peers = servers.spent();
+                let load = load.for_kind(*kind);
+                let running = begin(place, of, &load, (name, round, *site));
+                let brought = end(place, running, name)?;
+                let spent = meter.spent();
+                let ours = spent.own + servers.spent() - peers;
+                let processors = crate::cpu::processors() as f64;
+                let foreign = (spent.all - ours).max(0.0) / (spent.wall * processors);
+                let (all, foreigns) = of_round.entry(*kind).or_default();
+                all.extend(brought);
+                foreigns.push(foreign);
+            }
+        }
+        for (kind, (brought, foreign)) in of_round {
             bar.inc(1);
+            add(
+                counted.entry(kind).or_default(),
+                brought,
+                median(foreign),
+                parts.len(),
+            );
         }
     }
     Ok(counted)
+}
+
+impl Load {
+    /// What of it a system gets: `CassaEV` has no sections, a plain write stands for them.
+    fn for_kind(&self, kind: Kind) -> Load {
+        let mut load = *self;
+        if kind == Kind::CassaEv && load.work != Work::Get {
+            load.work = Work::Put;
+        }
+        load
+    }
+}
+
+/// Clients of a site, of all systems at once; nothing is counted.
+fn lead_in(
+    place: &Place,
+    clients: &[(Kind, Clients)],
+    load: &Load,
+    (name, site, lead): (&str, usize, Duration),
+) -> Result<()> {
+    let mut running = Vec::new();
+    for (kind, of) in clients {
+        let mut load = load.for_kind(*kind);
+        load.time = (Duration::ZERO, lead);
+        load.first = true;
+        running.extend(begin(place, of, &load, (name, 0, Some(site))).tasks);
+    }
+    let ends = Instant::now() + lead + GRACE;
+    end(
+        place,
+        Running {
+            tasks: running,
+            ends,
+        },
+        name,
+    )
+    .map(drop)
 }
 
 /// A client; a machine that is busy for a moment is no reason to leave a figure out.
@@ -261,7 +332,8 @@ fn connected(place: &Place, servers: &Servers, kind: Kind, site: usize) -> Resul
     }
 }
 
-fn add(all: &mut Counted, brought: Vec<(usize, Brought)>, foreign: f64) {
+/// Adds a round. Where sites took turns, their rates are those of a turn each.
+fn add(all: &mut Counted, brought: Vec<(usize, Brought)>, foreign: f64, turns: usize) {
     let (mut rate, mut puts) = (0.0, 0.0);
     for (site, one) in brought {
         if one.seconds > 0.0 {
@@ -276,48 +348,63 @@ fn add(all: &mut Counted, brought: Vec<(usize, Brought)>, foreign: f64) {
             all.steps.entry((site, step)).or_default().push(ms);
         }
     }
-    all.rates.push((rate, puts));
+    all.rates.push((rate / turns as f64, puts / turns as f64));
     all.foreign.push(foreign);
 }
 
-/// All clients of one system at once.
-fn slice(
+/// Clients that are running, and when they have to be done.
+struct Running {
+    tasks: Vec<(usize, tokio::task::JoinHandle<Brought>)>,
+    ends: Instant,
+}
+
+/// Lets all clients of one system run, or those of one site.
+fn begin(
     place: &Place,
     clients: &Clients,
     load: &Load,
-    (name, round): (&str, u32),
-) -> Result<Vec<(usize, Brought)>> {
+    (name, round, only): (&str, u32, Option<usize>),
+) -> Running {
     let from = Instant::now() + load.time.0;
     let to = from + load.time.1;
     let busy = Arc::<Mutex<HashMap<String, u32>>>::default();
-    let mut running = Vec::new();
-    for (number, (site, system)) in clients.iter().enumerate() {
+    let mut tasks = Vec::new();
+    let mut of_site = vec![0; place.sites.len()];
+    for (site, system) in clients {
+        let number = (*site as u64) * 1_000 + of_site[*site];
+        of_site[*site] += 1;
+        if only.is_some_and(|only| only != *site) {
+            continue;
+        }
         let one = Client {
             system: system.clone(),
             load: *load,
             name: name.replace([' ', '/'], "-"),
             round,
-            number: number as u64,
-            rng: Rng::new((u64::from(round) << 32) ^ number as u64 ^ 0x5eed),
+            number,
+            rng: Rng::new((u64::from(round) << 32) ^ number ^ 0x5eed),
             busy: busy.clone(),
             zipf: match load.keys {
                 Keys::Zipf(keys) => Some(Zipf::new(keys)),
                 _ => None,
             },
         };
-        running.push((*site, place.sites[*site].client(one.run(from, to))));
+        tasks.push((*site, place.sites[*site].client(one.run(from, to))));
     }
+    let ends = to + GRACE;
+    Running { tasks, ends }
+}
+
+/// Waits for them.
+fn end(place: &Place, running: Running, name: &str) -> Result<Vec<(usize, Brought)>> {
     let mut all = Vec::new();
-    let end = to + GRACE;
-    for (site, task) in running {
+    let ends = running.ends;
+    for (site, task) in running.tasks {
         let waited =
-            place.sites[site].wait(async { tokio::time::timeout_at(end.into(), task).await });
+            place.sites[site].wait(async { tokio::time::timeout_at(ends.into(), task).await });
         match waited {
             Ok(brought) => all.push((site, brought?)),
-            Err(_) => bail!(
-                "{name}: a client of {} s did not end",
-                load.time.1.as_secs()
-            ),
+            Err(_) => bail!("{name}: a client did not end"),
         }
     }
     Ok(all)
@@ -328,6 +415,7 @@ struct Client {
     load: Load,
     name: String,
     round: u32,
+    /// By its site and its place there: the same client has the same keys at every point.
     number: u64,
     rng: Rng,
     zipf: Option<Zipf>,
@@ -464,6 +552,11 @@ impl Client {
             self.system.put(key, value.clone()).await?;
             one.steps.push(("put", ms(begun)));
             one.puts = 1;
+            return Ok(());
+        }
+        if self.load.work == Work::Queue {
+            self.system.queue(key).await?;
+            one.steps.push(("queue", ms(begun)));
             return Ok(());
         }
         let busy = Busy::new(&self.busy, key);

@@ -22,6 +22,7 @@
 //! saw it. CockroachDB is replaced by etcd with the same structure of transactions (Figure 7).
 //! Figure 4(b), nine nodes, is left out.
 
+mod bare;
 mod etcd;
 mod fermata;
 mod figures;
@@ -43,7 +44,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use figures::Figure;
-use load::{Counted, Keys, Load, Summary, Work};
+use load::{Counted, Keys, Load, Sites, Summary, Work};
 use page::Page;
 use place::{Delays, LOOPBACK, PROFILES, Place, Profile};
 use servers::Servers;
@@ -67,6 +68,9 @@ pub(crate) struct MusicArgs {
     /// Only points whose name has this in it: what is not measured is left out of the figures.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Only these systems: what is not measured is left out of the figures.
+    #[arg(long, value_enum, value_name = "SYSTEM", num_args = 1..)]
+    systems: Vec<Kind>,
     /// Measure without delays, whatever this machine has.
     #[arg(long)]
     no_delays: bool,
@@ -151,6 +155,12 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
     let mut points = plan(&figures, effort);
     if let Some(only) = &args.only {
         points.retain(|point| point.name.contains(only));
+    }
+    if !args.systems.is_empty() {
+        for point in &mut points {
+            point.kinds.retain(|kind| args.systems.contains(kind));
+        }
+        points.retain(|point| !point.kinds.is_empty());
     }
     let slices: usize = points
         .iter()
@@ -278,6 +288,7 @@ impl Run {
             time: (Duration::ZERO, self.warming),
             rounds: 1,
             first: true,
+            sites: Sites::Together,
         };
         load::compare(
             place,
@@ -332,7 +343,7 @@ fn say(point: &str, counted: &BTreeMap<Kind, Counted>) {
             c.rate(),
             c.puts()
         );
-        for step in ["get", "enter", "put", "waited", "section"] {
+        for step in ["get", "queue", "enter", "put", "waited", "section"] {
             let [a, b, d] = [0, 1, 2].map(|site| c.ms(Some(site), step));
             if a + b + d > 0.0 {
                 line += &format!("  {step} {a:.1}/{b:.1}/{d:.1}");

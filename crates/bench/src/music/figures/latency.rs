@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use super::grid::{Grid, profiles, times};
 use super::names::{LAYERS, SEVEN, SIX, SMALL, batch_name, batches, steps_name};
-use crate::music::Measured;
 use crate::music::load::{Counted, quantile};
 use crate::music::page::{Page, Rows, number, row};
 use crate::music::place::{LUS, PROFILES};
 use crate::music::system::Kind;
+use crate::music::{Measured, targets};
 
 pub(super) fn draw_five(measured: &Measured, page: &mut Page) -> Result<()> {
     let paper = "MUSIC's latency is about 30 % lower than MSCP's across regions. Of its steps from \
@@ -18,6 +18,7 @@ pub(super) fn draw_five(measured: &Measured, page: &mut Page) -> Result<()> {
         "Figure 5: latency of sections with one put, and of their steps",
         paper,
     );
+    page.text(targets::SITES);
     let sum = |c: &Counted| {
         let step = if c.of(None, "section").is_empty() {
             "put"

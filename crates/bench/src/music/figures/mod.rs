@@ -16,8 +16,10 @@ use super::page::Page;
 use super::place::{LUS, PROFILES};
 use super::{Effort, Measured, Point, targets};
 
-pub(super) use names::{CRITICAL, DISTINCT, HOT, PLAIN_PUTS, SMALL, hundred_name, steps_name};
-pub(super) use points::{critical_puts, distinct, hot, hundred, plain_puts, steps};
+pub(super) use names::{
+    CRITICAL, DISTINCT, HOT, PLAIN_PUTS, QUEUE, SMALL, hundred_name, shared_name, steps_name,
+};
+pub(super) use points::{critical_puts, distinct, hot, hundred, plain_puts, queue, shared, steps};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

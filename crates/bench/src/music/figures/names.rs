@@ -19,10 +19,17 @@ pub(crate) const DISTINCT: &str = "distinct keys";
 pub(crate) const PLAIN_PUTS: &str = "plain puts";
 pub(crate) const CRITICAL: &str = "critical puts";
 pub(crate) const HOT: &str = "one key";
+pub(crate) const QUEUE: &str = "one queue";
 pub(super) const PLAIN_GETS: &str = "plain gets";
 
+/// A client a site, sites one after the other.
 pub(crate) fn steps_name(profile: Profile) -> String {
-    format!("one client a site {}", profile.name)
+    format!("sites apart {}", profile.name)
+}
+
+/// A client a site, all sites at once.
+pub(crate) fn shared_name(profile: Profile) -> String {
+    format!("sites together {}", profile.name)
 }
 
 pub(super) fn many_name(profile: Profile) -> String {

@@ -1,10 +1,13 @@
 //! The points: loads, and the systems that get them.
 
+use std::time::Duration;
+
 use super::names::{
-    CRITICAL, DISTINCT, HOT, LAYERS, NINE, PIPED, PLAIN_GETS, PLAIN_PUTS, SEVEN, SIX, SMALL, YCSB,
-    batch_name, hundred_name, many_name, piped_name, shapes, steps_name, ycsb_name,
+    CRITICAL, DISTINCT, HOT, LAYERS, NINE, PIPED, PLAIN_GETS, PLAIN_PUTS, QUEUE, SEVEN, SIX, SMALL,
+    YCSB, batch_name, hundred_name, many_name, piped_name, shapes, shared_name, steps_name,
+    ycsb_name,
 };
-use crate::music::load::{Keys, Load, Work};
+use crate::music::load::{Keys, Load, Sites, Work};
 use crate::music::place::{LOOPBACK, LUS, Profile};
 use crate::music::system::Kind;
 use crate::music::{Effort, Point};
@@ -14,7 +17,7 @@ pub(super) fn point(
     profile: Profile,
     kinds: &[Kind],
     (work, keys, size, clients): (Work, Keys, usize, [usize; 3]),
-    (time, rounds): ((std::time::Duration, std::time::Duration), u32),
+    (time, rounds): ((Duration, Duration), u32),
 ) -> Point {
     Point {
         name: name.into(),
@@ -28,19 +31,34 @@ pub(super) fn point(
             time,
             rounds,
             first: false,
+            sites: Sites::Together,
         },
     }
 }
 
-/// A client a site, one section at a time.
+/// How long all systems are used from a site before it is measured alone: enough for one that
+/// moves its leadership to where it is used.
+const LEAD: Duration = Duration::from_secs(10);
+
+/// A client a site, one section at a time, and one site after the other.
 pub(crate) fn steps(profile: Profile, effort: Effort, all: bool) -> Point {
     let mut kinds = LAYERS.to_vec();
     if all {
         kinds.extend([Kind::Unverified, Kind::Split, Kind::Zookeeper, Kind::Etcd]);
     }
-    let time = effort.of((4.0, 2), (20.0, 5));
+    let time = effort.of((2.5, 1), (20.0, 5));
     let load = (Work::Steps, Keys::Own, SMALL, [1, 1, 1]);
-    point(steps_name(profile), profile, &kinds, load, time)
+    let mut point = point(steps_name(profile), profile, &kinds, load, time);
+    point.load.sites = Sites::Apart(LEAD);
+    point
+}
+
+/// The same clients, all sites at once.
+pub(crate) fn shared(profile: Profile, effort: Effort) -> Point {
+    let kinds = [Kind::Native, Kind::Engine, Kind::Zookeeper, Kind::Etcd];
+    let time = effort.of((3.0, 1), (20.0, 5));
+    let load = (Work::Steps, Keys::Own, SMALL, [1, 1, 1]);
+    point(shared_name(profile), profile, &kinds, load, time)
 }
 
 /// As many as keep the servers busy.
@@ -76,6 +94,14 @@ pub(crate) fn hot(effort: Effort) -> Point {
     let kinds = [Kind::Engine, Kind::Paper, Kind::Native];
     let load = (Work::Section, Keys::One, SMALL, CROWD);
     point(HOT, LOOPBACK, &kinds, load, effort.of((4.0, 2), (20.0, 5)))
+}
+
+/// The same clients and key, but nobody waits for the lock: what the queue itself can take.
+pub(crate) fn queue(effort: Effort) -> Point {
+    let kinds = [Kind::Engine, Kind::Paper];
+    let load = (Work::Queue, Keys::One, SMALL, CROWD);
+    let time = effort.of((4.0, 2), (20.0, 5));
+    point(QUEUE, LOOPBACK, &kinds, load, time)
 }
 
 pub(crate) fn plain_puts(effort: Effort) -> Point {
@@ -132,19 +158,23 @@ pub(crate) fn hundred(effort: Effort) -> Vec<Point> {
     for (small, piped) in [(true, false), (true, true), (false, false), (false, true)] {
         let size = if small { SMALL } else { 256 << 10 };
         let clients = if small { [3, 3, 2] } else { [1, 1, 1] };
-        let (work, kinds): (_, &[Kind]) = match piped {
-            true => (Work::Pipelined(100), &[Kind::Native, Kind::Zookeeper]),
-            false => (
-                Work::Batch(100),
-                &[Kind::Native, Kind::Zookeeper, Kind::Etcd],
-            ),
+        let mut kinds = vec![Kind::Native, Kind::Zookeeper];
+        let work = match piped {
+            true => Work::Pipelined(100),
+            false => Work::Batch(100),
         };
+        if !piped {
+            kinds.push(Kind::Etcd);
+        }
+        if !small {
+            kinds.push(Kind::Bare);
+        }
         let load = (work, Keys::Own, size, clients);
         let time = effort.of((1.5, 2), (15.0, 5));
         points.push(point(
             hundred_name(small, piped),
             LOOPBACK,
-            kinds,
+            &kinds,
             load,
             time,
         ));
