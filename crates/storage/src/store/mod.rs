@@ -292,8 +292,9 @@ impl Store {
             offset,
             size: flush.size,
         });
-        if flush.bytes.capacity() <= SPARE_MAX {
-            self.spare = flush.bytes;
+        let buffer = flush.bytes.into_buffer();
+        if buffer.capacity() <= SPARE_MAX {
+            self.spare = buffer;
         }
     }
 

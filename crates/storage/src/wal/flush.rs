@@ -1,5 +1,7 @@
-//! One write and one `fdatasync` for all that was appended.
+//! One write, in as many pieces as there are large values, and one `fdatasync` for all that was
+//! appended.
 
+use super::record::Gathered;
 use super::segment::{self, Header};
 use crate::disk::{Disk, File, is_full};
 use crate::store::Outcome;
@@ -27,7 +29,7 @@ pub struct Flush {
     pub(crate) size: u64,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Gathered,
 }
 
 /// What became of a [`Flush`].
@@ -96,7 +98,12 @@ impl Flush {
             self.offset + self.bytes.len() as u64 <= self.size,
             "a flush fits its segment"
         );
-        Ok(file.write_at(self.offset, &self.bytes)?)
+        let mut at = self.offset;
+        for piece in self.bytes.pieces() {
+            file.write_at(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 }
 
