@@ -3,7 +3,9 @@
 use super::{u32_at, u64_at};
 use crate::batch::{Batch, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op};
 use crate::checksum::crc32c;
+use crate::disk::File;
 use bytes::Bytes;
+use std::io;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FRec");
 /// Length of a record's head.
@@ -35,8 +37,16 @@ impl Gathered {
         self.len
     }
 
-    /// All of it in order, in pieces.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    /// Writes all of it in order.
+    pub(super) fn write(&self, file: &dyn File, mut at: u64) -> io::Result<()> {
+        for piece in self.pieces() {
+            file.write_at(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.large.iter().map(|(at, _)| *at));
         let ends = self.large.iter().map(|(at, _)| *at);
         let ends = ends.chain(std::iter::once(self.small.len()));
