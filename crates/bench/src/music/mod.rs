@@ -62,7 +62,7 @@ pub(crate) struct MusicArgs {
     /// Where report.md, music.json and the charts go.
     #[arg(long, default_value = "target/music")]
     out: PathBuf,
-    /// Rounds of every comparison. Default: 5, with --quick 1 or 2.
+    /// Rounds of every comparison. Default: 5 or 3, with --quick 1 or 2.
     #[arg(long)]
     rounds: Option<u32>,
     /// Only points whose name has this in it: what is not measured is left out of the figures.
@@ -74,6 +74,18 @@ pub(crate) struct MusicArgs {
     /// Measure without delays, whatever this machine has.
     #[arg(long)]
     no_delays: bool,
+}
+
+impl Point {
+    /// How long it is measured for, leads and all: what has begun is waited for beyond that.
+    fn planned(&self) -> Duration {
+        let turns = self.kinds.len() as u32 * (self.load.time.0 + self.load.time.1);
+        let round = match self.load.sites {
+            Sites::Together => turns,
+            Sites::Apart(lead) => place::SITES as u32 * (lead + turns),
+        };
+        self.load.rounds * round
+    }
 }
 
 /// A load, and the systems that get it in turns.
@@ -171,7 +183,7 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
         bar: bar(slices),
         set_up: vec![format!("delays: {}", delays.describe())],
         measured: Measured::default(),
-        warming: Duration::from_secs(if args.quick { 3 } else { 60 }),
+        warming: Duration::from_secs(if args.quick { 2 } else { 60 }),
     };
     println!("delays: {}", delays.describe());
     let (near, far): (Vec<Point>, Vec<Point>) = points
@@ -357,5 +369,25 @@ fn say(point: &str, counted: &BTreeMap<Kind, Counted>) {
             "{line}  foreign cpu {:.0} %",
             100.0 * load::median(c.foreign.iter().copied())
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_leaves_time_for_the_start_of_the_servers() {
+        let effort = Effort {
+            quick: true,
+            rounds: None,
+        };
+        let points = plan(&Figure::all(), effort);
+        for point in &points {
+            println!("{:>6.1} s  {}", point.planned().as_secs_f64(), point.name);
+        }
+        let planned: Duration = points.iter().map(Point::planned).sum();
+        println!("{:.0} s in all", planned.as_secs_f64());
+        assert!(planned <= Duration::from_secs(420), "{planned:?}");
     }
 }

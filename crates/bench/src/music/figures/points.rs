@@ -46,9 +46,11 @@ pub(crate) fn steps(profile: Profile, effort: Effort, all: bool) -> Point {
     if all {
         kinds.extend([Kind::Unverified, Kind::Split, Kind::Zookeeper, Kind::Etcd]);
     }
-    let time = effort.of((2.5, 1), (20.0, 5));
+    let time = effort.of((1.5, 1), (20.0, 5));
     let load = (Work::Steps, Keys::Own, SMALL, [1, 1, 1]);
     let mut point = point(steps_name(profile), profile, &kinds, load, time);
+    // The lead that all have is enough.
+    point.load.time.0 = Duration::ZERO;
     point.load.sites = Sites::Apart(LEAD);
     point
 }
@@ -56,7 +58,7 @@ pub(crate) fn steps(profile: Profile, effort: Effort, all: bool) -> Point {
 /// The same clients, all sites at once.
 pub(crate) fn shared(profile: Profile, effort: Effort) -> Point {
     let kinds = [Kind::Native, Kind::Engine, Kind::Zookeeper, Kind::Etcd];
-    let time = effort.of((3.0, 1), (20.0, 5));
+    let time = effort.of((2.0, 1), (20.0, 5));
     let load = (Work::Steps, Keys::Own, SMALL, [1, 1, 1]);
     point(shared_name(profile), profile, &kinds, load, time)
 }
@@ -64,7 +66,7 @@ pub(crate) fn shared(profile: Profile, effort: Effort) -> Point {
 /// As many as keep the servers busy.
 pub(super) fn many(profile: Profile, effort: Effort) -> Point {
     let clients = if effort.quick { [16; 3] } else { [64; 3] };
-    let time = effort.of((3.0, 1), (15.0, 5));
+    let time = effort.of((2.0, 1), (15.0, 5));
     let load = (Work::Section, Keys::Own, SMALL, clients);
     point(many_name(profile), profile, &LAYERS, load, time)
 }
@@ -86,21 +88,21 @@ pub(crate) fn distinct(effort: Effort) -> Point {
         LOOPBACK,
         &kinds,
         load,
-        effort.of((2.0, 2), (15.0, 5)),
+        effort.of((1.5, 1), (15.0, 5)),
     )
 }
 
 pub(crate) fn hot(effort: Effort) -> Point {
     let kinds = [Kind::Engine, Kind::Paper, Kind::Native];
     let load = (Work::Section, Keys::One, SMALL, CROWD);
-    point(HOT, LOOPBACK, &kinds, load, effort.of((4.0, 2), (20.0, 5)))
+    point(HOT, LOOPBACK, &kinds, load, effort.of((3.0, 1), (20.0, 5)))
 }
 
 /// The same clients and key, but nobody waits for the lock: what the queue itself can take.
 pub(crate) fn queue(effort: Effort) -> Point {
     let kinds = [Kind::Engine, Kind::Paper];
     let load = (Work::Queue, Keys::One, SMALL, CROWD);
-    let time = effort.of((4.0, 2), (20.0, 5));
+    let time = effort.of((3.0, 1), (20.0, 5));
     point(QUEUE, LOOPBACK, &kinds, load, time)
 }
 
@@ -118,7 +120,7 @@ pub(crate) fn plain_puts(effort: Effort) -> Point {
         LOOPBACK,
         &kinds,
         load,
-        effort.of((1.5, 2), (15.0, 5)),
+        effort.of((1.5, 1), (15.0, 5)),
     )
 }
 
@@ -136,7 +138,7 @@ pub(super) fn plain_gets(effort: Effort) -> Point {
         LOOPBACK,
         &kinds,
         load,
-        effort.of((1.5, 1), (15.0, 5)),
+        effort.of((1.0, 1), (15.0, 5)),
     )
 }
 
@@ -148,7 +150,7 @@ pub(crate) fn critical_puts(effort: Effort) -> Point {
         LOOPBACK,
         &[Kind::Native],
         load,
-        effort.of((1.5, 2), (15.0, 5)),
+        effort.of((1.5, 1), (15.0, 5)),
     )
 }
 
@@ -170,7 +172,7 @@ pub(crate) fn hundred(effort: Effort) -> Vec<Point> {
             kinds.push(Kind::Bare);
         }
         let load = (work, Keys::Own, size, clients);
-        let time = effort.of((1.5, 2), (15.0, 5));
+        let time = effort.of((1.5, if small { 1 } else { 2 }), (15.0, 5));
         points.push(point(
             hundred_name(small, piped),
             LOOPBACK,
@@ -184,7 +186,7 @@ pub(crate) fn hundred(effort: Effort) -> Vec<Point> {
 
 pub(super) fn six(effort: Effort) -> Vec<Point> {
     let clients = if effort.quick { [4; 3] } else { [16; 3] };
-    let time = effort.of((2.0, 1), (20.0, 3));
+    let time = effort.of((1.0, 1), (20.0, 3));
     let mut points = Vec::new();
     for (puts, size) in shapes(effort.quick) {
         let load = (Work::Batch(puts), Keys::Own, size, clients);
@@ -198,7 +200,7 @@ pub(super) fn six(effort: Effort) -> Vec<Point> {
 }
 
 pub(super) fn seven(effort: Effort) -> Vec<Point> {
-    let time = effort.of((2.0, 1), (20.0, 3));
+    let time = effort.of((1.0, 1), (20.0, 3));
     let points = shapes(effort.quick).into_iter().map(|(puts, size)| {
         let load = (Work::Batch(puts), Keys::Own, size, [1, 0, 0]);
         point(batch_name(7, puts, size), LUS, &SEVEN, load, time)
@@ -207,7 +209,7 @@ pub(super) fn seven(effort: Effort) -> Vec<Point> {
 }
 
 pub(super) fn nine(effort: Effort) -> Vec<Point> {
-    let time = effort.of((3.0, 1), (30.0, 3));
+    let time = effort.of((1.5, 1), (30.0, 3));
     let points = YCSB.map(|(letter, updates)| {
         let load = (Work::Mix(updates), Keys::Zipf(1_000), SMALL, [4; 3]);
         point(ycsb_name(letter), LUS, &NINE, load, time)
