@@ -183,9 +183,14 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
         bar: bar(slices),
         set_up: vec![format!("delays: {}", delays.describe())],
         measured: Measured::default(),
-        warming: Duration::from_secs(if args.quick { 2 } else { 60 }),
+        warming: Duration::from_secs(if args.quick { 3 } else { 60 }),
     };
-    println!("delays: {}", delays.describe());
+    let planned: Duration = points.iter().map(Point::planned).sum();
+    println!(
+        "delays: {}; {:.0} s of measuring, and what servers take to start and sections to end",
+        delays.describe(),
+        planned.as_secs_f64()
+    );
     let (near, far): (Vec<Point>, Vec<Point>) = points
         .into_iter()
         .partition(|p| p.profile == LOOPBACK || delays == Delays::None);

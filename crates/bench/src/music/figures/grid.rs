@@ -18,7 +18,12 @@ pub(super) struct Grid<'a> {
     /// Names on the axis, and the points there.
     pub(super) places: Vec<(String, String)>,
     pub(super) notes: Vec<String>,
+    /// Whether the places are of one scale; see [`Chart::joined`].
+    pub(super) joined: bool,
 }
+
+/// From this ratio of the largest to the least value on, a chart has powers of ten.
+const WIDE: f64 = 30.0;
 
 impl Grid<'_> {
     /// A table and a chart: a row and a line per system.
@@ -52,7 +57,12 @@ impl Grid<'_> {
             rows.push(cells);
         }
         page.table(&rows);
+        let values = lines.iter().flat_map(|(_, values)| values).flatten();
+        let positive = values.copied().filter(|value| *value > 0.0);
+        let (least, most) = positive.fold((f64::MAX, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
         let chart = Chart {
+            joined: self.joined,
+            logarithmic: most > WIDE * least,
             title: self.title.to_owned(),
             across: self.across,
             up: self.up,

@@ -35,6 +35,7 @@ pub(super) fn draw_five(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure5a.svg",
         title: "Figure 5(a): mean latency by profile, everything waited for",
         across: "profile",
+        joined: false,
         up: "mean of all sites, ms",
         places: profiles(steps_name),
         notes: vec![format!("The paper: {paper}")],
@@ -85,6 +86,7 @@ pub(super) fn draw_seven(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure7a.svg",
         title: "Figure 7(a): a section by puts in it, 10 B",
         across: "puts in a section",
+        joined: true,
         up: "mean, ms",
         places: puts
             .iter()
@@ -99,6 +101,7 @@ pub(super) fn draw_seven(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure7b.svg",
         title: "Figure 7(b): a section by size of values",
         across: "bytes",
+        joined: true,
         up: "mean, ms",
         places: sizes
             .iter()
@@ -145,6 +148,7 @@ pub(super) fn draw_eight(measured: &Measured, page: &mut Page) -> Result<()> {
             file: &format!("figure8{letter}.svg"),
             title: &title,
             across: "share of sections that are faster, %",
+            joined: true,
             up: "ms",
             places: shares
                 .iter()

@@ -32,6 +32,7 @@ pub(super) fn draw_four(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure4.svg",
         title: "Figure 4(a): sections per second by profile",
         across: "profile",
+        joined: false,
         up: "operations per second, all clients",
         places: profiles(many_name),
         notes: vec![format!("The paper: {paper}"), format!("This run: {seen}")],
@@ -69,6 +70,7 @@ pub(super) fn draw_six(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure6a.svg",
         title: "Figure 6(a): puts per second by puts in a section, 10 B",
         across: "puts in a section",
+        joined: true,
         up: "puts per second, all clients",
         places: puts
             .iter()
@@ -81,6 +83,7 @@ pub(super) fn draw_six(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure6b.svg",
         title: "Figure 6(b): puts per second by size of values",
         across: "bytes",
+        joined: true,
         up: "puts per second, all clients",
         places: sizes
             .iter()
@@ -89,6 +92,23 @@ pub(super) fn draw_six(measured: &Measured, page: &mut Page) -> Result<()> {
         notes: vec![format!("{fixed} puts in a section. The paper: {paper}")],
     };
     by_size.draw(measured, page, &SIX, Counted::puts)?;
+    in_flight(measured, page, quick);
+    let seen = shapes(quick).into_iter().map(|(puts, size)| {
+        let name = batch_name(6, puts, size);
+        let over = |peer| times(measured, &name, (Kind::Native, peer), Counted::puts);
+        format!(
+            "{puts} of {size} B: native {} times ZooKeeper, {} times etcd, {} times MSCP",
+            over(Kind::Zookeeper),
+            over(Kind::Etcd),
+            over(Kind::Mscp)
+        )
+    });
+    page.run(&(seen.collect::<Vec<_>>().join("; ") + "."));
+    Ok(())
+}
+
+/// Several puts in flight, of the systems that keep their order.
+fn in_flight(measured: &Measured, page: &mut Page, quick: bool) {
     let mut rows: Rows = vec![row([
         "several puts in flight, per second",
         "native",
@@ -111,18 +131,6 @@ pub(super) fn draw_six(measured: &Measured, page: &mut Page) -> Result<()> {
     }
     page.text("\n");
     page.table(&rows);
-    let seen = shapes(quick).into_iter().map(|(puts, size)| {
-        let name = batch_name(6, puts, size);
-        let over = |peer| times(measured, &name, (Kind::Native, peer), Counted::puts);
-        format!(
-            "{puts} of {size} B: native {} times ZooKeeper, {} times etcd, {} times MSCP",
-            over(Kind::Zookeeper),
-            over(Kind::Etcd),
-            over(Kind::Mscp)
-        )
-    });
-    page.run(&(seen.collect::<Vec<_>>().join("; ") + "."));
-    Ok(())
 }
 
 pub(super) fn draw_nine(measured: &Measured, page: &mut Page) -> Result<()> {
@@ -161,6 +169,7 @@ pub(super) fn draw_nine(measured: &Measured, page: &mut Page) -> Result<()> {
         file: "figure9.svg",
         title: "Figure 9: sections per second",
         across: "workload",
+        joined: false,
         up: "sections per second, all clients",
         places: YCSB
             .map(|(letter, _)| (letter.to_owned(), ycsb_name(letter)))
