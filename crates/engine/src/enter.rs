@@ -307,6 +307,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         Ok(keyspaces)
     }
 
+    fn origin(&self, request: &Request, keyspace: &Keyspace, lease: Micros) -> Origin {
+        Origin {
+            node: self.settings.node,
+            site: request.site,
+            since: self.next_stamp(),
+            lease,
+            section_max: keyspace.section_max,
+        }
+    }
+
     /// Joins the queue of one key; with the value if it was free.
     async fn enqueue(
         &self,
@@ -319,13 +329,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let since = Instant::now();
         let row = self.row(key);
         let lease = wish.lease.unwrap_or(keyspace.lease);
-        let origin = Origin {
-            node: self.settings.node,
-            site: request.site,
-            since: self.next_stamp(),
-            lease,
-            section_max: keyspace.section_max,
-        };
+        let origin = self.origin(request, keyspace, lease);
         let enqueue = LockCommand::Enqueue {
             keys: vec![this_key()],
             mode: wish.mode,
@@ -701,13 +705,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let since = Instant::now();
         let row = self.row(&held.key);
         let before = row.newest();
-        let origin = Origin {
-            node: self.settings.node,
-            site: request.site,
-            since: self.next_stamp(),
-            lease: keyspace.lease,
-            section_max: keyspace.section_max,
-        };
+        let origin = self.origin(request, keyspace, keyspace.lease);
         let resume = LockCommand::Resume {
             lock_ref: held.lock_ref,
             generation: held.generation,

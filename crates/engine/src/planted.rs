@@ -37,7 +37,8 @@ pub enum Bug {
     ExpireUnconditional,
     /// A grant may come however long after the row was seen to allow it.
     OldDecision,
-    /// A last put is done where its section was left, even if an earlier transmission left it dirty.
+    /// A last put is done where its section was left, even if an earlier transmission left it
+    /// dirty.
     LeftAnyhow,
     /// A repeated enter enters the generation that another session has begun.
     EntersAnothers,

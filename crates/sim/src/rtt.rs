@@ -356,8 +356,8 @@ mod tests {
         assert!(ms <= 110.0, "{ms} ms");
     }
 
-    /// A client at `site`, far from its segment's primary, uses it: what a section with one put takes
-    /// before the primary has come to that site, at most while it comes, and afterwards, in
+    /// A client at `site`, far from its segment's primary, uses it: what a section with one put
+    /// takes before the primary has come to that site, at most while it comes, and afterwards, in
     /// microseconds.
     fn followed(profile: &'static Profile, site: u16, home: u16) -> (u64, u64, u64) {
         let mut bench = Bench::with(profile, site, home, Timing::default());

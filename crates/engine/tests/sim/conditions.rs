@@ -187,15 +187,15 @@ schedule! {
         world.end(late);
         let get = get.await.expect("no client panics");
         let mut found = where_so(!early, Check::Exclusivity, "a put of a waiter was not refused");
-        found.extend(where_so(get.is_some(), Check::Exclusivity, "a past get shows what came after"));
+        found.extend(where_so(get.is_some(), Check::Exclusivity, "a past get shows a later value"));
         found.extend(where_so(after.is_some(), Check::Exclusivity, "a past holder reads"));
         found
     }
 }
 
 schedule! {
-    /// A put that leaves its section is done, its answer is lost, and others have entered when it is
-    /// repeated.
+    /// A put that leaves its section is done, its answer is lost, and others have entered when it
+    /// is repeated.
     last_put_done_before(cluster, _world) {
         let k = key("k");
         base(&cluster, "v0").await;
@@ -347,7 +347,7 @@ schedule! {
         let taken = taken.await.ok().flatten().is_some();
         let (told, entered) = waits.await.expect("no client panics");
         let late = entered.is_some() || told > begun + LEASE;
-        let mut found = where_so(late, Check::Exclusivity, "a ref that was taken over was waited for");
+        let mut found = where_so(late, Check::Exclusivity, "a ref taken over was waited for");
         found.extend(where_so(!taken, Check::ToldPast, "a waiting ref could not be taken over"));
         found
     }

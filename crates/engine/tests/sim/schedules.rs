@@ -742,8 +742,8 @@ pub(crate) fn last_put(section: &Section, text: &str) -> Operation {
 }
 
 schedule! {
-    /// G15. A put that leaves its section comes to nothing at one node, which leaves dirty; the next
-    /// holder enters; the put is repeated at a node that has not heard of all that.
+    /// G15. A put that leaves its section comes to nothing at one node, which leaves dirty; the
+    /// next holder enters; the put is repeated at a node that has not heard of all that.
     last_put_repeated(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;
@@ -760,7 +760,7 @@ schedule! {
         let again = transmit(&cluster, (1, 1), (50, 1), last_put(&section, "v1"));
         let again = last(again).await;
         let lost = third.entry == Some(value("v0")) && matches!(again, Some(Reply::Left));
-        let text = "a put that left its section was acknowledged, and the next holder has not seen it";
+        let text = "a put that left its section was acknowledged, and the next one lacks it";
         lost.then(|| wrong(Check::LostPut, text)).into_iter().collect()
     }
 }
@@ -873,8 +873,8 @@ schedule! {
 }
 
 schedule! {
-    /// The version of a row is raised, since an update of it is lost, and the update stands before it
-    /// is made again; a node that knows the state, under the version before, watches it.
+    /// The version of a row is raised, since an update of it is lost, and the update stands before
+    /// it is made again; a node that knows the state, under the version before, watches it.
     version_raised(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;
@@ -889,7 +889,8 @@ schedule! {
         let first = world.count(on(&[Call::Swap]).node(1).step(Step::To));
         world.fate(on(&[Call::Swap]).node(1).times(1), Fate::Never);
         let held = section.held.clone();
-        let _renews = transmit(&cluster, (1, 1), (1 << 40, 0), Operation::Renew { held: vec![held] });
+        let renew = Operation::Renew { held: vec![held] };
+        let _renews = transmit(&cluster, (1, 1), (1 << 40, 0), renew);
         sleep(Duration::from_millis(300)).await;
         assert!(world.counted(first) > 0, "the renewal is under way");
         let again = world.hold(on(&[Call::Swap]).node(1).step(Step::Begin));
