@@ -305,12 +305,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             lease,
             section_max: keyspace.section_max,
         };
-        let enqueue = LockCommand::Enqueue {
-            keys: vec![this_key()],
-            mode: wish.mode,
-            origin,
-        };
-        let step = command(request, enqueue);
+        let (keys, mode) = (vec![this_key()], wish.mode);
+        let step = command(request, LockCommand::Enqueue { keys, mode, origin });
         let early = match self.settings.planted.has(Bug::ValueBeforePeek) {
             true => Some(self.data.read(key).await),
             false => None,
