@@ -124,7 +124,7 @@ schedule! {
         let (mut h1, mut h2) = (cluster.client(1, 1), cluster.client(2, 0));
         let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
         let mut enter = h2.wants(Mode::Exclusive);
-        let (once, mut early) = (cluster.client(2, 0), enter);
+        let (once, mut early) = (cluster.client(2, 0).quiet(), enter);
         let once = tokio::spawn(async move {
             once.enter_at(0, &key("k"), &mut early, LEASE / 2).await
         });
@@ -216,6 +216,23 @@ schedule! {
         found.extend(where_so(get.is_some(), Check::Exclusivity, "a past get shows what came after"));
         found.extend(where_so(after.is_some(), Check::Exclusivity, "a past holder reads"));
         found
+    }
+}
+
+schedule! {
+    /// A get by a section that was left, after another has entered and written nothing.
+    read_after_the_leave(cluster, _world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h3) = (cluster.client(1, 0), cluster.client(3, 2));
+        let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let held = section.held.clone();
+        h1.leave_at(0, section).await;
+        let _third = h3.enter(&k, Mode::Exclusive).await.expect("the first has left");
+        let operation = fermata_protocol::request::Critical::Get;
+        let get = Operation::Critical { held, operation, leave: Vec::new() };
+        let reads = matches!(h1.ask(1, get).await, Some(Reply::Value { .. }));
+        where_so(reads, Check::Exclusivity, "a past holder reads")
     }
 }
 

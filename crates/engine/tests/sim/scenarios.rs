@@ -348,6 +348,7 @@ const TABLE: &[Line] = &[
     ("first key given back", first_key_given_back, &[], &[], &[]),
     ("renewed elsewhere", renewed_elsewhere, &[], &[], &[]),
     ("who does not hold", who_does_not_hold, &[], &[], &[]),
+    ("read after the leave", read_after_the_leave, &[], &[], &[]),
     ("last put done before", last_put_done_before, &[], &[], &[]),
     ("F10, a release", released_while_leased, &[], &[], &[]),
     ("G19", write_repeated, &[], &[], &[]),
