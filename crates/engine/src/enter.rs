@@ -330,12 +330,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let row = self.row(key);
         let lease = wish.lease.unwrap_or(keyspace.lease);
         let origin = self.origin(request, keyspace, lease);
-        let enqueue = LockCommand::Enqueue {
-            keys: vec![this_key()],
-            mode: wish.mode,
-            origin,
-        };
-        let step = command(request, enqueue);
+        let (keys, mode) = (vec![this_key()], wish.mode);
+        let step = command(request, LockCommand::Enqueue { keys, mode, origin });
         let early = match self.settings.planted.has(Bug::ValueBeforePeek) {
             true => Some(self.data.read(key).await),
             false => None,

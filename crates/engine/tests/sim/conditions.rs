@@ -1,11 +1,12 @@
 //! Schedules for single conditions of the engine: each notices where that condition is left out.
 
-use crate::clients::{LEASE, key, value};
+use crate::clients::{Client, Cluster, LEASE, key, value};
 use crate::schedules::*;
 use crate::world::{Call, Step, on};
 use fermata_engine::check::history::{Op, Outcome};
 use fermata_engine::check::judge::{Check, Violation};
 use fermata_protocol::Reply;
+use fermata_protocol::base::LockRef;
 use fermata_protocol::request::{Code, Held, Mode, Operation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,32 +17,57 @@ fn where_so(so: bool, check: Check, sentence: &str) -> Vec<Violation> {
     so.then(|| wrong(check, sentence)).into_iter().collect()
 }
 
-schedule! {
-    /// While the value is read, the node learns that the ref was ended, and another has entered.
-    ended_while_it_reads(cluster, world) {
-        let k = key("k");
-        base(&cluster, "v0").await;
-        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0).quiet());
-        let mut h3 = cluster.client(3, 2);
-        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
-        let mut enter = h2.wants(Mode::Exclusive);
-        let waits = tokio::spawn(async move {
-            h2.enter_at(0, &key("k"), &mut enter, 5 * LEASE).await
-        });
-        sleep(Duration::from_millis(300)).await;
-        let third = tokio::spawn(async move { h3.enter(&key("k"), Mode::Exclusive).await });
-        sleep(LEASE * 7 / 8).await;
-        let reads = world.hold(reads(0).step(Step::Begin).times(1));
-        h1.leave_at(0, first).await;
-        world.caught(reads, 1).await;
-        let third = third.await.ok().flatten();
-        third.expect("the second is silent");
-        sleep(Duration::from_millis(200)).await;
-        world.end(reads);
-        let granted = waits.await.ok().flatten().is_some();
-        let text = "a grant was told although its node knew that it was over";
-        where_so(granted, Check::Exclusivity, text)
+/// While the value is read, the node learns that the ref was ended, and another has entered. The
+/// node has asked for a decision itself, unless it sleeps until its own update has made the ref the
+/// head.
+async fn ended_meanwhile(cluster: Arc<Cluster>, sleeps: bool) -> Vec<Violation> {
+    let (world, k) = (Arc::clone(&cluster.world), key("k"));
+    base(&cluster, "v0").await;
+    let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0).quiet());
+    let (mut h3, mut looks) = (cluster.client(3, 2), cluster.client(4, 1));
+    let first = h1.enter(&k, Mode::Exclusive).await;
+    let first = first.expect("the key is free");
+    let mut enter = h2.wants(Mode::Exclusive);
+    let waits = tokio::spawn(async move { h2.enter_at(0, &key("k"), &mut enter, 5 * LEASE).await });
+    while queue(&mut looks).await.len() < 2 {
+        sleep(Duration::from_millis(20)).await;
     }
+    let third = tokio::spawn(async move { h3.enter(&key("k"), Mode::Exclusive).await });
+    sleep(LEASE - Duration::from_millis(350)).await;
+    let watch = sleeps.then(|| world.hold(on(&[Call::Changed]).node(0).step(Step::End)));
+    sleep(Duration::from_millis(100)).await;
+    let reads = world.hold(reads(0).step(Step::Begin).times(1));
+    h1.leave_at(0, first).await;
+    world.caught(reads, 1).await;
+    if let Some(watch) = watch {
+        world.end(watch);
+    }
+    let third = third.await.ok().flatten();
+    third.expect("the second is silent");
+    sleep(Duration::from_millis(100)).await;
+    world.end(reads);
+    let granted = waits.await.ok().flatten().is_some();
+    let text = "a grant was told although its node knew that it was over";
+    where_so(granted, Check::Exclusivity, text)
+}
+
+/// The refs of the key, head first.
+async fn queue(client: &mut Client) -> Vec<LockRef> {
+    let listing = Operation::Queue { key: key("k") };
+    match client.ask(1, listing).await {
+        Some(Reply::Queue { entries, .. }) => entries.iter().map(|e| e.lock_ref).collect(),
+        other => unreachable!("nothing stands in the way of a listing: {other:?}"),
+    }
+}
+
+schedule! {
+    /// See [`ended_meanwhile`].
+    ended_after_a_decision(cluster, _world) { ended_meanwhile(cluster, false).await }
+}
+
+schedule! {
+    /// See [`ended_meanwhile`].
+    ended_after_its_own_update(cluster, _world) { ended_meanwhile(cluster, true).await }
 }
 
 schedule! {
@@ -98,7 +124,7 @@ schedule! {
         let (mut h1, mut h2) = (cluster.client(1, 1), cluster.client(2, 0));
         let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
         let mut enter = h2.wants(Mode::Exclusive);
-        let (once, mut early) = (cluster.client(2, 0), enter);
+        let (once, mut early) = (cluster.client(2, 0).quiet(), enter);
         let once = tokio::spawn(async move {
             once.enter_at(0, &key("k"), &mut early, LEASE / 2).await
         });
@@ -190,6 +216,23 @@ schedule! {
         found.extend(where_so(get.is_some(), Check::Exclusivity, "a past get shows a later value"));
         found.extend(where_so(after.is_some(), Check::Exclusivity, "a past holder reads"));
         found
+    }
+}
+
+schedule! {
+    /// A get by a section that was left, after another has entered and written nothing.
+    read_after_the_leave(cluster, _world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h3) = (cluster.client(1, 0), cluster.client(3, 2));
+        let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let held = section.held.clone();
+        h1.leave_at(0, section).await;
+        let _third = h3.enter(&k, Mode::Exclusive).await.expect("the first has left");
+        let operation = fermata_protocol::request::Critical::Get;
+        let get = Operation::Critical { held, operation, leave: Vec::new() };
+        let reads = matches!(h1.ask(1, get).await, Some(Reply::Value { .. }));
+        where_so(reads, Check::Exclusivity, "a past holder reads")
     }
 }
 
