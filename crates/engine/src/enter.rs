@@ -401,6 +401,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     ) -> Result<Latest, Refusal> {
         let mut watch = way.row.watch();
         let mut told = None;
+        let mut pause = Duration::from_millis(100);
         let mut since = way.since;
         loop {
             watch.seen();
@@ -413,7 +414,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     let _ = answers.send(Reply::Stalled { why });
                     told = None;
                     since = Instant::now();
-                    sleep(Duration::from_millis(100)).await;
+                    sleep(pause).await;
+                    // Each try may take one of the attempts that a ref has.
+                    pause = (2 * pause).min(AT_WORK);
                     continue;
                 }
                 Err(refusal) => return Err(refusal),
