@@ -41,8 +41,8 @@ impl Scalar {
     /// The scalar of a put: `number` is the client's, from 1.
     ///
     /// # Errors
-    /// [`Code::TooLarge`] if the section has no room for it, [`Code::NotHolder`] if there is no such
-    /// ref; nothing was written.
+    /// [`Code::TooLarge`] if the section has no room for it, [`Code::NotHolder`] if there is no
+    /// such ref; nothing was written.
     pub fn of_put(lock_ref: LockRef, generation: u32, number: u64) -> Result<Scalar, Refusal> {
         if number == 0 {
             let text = "the put was refused: puts of a section are numbered from 1";
