@@ -126,7 +126,12 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A system at a point; none: not measured.
+    /// How much a system did at a point, also where that is nothing; none: not measured.
+    pub(crate) fn rate(&self, point: &str, kind: Kind) -> Option<f64> {
+        self.points.get(point)?.get(&kind).map(Counted::rate)
+    }
+
+    /// A system at a point; none: not measured, or it did nothing.
     pub(crate) fn of(&self, point: &str, kind: Kind) -> Option<&Counted> {
         self.points
             .get(point)?

@@ -239,7 +239,7 @@ fn beside(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
 
 /// Throughputs on the loopback.
 fn rates(measured: &Measured) -> Vec<Target> {
-    let sections = |point: &str, kind| measured.of(point, kind).map(Counted::rate);
+    let sections = |point: &str, kind| measured.rate(point, kind);
     let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
     let mut targets = Vec::new();
     let mut line = |what: &str, measured, beside, of, wanted| {
@@ -297,7 +297,7 @@ fn rates(measured: &Measured) -> Vec<Target> {
 
 /// One key that all want.
 fn crowded(measured: &Measured) -> Vec<Target> {
-    let rate = |point: &str, kind| measured.of(point, kind).map(Counted::rate);
+    let rate = |point: &str, kind| measured.rate(point, kind);
     let line = |what: &str, point| Target {
         what: format!("{what} per second, 32 clients, one key: cassandra"),
         measured: rate(point, Kind::Engine),
