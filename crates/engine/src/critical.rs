@@ -11,7 +11,7 @@
 use crate::cells::Critical;
 use crate::engine::{Engine, failed, not_holder, past, past_unsure};
 use crate::enter::{Latest, command};
-use crate::keyed::Keyed;
+use crate::keyed::{Haste, Keyed};
 use crate::planted::Bug;
 use crate::scalar::{PUTS, Scalar};
 use crate::service::Answers;
@@ -30,6 +30,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// A pause before a failed write is repeated.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Where others are in the way, a renewal waits for company for one of so many parts of the lease.
+const RENEWALS_WAIT: u64 = 12;
 
 /// What a lock row says of somebody who names a ref as its own.
 enum Standing {
@@ -343,11 +346,18 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
 async fn renewed<L: LockStore>(row: &Arc<Keyed<L>>, held: &Held, wall: u64) -> RefState {
     let (lock_ref, generation) = (held.lock_ref, held.generation);
-    let renewal = row.apply(Step::Renew {
+    let renew = Step::Renew {
         lock_ref,
         generation,
         wall,
-    });
+    };
+    let known = row.newest();
+    let lease = known
+        .state()
+        .and_then(|state| state.get(lock_ref))
+        .map_or(0, |known| known.origin.lease);
+    let haste = Haste::Within(Duration::from_micros(lease / RENEWALS_WAIT));
+    let renewal = row.apply_with(renew, haste);
     let Ok(ack) = renewal.await else {
         return RefState::Unknown;
     };

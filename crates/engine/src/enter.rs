@@ -23,7 +23,7 @@
 
 use crate::cells::Critical;
 use crate::engine::{Engine, failed, past};
-use crate::keyed::{Keyed, Seen};
+use crate::keyed::{Haste, Keyed, Seen};
 use crate::planted::Bug;
 use crate::scalar::Scalar;
 use crate::service::Answers;
@@ -38,6 +38,9 @@ use fermata_protocol::{Reply, Request, base};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
+
+/// A decision is good for one of so many parts of a lease: what is granted later is decided again.
+const DECISION_AGE: Micros = 4;
 
 /// The value of a key as a read found it.
 #[derive(Clone, Debug)]
@@ -103,6 +106,8 @@ struct Way<L: LockStore> {
     generation: u32,
     mode: Mode,
     lease: Micros,
+    /// When the node was asked.
+    since: Instant,
 }
 
 /// How a wait goes on.
@@ -191,7 +196,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             lease = lease.min(way.lease);
             let latest = match latest {
                 Some(latest) => latest,
-                None if wish.wait == 0 => match self.look(&way).await? {
+                None if wish.wait == 0 => match self.look(&way, way.since).await? {
                     Next::Granted(latest) => latest,
                     Next::Waits(ahead) => {
                         way.row.watch();
@@ -272,6 +277,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         keyspace: &Keyspace,
     ) -> Result<(Way<L>, Option<Latest>), Refusal> {
         let what = "the enter";
+        let since = Instant::now();
         let row = self.row(key);
         let lease = wish.lease.unwrap_or(keyspace.lease);
         let origin = Origin {
@@ -302,7 +308,12 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let (applied, read) = tokio::join!(row.apply(step), reading);
             (applied, Some(read))
         } else {
-            (row.apply(step).await, None)
+            // A writer behind others is served when they have left.
+            let haste = match peeked.is_idle() || wish.mode == Mode::Shared || wish.wait == 0 {
+                true => Haste::Now,
+                false => Haste::Soon,
+            };
+            (row.apply_with(step, haste).await, None)
         };
         let applied = applied.map_err(|e| failed(what, &e, false))?;
         let lock_ref = match &applied.done {
@@ -319,6 +330,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             generation: known.map_or(0, |known| known.generation),
             mode: known.map_or(wish.mode, |known| known.mode),
             lease: known.map_or(lease, |known| known.origin.lease),
+            since,
         };
         if known.is_some_and(|known| known.origin == origin) {
             self.firsts.enqueued(way.name());
@@ -345,9 +357,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     ) -> Result<Latest, Refusal> {
         let mut watch = way.row.watch();
         let mut told = None;
+        let mut since = way.since;
         loop {
             watch.seen();
-            let ahead = match self.look(way).await {
+            let ahead = match self.look(way, since).await {
                 Ok(Next::Granted(latest)) => return Ok(latest),
                 Ok(Next::Waits(ahead)) => ahead,
                 Err(refusal) if refusal.code == Code::Unavailable && Instant::now() < until => {
@@ -355,6 +368,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     let why = refusal.detail.clone();
                     let _ = answers.send(Reply::Stalled { why });
                     told = None;
+                    since = Instant::now();
                     sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -369,7 +383,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 let gave_up = give_up(&way.row, way.lock_ref, way.generation).await;
                 if matches!(gave_up, Ok(Outcome::Left { .. })) {
                     self.give_back(before).await;
-                } else if let Ok(Next::Granted(latest)) = self.look(way).await {
+                } else if let Ok(Next::Granted(latest)) = self.look(way, Instant::now()).await {
                     // It was granted at the last moment.
                     return Ok(latest);
                 }
@@ -392,10 +406,14 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
     }
 
-    /// Looks whether a ref holds by now, and settles its value if it does.
-    async fn look(&self, way: &Way<L>) -> Result<Next, Refusal> {
+    /// Looks whether a ref holds by now, and settles its value if it does. What the row was like
+    /// before `since` decides nothing.
+    async fn look(&self, way: &Way<L>, mut since: Instant) -> Result<Next, Refusal> {
         let what = "the enter";
-        let reads = way.mode == Mode::Shared && !self.settings.planted.has(Bug::SharedUnsettled);
+        let planted = self.settings.planted;
+        // Whoever has been silent for a lease by then may have been followed by another.
+        let good_for = Duration::from_micros(way.lease / DECISION_AGE);
+        let reads = way.mode == Mode::Shared && !planted.has(Bug::SharedUnsettled);
         let settled = |state: &KeyState| match reads {
             true => state.is_settled(),
             false => state.flag().is_none(),
@@ -407,18 +425,31 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             if !known.holds(way.lock_ref, way.generation) {
                 return Ok(Next::Waits(known.ahead(way.lock_ref)));
             }
-            let decided = async {
-                match self.settings.planted.has(Bug::GrantByPeek) {
-                    true => Ok(newest.clone()),
-                    false => way.row.decide().await,
+            // The swap that let this ref in was made here, most often: no need to ask again.
+            let decided = newest.is_from_after(since) || planted.has(Bug::GrantByPeek);
+            let begun = newest.decided().filter(|_| decided);
+            let begun = begun.unwrap_or_else(Instant::now);
+            let deciding = async {
+                match decided {
+                    true => Ok(None),
+                    false => way.row.decide().await.map(Some),
                 }
             };
-            let (seen, cells) = tokio::join!(decided, self.data.read(&way.key));
+            let (seen, cells) = tokio::join!(deciding, self.data.read(&way.key));
             let seen = seen.map_err(|e| failed(what, &e, true))?;
+            let seen = match seen {
+                Some(seen) => seen,
+                None if planted.has(Bug::GrantByPeek) => newest.clone(),
+                // Nothing is asked, but what is known by now counts.
+                None => way.row.newest(),
+            };
             let state = self.in_queue(way, &seen)?;
             let cells = cells.map_err(|e| failed(what, &e, true))?;
-            let late = self.settings.planted.has(Bug::SettledTooLate);
-            if settled(state) && !settled(known) && !late {
+            if begun.elapsed() > good_for && !planted.has(Bug::OldDecision) {
+                since = Instant::now();
+                continue;
+            }
+            if settled(state) && !settled(known) && !planted.has(Bug::SettledTooLate) {
                 // Another node has settled the value for this ref, perhaps after it was read here.
                 continue;
             }
@@ -568,7 +599,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let mut watch = way.row.watch();
             let latest = loop {
                 watch.seen();
-                match self.look(&way).await? {
+                match self.look(&way, way.since).await? {
                     Next::Granted(latest) => break latest,
                     Next::Waits(ahead) => {
                         if timeout_at(until, watch.changed()).await.is_err() {
@@ -597,6 +628,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         keyspace: &Keyspace,
     ) -> Result<Way<L>, Refusal> {
         let what = "the resumption";
+        let since = Instant::now();
         let row = self.row(&held.key);
         let origin = Origin {
             node: self.settings.node,
@@ -636,6 +668,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             generation,
             mode,
             lease,
+            since,
         })
     }
 }

@@ -5,7 +5,8 @@
 //! each node has one in flight). And a hundred waiters need not ask a hundred times who is first.
 //!
 //! **Idea.** Per key and node there is one task that updates, one that reads, one that watches;
-//! whoever comes while a task is at work goes into its next round. What any of them learns is
+//! whoever comes while a task is at work goes into its next round. Steps that are in no hurry wait
+//! for company where the row is crowded ([`crate::pace`]). What any of the tasks learns is
 //! published to all.
 //!
 //! **Invariants.**
@@ -16,6 +17,7 @@
 //! * Who is silent is judged by this node's own clock alone, from what it has seen itself: a ref
 //!   whose renewals have not grown for its lease. Clocks of nodes are never compared (F10).
 
+use crate::pace::Pace;
 use crate::planted::Bug;
 use crate::settings::Settings;
 use crate::state::{Done, KeyState, Step};
@@ -25,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Steps in one swap.
 const BATCH: usize = 512;
@@ -41,6 +43,9 @@ const DOUBLINGS: u32 = 6;
 pub(crate) struct Seen {
     pub(crate) version: Option<Version>,
     state: Option<Arc<KeyState>>,
+    /// It was the row's state at some moment after this; none: a replica's word for it is all there
+    /// is.
+    decided: Option<Instant>,
 }
 
 impl Seen {
@@ -54,15 +59,27 @@ impl Seen {
         self.state().is_none_or(KeyState::is_idle)
     }
 
-    fn of(row: Option<Row>) -> Result<Seen, StoreError> {
-        let Some(row) = row else {
-            return Ok(Seen::default());
+    /// The row was like this at some moment after that; none: no deciding call has said so.
+    pub(crate) fn decided(&self) -> Option<Instant> {
+        self.decided
+    }
+
+    /// Whether the row was like this at some moment after `since`.
+    pub(crate) fn is_from_after(&self, since: Instant) -> bool {
+        self.decided.is_some_and(|decided| decided >= since)
+    }
+
+    fn of(row: Option<Row>, decided: Option<Instant>) -> Result<Seen, StoreError> {
+        let mut seen = Seen {
+            decided,
+            ..Seen::default()
         };
-        let state = KeyState::decode(&row.state).map_err(StoreError::Refused)?;
-        Ok(Seen {
-            version: Some(row.version),
-            state: Some(Arc::new(state)),
-        })
+        if let Some(row) = row {
+            let state = KeyState::decode(&row.state).map_err(StoreError::Refused)?;
+            seen.version = Some(row.version);
+            seen.state = Some(Arc::new(state));
+        }
+        Ok(seen)
     }
 }
 
@@ -98,15 +115,49 @@ impl<T> Line<T> {
         !std::mem::replace(&mut self.at_work, true)
     }
 
-    /// The next round, at most so many; if nobody waits the task ends.
-    fn next(&mut self, most: usize) -> Vec<T> {
-        let many = self.waiting.len().min(most);
-        self.at_work = many > 0;
-        self.waiting.drain(..many).collect()
+    /// The next round: the first of those who come along, at most so many.
+    fn next(&mut self, most: usize, comes: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut room = most;
+        let all = std::mem::take(&mut self.waiting).into_iter();
+        let (next, stays) = all.partition(|one| {
+            let comes = room > 0 && comes(one);
+            room -= usize::from(comes);
+            comes
+        });
+        self.waiting = stays;
+        next
     }
 }
 
-type Asked = (Step, oneshot::Sender<Result<Ack, StoreError>>);
+/// How soon a step has to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// Somebody waits for it.
+    Now,
+    /// With the last of this node's refs that leaves, or soon: refs of one node that follow each
+    /// other let each other in without a trip.
+    Soon,
+    /// With any other step, or after so long.
+    Within(Duration),
+}
+
+/// A step that waits for its swap.
+struct Asked {
+    step: Step,
+    /// It waits for company until then; none: not at all.
+    latest: Option<Instant>,
+    /// Any company will do.
+    rides: bool,
+    tell: oneshot::Sender<Result<Ack, StoreError>>,
+}
+
+/// What became of one swap.
+enum Swap {
+    Applied(Seen),
+    /// Not applied; the row as it is now, as far as that can be told.
+    Refused(Result<Seen, StoreError>),
+    Unknown,
+}
 
 /// One key's lock row, as this node knows it.
 pub(crate) struct Keyed<L> {
@@ -114,6 +165,9 @@ pub(crate) struct Keyed<L> {
     store: Arc<L>,
     settings: Arc<Settings>,
     steps: Mutex<Line<Asked>>,
+    /// A step has come.
+    came: Notify,
+    pace: Mutex<Pace>,
     reads: Mutex<Line<oneshot::Sender<Result<Seen, StoreError>>>>,
     watchers: Mutex<Watchers>,
     newest: Mutex<Seen>,
@@ -180,6 +234,8 @@ impl<L: LockStore> Keyed<L> {
             store,
             settings,
             steps: Mutex::default(),
+            came: Notify::new(),
+            pace: Mutex::default(),
             reads: Mutex::default(),
             watchers: Mutex::default(),
             newest: Mutex::default(),
@@ -195,7 +251,7 @@ impl<L: LockStore> Keyed<L> {
 
     /// A state that the row has or had: the newest that is known here, or at the nearest replica.
     pub(crate) async fn peek(&self) -> Result<Seen, StoreError> {
-        let peeked = Seen::of(self.store.peek(&self.key).await?)?;
+        let peeked = Seen::of(self.store.peek(&self.key).await?, None)?;
         self.publish(&peeked);
         Ok(self.newest())
     }
@@ -209,12 +265,36 @@ impl<L: LockStore> Keyed<L> {
         told.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Makes a change, together with all others that wait.
+    /// Makes a change now, together with all others that wait.
     pub(crate) async fn apply(self: &Arc<Self>, step: Step) -> Result<Ack, StoreError> {
+        self.apply_with(step, Haste::Now).await
+    }
+
+    /// Makes a change, together with others.
+    pub(crate) async fn apply_with(
+        self: &Arc<Self>,
+        step: Step,
+        haste: Haste,
+    ) -> Result<Ack, StoreError> {
         let (tell, told) = oneshot::channel();
-        if lock(&self.steps).join((step, tell)) {
+        let wait = match haste {
+            Haste::Now => None,
+            Haste::Soon => {
+                let company = self.own_refs() > 0;
+                Some(lock(&self.pace).drawn(company, &mut lock(&self.dice)))
+            }
+            Haste::Within(wait) => lock(&self.pace).is_crowded().then_some(wait),
+        };
+        let latest = wait.map(|wait| Instant::now() + wait);
+        if lock(&self.steps).join(Asked {
+            step,
+            latest,
+            rides: haste != Haste::Soon,
+            tell,
+        }) {
             tokio::spawn(self.clone().apply_all());
         }
+        self.came.notify_waiters();
         told.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -237,6 +317,9 @@ impl<L: LockStore> Keyed<L> {
         if revision(seen) > revision(&newest) {
             *newest = seen.clone();
             self.moved.notify_waiters();
+        } else if revision(seen) == revision(&newest) && seen.decided > newest.decided {
+            // The same state, perhaps under a version that was raised.
+            *newest = seen.clone();
         }
     }
 
@@ -249,7 +332,11 @@ impl<L: LockStore> Keyed<L> {
 
     async fn read_all(self: Arc<Self>) {
         loop {
-            let asked = lock(&self.reads).next(usize::MAX);
+            let asked = {
+                let mut line = lock(&self.reads);
+                line.at_work = !line.waiting.is_empty();
+                line.next(usize::MAX, |_| true)
+            };
             if asked.is_empty() {
                 return;
             }
@@ -266,9 +353,10 @@ impl<L: LockStore> Keyed<L> {
         let since = Instant::now();
         let mut tries = 0;
         loop {
+            let begun = Instant::now();
             match self.store.read(&self.key).await {
                 Ok(row) => {
-                    let seen = Seen::of(row)?;
+                    let seen = Seen::of(row, Some(begun))?;
                     self.publish(&seen);
                     return Ok(seen);
                 }
@@ -283,11 +371,37 @@ impl<L: LockStore> Keyed<L> {
 
     async fn apply_all(self: Arc<Self>) {
         loop {
-            let asked = lock(&self.steps).next(BATCH);
+            self.gather(&[]).await;
+            let asked = {
+                let mut line = lock(&self.steps);
+                line.at_work = !line.waiting.is_empty();
+                if !line.at_work {
+                    return;
+                }
+                self.round(&mut line, BATCH)
+            };
             if asked.is_empty() {
-                return;
+                continue;
             }
             self.carry_out(asked).await;
+        }
+    }
+
+    /// Waits as long as all steps that wait, and those of `asked`, may wait for company.
+    async fn gather(&self, asked: &[Asked]) {
+        loop {
+            let came = self.came.notified();
+            let until = {
+                let line = lock(&self.steps);
+                let all = asked.iter().chain(&line.waiting);
+                // Nobody, or one that does not wait at all.
+                all.map(|asked| asked.latest).min().flatten()
+            };
+            let Some(until) = until.filter(|until| Instant::now() < *until) else {
+                return;
+            };
+            // Whichever it is, it is looked at again.
+            let _ = timeout_at(until, came).await;
         }
     }
 
@@ -319,7 +433,10 @@ impl<L: LockStore> Keyed<L> {
             };
             let before = state.clone();
             let planted = self.settings.planted;
-            let done: Vec<Done> = asked.iter().map(|(s, _)| state.apply(s, planted)).collect();
+            let done: Vec<Done> = asked
+                .iter()
+                .map(|a| state.apply(&a.step, planted))
+                .collect();
             if state == before {
                 if current {
                     return answer(asked, done, &seen, None);
@@ -330,33 +447,20 @@ impl<L: LockStore> Keyed<L> {
             }
             state.assert_invariants();
             state.revise();
-            let swapped = self.store.swap(&self.key, seen.version, state.encode());
-            base = match swapped.await {
-                Ok(Swapped::Applied(version)) => {
-                    let after = Seen {
-                        version: Some(version),
-                        state: Some(Arc::new(state)),
-                    };
-                    self.publish(&after);
-                    return answer(asked, done, &after, Some(seen.version));
+            base = match self.swap(&seen, state, tries).await {
+                Swap::Applied(after) => return answer(asked, done, &after, Some(seen.version)),
+                Swap::Refused(now) => now,
+                Swap::Unknown if planted.has(Bug::UnknownAsRefused) => {
+                    let error = StoreError::Refused("planted".into());
+                    return fail(asked, &error, false);
                 }
-                Ok(Swapped::Refused(Some(row))) => Seen::of(Some(row)).inspect(|s| self.publish(s)),
-                Ok(Swapped::Refused(None)) => self.read().await,
-                Err(StoreError::Unknown(_)) => {
+                Swap::Unknown => {
                     doubt = true;
-                    if planted.has(Bug::UnknownAsRefused) {
-                        let error = StoreError::Refused("planted".into());
-                        return fail(asked, &error, false);
-                    }
-                    self.pause(tries).await;
                     self.read().await
                 }
-                Err(error) => Err(error),
             };
             current = base.is_ok();
-            if tries > 0 {
-                self.pause(tries).await;
-            }
+            self.breathe(&mut asked, tries).await;
             tries += 1;
             let more = self.steps_meanwhile(asked.len());
             current &= more.is_empty();
@@ -364,12 +468,77 @@ impl<L: LockStore> Keyed<L> {
         }
     }
 
+    /// One swap.
+    async fn swap(&self, seen: &Seen, state: KeyState, tries: u32) -> Swap {
+        let begun = Instant::now();
+        let swapped = self.store.swap(&self.key, seen.version, state.encode());
+        let swapped = swapped.await;
+        self.note(&swapped, begun.elapsed());
+        match swapped {
+            Ok(Swapped::Applied(version)) => {
+                let after = Seen {
+                    version: Some(version),
+                    state: Some(Arc::new(state)),
+                    decided: Some(begun),
+                };
+                self.publish(&after);
+                Swap::Applied(after)
+            }
+            Ok(Swapped::Refused(Some(row))) => {
+                let now = Seen::of(Some(row), Some(begun));
+                Swap::Refused(now.inspect(|now| self.publish(now)))
+            }
+            Ok(Swapped::Refused(None)) => Swap::Refused(self.read().await),
+            Err(StoreError::Unknown(_)) => {
+                self.pause(tries).await;
+                Swap::Unknown
+            }
+            Err(error) => Swap::Refused(Err(error)),
+        }
+    }
+
+    /// A pause after a swap that was not applied: none after the first, if somebody waits.
+    async fn breathe(&self, asked: &mut [Asked], tries: u32) {
+        if asked.iter().all(|asked| asked.latest.is_some()) {
+            let wait = lock(&self.pace).drawn(false, &mut lock(&self.dice));
+            let latest = Some(Instant::now() + wait);
+            asked.iter_mut().for_each(|asked| asked.latest = latest);
+            self.gather(asked).await;
+        } else if tries > 0 {
+            self.pause(tries).await;
+        }
+    }
+
+    /// Learns from a swap how crowded the row is.
+    fn note(&self, swapped: &Result<Swapped, StoreError>, took: Duration) {
+        let mut pace = lock(&self.pace);
+        match swapped {
+            Ok(Swapped::Applied(_)) => pace.alone(took),
+            _ => pace.met(took),
+        }
+    }
+
+    /// How many refs this node has enqueued, as far as is known.
+    fn own_refs(&self) -> usize {
+        let newest = self.newest();
+        let refs = newest.state().into_iter().flat_map(KeyState::refs);
+        refs.filter(|(_, waits, _)| waits.origin.node == self.settings.node)
+            .count()
+    }
+
+    /// The steps of the next round.
+    fn round(&self, line: &mut Line<Asked>, most: usize) -> Vec<Asked> {
+        let now = Instant::now();
+        let hurried = line.waiting.iter().filter(|a| a.latest.is_none()).count();
+        let last = self.own_refs() <= hurried;
+        line.next(most, |asked| {
+            last || asked.rides || asked.latest.is_some_and(|latest| latest <= now)
+        })
+    }
+
     /// What was asked for since the round began goes along; the task stays at work.
     fn steps_meanwhile(&self, asked: usize) -> Vec<Asked> {
-        let mut line = lock(&self.steps);
-        let more = line.next(BATCH.saturating_sub(asked));
-        line.at_work = true;
-        more
+        self.round(&mut lock(&self.steps), BATCH.saturating_sub(asked))
     }
 
     /// Watches the row and releases who is silent, as long as anybody watches and a lease more.
@@ -391,7 +560,7 @@ impl<L: LockStore> Keyed<L> {
             let seen = self.newest();
             for step in silence.of(seen.state(), |lease| self.settings.lengthened(lease)) {
                 let keyed = self.clone();
-                tokio::spawn(async move { keyed.apply(step).await });
+                tokio::spawn(async move { keyed.apply_with(step, Haste::Soon).await });
             }
             let patience = silence.next().unwrap_or(LOOK).min(LOOK);
             self.store.changed(&self.key, seen.version, patience).await;
@@ -409,7 +578,7 @@ fn ended() -> StoreError {
 }
 
 fn answer(asked: Vec<Asked>, done: Vec<Done>, after: &Seen, replaced: Option<Option<Version>>) {
-    for ((_, tell), done) in asked.into_iter().zip(done) {
+    for (Asked { tell, .. }, done) in asked.into_iter().zip(done) {
         let after = after.clone();
         // Whoever is gone needs no answer.
         let _ = tell.send(Ok(Ack {
@@ -426,7 +595,7 @@ fn fail(asked: Vec<Asked>, error: &StoreError, doubt: bool) {
         // A read that failed has changed nothing.
         false => StoreError::Refused(error.sentence().to_owned()),
     };
-    for (_, tell) in asked {
+    for Asked { tell, .. } in asked {
         let _ = tell.send(Err(error.clone()));
     }
 }

@@ -26,6 +26,7 @@ mod engine;
 mod enter;
 mod firsts;
 mod keyed;
+mod pace;
 pub mod planted;
 pub mod scalar;
 pub mod service;

@@ -35,11 +35,13 @@ pub enum Bug {
     SharedUnsettled,
     /// A holder is released although it has renewed since it was seen silent.
     ExpireUnconditional,
+    /// A grant may come however long after the row was seen to allow it.
+    OldDecision,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 15] = [
+    pub const ALL: [Bug; 16] = [
         Bug::VerifyOff,
         Bug::DirtyAsClean,
         Bug::ValueBeforePeek,
@@ -55,6 +57,7 @@ impl Bug {
         Bug::StampsByWall,
         Bug::SharedUnsettled,
         Bug::ExpireUnconditional,
+        Bug::OldDecision,
     ];
 }
 

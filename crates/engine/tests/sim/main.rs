@@ -12,6 +12,7 @@
 mod clients;
 mod paper;
 mod scenarios;
+mod schedules;
 mod seeds;
 mod store;
 mod world;
