@@ -188,7 +188,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 };
                 self.enter(&request, wish, answers).await
             }
-            Operation::Resume { held } => self.resume(&request, &held).await,
+            Operation::Resume { held } => self.resume(&request, &held, answers).await,
             Operation::Critical {
                 held,
                 operation: Critical::Get,

@@ -49,7 +49,7 @@ fn code(status: &tonic::Status) -> Code {
 
 /// The value of a metric without labels.
 async fn metric(cluster: &TestCluster, at: usize, name: &str) -> f64 {
-    let rest = crate::rest::Rest(cluster.node(at).rest.clone());
+    let rest = crate::http::Rest(cluster.node(at).rest.clone());
     let (_, _, text) = rest.send("GET", "/metrics", &[], b"").await;
     let text = String::from_utf8(text).unwrap();
     let line = text
