@@ -126,7 +126,12 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A system at a point; none: not measured.
+    /// How much a system did at a point, also where that is nothing; none: not measured.
+    pub(crate) fn rate(&self, point: &str, kind: Kind) -> Option<f64> {
+        self.points.get(point)?.get(&kind).map(Counted::rate)
+    }
+
+    /// A system at a point; none: not measured, or it did nothing.
     pub(crate) fn of(&self, point: &str, kind: Kind) -> Option<&Counted> {
         self.points
             .get(point)?
@@ -183,7 +188,10 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
         bar: bar(slices),
         set_up: vec![format!("delays: {}", delays.describe())],
         measured: Measured::default(),
-        warming: Duration::from_secs(if args.quick { 3 } else { 60 }),
+        warming: match args.quick {
+            true => (6, Duration::from_secs(12)),
+            false => (12, Duration::from_secs(180)),
+        },
     };
     let planned: Duration = points.iter().map(Point::planned).sum();
     println!(
@@ -238,8 +246,8 @@ struct Run {
     /// Sentences for the beginning of the report.
     set_up: Vec<String>,
     measured: Measured,
-    /// How long each system is warmed.
-    warming: Duration,
+    /// By how many clients a site, and how long, all systems are warmed.
+    warming: (usize, Duration),
 }
 
 impl Run {
@@ -294,27 +302,21 @@ impl Run {
     }
 
     /// Sections and writes that nobody counts: servers in Java become several times faster in their
-    /// first minutes, and the first section of a key costs more than the others.
+    /// first minutes, and the first section of a key costs more than the others. All systems are
+    /// warmed at once: what they take from each other does not matter here.
     fn warm(&self, place: &Place, servers: &Servers, kinds: &BTreeSet<Kind>) -> Result<()> {
         let kinds: Vec<Kind> = kinds.iter().copied().collect();
         let load = Load {
             work: Work::Steps,
             keys: Keys::Own,
             size: figures::SMALL,
-            clients: [12; 3],
-            time: (Duration::ZERO, self.warming),
+            clients: [self.warming.0; 3],
+            time: (Duration::ZERO, self.warming.1),
             rounds: 1,
             first: true,
             sites: Sites::Together,
         };
-        load::compare(
-            place,
-            servers,
-            &kinds,
-            &load,
-            ("warming", &ProgressBar::hidden()),
-        )?;
-        Ok(())
+        load::warm(place, servers, &kinds, &load)
     }
 
     fn write(&self, args: &MusicArgs, figures: &[Figure]) -> Result<()> {

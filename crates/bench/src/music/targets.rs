@@ -26,11 +26,11 @@ pub(super) fn points(effort: Effort) -> Vec<Point> {
 
 /// How latencies are taken, for the report.
 pub(super) const SITES: &str = "Latencies are of one site after the other: one client, keys of its \
-    own, and before it counts all systems have been used from that site alone for ten seconds. \
-    Fermata moves the lead of keys to where they are used, and gets the time for it; etcd and \
-    ZooKeeper have one leader, which stays where it was elected whoever uses it, so that a site \
-    pays for its way to it whether others are busy or not. The rows *all sites at once* have the \
-    same clients together.\n\n";
+    own, and before it counts all systems have been used from that site alone for a minute, with \
+    --quick for ten seconds, in which not every segment moves. Fermata moves the lead of keys to \
+    where they are used, and gets the time for it; etcd and ZooKeeper have one leader, which stays \
+    where it was elected whoever uses it, so that a site pays for its way to it whether others are \
+    busy or not. The rows *all sites at once* have the same clients together.\n\n";
 
 /// A line of the table.
 struct Target {
@@ -239,7 +239,7 @@ fn beside(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
 
 /// Throughputs on the loopback.
 fn rates(measured: &Measured) -> Vec<Target> {
-    let sections = |point: &str, kind| measured.of(point, kind).map(Counted::rate);
+    let sections = |point: &str, kind| measured.rate(point, kind);
     let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
     let mut targets = Vec::new();
     let mut line = |what: &str, measured, beside, of, wanted| {
@@ -297,7 +297,7 @@ fn rates(measured: &Measured) -> Vec<Target> {
 
 /// One key that all want.
 fn crowded(measured: &Measured) -> Vec<Target> {
-    let rate = |point: &str, kind| measured.of(point, kind).map(Counted::rate);
+    let rate = |point: &str, kind| measured.rate(point, kind);
     let line = |what: &str, point| Target {
         what: format!("{what} per second, 32 clients, one key: cassandra"),
         measured: rate(point, Kind::Engine),

@@ -23,7 +23,7 @@ pub(super) struct Grid<'a> {
 }
 
 /// From this ratio of the largest to the least value on, a chart has powers of ten.
-const WIDE: f64 = 30.0;
+const WIDE: f64 = 15.0;
 
 impl Grid<'_> {
     /// A table and a chart: a row and a line per system.

@@ -143,7 +143,7 @@ pub(super) fn draw_eight(measured: &Measured, page: &mut Page) -> Result<()> {
             });
             (kind.name(), values.to_vec())
         });
-        let title = format!("Figure 8({letter}): {}", profile.name);
+        let title = format!("Figure 8({letter}): latency of sections, {}", profile.name);
         let grid = Grid {
             file: &format!("figure8{letter}.svg"),
             title: &title,

@@ -36,9 +36,11 @@ pub(super) fn point(
     }
 }
 
-/// How long all systems are used from a site before it is measured alone: enough for one that
-/// moves its leadership to where it is used.
-const LEAD: Duration = Duration::from_secs(10);
+/// How long all systems are used from a site before it is measured alone. A segment of the native
+/// engine moves after its primary has led for half a minute, and has seen enough of its user.
+fn lead(effort: Effort) -> Duration {
+    Duration::from_secs(if effort.quick { 10 } else { 60 })
+}
 
 /// A client a site, one section at a time, and one site after the other.
 pub(crate) fn steps(profile: Profile, effort: Effort, all: bool) -> Point {
@@ -51,7 +53,7 @@ pub(crate) fn steps(profile: Profile, effort: Effort, all: bool) -> Point {
     let mut point = point(steps_name(profile), profile, &kinds, load, time);
     // The lead that all have is enough.
     point.load.time.0 = Duration::ZERO;
-    point.load.sites = Sites::Apart(LEAD);
+    point.load.sites = Sites::Apart(lead(effort));
     point
 }
 

@@ -9,12 +9,16 @@ use bytes::Bytes;
 use fermata_protocol::base::Rng;
 
 use super::counted::Brought;
-use super::{Keys, Load, Work};
+use super::{Keys, Load, Sites, Work};
 use crate::music::system::{Section, System};
 use crate::storage::noise;
 
 /// Keys of each client that has some of its own: enough to lie in several segments.
 const OWN_KEYS: u64 = 8;
+
+/// The same where sites are measured alone: a client that does one section after the other uses few
+/// keys often enough for whoever moves leadership by use.
+const ALONE_KEYS: u64 = 3;
 
 /// How long a client may try beyond its time for its first success.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,9 +76,16 @@ impl Client {
             }
             (None, Keys::One) => format!("{}-round-{}", self.name, self.round),
             _ => {
-                let one = self.rng.below(OWN_KEYS);
+                let one = self.rng.below(self.own_keys());
                 self.own(one)
             }
+        }
+    }
+
+    fn own_keys(&self) -> u64 {
+        match self.load.sites {
+            Sites::Together => OWN_KEYS,
+            Sites::Apart(_) => ALONE_KEYS,
         }
     }
 
@@ -95,7 +106,7 @@ impl Client {
         let value: Bytes = noise(&mut self.rng, self.load.size);
         if self.load.work == Work::Get {
             // What is read has to be there.
-            for one in 0..OWN_KEYS {
+            for one in 0..self.own_keys() {
                 let key = self.own(one);
                 if let Err(error) = self.system.put(&key, value.clone()).await {
                     brought.errors += 1;
@@ -104,7 +115,7 @@ impl Client {
             }
         }
         if self.load.first {
-            for one in 0..OWN_KEYS {
+            for one in 0..self.own_keys() {
                 let key = self.own(one);
                 // What fails here fails again where it counts.
                 let _ = self.once(&key, &value, &mut Brought::default()).await;

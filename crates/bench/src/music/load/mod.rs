@@ -100,16 +100,7 @@ pub(crate) fn compare(
     load: &Load,
     (name, bar): (&str, &ProgressBar),
 ) -> Result<BTreeMap<Kind, Counted>> {
-    let mut clients: Vec<(Kind, Clients)> = Vec::new();
-    for kind in kinds {
-        let mut of = Vec::new();
-        for (site, count) in load.clients.into_iter().enumerate() {
-            for _ in 0..count {
-                of.push((site, connected(place, servers, *kind, site)?));
-            }
-        }
-        clients.push((*kind, of));
-    }
+    let clients = connect(place, servers, kinds, load)?;
     let mut all: BTreeMap<Kind, Counted> = BTreeMap::new();
     let parts = match load.sites {
         Sites::Together => vec![None],
@@ -120,7 +111,7 @@ pub(crate) fn compare(
         for site in &parts {
             if let (Some(site), Sites::Apart(lead)) = (site, load.sites) {
                 bar.set_message(format!("{name}: all systems lead in, site {}", site + 1));
-                lead_in(place, &clients, load, (name, *site, lead))?;
+                lead_in(place, &clients, load, (name, Some(*site), lead))?;
             }
             for turn in 0..clients.len() {
                 let (kind, of) = &clients[(turn + round as usize) % clients.len()];
@@ -158,19 +149,45 @@ impl Load {
     }
 }
 
-/// Clients of a site, of all systems at once; nothing is counted.
+/// Lets all systems be used at once; nothing is counted.
+pub(crate) fn warm(place: &Place, servers: &Servers, kinds: &[Kind], load: &Load) -> Result<()> {
+    let clients = connect(place, servers, kinds, load)?;
+    lead_in(place, &clients, load, ("warming", None, load.time.1))
+}
+
+/// The clients of all systems.
+fn connect(
+    place: &Place,
+    servers: &Servers,
+    kinds: &[Kind],
+    load: &Load,
+) -> Result<Vec<(Kind, Clients)>> {
+    let mut clients = Vec::new();
+    for kind in kinds {
+        let mut of = Vec::new();
+        for (site, count) in load.clients.into_iter().enumerate() {
+            for _ in 0..count {
+                of.push((site, connected(place, servers, *kind, site)?));
+            }
+        }
+        clients.push((*kind, of));
+    }
+    Ok(clients)
+}
+
+/// Clients of a site, or of all, of all systems at once; nothing is counted.
 fn lead_in(
     place: &Place,
     clients: &[(Kind, Clients)],
     load: &Load,
-    (name, site, lead): (&str, usize, Duration),
+    (name, site, lead): (&str, Option<usize>, Duration),
 ) -> Result<()> {
     let mut running = Vec::new();
     for (kind, of) in clients {
         let mut load = load.for_kind(*kind);
         load.time = (Duration::ZERO, lead);
         load.first = true;
-        running.extend(begin(place, of, &load, (name, 0, Some(site))).tasks);
+        running.extend(begin(place, of, &load, (name, 0, site)).tasks);
     }
     let ends = Instant::now() + lead + GRACE;
     end(
