@@ -34,7 +34,9 @@ pub(crate) struct Inner {
     pub(crate) unresolved: Unresolved,
     /// How long peeks take of late, in microseconds.
     peek: AtomicU64,
-    keyspace: String,
+    pub(crate) keyspace: String,
+    /// How long it may take to come to know the servers.
+    pub(crate) patience: Duration,
     about: String,
 }
 
@@ -88,6 +90,7 @@ impl Store {
                 unresolved: Unresolved::default(),
                 peek: AtomicU64::new(0),
                 keyspace: settings.keyspace,
+                patience: settings.timeouts.start,
                 about,
             }),
         })

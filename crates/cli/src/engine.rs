@@ -69,9 +69,15 @@ mod built {
                 // an acknowledgement asks a quorum.
                 let locks = locks.await.map_err(refused)?;
                 let locks = locks.with_reads(zookeeper::Reads::Quorum);
+                let place = locks.identity().await.map_err(refused)?;
+                let place = format!("ZooKeeper ({place})");
+                data.claim(&place).await.map_err(refused)?;
                 Engine::new(settings, Arc::new(locks), data)
             }
-            _ => Engine::new(settings, data.clone(), data),
+            _ => {
+                data.claim("Cassandra").await.map_err(refused)?;
+                Engine::new(settings, data.clone(), data)
+            }
         })
     }
 

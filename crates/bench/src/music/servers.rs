@@ -363,7 +363,7 @@ fn node(at: usize, peer: String, grpc: String, rest: String) -> NodeConfig {
 
 /// How fast the native engine's primaries follow who uses them: faster than by default, for leads
 /// of seconds.
-const USAGE_MS: u64 = 2_000;
+const USAGE_MS: u64 = 3_000;
 
 fn cluster(nodes: Vec<NodeConfig>) -> ClusterConfig {
     ClusterConfig {

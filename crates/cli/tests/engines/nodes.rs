@@ -165,6 +165,11 @@ impl Nodes {
         nodes
     }
 
+    /// The keyspace in Cassandra.
+    pub(crate) fn keyspace(&self) -> &str {
+        &self.configs[0].engine.keyspace
+    }
+
     pub(crate) fn node(&self, at: usize) -> &NodeConfig {
         let cluster = self.configs[at].cluster.as_ref();
         &cluster.expect("it is in the node's own file").nodes[at]

@@ -1,6 +1,7 @@
 //! A server that cannot run on its stores: one line that says why, and its exit status.
 
-use crate::nodes::{address, fermata, stores};
+use crate::nodes::{Nodes, address, fermata, on_cassandra, on_zookeeper, stores};
+use fermata_server::config::LimitsConfig;
 use std::process::Output;
 
 /// Runs a server on these stores to its end.
@@ -79,4 +80,24 @@ fn what_cannot_run_says_why_in_one_line() {
             "{said}"
         );
     }
+}
+
+/// Two places for the locks of one keyspace would let two clients hold one key.
+#[test]
+fn another_engine_on_the_same_values_is_refused() {
+    let refuses = async |other: &str| {
+        let nodes = Nodes::start(1, LimitsConfig::default()).await;
+        let other = words(&format!(
+            "TABLES --engine-keyspace {} {other}",
+            nodes.keyspace()
+        ));
+        let (code, said) = refused(&other);
+        assert_eq!(code, 69, "{said}");
+        assert!(
+            said.contains("would let two clients hold one key"),
+            "{said}"
+        );
+    };
+    on_cassandra(refuses("BOTH --zookeeper ZOOKEEPER"));
+    on_zookeeper(refuses("CASS"));
 }

@@ -18,7 +18,7 @@ const OWN_KEYS: u64 = 8;
 
 /// The same where sites are measured alone: a client that does one section after the other uses few
 /// keys often enough for whoever moves leadership by use.
-const ALONE_KEYS: u64 = 3;
+const ALONE_KEYS: u64 = 1;
 
 /// How long a client may try beyond its time for its first success.
 const PATIENCE: Duration = Duration::from_secs(30);
