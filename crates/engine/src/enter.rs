@@ -654,7 +654,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let (way, leased) = self.resume_one(request, held, &keyspace).await?;
             // Renewals of the old generation came before this; so did what they promised.
             if !self.settings.planted.has(Bug::ResumeBesideLease) {
-                free = free.max(Instant::now() + leased);
+                // A repetition waits for what the first time has begun to wait for.
+                free = free.max(self.waits.until(way.name(), leased));
             }
             ways.push(way);
         }
