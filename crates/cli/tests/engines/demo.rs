@@ -13,6 +13,13 @@ fn options(engine: &str) -> Vec<String> {
     options.push(stores.cassandra.endpoints()[0].to_string());
     options.extend(["--replication".into(), "dc1=1".into()]);
     options.push("--allow-few-replicas".into());
+    // Values of one engine are refused to another.
+    let keyspace = if engine == "cassandra" {
+        "shown"
+    } else {
+        "shown_beside"
+    };
+    options.extend(["--engine-keyspace".into(), keyspace.into()]);
     if engine.starts_with("zookeeper") {
         options.push("--zookeeper".into());
         options.push(stores.zookeeper.endpoints()[0].to_string());
@@ -41,7 +48,6 @@ async fn is_developed_on(engine: &str, base_port: &str) {
     let mut dev = fermata()
         .args(["dev", "--json", "--base-port", base_port])
         .args(options(engine))
-        .args(["--engine-keyspace", "developed"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
