@@ -94,6 +94,20 @@ const SECTIONS: &[Section] = &[
         cargo: &["test", "--package", "fermata"],
         env: &[],
     },
+    Section {
+        // Loud, and empty, where real servers cannot run.
+        title: "end to end on the engines over Cassandra and ZooKeeper",
+        cargo: &[
+            "test",
+            "--package",
+            "fermata",
+            "--features",
+            "engines",
+            "--test",
+            "engines",
+        ],
+        env: &[],
+    },
 ];
 
 /// Runs the gate. Fails with the first section that fails.

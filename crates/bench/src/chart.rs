@@ -7,6 +7,8 @@ use std::fmt::Write;
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) dashed: bool,
+    /// Which colour and mark: the same in all charts in which the line is.
+    pub(crate) style: usize,
     /// One per place; none leaves a gap.
     pub(crate) values: Vec<Option<f64>>,
 }
@@ -20,18 +22,85 @@ pub(crate) struct Chart {
     pub(crate) up: &'static str,
     pub(crate) places: Vec<String>,
     pub(crate) lines: Vec<Line>,
+    /// Whether the places are of one scale, so that lines lead from one to the next. Else the marks
+    /// stand side by side at their place.
+    pub(crate) joined: bool,
+    /// Whether values are drawn by their powers of ten; those that are not positive are left out.
+    pub(crate) logarithmic: bool,
     /// Sentences below the chart.
     pub(crate) notes: Vec<String>,
 }
 
+/// Where values are between the bottom and the top of a chart.
+struct Scale {
+    /// Lines of the grid, lowest first: the first one is the bottom, the last one the top.
+    ticks: Vec<f64>,
+    logarithmic: bool,
+}
+
+impl Scale {
+    /// Between two lines of a linear grid: 1, 2 or 5 times a power of ten, for four to eight of
+    /// them.
+    fn linear(values: impl Iterator<Item = f64>) -> Scale {
+        let most = values.fold(0.0_f64, f64::max);
+        let most = if most > 0.0 { most * 1.02 } else { 1.0 };
+        let raw = most / 6.0;
+        let power = 10_f64.powf(raw.log10().floor());
+        let nice = [1.0, 2.0, 5.0, 10.0];
+        let fits = nice.iter().find(|n| **n * power >= raw);
+        let step = fits.unwrap_or(&10.0) * power;
+        let lines = (most / step).ceil() as u32;
+        Scale {
+            ticks: (0..=lines).map(|number| step * f64::from(number)).collect(),
+            logarithmic: false,
+        }
+    }
+
+    /// Powers of ten that all values are between.
+    fn powers(values: impl Iterator<Item = f64>) -> Scale {
+        let (least, most) = values
+            .filter(|value| *value > 0.0)
+            .map(f64::log10)
+            .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
+        let (least, most) = match least <= most {
+            true => (least.floor() as i32, most.ceil() as i32),
+            false => (0, 1),
+        };
+        let ticks = least..=most.max(least + 1);
+        Scale {
+            ticks: ticks.map(|power| 10_f64.powi(power)).collect(),
+            logarithmic: true,
+        }
+    }
+
+    /// Where a value is; none where it cannot be drawn.
+    fn height(&self, value: f64) -> Option<f64> {
+        let place = |value: f64| {
+            if self.logarithmic {
+                value.log10()
+            } else {
+                value
+            }
+        };
+        let (bottom, top) = (
+            place(self.ticks[0]),
+            place(self.ticks[self.ticks.len() - 1]),
+        );
+        let share = (place(value) - bottom) / (top - bottom);
+        share.is_finite().then_some(BOTTOM - (BOTTOM - TOP) * share)
+    }
+}
+
 /// Colours that differ for people who do not see all of them, one per line.
-const COLOURS: [&str; 6] = [
-    "#222222", "#0072b2", "#009e73", "#cc79a7", "#d55e00", "#999999",
+const COLOURS: [&str; 8] = [
+    "#222222", "#0072b2", "#009e73", "#cc79a7", "#d55e00", "#999999", "#e69f00", "#56b4e9",
 ];
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 72.0;
+const WIDTH: f64 = 800.0;
+const LEFT: f64 = 84.0;
 const RIGHT: f64 = 600.0;
+/// Between two marks of one place, where they are not joined.
+const BESIDE: f64 = 11.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 356.0;
 /// Characters of a note on one line, by the width of the letters.
@@ -66,11 +135,15 @@ impl Chart {
             200.0
         );
         text(&mut out, (18.0, 200.0), &turned, self.up);
-        let step = self.step();
-        let most = step * (self.most() / step).ceil();
-        self.grid(&mut out, step, most);
+        let values = self.lines.iter().flat_map(|line| &line.values).flatten();
+        let values = values.copied();
+        let scale = match self.logarithmic {
+            true => Scale::powers(values),
+            false => Scale::linear(values),
+        };
+        self.grid(&mut out, &scale);
         for (index, line) in self.lines.iter().enumerate() {
-            self.line(&mut out, index, line, most);
+            self.line(&mut out, index, line, &scale);
         }
         for (row, note) in notes.iter().enumerate() {
             let y = BOTTOM + 66.0 + LINE * row as f64;
@@ -85,32 +158,24 @@ impl Chart {
         out
     }
 
-    fn most(&self) -> f64 {
-        let all = self.lines.iter().flat_map(|line| &line.values).flatten();
-        let most = all.fold(0.0_f64, |most, value| most.max(*value));
-        if most > 0.0 { most * 1.02 } else { 1.0 }
-    }
-
-    /// Between two lines of the grid: 1, 2 or 5 times a power of ten, for four to eight of them.
-    fn step(&self) -> f64 {
-        let raw = self.most() / 6.0;
-        let power = 10_f64.powf(raw.log10().floor());
-        let nice = [1.0, 2.0, 5.0, 10.0];
-        let fits = nice.iter().find(|n| **n * power >= raw);
-        fits.unwrap_or(&10.0) * power
-    }
-
-    fn grid(&self, out: &mut String, step: f64, most: f64) {
-        let lines = (most / step).round() as u32;
-        let places = step.log10().floor().min(0.0).abs() as usize;
-        for number in 0..=lines {
-            let value = step * f64::from(number);
-            let y = height_of(value, most);
+    fn grid(&self, out: &mut String, scale: &Scale) {
+        // As many digits as the least of them needs.
+        let finest = scale.ticks.iter().find(|tick| **tick > 0.0);
+        let places = finest.map_or(0.0, |tick| tick.log10().floor().min(0.0).abs()) as usize;
+        for value in &scale.ticks {
+            let Some(y) = scale.height(*value) else {
+                continue;
+            };
             let _ = writeln!(
                 out,
                 "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{RIGHT}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>"
             );
-            let label = format!("{value:.places$}");
+            let places = if scale.logarithmic && *value >= 1.0 {
+                0
+            } else {
+                places
+            };
+            let label = grouped(&format!("{value:.places$}"));
             text(out, (LEFT - 8.0, y + 4.5), "text-anchor=\"end\"", &label);
         }
         for (at, place) in self.places.iter().enumerate() {
@@ -124,33 +189,56 @@ impl Chart {
         LEFT + room * (at as f64 + 0.5)
     }
 
-    fn line(&self, out: &mut String, index: usize, line: &Line, most: f64) {
-        let colour = COLOURS[index % COLOURS.len()];
+    fn line(&self, out: &mut String, index: usize, line: &Line, scale: &Scale) {
+        let colour = COLOURS[line.style % COLOURS.len()];
+        let beside = match self.joined {
+            true => 0.0,
+            false => BESIDE * (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0),
+        };
         let points: Vec<(f64, f64)> = (line.values.iter().enumerate())
-            .filter_map(|(at, value)| Some((self.x(at), height_of((*value)?, most))))
+            .filter_map(|(at, value)| Some((self.x(at) + beside, scale.height((*value)?)?)))
             .collect();
-        let path: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
-        let dashes = if line.dashed { "6 4" } else { "none" };
-        let _ = writeln!(
-            out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
-             stroke-dasharray=\"{dashes}\"/>",
-            path.join(" ")
-        );
+        if self.joined {
+            let path: Vec<String> = points
+                .iter()
+                .map(|(x, y)| format!("{x:.1},{y:.1}"))
+                .collect();
+            let dashes = if line.dashed { "6 4" } else { "none" };
+            let _ = writeln!(
+                out,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
+                 stroke-dasharray=\"{dashes}\"/>",
+                path.join(" ")
+            );
+        } else {
+            for (x, y) in &points {
+                let _ = writeln!(
+                    out,
+                    "<line x1=\"{x:.1}\" y1=\"{BOTTOM}\" x2=\"{x:.1}\" y2=\"{y:.1}\" \
+                     stroke=\"{colour}\" stroke-opacity=\"0.35\" stroke-width=\"3\"/>"
+                );
+            }
+        }
         for point in points {
-            mark(out, index, point, colour);
+            mark(out, line.style, point, colour);
         }
         let y = TOP + 10.0 + 24.0 * index as f64;
-        mark(out, index, (RIGHT + 24.0, y), colour);
+        mark(out, line.style, (RIGHT + 24.0, y), colour);
         text(out, (RIGHT + 38.0, y + 4.5), "", line.name);
     }
 }
 
-fn height_of(value: f64, most: f64) -> f64 {
-    BOTTOM - (BOTTOM - TOP) * value / most
+/// A number with its thousands apart.
+fn grouped(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let mut out = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + rest
 }
 
 /// Each line has marks of its own shape.
@@ -210,22 +298,34 @@ mod tests {
             vec![Some(1.0), Some(98_765.0)],
             vec![None, None],
         ] {
-            let line = |name| Line {
-                name,
-                dashed: false,
-                values: values.clone(),
-            };
-            let chart = Chart {
-                title: "a < b & c".into(),
-                across: "x",
-                up: "y",
-                places: vec!["1".into(), "2".into()],
-                lines: ["a", "b", "c", "d", "e"].map(line).into(),
-                notes: vec!["word ".repeat(60)],
-            };
-            let svg = chart.svg();
-            assert!(svg.contains("a &lt; b &amp; c"));
-            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            for (joined, logarithmic) in [(true, false), (false, true)] {
+                let line = |name| Line {
+                    name,
+                    dashed: false,
+                    style: 1,
+                    values: values.clone(),
+                };
+                let chart = Chart {
+                    title: "a < b & c".into(),
+                    across: "x",
+                    up: "y",
+                    places: vec!["1".into(), "2".into()],
+                    lines: ["a", "b", "c", "d", "e"].map(line).into(),
+                    joined,
+                    logarithmic,
+                    notes: vec!["word ".repeat(60)],
+                };
+                let svg = chart.svg();
+                assert!(svg.contains("a &lt; b &amp; c"));
+                assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            }
         }
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        let numbers = ["1", "999", "1000", "25000", "1234567", "0.05"];
+        let expected = ["1", "999", "1,000", "25,000", "1,234,567", "0.05"];
+        assert_eq!(numbers.map(grouped), expected);
     }
 }

@@ -35,6 +35,7 @@
 //! The feature `paper` adds MUSIC's own layout, to measure and to test against: module `paper`.
 
 mod checks;
+mod claim;
 mod data;
 mod driver;
 mod levels;

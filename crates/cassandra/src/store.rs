@@ -2,6 +2,7 @@
 
 use crate::checks::{self, Cluster};
 use crate::driver::{self, Named, What, brief, pin, store_error};
+use crate::levels::Levels;
 use crate::probe::{self, PROBE};
 use crate::schema;
 use crate::settings::Settings;
@@ -15,7 +16,10 @@ use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Between two trials to prepare the statements.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Lock rows and data cells in one Cassandra cluster. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -30,7 +34,9 @@ pub(crate) struct Inner {
     pub(crate) unresolved: Unresolved,
     /// How long peeks take of late, in microseconds.
     peek: AtomicU64,
-    keyspace: String,
+    pub(crate) keyspace: String,
+    /// How long it may take to come to know the servers.
+    pub(crate) patience: Duration,
     about: String,
 }
 
@@ -56,12 +62,7 @@ impl Store {
         for table in &schema::TABLES {
             schema::check_table(&session, &settings.keyspace, table).await?;
         }
-        let statements = Statements::prepare(&session, &settings.keyspace, verdict.levels)
-            .await
-            .map_err(|error| {
-                let error = brief(&error.into());
-                format!("the statements could not be prepared: {error}")
-            })?;
+        let statements = prepared(&session, &settings, verdict.levels).await?;
         warm(&session, &statements, &cluster).await;
         probe::probe(&session, &statements, &settings, &cluster).await?;
         for warning in &verdict.warnings {
@@ -89,9 +90,30 @@ impl Store {
                 unresolved: Unresolved::default(),
                 peek: AtomicU64::new(0),
                 keyspace: settings.keyspace,
+                patience: settings.timeouts.start,
                 about,
             }),
         })
+    }
+}
+
+/// The statements. A table that another server has made just now is in the schema before every node
+/// knows it, so what fails is tried again for a while.
+async fn prepared(
+    session: &Session,
+    settings: &Settings,
+    levels: Levels,
+) -> Result<Statements, String> {
+    let until = Instant::now() + settings.timeouts.start;
+    loop {
+        match Statements::prepare(session, &settings.keyspace, levels).await {
+            Ok(statements) => return Ok(statements),
+            Err(_) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
+            Err(error) => {
+                let error = brief(&error.into());
+                return Err(format!("the statements could not be prepared: {error}"));
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::server::EngineArgs;
 use crate::duration;
 use crate::exit::{EXIT_STATUSES, Failure};
 pub(crate) use options::Global;
@@ -250,6 +251,8 @@ pub(crate) struct DevArgs {
     /// machine's); 0s: no interval clock [default: what the kernel says].
     #[arg(long, value_parser = duration::clock_bound, value_name = "DURATION")]
     pub(crate) clock_bound: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
 }
 
 /// See `fermata demo --help`.
@@ -264,6 +267,9 @@ pub(crate) struct DemoArgs {
     /// As for `fermata dev` [default: the first free ports from 7400 on].
     #[arg(long, value_name = "PORT")]
     pub(crate) base_port: Option<u16>,
+    // In a keyspace of Cassandra that is new unless one is named, and stays.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
 }
 
 /// The worked examples.

@@ -44,7 +44,8 @@ mod built {
 
     use crate::exit::{Exit, Failure};
 
-    /// The node of `ZooKeeper` below which everything is.
+    /// The node of `ZooKeeper` below which everything is, each in a node with the name of its
+    /// keyspace in Cassandra: locks without their values would be no use, and others' do harm.
     const ROOT: &str = "/fermata";
     /// How long `ZooKeeper` may take for one operation.
     const PATIENCE: Duration = Duration::from_secs(6);
@@ -61,16 +62,22 @@ mod built {
             EngineKind::ZooKeeperCassandra => {
                 let locks = zookeeper::Store::connect(zookeeper::Settings {
                     servers: engine.zookeeper.clone(),
-                    root: ROOT.into(),
+                    root: format!("{ROOT}/{}", engine.keyspace),
                     timeout: PATIENCE,
                 });
                 // A leader that was deposed may answer a `sync`: a look at the lock that decides on
                 // an acknowledgement asks a quorum.
                 let locks = locks.await.map_err(refused)?;
                 let locks = locks.with_reads(zookeeper::Reads::Quorum);
+                let place = locks.identity().await.map_err(refused)?;
+                let place = format!("ZooKeeper ({place})");
+                data.claim(&place).await.map_err(refused)?;
                 Engine::new(settings, Arc::new(locks), data)
             }
-            _ => Engine::new(settings, data.clone(), data),
+            _ => {
+                data.claim("Cassandra").await.map_err(refused)?;
+                Engine::new(settings, data.clone(), data)
+            }
         })
     }
 

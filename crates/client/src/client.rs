@@ -190,6 +190,15 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// A node on an engine other than the native one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineStatus {
+    /// The engine, its stores and their settings, in one line for people.
+    pub engine: String,
+    /// Why the node is not healthy, in a sentence; none: it is.
+    pub ailment: Option<String>,
+}
+
 impl Client {
     /// Makes a client. Waits a little for a node that tells of the others; if none answers, the
     /// client tries the given endpoints again with every operation.
@@ -436,6 +445,27 @@ impl Client {
             Answer::Status(status) => Ok(status),
             other => Err(surprised(&other)),
         }
+    }
+
+    /// The engine of a node of [`Client::nodes`], and whether it is healthy: none on the native
+    /// one, whose [`Client::status`] says more.
+    ///
+    /// # Errors
+    /// `Unavailable`: it did not answer within the client's time for one operation.
+    pub async fn engine(&self, node: usize) -> Result<Option<EngineStatus>, Error> {
+        let node = self
+            .shared
+            .nodes
+            .get(node)
+            .ok_or_else(|| Error::Options("There is no node of that index.".into()))?;
+        let patience = self.shared.patience;
+        let asked = tokio::time::timeout(patience, discovery::ask(&node.endpoint)).await;
+        let said = asked.unwrap_or_else(|_| Err(account::no_answer(patience)));
+        let said = said.map_err(|why| Refusal::definite(Code::Unavailable, why))?;
+        let ailment = Some(said.ailment).filter(|why| !why.is_empty());
+        Ok(Some(said.engine)
+            .filter(|engine| !engine.is_empty())
+            .map(|engine| EngineStatus { engine, ailment }))
     }
 
     /// The keyspaces, as one node knows them.

@@ -69,7 +69,8 @@ async fn ask_all(
     }
 }
 
-async fn ask(uri: &str) -> Result<v1::ClusterInfo, String> {
+/// What a node says of itself.
+pub(crate) async fn ask(uri: &str) -> Result<v1::ClusterInfo, String> {
     let endpoint = link::channel(uri).map_err(|error| account::why(&error))?;
     let channel = endpoint.connect().await;
     let channel = channel.map_err(|error| account::why(&error))?;

@@ -46,7 +46,7 @@ mod error;
 mod link;
 mod section;
 
-pub use client::{Client, Enter, Options};
+pub use client::{Client, EngineStatus, Enter, Options};
 pub use discovery::Node;
 pub use error::Error;
 pub use section::{Acknowledgement, Section, SectionHandle};

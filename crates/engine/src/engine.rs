@@ -1,7 +1,7 @@
 //! One node of an engine: it takes requests, and has a task for each.
 
 use crate::catalogue::Catalogue;
-use crate::firsts::Firsts;
+use crate::firsts::{Firsts, Waits};
 use crate::keyed::Keyed;
 use crate::service::{Answers, Boxed, Service};
 use crate::settings::Settings;
@@ -38,6 +38,7 @@ pub struct Engine<L: LockStore, D> {
     stamp: AtomicU64,
     /// Refs for which this node may adopt.
     pub(crate) firsts: Firsts,
+    pub(crate) waits: Waits,
 }
 
 struct Rows<L> {
@@ -71,6 +72,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             numbers: AtomicU64::new(0),
             stamp: AtomicU64::new(0),
             firsts: Firsts::default(),
+            waits: Waits::default(),
         })
     }
 
@@ -188,7 +190,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 };
                 self.enter(&request, wish, answers).await
             }
-            Operation::Resume { held } => self.resume(&request, &held).await,
+            Operation::Resume { held } => self.resume(&request, &held, answers).await,
             Operation::Critical {
                 held,
                 operation: Critical::Get,

@@ -22,6 +22,7 @@
 //! **Several keys** are locked one after the other, in one order for all.
 
 use crate::cells::Critical;
+use crate::critical::renewed;
 use crate::engine::{Engine, failed, past};
 use crate::keyed::{Haste, Keyed, Seen};
 use crate::planted::Bug;
@@ -35,12 +36,19 @@ use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{Code, Entered, EntryValue, Held, Mode, Refusal};
 use fermata_protocol::{Reply, Request, base};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// A decision is good for one of so many parts of a lease: what is granted later is decided again.
 const DECISION_AGE: Micros = 4;
+
+/// Renewals of a ref of the node's own in its lease.
+const RENEWALS: Micros = 3;
+
+/// Who waits for the lease of another is told so often that somebody is at work.
+const AT_WORK: Duration = Duration::from_secs(1);
 
 /// The value of a key as a read found it.
 #[derive(Clone, Debug)]
@@ -130,6 +138,12 @@ impl<L: LockStore> Way<L> {
     fn name(&self) -> (KeyId, LockRef, u32) {
         (self.key.clone(), self.lock_ref, self.generation)
     }
+
+    /// How long a decision about it is good for: whoever has been silent for a lease by then may
+    /// have been followed by another.
+    fn good_for(&self) -> Duration {
+        Duration::from_micros(self.lease / DECISION_AGE)
+    }
 }
 
 /// Takes a ref out of its queue unless it holds: then the client may be in the section by now,
@@ -188,7 +202,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let until = Instant::now() + Duration::from_micros(wish.wait);
         let mut ways: Vec<Way<L>> = Vec::new();
         let mut held: Vec<Held> = Vec::new();
-        let mut entered: Vec<Entered> = Vec::new();
+        let mut entered: Vec<(Instant, Entered)> = Vec::new();
         let mut lease = Micros::MAX;
         for (key, keyspace) in &keys {
             let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
@@ -205,12 +219,21 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 },
                 None => self.wait(&way, until, (&held, &ways), answers).await?,
             };
-            entered.push(Entered {
+            let key = Entered {
                 held: way.held(),
                 value: latest.value.into(),
-            });
+            };
+            entered.push((Instant::now(), key));
             ways.push(way);
         }
+        // The first may have been followed by others while the last was waited for.
+        for (way, (granted, _)) in ways.iter().zip(&entered) {
+            let old = granted.elapsed() > way.good_for();
+            if old && !self.settings.planted.has(Bug::FirstKeyOld) {
+                self.look(way, Instant::now()).await?;
+            }
+        }
+        let entered = entered.into_iter().map(|(_, key)| key).collect();
         let reply = Reply::Entered {
             keys: self.within_grant(entered),
             lease,
@@ -240,9 +263,25 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
         let latest = match latest {
             Some(latest) => latest,
-            None => self.wait(&way, until, (&[], &[]), answers).await?,
+            None => {
+                // Nobody else keeps it alive, and who is before it may take as long as a lease.
+                tokio::select! {
+                    waited = self.wait(&way, until, (&[], &[]), answers) => waited?,
+                    never = self.keep(&way) => match never {},
+                }
+            }
         };
         Ok((way.held(), latest))
+    }
+
+    /// Renews a ref of the node's own.
+    async fn keep(&self, way: &Way<L>) -> Infallible {
+        let held = way.held();
+        loop {
+            sleep(Duration::from_micros(way.lease / RENEWALS)).await;
+            // If it is gone, whoever waits with it is told.
+            renewed(&way.row, &held, self.settings.wall_micros()).await;
+        }
     }
 
     /// What may be entered: the keyspaces, in the order of the keys.
@@ -268,6 +307,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         Ok(keyspaces)
     }
 
+    fn origin(&self, request: &Request, keyspace: &Keyspace, lease: Micros) -> Origin {
+        Origin {
+            node: self.settings.node,
+            site: request.site,
+            since: self.next_stamp(),
+            lease,
+            section_max: keyspace.section_max,
+        }
+    }
+
     /// Joins the queue of one key; with the value if it was free.
     async fn enqueue(
         &self,
@@ -280,19 +329,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let since = Instant::now();
         let row = self.row(key);
         let lease = wish.lease.unwrap_or(keyspace.lease);
-        let origin = Origin {
-            node: self.settings.node,
-            site: request.site,
-            since: self.next_stamp(),
-            lease,
-            section_max: keyspace.section_max,
-        };
-        let enqueue = LockCommand::Enqueue {
-            keys: vec![this_key()],
-            mode: wish.mode,
-            origin,
-        };
-        let step = command(request, enqueue);
+        let origin = self.origin(request, keyspace, lease);
+        let (keys, mode) = (vec![this_key()], wish.mode);
+        let step = command(request, LockCommand::Enqueue { keys, mode, origin });
         let early = match self.settings.planted.has(Bug::ValueBeforePeek) {
             true => Some(self.data.read(key).await),
             false => None,
@@ -322,17 +361,22 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             _ => return Err(past(what)),
         };
         let state = applied.after.state().ok_or_else(|| past(what))?;
+        // Whoever has resumed it since has a generation that is not this request's to enter.
+        let id = (request.session, request.number);
         let known = state.get(lock_ref);
+        let anybodys = self.settings.planted.has(Bug::EntersAnothers);
+        let known = known.filter(|known| (known.session, known.number) == id || anybodys);
+        let known = known.ok_or_else(|| past(what))?;
         let way = Way {
             key: key.clone(),
             row,
             lock_ref,
-            generation: known.map_or(0, |known| known.generation),
-            mode: known.map_or(wish.mode, |known| known.mode),
-            lease: known.map_or(lease, |known| known.origin.lease),
+            generation: known.generation,
+            mode: known.mode,
+            lease: known.origin.lease,
             since,
         };
-        if known.is_some_and(|known| known.origin == origin) {
+        if known.origin == origin {
             self.firsts.enqueued(way.name());
         }
         let alone = applied.replaced == Some(peeked.version) && state.is_front(lock_ref);
@@ -357,6 +401,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     ) -> Result<Latest, Refusal> {
         let mut watch = way.row.watch();
         let mut told = None;
+        let mut pause = Duration::from_millis(100);
         let mut since = way.since;
         loop {
             watch.seen();
@@ -369,7 +414,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     let _ = answers.send(Reply::Stalled { why });
                     told = None;
                     since = Instant::now();
-                    sleep(Duration::from_millis(100)).await;
+                    sleep(pause).await;
+                    // Each try may take one of the attempts that a ref has.
+                    pause = (2 * pause).min(AT_WORK);
                     continue;
                 }
                 Err(refusal) => return Err(refusal),
@@ -411,8 +458,6 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     async fn look(&self, way: &Way<L>, mut since: Instant) -> Result<Next, Refusal> {
         let what = "the enter";
         let planted = self.settings.planted;
-        // Whoever has been silent for a lease by then may have been followed by another.
-        let good_for = Duration::from_micros(way.lease / DECISION_AGE);
         let reads = way.mode == Mode::Shared && !planted.has(Bug::SharedUnsettled);
         let settled = |state: &KeyState| match reads {
             true => state.is_settled(),
@@ -438,23 +483,33 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let (seen, cells) = tokio::join!(deciding, self.data.read(&way.key));
             let seen = seen.map_err(|e| failed(what, &e, true))?;
             let seen = match seen {
-                Some(seen) => seen,
                 None if planted.has(Bug::GrantByPeek) => newest.clone(),
-                // Nothing is asked, but what is known by now counts.
-                None => way.row.newest(),
+                Some(seen) if planted.has(Bug::DecisionAlone) => seen,
+                // Whatever was decided: what is known by now counts.
+                _ => way.row.newest(),
+            };
+            self.in_queue(way, &seen)?;
+            let cells = cells.map_err(|e| failed(what, &e, true))?;
+            let seen = match begun.elapsed() > way.good_for() && !planted.has(Bug::OldDecision) {
+                false => seen,
+                // The read has taken long: what it has found is as good as the key is held since.
+                true => {
+                    let begun = Instant::now();
+                    let seen = way.row.decide().await.map_err(|e| failed(what, &e, true))?;
+                    if begun.elapsed() > Duration::from_micros(way.lease) {
+                        since = Instant::now();
+                        continue;
+                    }
+                    seen
+                }
             };
             let state = self.in_queue(way, &seen)?;
-            let cells = cells.map_err(|e| failed(what, &e, true))?;
-            if begun.elapsed() > good_for && !planted.has(Bug::OldDecision) {
-                since = Instant::now();
-                continue;
-            }
             if settled(state) && !settled(known) && !planted.has(Bug::SettledTooLate) {
                 // Another node has settled the value for this ref, perhaps after it was read here.
                 continue;
             }
             let adoptable = !reads && Latest::of(cells.clone()).eventual;
-            if settled(state) && !adoptable && (reads || self.firsts.grant(&way.name())) {
+            if settled(state) && !adoptable && (self.firsts.grant(&way.name()) || reads) {
                 return Ok(Next::Granted(Latest::of_sections(cells)));
             }
             return match reads && !state.is_front(way.lock_ref) {
@@ -581,19 +636,37 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
     }
 
-    /// Goes on in a section in a new generation (F16).
+    /// Goes on in a section in a new generation (F16), once nobody relies on a lease of the old one
+    /// any more (G14).
     pub(crate) async fn resume(
         self: &Arc<Self>,
         request: &Request,
         held: &[Held],
+        answers: &Answers,
     ) -> Result<Reply, Refusal> {
         let mut entered = Vec::with_capacity(held.len());
         let mut lease = Micros::MAX;
         let mut sorted = held.to_vec();
         sorted.sort();
+        let (mut ways, mut free) = (Vec::with_capacity(held.len()), Instant::now());
         for held in &sorted {
             let keyspace = self.checked(&held.key, Some(Purpose::Sections)).await?;
-            let way = self.resume_one(request, held, &keyspace).await?;
+            let (way, leased) = self.resume_one(request, held, &keyspace).await?;
+            // Renewals of the old generation came before this; so did what they promised.
+            if !self.settings.planted.has(Bug::ResumeBesideLease) {
+                // A repetition waits for what the first time has begun to wait for.
+                free = free.max(self.waits.until(way.name(), leased));
+            }
+            ways.push(way);
+        }
+        let resumed: Vec<Held> = ways.iter().map(Way::held).collect();
+        while Instant::now() < free {
+            // Whoever asks renews meanwhile, and does not ask elsewhere.
+            let (held, ahead) = (resumed.clone(), 0);
+            let _ = answers.send(Reply::Queued { held, ahead });
+            sleep_until(free.min(Instant::now() + AT_WORK)).await;
+        }
+        for way in ways {
             lease = lease.min(way.lease);
             let until = Instant::now() + self.settings.patience();
             let mut watch = way.row.watch();
@@ -621,22 +694,18 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         Ok(Reply::Entered { keys, lease })
     }
 
+    /// Begins the new generation; and how long the holder of the old one may rely on its lease.
     async fn resume_one(
         &self,
         request: &Request,
         held: &Held,
         keyspace: &Keyspace,
-    ) -> Result<Way<L>, Refusal> {
+    ) -> Result<(Way<L>, Duration), Refusal> {
         let what = "the resumption";
         let since = Instant::now();
         let row = self.row(&held.key);
-        let origin = Origin {
-            node: self.settings.node,
-            site: request.site,
-            since: self.next_stamp(),
-            lease: keyspace.lease,
-            section_max: keyspace.section_max,
-        };
+        let before = row.newest();
+        let origin = self.origin(request, keyspace, keyspace.lease);
         let resume = LockCommand::Resume {
             lock_ref: held.lock_ref,
             generation: held.generation,
@@ -661,7 +730,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let (mode, lease) = known.map_or((Mode::Exclusive, origin.lease), |known| {
             (known.mode, known.origin.lease)
         });
-        Ok(Way {
+        // What waits has no lease. The row keeps the longer of both: the old one, if it is known.
+        let old = before.state().and_then(|state| state.get(held.lock_ref));
+        let old = old.filter(|old| old.generation == held.generation);
+        let after = applied.after.state();
+        let leased = match after.is_some_and(|state| state.holds(held.lock_ref, generation)) {
+            true => old.map_or(lease, |old| old.origin.lease),
+            false => 0,
+        };
+        let way = Way {
             key: held.key.clone(),
             row,
             lock_ref: held.lock_ref,
@@ -669,7 +746,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             mode,
             lease,
             since,
-        })
+        };
+        Ok((way, self.settings.lengthened(leased)))
     }
 }
 

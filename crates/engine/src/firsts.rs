@@ -8,6 +8,8 @@
 use fermata_protocol::base::{KeyId, LockRef};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Refs remembered; whoever is forgotten has its ref settled in the row.
 const MOST: usize = 65_536;
@@ -44,6 +46,23 @@ impl Known {
         {
             self.states.remove(&oldest);
         }
+    }
+}
+
+/// Until when resumed refs wait for the lease that they replace (G14), by their new names.
+#[derive(Debug, Default)]
+pub(crate) struct Waits(Mutex<HashMap<Name, Instant>>);
+
+impl Waits {
+    /// The end of the wait of `name`, which takes `wait` from when it was first asked about.
+    pub(crate) fn until(&self, name: Name, wait: Duration) -> Instant {
+        let now = Instant::now();
+        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits.len() >= MOST {
+            // Whoever is forgotten waits once more.
+            waits.retain(|_, until| *until > now);
+        }
+        *waits.entry(name).or_insert(now + wait)
     }
 }
 

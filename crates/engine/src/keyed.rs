@@ -317,9 +317,10 @@ impl<L: LockStore> Keyed<L> {
         if revision(seen) > revision(&newest) {
             *newest = seen.clone();
             self.moved.notify_waiters();
-        } else if revision(seen) == revision(&newest) && seen.decided > newest.decided {
-            // The same state, perhaps under a version that was raised.
-            *newest = seen.clone();
+        } else if revision(seen) == revision(&newest) {
+            newest.decided = newest.decided.max(seen.decided);
+            // A store may give a state a higher version, and says nothing of what came first.
+            newest.version = seen.version;
         }
     }
 

@@ -37,11 +37,22 @@ pub enum Bug {
     ExpireUnconditional,
     /// A grant may come however long after the row was seen to allow it.
     OldDecision,
+    /// A last put is done where its section was left, even if an earlier transmission left it
+    /// dirty.
+    LeftAnyhow,
+    /// A repeated enter enters the generation that another session has begun.
+    EntersAnothers,
+    /// A resumed section begins beside the lease of its former generation (G14).
+    ResumeBesideLease,
+    /// What an enter of several keys was granted first is not looked at again.
+    FirstKeyOld,
+    /// What a node learns after its deciding read, and before its grant, does not count.
+    DecisionAlone,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 16] = [
+    pub const ALL: [Bug; 21] = [
         Bug::VerifyOff,
         Bug::DirtyAsClean,
         Bug::ValueBeforePeek,
@@ -58,6 +69,11 @@ impl Bug {
         Bug::SharedUnsettled,
         Bug::ExpireUnconditional,
         Bug::OldDecision,
+        Bug::LeftAnyhow,
+        Bug::EntersAnothers,
+        Bug::ResumeBesideLease,
+        Bug::FirstKeyOld,
+        Bug::DecisionAlone,
     ];
 }
 

@@ -20,6 +20,8 @@ use fermata_protocol::request::{Code, Refusal};
 const GENERATION: u64 = 1 << 15;
 /// Scalars of one lock ref.
 const SPAN: u64 = 1 << 20;
+/// Lock refs are below this: their scalars have 63 bits.
+const REFS: u64 = 1 << 43;
 /// The number of a section's first put.
 const FIRST_PUT: u64 = 1_024;
 
@@ -39,11 +41,16 @@ impl Scalar {
     /// The scalar of a put: `number` is the client's, from 1.
     ///
     /// # Errors
-    /// [`Code::TooLarge`] if the section has no room for it; nothing was written.
+    /// [`Code::TooLarge`] if the section has no room for it, [`Code::NotHolder`] if there is no
+    /// such ref; nothing was written.
     pub fn of_put(lock_ref: LockRef, generation: u32, number: u64) -> Result<Scalar, Refusal> {
         if number == 0 {
             let text = "the put was refused: puts of a section are numbered from 1";
             return Err(Refusal::definite(Code::BadRequest, text));
+        }
+        if lock_ref.0 >= REFS {
+            let text = "the put was refused: no queue has given this lock ref";
+            return Err(Refusal::definite(Code::NotHolder, text));
         }
         if number > PUTS || generation >= GENERATIONS {
             let text = format!(
@@ -70,7 +77,8 @@ impl Scalar {
 
     fn of(lock_ref: LockRef, generation: u32, number: u64) -> Scalar {
         let within = u64::from(generation) * GENERATION + number;
-        // A lock ref is below 2^43: the first is made from the clock, and each command takes one.
+        // The first is made from the clock, and each command takes one.
+        debug_assert!(lock_ref.0 < REFS, "no row gets there");
         Scalar((lock_ref.0 * SPAN + within) as i64)
     }
 
@@ -133,6 +141,9 @@ mod tests {
         assert!(Scalar::of_put(LockRef(7), 0, 0).is_err());
         assert!(Scalar::of_put(LockRef(7), 0, PUTS + 1).is_err());
         assert!(Scalar::of_put(LockRef(7), GENERATIONS, 1).is_err());
+        assert!(Scalar::of_put(LockRef(REFS), 0, 1).is_err());
+        let last = Scalar::of_put(LockRef(REFS - 1), GENERATIONS - 1, PUTS);
+        assert!(last.unwrap().get() > 0);
     }
 
     #[test]

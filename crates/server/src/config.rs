@@ -209,6 +209,9 @@ pub struct TimingConfig {
     /// See [`Timing::upkeep`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upkeep_ms: Option<u64>,
+    /// See [`Timing::usage`]; may be 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage_ms: Option<u64>,
 }
 
 /// [`Limits`] that an operator may change, and those of the shell; absent fields take the default.
@@ -552,6 +555,10 @@ impl TimingConfig {
             retry: micros(self.retry_ms, default.retry, "retry")?,
             request: micros(self.request_ms, default.request, "request")?,
             upkeep: micros(self.upkeep_ms, default.upkeep, "upkeep")?,
+            usage: match self.usage_ms {
+                Some(0) => 0,
+                some => micros(some, default.usage, "usage")?,
+            },
             drift_ppm: default.drift_ppm,
         };
         if timing.lease < 2 * timing.beat {

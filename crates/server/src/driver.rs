@@ -31,6 +31,7 @@ use crate::clock::{self, Clock};
 use crate::mailbox::{Call, Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::Peers;
+use crate::worker::Worker;
 use bytes::Bytes;
 use fermata_protocol::base::{Config, Micros, NodeId, NodeName};
 use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
@@ -38,8 +39,8 @@ use fermata_protocol::request::{ClockState, ClockStatus};
 use fermata_protocol::{CallId, Message, Node, Reply, register};
 use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// A full disk is tried again after this long.
@@ -100,8 +101,8 @@ pub(crate) struct Driver {
     clock: Arc<Clock>,
     /// What the log says of the interval clock.
     clock_told: Option<ClockStatus>,
-    flusher: mpsc::Sender<Flush>,
-    chores: mpsc::Sender<Chore>,
+    flusher: Worker<Flush>,
+    chores: Worker<Chore>,
     calls: HashMap<CallId, Call>,
     /// Outputs that wait for a flush; see D1.
     held: VecDeque<(Lsn, Output)>,
@@ -157,7 +158,7 @@ impl Driver {
         let node = Node::recover(config, id, &StoreMemory(&store), clock.now(), seed)?;
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
         let (back, reserve) = (mailbox.clone(), ballast.clone());
-        let flusher = worker("flush", move |flush: Flush| {
+        let flusher = Worker::start("flush", move |flush: Flush| {
             let begun = Instant::now();
             let done = flush.run();
             if matches!(done.outcome(), Outcome::Full) {
@@ -167,7 +168,7 @@ impl Driver {
         });
         let flusher = flusher.map_err(failed)?;
         let back = mailbox.clone();
-        let chores = worker("checkpoint", move |chore| {
+        let chores = Worker::start("checkpoint", move |chore| {
             back.put(match chore {
                 Chore::Checkpoint(checkpoint) => Event::Checkpointed(checkpoint.run()),
                 Chore::Raise => Event::Ballast(ballast.raise()),
@@ -324,7 +325,7 @@ impl Driver {
         if !self.raising {
             self.raising = true;
             // The worker lives as long as its sender.
-            let _ = self.chores.send(Chore::Raise);
+            self.chores.send(Chore::Raise);
         }
     }
 
@@ -480,7 +481,7 @@ impl Driver {
             self.metrics.flushes.increment(1);
             self.metrics.records.increment(flush.records());
             // The worker lives as long as its sender.
-            let _ = self.flusher.send(flush);
+            self.flusher.send(flush);
         }
         if let Some(until) = &mut self.full_until
             && *until <= now
@@ -495,7 +496,7 @@ impl Driver {
             && let Some(checkpoint) = self.store.take_checkpoint()
         {
             self.measure();
-            let _ = self.chores.send(Chore::Checkpoint(checkpoint));
+            self.chores.send(Chore::Checkpoint(checkpoint));
         }
     }
 
@@ -552,15 +553,4 @@ fn batch(writes: Vec<Write>) -> Batch {
         Write::DeleteRange { from, to } => Op::DeleteRange { from, to },
     };
     Batch(writes.into_iter().map(op).collect())
-}
-
-/// A thread that handles what it is sent, in order, until the sender is gone.
-fn worker<T: Send + 'static>(
-    name: &str,
-    mut handle: impl FnMut(T) + Send + 'static,
-) -> std::io::Result<mpsc::Sender<T>> {
-    let (sender, receiver) = mpsc::channel();
-    let thread = std::thread::Builder::new().name(format!("fermata-{name}"));
-    thread.spawn(move || receiver.iter().for_each(&mut handle))?;
-    Ok(sender)
 }

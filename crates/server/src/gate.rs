@@ -144,6 +144,11 @@ impl Gate {
                 sites: config.cluster.sites.clone(),
                 segment_bits: config.cluster.segment_bits.into(),
                 version: env!("CARGO_PKG_VERSION").into(),
+                engine: match &backend {
+                    Backend::Engine(engine) => engine.describe(),
+                    Backend::Driver(_) => String::new(),
+                },
+                ailment: String::new(),
             },
             home: resolved.site,
             value_max: config.limits.value,
@@ -381,13 +386,23 @@ impl Gate {
 
     /// Why the node is not healthy, as it was when it was looked at last.
     pub(crate) fn ailment(&self) -> String {
-        let told = match &self.backend {
-            Backend::Engine(_) => self.short().pop(),
-            Backend::Driver(_) => None,
-        };
-        told.unwrap_or_else(|| {
-            "this node cannot reach a quorum of every group: ask another node".into()
-        })
+        match &self.backend {
+            Backend::Engine(_) => self.short().pop().unwrap_or_else(|| {
+                "this node has just started or is about to stop: ask another node".into()
+            }),
+            Backend::Driver(_) => {
+                "this node cannot reach a quorum of every group: ask another node".into()
+            }
+        }
+    }
+
+    /// The cluster as this node was told of it, with what it has to say of itself now.
+    pub(crate) fn about(&self) -> v1::ClusterInfo {
+        let mut about = self.info.clone();
+        if !about.engine.is_empty() && !self.healthy.load(Ordering::Relaxed) {
+            about.ailment = self.ailment();
+        }
+        about
     }
 
     /// A line for each keyspace that had lost its quorum when the node was looked at last.

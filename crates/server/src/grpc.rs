@@ -327,7 +327,7 @@ impl Fermata for Service {
     }
 
     async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Answer<v1::ClusterInfo> {
-        Ok(Response::new(self.0.info.clone()))
+        Ok(Response::new(self.0.about()))
     }
 
     async fn session(&self, r: Request<Streaming<v1::SessionRequest>>) -> Answer<SessionReplies> {

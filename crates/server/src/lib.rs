@@ -37,6 +37,7 @@ mod rest;
 mod serve;
 mod transport;
 pub mod wan;
+mod worker;
 
 pub use clock::random;
 pub use config::{ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};

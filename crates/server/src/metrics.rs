@@ -109,6 +109,40 @@ impl Metrics {
         Metrics { recorder, ..made }
     }
 
+    /// Those of a node on another engine than the native one: without what only a node of its own
+    /// logs, disk, peers and clock has, which would stay at zero and mean nothing.
+    pub(crate) fn of_engine() -> Metrics {
+        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let recorder = builder
+            .expect("the list of buckets is not empty")
+            .build_recorder();
+        with_local_recorder(&recorder, describe);
+        let open_requests = with_local_recorder(&recorder, || gauge!("fermata_open_requests"));
+        Metrics {
+            recorder,
+            open_requests,
+            steps: Counter::noop(),
+            flushes: Counter::noop(),
+            records: Counter::noop(),
+            flush_seconds: Histogram::noop(),
+            held_outputs: Gauge::noop(),
+            lost: Counter::noop(),
+            wal_bytes: Gauge::noop(),
+            unsaved_bytes: Gauge::noop(),
+            void_records: Gauge::noop(),
+            table_bytes: Gauge::noop(),
+            writable: Gauge::noop(),
+            logs_led: Gauge::noop(),
+            peers_alive: Gauge::noop(),
+            frames_refused: Counter::noop(),
+            clock_bound: Gauge::noop(),
+            clock_interval: Gauge::noop(),
+            clock_violations: Counter::noop(),
+            asks_read: Counter::noop(),
+            asks_store: Counter::noop(),
+        }
+    }
+
     /// The text that Prometheus scrapes.
     pub(crate) fn render(&self) -> String {
         self.handle().render()

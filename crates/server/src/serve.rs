@@ -22,6 +22,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How long the last answers may take to leave once the node has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -129,15 +132,19 @@ async fn bind(address: SocketAddr, who: &str) -> Result<TcpListener, StartError>
         .map_err(|e| StartError::Listen(format!("cannot listen on {address} for {who}: {e}")))
 }
 
-/// Sends logs to standard error in the given format; the first call in a process counts.
+/// Sends logs to standard error in the given format; the first call in a process counts. The client
+/// of Cassandra tells of every connection: of it, only what is wrong is shown.
 pub fn init_logs(format: LogFormat) {
+    let shown = Targets::new()
+        .with_default(LevelFilter::INFO)
+        .with_target("scylla", LevelFilter::WARN);
     let logs = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     // Whoever set a subscriber before keeps it.
     let _ = match format {
-        LogFormat::Text => logs.with_target(false).try_init(),
-        LogFormat::Json => logs.json().try_init(),
+        LogFormat::Text => logs.with_target(false).finish().with(shown).try_init(),
+        LogFormat::Json => logs.json().finish().with(shown).try_init(),
     };
 }
 
@@ -217,7 +224,7 @@ pub async fn run_engine_on(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::of_engine());
     let engine = Arc::new(Engine::new(service, metrics.clone()));
     let _abandon = AbandonEngine(engine.clone());
     let backend = Backend::Engine(engine.clone());
@@ -473,6 +480,8 @@ async fn serve_axum(listener: TcpListener, routes: axum::Router, gate: Arc<Gate>
 async fn serve_tonic(listener: TcpListener, routes: tonic::service::Routes, gate: Arc<Gate>) {
     let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = tonic::transport::Server::builder()
+        // In pieces of 16 KiB, the default, a large value takes dozens of writes and reads.
+        .max_frame_size(1 << 20)
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(16 << 20)
         .add_routes(routes)

@@ -80,6 +80,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// Virtual time of all runs, microseconds.
     pub virtual_time: u64,
+    /// Of all runs, see [`Run::moves`].
+    pub moves: u64,
     /// Real time.
     pub wall: Duration,
     /// The readable trace of the first run that failed, or, if asked for, of the last run.
@@ -147,6 +149,7 @@ impl Job {
                 violations: vec![violation],
                 virtual_time: 0,
                 events: 0,
+                moves: 0,
                 trace: trace::take_stashed(),
                 observer: None,
                 registers: BTreeMap::new(),
@@ -171,6 +174,7 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
         runs: 0,
         failures: Vec::new(),
         virtual_time: 0,
+        moves: 0,
         wall: Duration::ZERO,
         trace: None,
         registers: BTreeMap::new(),
@@ -185,6 +189,7 @@ pub fn run(options: Options<'_>) -> Result<Report, String> {
         let run = job.run(bug, options.trace);
         report.runs += 1;
         report.virtual_time += run.virtual_time;
+        report.moves += run.moves;
         if report.failures.is_empty() && options.trace {
             report.trace = run.trace;
             report.registers = run.registers;

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 70] = [
+const SCENARIOS: [(Bug, &str); 71] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -111,6 +111,7 @@ const SCENARIOS: [(Bug, &str); 70] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::UsageForgotten, "placement-user"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -38,6 +38,8 @@ pub struct Run {
     pub virtual_time: u64,
     /// Lines of the trace.
     pub events: u64,
+    /// Logs that the nodes, as they run at the end, have given to the seats that should lead them.
+    pub moves: u64,
     /// The text, if it was asked for.
     pub trace: Option<String>,
     /// What happened, for the model, if it was asked for.
@@ -57,6 +59,7 @@ pub fn timing() -> Timing {
         retry: 500_000,
         request: 6_000_000,
         upkeep: 15_000_000,
+        usage: 10_000_000,
         drift_ppm: 1_000,
     }
 }
@@ -216,18 +219,29 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         1 => cluster::seven(),
         _ => cluster::smallest(),
     };
+    let upkeep = [2, 2, 3, 5, 8, 15][dice.below(6) as usize] * 1_000_000;
+    let limits = limits(&mut dice);
+    let flush = [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize];
+    let checkpoint_bytes = if dice.chance(10) { 20_000 } else { 64 << 20 };
+    // So short a memory of so little use that primaries move although runs are short.
+    let usage = [0, 500, 1_000, 3_000][dice.below(4) as usize] * 1_000;
+    let usage_lead = dice.between(1, 3) as u32;
     Setup {
         seed,
         profile,
         cluster,
         timing: Timing {
-            upkeep: [2, 2, 3, 5, 8, 15][dice.below(6) as usize] * 1_000_000,
+            upkeep,
+            usage,
             ..timing()
         },
-        limits: limits(&mut dice),
+        limits: Limits {
+            usage_lead,
+            ..limits
+        },
         planted: planted.map_or(Planted::NONE, Planted::only),
-        flush: [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize],
-        checkpoint_bytes: if dice.chance(10) { 20_000 } else { 64 << 20 },
+        flush,
+        checkpoint_bytes,
         drift_ppm: 900,
         trace,
         watch: true,
@@ -346,6 +360,8 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
         world.note(|| format!("VIOLATION {}: {}", violation.property, violation.detail));
     }
     let events = world.trace.events();
+    let nodes = world.machines.values().filter_map(|m| m.node());
+    let moves = nodes.map(|node| node.moves()).sum();
     let trace = world.trace.into_text();
     let registers = match &trace {
         Some(_) => linearizable::registers(&world.history),
@@ -360,6 +376,7 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
         violations: world.violations,
         virtual_time: world.now,
         events,
+        moves,
         trace,
         observer,
         registers,

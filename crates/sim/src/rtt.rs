@@ -77,12 +77,21 @@ struct Bench {
 }
 
 impl Bench {
+    /// The primary stays where it is said to be.
     fn new(profile: &'static Profile, client: u16, primary: u16) -> Bench {
+        let timing = Timing {
+            usage: 0,
+            ..Timing::default()
+        };
+        Bench::with(profile, client, primary, timing)
+    }
+
+    fn with(profile: &'static Profile, client: u16, primary: u16, timing: Timing) -> Bench {
         let setup = Setup {
             seed: 1,
             profile,
             cluster: cluster::paper_led_by(primary),
-            timing: Timing::default(),
+            timing,
             limits: Limits::default(),
             planted: Planted::NONE,
             flush: (0, 0),
@@ -345,6 +354,62 @@ mod tests {
             .find(|r| (r.step, r.puts) == ("section", 1));
         let ms = section.expect("every step is measured").ms;
         assert!(ms <= 110.0, "{ms} ms");
+    }
+
+    /// A client at `site`, far from its segment's primary, uses it: what a section with one put
+    /// takes before the primary has come to that site, at most while it comes, and afterwards, in
+    /// microseconds.
+    fn followed(profile: &'static Profile, site: u16, home: u16) -> (u64, u64, u64) {
+        let mut bench = Bench::with(profile, site, home, Timing::default());
+        let key = bench.fresh(Keyspace::SECTIONS);
+        bench.section(&key, 1);
+        bench.settle();
+        let before = bench.section(&key, 1);
+        let beside = |bench: &Bench| {
+            let mut led = bench.world.machines.values().filter_map(|m| {
+                let led = m.node()?.here().led().count();
+                (led > 0).then_some(m.site)
+            });
+            led.next() == Some(site)
+        };
+        let mut most = 0;
+        for _ in 0..600 {
+            if beside(&bench) {
+                break;
+            }
+            most = most.max(bench.section(&key, 1));
+            bench.world.run_for(10_000);
+        }
+        assert!(beside(&bench), "the primary follows");
+        // The node still asks where the primary was, and is told.
+        most = most.max(bench.section(&key, 1));
+        bench.settle();
+        (before, most, bench.section(&key, 1))
+    }
+
+    #[test]
+    fn where_the_primary_has_come_to_a_client_a_section_is_two_round_trips() {
+        for profile in [
+            Profile::named("lUs").unwrap(),
+            Profile::named("lUsEu").unwrap(),
+        ] {
+            for (site, home) in [(2, 0), (0, 2), (1, 2)] {
+                let (before, most, after) = followed(profile, site, home);
+                let mut there = Bench::new(profile, site, site);
+                let key = there.fresh(Keyspace::SECTIONS);
+                there.section(&key, 1);
+                there.settle();
+                assert_eq!(after, there.section(&key, 1), "{} {site}", profile.name);
+                println!(
+                    "{} {home} to {site}: {before}, {most}, {after}",
+                    profile.name
+                );
+                let nearest = (0..3).filter(|s| *s != site).map(|s| profile.rtt(site, s));
+                let two = 2 * nearest.min().unwrap();
+                assert!((two..two + 2_000).contains(&after), "{after}, not {two}");
+                assert!(before > after, "{before} and {after}");
+            }
+        }
     }
 
     #[test]

@@ -59,6 +59,9 @@ enum Status {
     Said(String),
 }
 
+/// The node below the root that is written to see whether it can be; never deleted.
+pub(crate) const PROBE: &str = "probe";
+
 /// Asks every server for its status (the command `srvr`, which operators may forbid).
 pub(crate) async fn survey(servers: &[String], timeout: Duration) -> Result<Survey, String> {
     let mut asked = JoinSet::new();
@@ -136,7 +139,7 @@ fn version(status: &str) -> Option<((u32, u32), String)> {
 /// Tries all that is used: a session, a write of nothing, the root, a large state.
 pub(crate) async fn probe(link: &Arc<Link>, root: &str, found: &Survey) -> Result<(), String> {
     let client = link.client().await.map_err(|why| no_quorum(&why, found))?;
-    let probe = format!("{root}/probe");
+    let probe = format!("{root}/{PROBE}");
     match link.within(client.mkdir(&probe, &OPEN)).await {
         Outcome::Done(()) => {}
         Outcome::Not(Error::Unimplemented) => return Err(too_old()),

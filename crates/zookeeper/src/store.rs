@@ -109,6 +109,24 @@ impl Store {
         })
     }
 
+    /// What tells this root of this ensemble from every other: when its first node was made. It
+    /// changes if somebody deletes the root, and with it all that was known of lock refs.
+    ///
+    /// # Errors
+    /// One sentence: nobody answers, or the node is gone.
+    pub async fn identity(&self) -> Result<String, String> {
+        let path = format!("{}/{}", self.root, startup::PROBE);
+        let client = self.link.client().await?;
+        match self.link.within(client.check_stat(&path)).await {
+            Outcome::Done(Some(stat)) => Ok(format!("{:x}-{:x}", stat.ctime, stat.czxid)),
+            Outcome::Done(None) => Err(format!(
+                "ZooKeeper has no node {path} any more: start again"
+            )),
+            Outcome::Not(error) => Err(format!("ZooKeeper's node {path} cannot be read: {error}")),
+            Outcome::Unknown(why) => Err(format!("ZooKeeper's node {path} cannot be read: {why}")),
+        }
+    }
+
     /// The same store, with reads of this kind.
     #[must_use]
     pub fn with_reads(mut self, reads: Reads) -> Store {

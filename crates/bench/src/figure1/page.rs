@@ -217,9 +217,12 @@ fn figure(out: &Path, part: &Part, policies: &[Named], samples: &[Sample]) -> Re
         },
         up: part.up,
         places: of(BASE).map(place).collect(),
-        lines: (names.iter())
-            .map(|name| Line {
+        joined: true,
+        logarithmic: false,
+        lines: (names.iter().enumerate())
+            .map(|(style, name)| Line {
                 name,
+                style,
                 dashed: [BASE, AGAIN].contains(name),
                 values: of(name)
                     .map(|s| Some(part.of(s)).filter(|v| *v > 0.0))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use fermata_client::{Client, Enter, Options, Section as Held};
+use fermata_client::{Client, Code, Enter, Options, Section as Held};
 
 use super::system::{Boxed, Section, System};
 
@@ -49,6 +49,22 @@ impl System for Fermata {
 
     fn get<'a>(&'a self, key: &'a str) -> Boxed<'a, ()> {
         Box::pin(async move { Ok(self.client.get(self.keyspace, key).await.map(drop)?) })
+    }
+
+    fn queue<'a>(&'a self, key: &'a str) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let wait = Some(Duration::ZERO);
+            let enter = Enter {
+                wait,
+                ..Enter::default()
+            };
+            // The place is taken; the client gives it back where it is not the first one.
+            match self.client.enter(self.keyspace, &[key], enter).await {
+                Ok(held) => Ok(held.leave_and_wait().await?),
+                Err(error) if error.code() == Code::WaitOver => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 }
 

@@ -22,6 +22,7 @@
 //! saw it. CockroachDB is replaced by etcd with the same structure of transactions (Figure 7).
 //! Figure 4(b), nine nodes, is left out.
 
+mod bare;
 mod etcd;
 mod fermata;
 mod figures;
@@ -43,7 +44,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use figures::Figure;
-use load::{Counted, Keys, Load, Summary, Work};
+use load::{Counted, Keys, Load, Sites, Summary, Work};
 use page::Page;
 use place::{Delays, LOOPBACK, PROFILES, Place, Profile};
 use servers::Servers;
@@ -61,15 +62,30 @@ pub(crate) struct MusicArgs {
     /// Where report.md, music.json and the charts go.
     #[arg(long, default_value = "target/music")]
     out: PathBuf,
-    /// Rounds of every comparison. Default: 5, with --quick 1 or 2.
+    /// Rounds of every comparison. Default: 5 or 3, with --quick 1 or 2.
     #[arg(long)]
     rounds: Option<u32>,
     /// Only points whose name has this in it: what is not measured is left out of the figures.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Only these systems: what is not measured is left out of the figures.
+    #[arg(long, value_enum, value_name = "SYSTEM", num_args = 1..)]
+    systems: Vec<Kind>,
     /// Measure without delays, whatever this machine has.
     #[arg(long)]
     no_delays: bool,
+}
+
+impl Point {
+    /// How long it is measured for, leads and all: what has begun is waited for beyond that.
+    fn planned(&self) -> Duration {
+        let turns = self.kinds.len() as u32 * (self.load.time.0 + self.load.time.1);
+        let round = match self.load.sites {
+            Sites::Together => turns,
+            Sites::Apart(lead) => place::SITES as u32 * (lead + turns),
+        };
+        self.load.rounds * round
+    }
 }
 
 /// A load, and the systems that get it in turns.
@@ -110,7 +126,12 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A system at a point; none: not measured.
+    /// How much a system did at a point, also where that is nothing; none: not measured.
+    pub(crate) fn rate(&self, point: &str, kind: Kind) -> Option<f64> {
+        self.points.get(point)?.get(&kind).map(Counted::rate)
+    }
+
+    /// A system at a point; none: not measured, or it did nothing.
     pub(crate) fn of(&self, point: &str, kind: Kind) -> Option<&Counted> {
         self.points
             .get(point)?
@@ -152,6 +173,12 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
     if let Some(only) = &args.only {
         points.retain(|point| point.name.contains(only));
     }
+    if !args.systems.is_empty() {
+        for point in &mut points {
+            point.kinds.retain(|kind| args.systems.contains(kind));
+        }
+        points.retain(|point| !point.kinds.is_empty());
+    }
     let slices: usize = points
         .iter()
         .map(|p| p.kinds.len() * p.load.rounds as usize)
@@ -161,9 +188,17 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
         bar: bar(slices),
         set_up: vec![format!("delays: {}", delays.describe())],
         measured: Measured::default(),
-        warming: Duration::from_secs(if args.quick { 3 } else { 60 }),
+        warming: match args.quick {
+            true => (6, Duration::from_secs(12)),
+            false => (12, Duration::from_secs(180)),
+        },
     };
-    println!("delays: {}", delays.describe());
+    let planned: Duration = points.iter().map(Point::planned).sum();
+    println!(
+        "delays: {}; {:.0} s of measuring, and what servers take to start and sections to end",
+        delays.describe(),
+        planned.as_secs_f64()
+    );
     let (near, far): (Vec<Point>, Vec<Point>) = points
         .into_iter()
         .partition(|p| p.profile == LOOPBACK || delays == Delays::None);
@@ -211,8 +246,8 @@ struct Run {
     /// Sentences for the beginning of the report.
     set_up: Vec<String>,
     measured: Measured,
-    /// How long each system is warmed.
-    warming: Duration,
+    /// By how many clients a site, and how long, all systems are warmed.
+    warming: (usize, Duration),
 }
 
 impl Run {
@@ -267,26 +302,21 @@ impl Run {
     }
 
     /// Sections and writes that nobody counts: servers in Java become several times faster in their
-    /// first minutes, and the first section of a key costs more than the others.
+    /// first minutes, and the first section of a key costs more than the others. All systems are
+    /// warmed at once: what they take from each other does not matter here.
     fn warm(&self, place: &Place, servers: &Servers, kinds: &BTreeSet<Kind>) -> Result<()> {
         let kinds: Vec<Kind> = kinds.iter().copied().collect();
         let load = Load {
             work: Work::Steps,
             keys: Keys::Own,
             size: figures::SMALL,
-            clients: [12; 3],
-            time: (Duration::ZERO, self.warming),
+            clients: [self.warming.0; 3],
+            time: (Duration::ZERO, self.warming.1),
             rounds: 1,
             first: true,
+            sites: Sites::Together,
         };
-        load::compare(
-            place,
-            servers,
-            &kinds,
-            &load,
-            ("warming", &ProgressBar::hidden()),
-        )?;
-        Ok(())
+        load::warm(place, servers, &kinds, &load)
     }
 
     fn write(&self, args: &MusicArgs, figures: &[Figure]) -> Result<()> {
@@ -332,7 +362,7 @@ fn say(point: &str, counted: &BTreeMap<Kind, Counted>) {
             c.rate(),
             c.puts()
         );
-        for step in ["get", "enter", "put", "waited", "section"] {
+        for step in ["get", "queue", "enter", "put", "waited", "section"] {
             let [a, b, d] = [0, 1, 2].map(|site| c.ms(Some(site), step));
             if a + b + d > 0.0 {
                 line += &format!("  {step} {a:.1}/{b:.1}/{d:.1}");
@@ -346,5 +376,25 @@ fn say(point: &str, counted: &BTreeMap<Kind, Counted>) {
             "{line}  foreign cpu {:.0} %",
             100.0 * load::median(c.foreign.iter().copied())
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_leaves_time_for_the_start_of_the_servers() {
+        let effort = Effort {
+            quick: true,
+            rounds: None,
+        };
+        let points = plan(&Figure::all(), effort);
+        for point in &points {
+            println!("{:>6.1} s  {}", point.planned().as_secs_f64(), point.name);
+        }
+        let planned: Duration = points.iter().map(Point::planned).sum();
+        println!("{:.0} s in all", planned.as_secs_f64());
+        assert!(planned <= Duration::from_secs(420), "{planned:?}");
     }
 }

@@ -79,10 +79,21 @@ impl Page {
     }
 }
 
-/// A line of a chart.
+/// A line of a chart: a system looks the same in all of them.
 pub(crate) fn line(name: &'static str, values: Vec<Option<f64>>) -> Line {
+    let style = match name {
+        "native" => 0,
+        "cassandra" => 1,
+        "MUSIC (paper's rows)" => 2,
+        "MSCP" => 3,
+        "ZooKeeper" => 4,
+        "cassandra, no verify" => 5,
+        "etcd" | "etcd, txn per update" => 6,
+        _ => 7,
+    };
     Line {
         name,
+        style,
         dashed: false,
         values,
     }

@@ -90,6 +90,14 @@ impl System for Music {
         let key = self.key(key);
         Box::pin(async move { Ok(self.paper.get(key.as_bytes()).await.map(drop)?) })
     }
+
+    fn queue<'a>(&'a self, key: &'a str) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let key = self.key(key).into_bytes();
+            let lock_ref = self.paper.create_lock_ref(&key).await?;
+            Ok(self.paper.release_lock(&key, lock_ref).await?)
+        })
+    }
 }
 
 struct Inside<'s> {

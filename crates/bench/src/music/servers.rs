@@ -2,6 +2,7 @@
 //! per site and engine in this process, on its site's own threads and sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use fermata_server::{
 };
 use tokio::net::TcpListener;
 
+use super::bare::{self, Bare};
 use super::etcd::{Etcd, Transactions};
 use super::fermata::Fermata;
 use super::paper::Music;
@@ -47,19 +49,20 @@ pub(crate) struct Servers {
     /// Clients' addresses by site: native, engine on Cassandra, engine on both.
     native: Vec<String>,
     engines: BTreeMap<Kind, Vec<String>>,
+    bare: Vec<SocketAddr>,
     /// Sessions with Cassandra, one a site, as a MUSIC replica has.
     papers: Mutex<BTreeMap<usize, Arc<Paper>>>,
     /// One sentence for each system: when a write is on disk.
     pub(crate) durability: Vec<(String, String)>,
     processes: Vec<u32>,
-    /// What the native nodes have on disk.
-    _folder: Option<tempfile::TempDir>,
+    /// What the native nodes, and those of sockets and files, have on disk.
+    folders: Vec<tempfile::TempDir>,
 }
 
 /// Which peers a kind needs.
 fn needs(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Native => &[],
+        Kind::Native | Kind::Bare => &[],
         Kind::Engine | Kind::Unverified | Kind::Paper | Kind::Mscp | Kind::CassaEv => {
             &["cassandra"]
         }
@@ -104,11 +107,12 @@ impl Servers {
         let mut servers = Servers {
             peers: BTreeMap::new(),
             native: Vec::new(),
+            bare: Vec::new(),
             engines: BTreeMap::new(),
             papers: Mutex::default(),
             durability: Vec::new(),
             processes: Vec::new(),
-            _folder: None,
+            folders: Vec::new(),
         };
         for name in names {
             eprintln!("starting {name}");
@@ -125,6 +129,11 @@ impl Servers {
         }
         if kinds.contains(&Kind::Native) {
             servers.start_native(place)?;
+        }
+        if kinds.contains(&Kind::Bare) {
+            let folder = own_folder("bare-")?;
+            servers.bare = bare::start(folder.path(), SITES)?;
+            servers.folders.push(folder);
         }
         if kinds.contains(&Kind::Engine) || kinds.contains(&Kind::Unverified) {
             servers.start_engine(place, Kind::Engine)?;
@@ -157,7 +166,7 @@ impl Servers {
     }
 
     fn start_native(&mut self, place: &Place) -> Result<()> {
-        let folder = native_folder()?;
+        let folder = own_folder("native-")?;
         let mut listeners = Vec::new();
         for site in &place.sites {
             let at = site.any_port();
@@ -184,6 +193,7 @@ impl Servers {
             let dir = folder.path().join(format!("n{}", at + 1));
             let mut config = ServerConfig::new(label(at), dir, cluster.clone());
             config.insecure = true;
+            config.timing.usage_ms = Some(USAGE_MS);
             let resolved = config.resolve().map_err(|why| anyhow!(why))?;
             site.serving(async move {
                 if let Err(error) = run_on(resolved, listeners, std::future::pending()).await {
@@ -199,7 +209,7 @@ impl Servers {
         }
         let said = "the log is flushed before a write is acknowledged".to_owned();
         self.durability.push(("native".to_owned(), said));
-        self._folder = Some(folder);
+        self.folders.push(folder);
         Ok(())
     }
 
@@ -301,6 +311,10 @@ impl Servers {
                 let address = self.endpoint("etcd", at)?;
                 on(site, async move { Transactions::connect(&address).await })
             }
+            Kind::Bare => {
+                let address = *self.bare.get(at).context("it was not started")?;
+                on(site, async move { Bare::connect(address).await })
+            }
         }
     }
 
@@ -347,6 +361,10 @@ fn node(at: usize, peer: String, grpc: String, rest: String) -> NodeConfig {
     }
 }
 
+/// How fast the native engine's primaries follow who uses them: faster than by default, for leads
+/// of seconds.
+const USAGE_MS: u64 = 3_000;
+
 fn cluster(nodes: Vec<NodeConfig>) -> ClusterConfig {
     ClusterConfig {
         id: format!("{:032x}", 0xbe),
@@ -357,11 +375,11 @@ fn cluster(nodes: Vec<NodeConfig>) -> ClusterConfig {
     }
 }
 
-/// Where native nodes keep their stores: beside those of the peers, so on the same disk.
-fn native_folder() -> Result<tempfile::TempDir> {
+/// Where nodes in this process keep what they store: beside the peers, so on the same disk.
+fn own_folder(prefix: &str) -> Result<tempfile::TempDir> {
     let run = fermata_peers::home().join("run");
     std::fs::create_dir_all(&run)?;
-    Ok(tempfile::Builder::new().prefix("native-").tempdir_in(run)?)
+    Ok(tempfile::Builder::new().prefix(prefix).tempdir_in(run)?)
 }
 
 fn cassandra(contact: String, at: usize, keyspace: &str) -> CassandraSettings {

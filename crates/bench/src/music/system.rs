@@ -20,6 +20,11 @@ pub(crate) trait System: Send + Sync + 'static {
 
     /// The system's own plain read.
     fn get<'a>(&'a self, key: &'a str) -> Boxed<'a, ()>;
+
+    /// Takes a place in the key's queue, and gives it back without waiting to hold the lock.
+    fn queue<'a>(&'a self, _key: &'a str) -> Boxed<'a, ()> {
+        Box::pin(async { anyhow::bail!("its queue is not measured") })
+    }
 }
 
 /// A section that this client is in.
@@ -64,7 +69,7 @@ pub(crate) trait Section: Send {
 }
 
 /// A system that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// Fermata on its own storage.
     Native,
@@ -86,6 +91,8 @@ pub(crate) enum Kind {
     Etcd,
     /// etcd with two transactions per update, in place of the paper's CockroachDB.
     EtcdTxn,
+    /// No system: the sockets and files that any needs, as the limit of the machine.
+    Bare,
 }
 
 impl Kind {
@@ -102,6 +109,7 @@ impl Kind {
             Kind::Zookeeper => "ZooKeeper",
             Kind::Etcd => "etcd",
             Kind::EtcdTxn => "etcd, txn per update",
+            Kind::Bare => "sockets and files",
         }
     }
 }

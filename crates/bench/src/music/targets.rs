@@ -13,14 +13,24 @@ use super::{Effort, Measured, Point};
 pub(super) fn points(effort: Effort) -> Vec<Point> {
     let mut points = vec![
         figures::steps(LUS, effort, true),
+        figures::shared(LUS, effort),
         figures::distinct(effort),
         figures::plain_puts(effort),
         figures::critical_puts(effort),
         figures::hot(effort),
+        figures::queue(effort),
     ];
     points.extend(figures::hundred(effort));
     points
 }
+
+/// How latencies are taken, for the report.
+pub(super) const SITES: &str = "Latencies are of one site after the other: one client, keys of its \
+    own, and before it counts all systems have been used from that site alone for a minute, with \
+    --quick for ten seconds, in which not every segment moves. Fermata moves the lead of keys to \
+    where they are used, and gets the time for it; etcd and ZooKeeper have one leader, which stays \
+    where it was elected whoever uses it, so that a site pays for its way to it whether others are \
+    busy or not. The rows *all sites at once* have the same clients together.\n\n";
 
 /// A line of the table.
 struct Target {
@@ -92,6 +102,7 @@ pub(super) fn draw(measured: &Measured, page: &mut Page) -> Result<()> {
          ZooKeeper's throughput is higher for sections of one put, MUSIC's 1.4 to 17 times higher \
          for larger ones.",
     );
+    page.text(SITES);
     let mut targets = waits(measured);
     targets.extend(rates(measured));
     let mut rows: Rows = vec![row(["what", "measured", "beside", "ratio", "wanted", ""])];
@@ -166,6 +177,7 @@ fn waits(measured: &Measured) -> Vec<Target> {
             "",
             Wanted::Shown,
         );
+        targets.extend(together(measured, (site, name)));
     }
     targets.extend(
         LUS.sites
@@ -174,6 +186,25 @@ fn waits(measured: &Measured) -> Vec<Target> {
             .flat_map(|at| beside(measured, at)),
     );
     targets
+}
+
+/// The same while all sites use the systems: shown, since leadership can be at one site alone.
+fn together(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
+    let point = figures::shared_name(LUS);
+    let of = |kind, step| {
+        let values = measured.of(&point, kind)?.of(Some(site), step);
+        (!values.is_empty()).then(|| quantile(values, 0.5))
+    };
+    let line = |(kind, peer)| Target {
+        what: format!("{name}: native, waited, all sites at once"),
+        measured: of(Kind::Native, "waited"),
+        beside: of(kind, "section"),
+        of: peer,
+        wanted: Wanted::Shown,
+    };
+    [(Kind::Etcd, "etcd"), (Kind::Zookeeper, "ZooKeeper")]
+        .map(line)
+        .into()
 }
 
 /// Where a key's primary is at the client's site, a section costs two trips to the nearest quorum.
@@ -208,7 +239,7 @@ fn beside(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
 
 /// Throughputs on the loopback.
 fn rates(measured: &Measured) -> Vec<Target> {
-    let sections = |point: &str, kind| measured.of(point, kind).map(Counted::rate);
+    let sections = |point: &str, kind| measured.rate(point, kind);
     let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
     let mut targets = Vec::new();
     let mut line = |what: &str, measured, beside, of, wanted| {
@@ -259,17 +290,25 @@ fn rates(measured: &Measured) -> Vec<Target> {
         "ZooKeeper",
         Wanted::Shown,
     );
-    let hot = |kind| sections(figures::HOT, kind);
-    let what = "sections per second, 32 clients, one key: cassandra";
-    line(
-        what,
-        hot(Kind::Engine),
-        hot(Kind::Paper),
-        "paper's rows",
-        Wanted::AtLeast(30.0),
-    );
+    targets.extend(crowded(measured));
     targets.extend(hundreds(measured));
     targets
+}
+
+/// One key that all want.
+fn crowded(measured: &Measured) -> Vec<Target> {
+    let rate = |point: &str, kind| measured.rate(point, kind);
+    let line = |what: &str, point| Target {
+        what: format!("{what} per second, 32 clients, one key: cassandra"),
+        measured: rate(point, Kind::Engine),
+        beside: rate(point, Kind::Paper),
+        of: "paper's rows",
+        wanted: Wanted::AtLeast(30.0),
+    };
+    vec![
+        line("sections", figures::HOT),
+        line("places taken and given back", figures::QUEUE),
+    ]
 }
 
 /// Sections of a hundred puts.
@@ -305,6 +344,13 @@ fn hundreds(measured: &Measured) -> Vec<Target> {
             "ZooKeeper",
             Wanted::AtLeast(least),
         );
+        if !small {
+            let what = what.replace("native", "native, of what sockets and files alone do");
+            let most = puts(&point, Kind::Bare);
+            line(&what, native, most, "sockets and files", Wanted::Shown);
+            let what = what.replace("native,", "ZooKeeper,");
+            line(&what, zookeeper, most, "sockets and files", Wanted::Shown);
+        }
         if !piped {
             let wanted = if small {
                 Wanted::AtLeast(2.0)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fermata_server::config::EngineKind;
-use fermata_server::{ServerConfig, StartError};
+use fermata_server::{EngineConfig, ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
 
@@ -61,16 +61,16 @@ pub(crate) struct ServerArgs {
 }
 
 /// `[engine]`. The password is no flag, since everybody on a machine sees those.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(
     next_help_heading = "Engine, if not the native one (password: --engine-password-file or \
                          FERMATA_ENGINE_PASSWORD)"
 )]
-struct EngineArgs {
+pub(crate) struct EngineArgs {
     /// Which engine: native, cassandra, or zookeeper+cassandra.
     #[arg(long, env = "FERMATA_ENGINE", value_parser = EngineKind::NAMES, value_name = "ENGINE",
           hide_possible_values = true)]
-    engine: Option<String>,
+    pub(crate) engine: Option<String>,
     /// Some nodes of Cassandra.
     #[arg(
         long,
@@ -84,7 +84,7 @@ struct EngineArgs {
     data_center: Option<String>,
     /// Cassandra's keyspace for all that Fermata keeps there [default: fermata].
     #[arg(long, env = "FERMATA_ENGINE_KEYSPACE", value_name = "NAME")]
-    engine_keyspace: Option<String>,
+    pub(crate) engine_keyspace: Option<String>,
     /// Copies in each data center, for the keyspace where it is created.
     #[arg(
         long,
@@ -158,6 +158,10 @@ struct TimingArgs {
     /// How often, at most, a node walks over its keys to mend what members lack.
     #[arg(long, env = "FERMATA_UPKEEP_MS", value_name = "MS")]
     upkeep_ms: Option<u64>,
+    /// In which time half of what a primary knows of the sites that use its segment is forgotten;
+    /// it goes where the segment is used. 0: it stays at its seat.
+    #[arg(long, env = "FERMATA_USAGE_MS", value_name = "MS")]
+    usage_ms: Option<u64>,
 }
 
 /// `[limits]`.
@@ -191,11 +195,32 @@ struct ClockArgs {
     clock_bound_us: Option<u64>,
 }
 
+impl EngineArgs {
+    /// What they come to without any file.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(crate) fn config(self) -> Result<EngineConfig, String> {
+        let mut table = toml::Table::new();
+        overlay_engine(&mut table, self, password())?;
+        match table.remove("engine") {
+            Some(engine) => engine.try_into().map_err(|error: toml::de::Error| {
+                format!("the options: {}", error.message().trim())
+            }),
+            None => Ok(EngineConfig::default()),
+        }
+    }
+}
+
+/// The password of the environment.
+fn password() -> Option<String> {
+    std::env::var(PASSWORD_ENV).ok().filter(|p| !p.is_empty())
+}
+
 /// Runs the node until SIGTERM or SIGINT.
 pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
     let until_stdin_closes = args.until_stdin_closes;
-    let password = std::env::var(PASSWORD_ENV).ok().filter(|p| !p.is_empty());
-    let config = config_of(args, password).map_err(Failure::usage)?;
+    let config = config_of(args, password()).map_err(Failure::usage)?;
     let runtime = super::runtime(Builder::new_multi_thread())?;
     let ran = runtime.block_on(async {
         let mut stop = Stop::catch()?;
@@ -274,6 +299,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
         ("retry_ms", args.timing.retry_ms),
         ("request_ms", args.timing.request_ms),
         ("upkeep_ms", args.timing.upkeep_ms),
+        ("usage_ms", args.timing.usage_ms),
     ];
     overlay_section(&mut table, "timing", numbers(timing)?)?;
     let limits = [
@@ -472,6 +498,7 @@ mod tests {
             retry_ms: Some(1),
             request_ms: Some(1),
             upkeep_ms: Some(1),
+            usage_ms: Some(1),
         };
         let limits = LimitsConfig {
             key_bytes: Some(1),
@@ -507,6 +534,7 @@ mod tests {
             "--zookeeper=z",
             "--no-verify",
             "--allow-paxos-v1",
+            "--allow-few-replicas",
             "--engine-username=u",
         ];
         let args = ["server"].iter().chain(&flags);
@@ -554,7 +582,7 @@ mod tests {
     fn flags_alone_are_enough() {
         let engine = config(&["--engine=cassandra", "--contact-points=127.0.0.1:9042"]);
         let resolved = engine.unwrap().resolve().unwrap();
-        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7201");
+        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7100");
         let flags = ["--node", "a", "--data-dir", "d", "--cluster-file", "c"];
         assert_eq!(config(&flags).unwrap().data_dir, PathBuf::from("d"));
     }

@@ -1,5 +1,7 @@
 //! `fermata status`: sites, nodes, segments and primaries, health.
 
+mod engine;
+
 use std::time::Duration;
 
 use fermata_client::{Client, Node, NodeStatus};
@@ -39,7 +41,14 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
     let mut asked: Vec<Asked> = client.nodes().iter().cloned().zip(answers).collect();
     asked.sort_by_key(|(node, _)| node.name);
-    if global.json {
+    let engines = engine::ask(&client, &asked, patience).await;
+    if !engines.is_empty() {
+        if global.json {
+            output::json(&engine::as_json(&engines))?;
+        } else {
+            output::text(engine::in_words(&engines))?;
+        }
+    } else if global.json {
         output::json(&as_json(&client, &asked))?;
     } else {
         output::text(nodes_table(&asked))?;
@@ -54,6 +63,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
         }
     }
     let well = asked.iter().all(|(_, status)| status.is_ok());
+    let well = well && engines.iter().all(|(_, told)| told.is_ok());
     Ok(if well { 0 } else { Exit::Unavailable as u8 })
 }
 
@@ -105,7 +115,7 @@ fn nodes_table(asked: &[Asked]) -> Table {
 fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     if !status.writable {
         "read-only (disk full)"
-    } else if nodes > 1 && is_native(status) && heard(status).is_empty() {
+    } else if nodes > 1 && heard(status).is_empty() {
         "hears nobody"
     } else if status.logs.iter().any(|log| log.primary.is_none()) {
         "a segment without primary"
@@ -114,8 +124,7 @@ fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     }
 }
 
-/// Whether the node runs the native engine: others have no groups of members, no peers, and no use
-/// for an interval clock.
+/// Whether the node runs the native engine: others have no groups of members.
 fn is_native(status: &NodeStatus) -> bool {
     !status.group_sizes.is_empty()
 }
@@ -134,7 +143,7 @@ fn clock(status: &ClockStatus) -> String {
 fn clock_lines(asked: &[Asked]) -> Vec<String> {
     let mut lines = Vec::new();
     for state in ClockState::ALL {
-        let has = |status: &NodeStatus| is_native(status) && status.clock.state == state;
+        let has = |status: &NodeStatus| status.clock.state == state;
         let of = asked.iter().filter(|(_, s)| s.as_ref().is_ok_and(has));
         let of: Vec<&str> = of.map(|(node, _)| node.label.as_str()).collect();
         if state != ClockState::Trusted && !of.is_empty() {

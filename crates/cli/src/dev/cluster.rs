@@ -23,6 +23,8 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// standard input closes, even if this process is killed.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
+    /// Nodes that were started so far.
+    started: usize,
     /// Whether delays between sites make everything slower.
     patience: Duration,
 }
@@ -150,12 +152,20 @@ impl Cluster {
             log_before: 0,
         };
         let mut nodes: Vec<Node> = planned.into_iter().zip(configs).map(node).collect();
-        for node in &mut nodes {
+        // On another engine the first node makes the tables, and the others find them.
+        let native = plan.engine.is_default();
+        let first = if native { nodes.len() } else { 1 };
+        for node in &mut nodes[..first] {
             node.start()?;
         }
-        let patience = if plan.rtt == "none" { 15 } else { 30 };
+        let patience = match plan.rtt.as_str() {
+            _ if !native => 60,
+            "none" => 15,
+            _ => 30,
+        };
         Ok(Cluster {
             nodes,
+            started: first,
             patience: Duration::from_secs(patience),
         })
     }
@@ -172,10 +182,11 @@ impl Cluster {
         chosen.map(Node::endpoint).collect()
     }
 
-    /// Waits until every node answers and knows a primary for each of its segments.
+    /// Waits until every node answers and knows a primary for each of its segments or, on another
+    /// engine, has its stores.
     ///
     /// # Errors
-    /// A node that died or is not ready in time.
+    /// A node that died, cannot be started, or is not ready in time.
     pub(crate) async fn wait_ready(&mut self) -> Result<(), Failure> {
         let deadline = tokio::time::Instant::now() + self.patience;
         for index in 0..self.nodes.len() {
@@ -195,6 +206,10 @@ impl Cluster {
                 }
                 tokio::time::sleep(Duration::from_millis(25)).await;
             }
+            for node in &mut self.nodes[self.started..] {
+                node.start()?;
+            }
+            self.started = self.nodes.len();
         }
         Ok(())
     }
@@ -282,13 +297,17 @@ async fn is_ready(node: &Node) -> bool {
             .nodes()
             .iter()
             .position(|known| known.endpoint == own)?;
-        client.status(Some(this)).await.ok()
+        let engine = client.engine(this).await.ok()?;
+        Some((client.status(Some(this)).await.ok()?, engine))
     };
-    let status = tokio::time::timeout(Duration::from_secs(2), ask).await;
-    let Ok(Some(status)) = status else {
-        return false;
-    };
-    !status.logs.is_empty() && status.logs.iter().all(|log| log.primary.is_some())
+    let told = tokio::time::timeout(Duration::from_secs(2), ask).await;
+    match told {
+        Ok(Some((_, Some(engine)))) => engine.ailment.is_none(),
+        Ok(Some((status, None))) => {
+            !status.logs.is_empty() && status.logs.iter().all(|log| log.primary.is_some())
+        }
+        _ => false,
+    }
 }
 
 /// One line for the first port that somebody else listens on.

@@ -111,7 +111,7 @@ pub(super) fn write(
                 bound_us: plan.clock_bound_us,
                 ..ClockConfig::default()
             },
-            engine: Default::default(),
+            engine: plan.engine_of(node),
             cluster: None,
         };
         // Now, so that a mistake is one sentence here and not a death in a log.
@@ -181,7 +181,7 @@ pub(super) fn profile_sites(rtt: Option<&str>) -> Result<Vec<String>, Failure> {
 }
 
 /// 128 random bits from the operating system.
-pub(super) fn random_id() -> Result<u128, Failure> {
+pub(crate) fn random_id() -> Result<u128, Failure> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))

@@ -16,10 +16,15 @@ pub(crate) mod cluster;
 mod files;
 pub(crate) mod plan;
 
+pub(crate) use files::random_id;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fermata_server::EngineConfig;
+
 use crate::args::{DevArgs, Global};
+use crate::commands::server::EngineArgs;
 use crate::exit::Failure;
 use crate::output::{self, Table};
 use crate::signals::Stop;
@@ -38,6 +43,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
         segments: args.segments,
         rtt: args.rtt.clone(),
         clock_bound_us: args.clock_bound.map(|bound| bound.as_micros() as u64),
+        engine: engine(args.engine)?,
     };
     let folder = Folder::at(args.data.as_deref())?;
     let plan = plan_in(folder.path(), &wishes)?;
@@ -60,6 +66,19 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
         }
     }
     stop(cluster).await
+}
+
+/// The engine that the options name, with files that are found from anywhere.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn engine(args: EngineArgs) -> Result<EngineConfig, Failure> {
+    let mut engine = args.config().map_err(Failure::usage)?;
+    if let Some(file) = &mut engine.password_file {
+        *file =
+            std::path::absolute(&*file).map_err(|error| Failure::local(file.display(), error))?;
+    }
+    Ok(engine)
 }
 
 async fn stop(cluster: Cluster) -> Result<u8, Failure> {

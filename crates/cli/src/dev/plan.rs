@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use fermata_server::EngineConfig;
 use serde::{Deserialize, Serialize};
 
 /// Ports per node: gRPC, REST, peers, and room for later ones.
@@ -27,6 +28,9 @@ pub(crate) struct Plan {
     /// What the clocks' error is promised to be at most, microseconds; none: the kernel is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_bound_us: Option<u64>,
+    /// The engine, if not the native one; but for a password.
+    #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
+    pub(crate) engine: EngineConfig,
 }
 
 /// One node of the plan.
@@ -65,6 +69,16 @@ pub(crate) struct Wishes {
     pub(crate) segments: Option<u32>,
     pub(crate) rtt: Option<String>,
     pub(crate) clock_bound_us: Option<u64>,
+    pub(crate) engine: EngineConfig,
+}
+
+impl Wishes {
+    /// The data centers with copies, where they are to be the sites.
+    fn centers(&self) -> Option<Vec<String>> {
+        let named = self.engine.data_center.is_none() && self.sites.is_none();
+        let centers: Vec<String> = self.engine.replication.keys().cloned().collect();
+        (named && centers.len() > 1).then_some(centers)
+    }
 }
 
 impl Plan {
@@ -78,6 +92,8 @@ impl Plan {
         cluster_id: u128,
     ) -> Result<Plan, String> {
         let rtt = wishes.rtt.clone().unwrap_or_else(|| "none".to_owned());
+        let centers = wishes.centers();
+        let profile_sites = centers.as_deref().unwrap_or(profile_sites);
         let sites = match (wishes.sites, profile_sites) {
             (None, []) => numbered_sites(3),
             (Some(count), []) => numbered_sites(count),
@@ -100,6 +116,7 @@ impl Plan {
             segment_bits: segment_bits(wishes.segments.unwrap_or(16))?,
             rtt,
             clock_bound_us: wishes.clock_bound_us,
+            engine: wishes.engine.clone(),
         };
         plan.check()?;
         Ok(plan)
@@ -125,12 +142,32 @@ impl Plan {
                 1_u32 << self.segment_bits
             ));
         }
+        if wishes.engine.kind != self.engine.kind && !wishes.engine.is_default() {
+            return Err(format!(
+                "the directory holds a cluster of engine {}: leave out --engine, or choose another \
+                 directory",
+                self.engine.kind.name()
+            ));
+        }
+        if !wishes.engine.is_default() {
+            self.engine.clone_from(&wishes.engine);
+        }
         if let Some(rtt) = &wishes.rtt {
             self.rtt.clone_from(rtt);
         }
         self.clock_bound_us = wishes.clock_bound_us.or(self.clock_bound_us);
         self.check()?;
         Ok(self)
+    }
+
+    /// The engine of a node: at a site that is a data center with copies, that one is its nearest.
+    pub(crate) fn engine_of(&self, node: &PlannedNode) -> EngineConfig {
+        let mut engine = self.engine.clone();
+        let site = &self.sites[usize::from(node.site)];
+        if engine.data_center.is_none() && engine.replication.contains_key(site) {
+            engine.data_center = Some(site.clone());
+        }
+        engine
     }
 
     fn check(&self) -> Result<(), String> {

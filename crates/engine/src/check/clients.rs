@@ -215,6 +215,17 @@ impl Client {
         self.last(node, self.request(number, 0, operation)).await
     }
 
+    /// The answer to a transmission of the request of that number; not noted either.
+    pub async fn ask_as(
+        &self,
+        node: usize,
+        (number, attempt): (u64, u32),
+        operation: Operation,
+    ) -> Option<Reply> {
+        self.last(node, self.request(number, attempt, operation))
+            .await
+    }
+
     // ---- sections -------------------------------------------------------------------------------
 
     /// Decides to enter; nothing is sent yet.
@@ -309,7 +320,7 @@ impl Client {
             let entry = entered.value.known().map(|value| value.cloned());
             let held = entered.held;
             let until = first_sent + Duration::from_micros(lease);
-            self.history.lease(key, held.lock_ref, until);
+            self.history.lease(&held, until);
             self.history
                 .end(record, Outcome::Entered(held.clone(), entry.clone()));
             drop(live);
@@ -391,7 +402,7 @@ impl Client {
         match state {
             Some(RefState::Holding { lease }) => {
                 let until = sent + Duration::from_micros(lease);
-                self.history.lease(&held.key, held.lock_ref, until);
+                self.history.lease(held, until);
                 self.history.end(record, Outcome::Done);
             }
             Some(RefState::Gone) => self.history.end(record, Outcome::Past(false)),

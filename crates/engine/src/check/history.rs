@@ -90,7 +90,7 @@ pub struct Record {
 pub struct History {
     notes: Arc<dyn Notes>,
     records: Mutex<Vec<Record>>,
-    leases: Mutex<BTreeMap<(KeyId, LockRef), Instant>>,
+    leases: Mutex<BTreeMap<(KeyId, LockRef, u32), Instant>>,
 }
 
 impl History {
@@ -165,9 +165,10 @@ impl History {
     }
 
     /// The section's lease lasts until then, by its client's account.
-    pub fn lease(&self, key: &KeyId, lock_ref: LockRef, until: Instant) {
+    pub fn lease(&self, held: &Held, until: Instant) {
+        let name = (held.key.clone(), held.lock_ref, held.generation);
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = leases.entry((key.clone(), lock_ref)).or_insert(until);
+        let known = leases.entry(name).or_insert(until);
         *known = until.max(*known);
     }
 
@@ -176,8 +177,8 @@ impl History {
         self.all().clone()
     }
 
-    /// Until when each section's lease lasts.
-    pub fn leases(&self) -> BTreeMap<(KeyId, LockRef), Instant> {
+    /// Until when the lease of each generation of each section lasts.
+    pub fn leases(&self) -> BTreeMap<(KeyId, LockRef, u32), Instant> {
         self.leases
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

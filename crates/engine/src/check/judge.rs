@@ -78,6 +78,8 @@ impl Found {
 /// From when on a life of a ref may be over, without anybody's fault.
 struct Ends {
     leases: BTreeMap<LockRef, Instant>,
+    /// The same of each life.
+    told: BTreeMap<Life, Instant>,
     /// The earliest leave or release that was asked for.
     asked: BTreeMap<LockRef, u64>,
     /// The earliest request to resume from this life.
@@ -96,15 +98,22 @@ impl Ends {
     }
 }
 
-fn ends(key: &KeyId, records: &[&Record], leases: &BTreeMap<(KeyId, LockRef), Instant>) -> Ends {
+fn ends(
+    key: &KeyId,
+    records: &[&Record],
+    leases: &BTreeMap<(KeyId, LockRef, u32), Instant>,
+) -> Ends {
     let mut ends = Ends {
         leases: BTreeMap::new(),
+        told: BTreeMap::new(),
         asked: BTreeMap::new(),
         resumed: BTreeMap::new(),
     };
-    for ((of, lock_ref), until) in leases {
+    for ((of, lock_ref, generation), until) in leases {
         if of == key {
-            ends.leases.insert(*lock_ref, *until);
+            ends.told.insert((*lock_ref, *generation), *until);
+            let last = ends.leases.entry(*lock_ref).or_insert(*until);
+            *last = (*last).max(*until);
         }
     }
     for record in records {
@@ -177,6 +186,16 @@ fn exclusivity(records: &[&Record], ends: &Ends, found: &mut Found) {
                     "{:?} was granted while {:?} held, alive and not released",
                     later.life, earlier.life
                 );
+                found.add(Check::Exclusivity, text);
+            }
+        }
+    }
+    for next in &grants {
+        // Whoever was the holder before may read from memory as long as its lease lasts (G14).
+        for (life, until) in &ends.told {
+            let replaced = life.0 == next.life.0 && life.1 < next.life.1;
+            if replaced && next.record.ended_at.is_some_and(|at| at < *until) {
+                let text = format!("{:?} was granted beside the lease of {life:?}", next.life);
                 found.add(Check::Exclusivity, text);
             }
         }

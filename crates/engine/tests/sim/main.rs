@@ -6,10 +6,12 @@
 //! | `store` | the two stores of the engine, on the world |
 //! | `clients` | the cluster that clients ask (clients and judge: `fermata_engine::check`) |
 //! | `scenarios` | exact schedules, each with the wrong rule that it catches |
+//! | `schedules`, `conditions` | the schedules themselves |
 //! | `paper` | MUSIC's own layout, which the schedules break |
 //! | `seeds` | random runs |
 
 mod clients;
+mod conditions;
 mod paper;
 mod scenarios;
 mod schedules;

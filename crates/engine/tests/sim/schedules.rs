@@ -3,16 +3,20 @@
 
 use crate::clients::{Cluster, LEASE, key, value};
 use crate::world::{Call, Fate, Filter, RuleId, Step, World, on};
+use fermata_engine::check::clients::{Network, Section};
 use fermata_engine::check::judge::{Check, Violation};
-use fermata_protocol::request::{Leaving, Mode};
+use fermata_protocol::base::{KeyId, SessionId, SiteId};
+use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation};
+use fermata_protocol::{Reply, Request};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
 /// The base of most schedules: a section by a client of its own puts `text` and leaves.
-async fn base(cluster: &Arc<Cluster>, text: &str) {
+pub(crate) async fn base(cluster: &Arc<Cluster>, text: &str) {
     let mut client = cluster.client(9, 1);
     let k = key("k");
     let mut section = client
@@ -25,16 +29,16 @@ async fn base(cluster: &Arc<Cluster>, text: &str) {
 }
 
 /// The nodes' quorum reads from now on get no answer from this replica.
-fn blind(world: &World, node: usize, replica: usize) -> RuleId {
+pub(crate) fn blind(world: &World, node: usize, replica: usize) -> RuleId {
     world.lose(reads(node).step(Step::To).peers(&[replica]))
 }
 
-fn reads(node: usize) -> Filter {
+pub(crate) fn reads(node: usize) -> Filter {
     on(&[Call::DataRead]).node(node)
 }
 
 /// Puts of this node reach these replicas only.
-fn reach_all_but(world: &World, node: usize, replicas: &[usize]) -> RuleId {
+pub(crate) fn reach_all_but(world: &World, node: usize, replicas: &[usize]) -> RuleId {
     world.lose(on(&[Call::Write]).node(node).step(Step::To).peers(replicas))
 }
 
@@ -44,7 +48,7 @@ pub(crate) type Played = Pin<Box<dyn Future<Output = Vec<Violation>>>>;
 macro_rules! schedule {
     ($(#[$doc:meta])* $name:ident($cluster:ident, $world:ident) $body:block) => {
         $(#[$doc])*
-        pub(crate) fn $name(cluster: Arc<Cluster>) -> Played {
+        pub(crate) fn $name(cluster: Arc<crate::clients::Cluster>) -> $crate::schedules::Played {
             Box::pin(async move {
                 let $cluster = cluster;
                 let $world = Arc::clone(&$cluster.world);
@@ -53,6 +57,7 @@ macro_rules! schedule {
         }
     };
 }
+pub(crate) use schedule;
 
 schedule! {
     /// F1. H1's put has passed every check before it; it is released by force; H3's synch has read;
@@ -686,5 +691,265 @@ schedule! {
         assert!(user.offer_at(1, &k, value("e2")).await);
         sleep(Duration::from_secs(1)).await;
         expect_at_all(&cluster, "e2").await
+    }
+}
+
+/// A transmission whose connection nobody closes: its answers.
+pub(crate) fn transmit(
+    cluster: &Arc<Cluster>,
+    (who, node): (usize, usize),
+    (number, attempt): (u64, u32),
+    operation: Operation,
+) -> mpsc::UnboundedReceiver<Reply> {
+    let request = Request {
+        session: SessionId(who as u128),
+        number,
+        attempt,
+        answered_through: 0,
+        site: SiteId(node as u16),
+        operation,
+    };
+    Arc::clone(cluster).transmit(who, node, node, request)
+}
+
+/// The last of the answers.
+pub(crate) async fn last(mut answers: mpsc::UnboundedReceiver<Reply>) -> Option<Reply> {
+    loop {
+        match answers.recv().await {
+            Some(Reply::Queued { .. } | Reply::Stalled { .. }) => {}
+            last => return last,
+        }
+    }
+}
+
+pub(crate) fn wrong(check: Check, sentence: &str) -> Violation {
+    Violation {
+        check,
+        sentence: sentence.into(),
+    }
+}
+
+/// The section's first put, which leaves it.
+pub(crate) fn last_put(section: &Section, text: &str) -> Operation {
+    Operation::Critical {
+        held: section.held.clone(),
+        operation: Critical::Put {
+            number: 1,
+            value: value(text),
+        },
+        leave: vec![(section.held.clone(), Leaving::Clean(None))],
+    }
+}
+
+schedule! {
+    /// G15. A put that leaves its section comes to nothing at one node, which leaves dirty; the
+    /// next holder enters; the put is repeated at a node that has not heard of all that.
+    last_put_repeated(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h3) = (cluster.client(1, 0), cluster.client(3, 2));
+        let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        h1.get_at(1, &section).await;
+        section.falls_silent();
+        let lost = world.lose(on(&[Call::Write]).node(0).step(Step::To));
+        let first = transmit(&cluster, (1, 0), (50, 0), last_put(&section, "v1"));
+        let first = last(first).await;
+        world.end(lost);
+        assert!(matches!(first, Some(Reply::Refused(_))), "{first:?}");
+        let third = h3.enter(&k, Mode::Exclusive).await.expect("the first has left");
+        let again = transmit(&cluster, (1, 1), (50, 1), last_put(&section, "v1"));
+        let again = last(again).await;
+        let lost = third.entry == Some(value("v0")) && matches!(again, Some(Reply::Left));
+        let text = "a put that left its section was acknowledged, and the next one lacks it";
+        lost.then(|| wrong(Check::LostPut, text)).into_iter().collect()
+    }
+}
+
+schedule! {
+    /// Somebody takes a section over before its own client has the answer to its enter, and repeats
+    /// it.
+    taken_over_unanswered(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2));
+        let mut enter = h1.wants(Mode::Exclusive);
+        let lost = world.lose(on(&[Call::Request]).node(0).step(Step::From).peers(&[1]));
+        let (first, mut once) = (cluster.client(1, 0), enter);
+        let first = tokio::spawn(async move {
+            first.enter_at(0, &key("k"), &mut once, LEASE).await
+        });
+        sleep(Duration::from_millis(500)).await;
+        let queue = h2.ask(2, Operation::Queue { key: k.clone() }).await;
+        let Some(Reply::Queue { entries, .. }) = queue else {
+            unreachable!("nothing stands in the way of a listing");
+        };
+        let (lock_ref, generation) = (entries[0].lock_ref, entries[0].generation);
+        let held = Held { key: k.clone(), lock_ref, generation };
+        let taken = h2.resume_at(2, &held).await;
+        let mut taken = taken.expect("nothing stands in the way of the resumption");
+        let again = h1.enter_at(1, &k, &mut enter, LEASE).await;
+        h2.put_at(2, &mut taken, value("v2")).await;
+        if let Some(mut section) = again {
+            h1.put_at(1, &mut section, value("v1")).await;
+        }
+        h2.get_at(2, &taken).await;
+        world.end(lost);
+        let _ = first.await;
+        Vec::new()
+    }
+}
+
+schedule! {
+    /// G14. A section is taken over while its client's lease runs.
+    resumed_beside_a_lease(cluster, _world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2));
+        let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        sleep(LEASE).await;
+        let taken = h2.resume_at(2, &section.held).await;
+        let mut taken = taken.expect("nothing stands in the way of the resumption");
+        h2.put_at(2, &mut taken, value("v2")).await;
+        h2.get_at(2, &taken).await;
+        h2.leave_at(2, taken).await;
+        Vec::new()
+    }
+}
+
+schedule! {
+    /// F11.1, over two keys. The first is granted at once; the second is long in coming, and the
+    /// next holder of the first enters meanwhile.
+    second_key_long_in_coming(cluster, world) {
+        let (a, b) = (key("a"), key("b"));
+        let mut h2 = cluster.client(2, 2);
+        let slow = world.hold(on(&[Call::Swap]).node(0).step(Step::Begin).key(&b));
+        let keys: Vec<KeyId> = vec![a.clone(), b];
+        let lease = LEASE.as_micros() as u64;
+        let enter = Operation::Enter {
+            keys,
+            mode: Mode::Exclusive,
+            wait: 8 * lease,
+            follow: false,
+            lease: Some(lease),
+        };
+        let enters = transmit(&cluster, (1, 0), (1, 0), enter);
+        world.caught(slow, 1).await;
+        let mut second = h2.enter(&a, Mode::Exclusive).await.expect("the first is silent");
+        h2.put_at(2, &mut second, value("v2")).await;
+        world.end(slow);
+        let late = matches!(last(enters).await, Some(Reply::Entered { .. }));
+        let text = "a grant of two keys was told after a later one of the first";
+        late.then(|| wrong(Check::Exclusivity, text)).into_iter().collect()
+    }
+}
+
+schedule! {
+    /// Every read of the value takes longer than a decision is good for, though not a lease.
+    slow_reads(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0));
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let mut enter = h2.wants(Mode::Exclusive);
+        let waits = tokio::spawn(async move {
+            h2.enter_at(0, &key("k"), &mut enter, 10 * LEASE).await
+        });
+        sleep(Duration::from_millis(500)).await;
+        h1.leave_at(0, first).await;
+        let begun = Instant::now();
+        while !waits.is_finished() && begun.elapsed() < 6 * LEASE {
+            let slow = world.hold(reads(0).step(Step::End).times(1));
+            if world.caught(slow, 1).await {
+                sleep(LEASE / 3).await;
+            }
+            world.end(slow);
+        }
+        let granted = waits.is_finished();
+        world.heal();
+        let _ = waits.await;
+        let text = "a holder was not let in, though its reads only took their time";
+        (!granted).then(|| wrong(Check::ToldPast, text)).into_iter().collect()
+    }
+}
+
+schedule! {
+    /// The version of a row is raised, since an update of it is lost, and the update stands before
+    /// it is made again; a node that knows the state, under the version before, watches it.
+    version_raised(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2).quiet());
+        let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        section.falls_silent();
+        let mut enter = h2.wants(Mode::Exclusive);
+        let waits = tokio::spawn(async move {
+            h2.enter_at(2, &key("k"), &mut enter, 2 * LEASE).await
+        });
+        sleep(Duration::from_millis(300)).await;
+        let first = world.count(on(&[Call::Swap]).node(1).step(Step::To));
+        world.fate(on(&[Call::Swap]).node(1).times(1), Fate::Never);
+        let held = section.held.clone();
+        let renew = Operation::Renew { held: vec![held] };
+        let _renews = transmit(&cluster, (1, 1), (1 << 40, 0), renew);
+        sleep(Duration::from_millis(300)).await;
+        assert!(world.counted(first) > 0, "the renewal is under way");
+        let again = world.hold(on(&[Call::Swap]).node(1).step(Step::Begin));
+        world.caught(again, 1).await;
+        let peeks = world.count(on(&[Call::Peek]).node(2).step(Step::Begin));
+        sleep(LEASE / 8).await;
+        let many = world.counted(peeks);
+        world.end(again);
+        let _ = waits.await;
+        let text = "a row was peeked at without a pause";
+        (many > 20).then(|| wrong(Check::Refs, text)).into_iter().collect()
+    }
+}
+
+schedule! {
+    /// G9. Of two readers the first ends uncleanly; a third comes, while the second reads on.
+    third_reader(cluster, _world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut r1, mut r2) = (cluster.client(1, 0), cluster.client(2, 1));
+        let mut r3 = cluster.client(3, 2);
+        let first = r1.enter(&k, Mode::Shared).await.expect("the key is free");
+        let second = r2.enter(&k, Mode::Shared).await.expect("readers are let in");
+        r1.leave_as(0, first, Leaving::Dirty).await;
+        let mut enter = r3.wants(Mode::Shared);
+        let third = r3.enter_at(2, &k, &mut enter, 4 * LEASE).await;
+        let stuck = third.is_none();
+        r2.get_at(1, &second).await;
+        if let Some(third) = third {
+            r3.get_at(2, &third).await;
+        }
+        let text = "a reader waits for readers";
+        stuck.then(|| wrong(Check::ToldPast, text)).into_iter().collect()
+    }
+}
+
+schedule! {
+    /// G5, of readers. Two are let in with one value; the first ends uncleanly; the enter of the
+    /// second is repeated at its node, which meets a newer eventual value.
+    reader_repeats(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let mut user = cluster.client(7, 2);
+        let alone = world.lose(on(&[Call::Offer]).node(2).step(Step::To).peers(&[0, 1]));
+        assert!(user.offer_at(2, &k, value("e1")).await);
+        world.end(alone);
+        let (unseen, unseen_too) = (blind(&world, 0, 2), blind(&world, 1, 2));
+        let (mut r1, mut r2) = (cluster.client(1, 0), cluster.client(2, 1));
+        let first = r1.enter(&k, Mode::Shared).await.expect("the key is free");
+        let mut enter = r2.wants(Mode::Shared);
+        let second = r2.enter_at(1, &k, &mut enter, LEASE).await;
+        let second = second.expect("readers are let in");
+        world.end(unseen);
+        world.end(unseen_too);
+        r1.leave_as(0, first, Leaving::Dirty).await;
+        let unseen = blind(&world, 1, 0);
+        r2.enter_at(1, &k, &mut enter, LEASE).await;
+        world.end(unseen);
+        r2.get_at(1, &second).await;
+        Vec::new()
     }
 }

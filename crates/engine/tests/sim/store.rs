@@ -7,7 +7,7 @@ use fermata_engine::scalar::Scalar;
 use fermata_engine::{Cells, DataStore, LockStore, Page, Row, StoreError, Swapped, Version};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// One node's way to the replicas.
@@ -19,6 +19,8 @@ pub(crate) struct SimStore {
     /// Whether a refused compare-and-set tells the present row: Cassandra does, `ZooKeeper` does
     /// not.
     pub(crate) tells: bool,
+    /// Keys with compare-and-sets of unknown outcome, and the highest version that one expects.
+    pub(crate) lost: Arc<Mutex<BTreeMap<KeyId, Option<i64>>>>,
 }
 
 fn unknown(what: &str) -> StoreError {
@@ -35,6 +37,11 @@ fn row_of(row: Option<&Cells_>) -> Option<Row> {
     })
 }
 
+/// Whether it is a row to its readers: one of which only the version was raised is none.
+fn shown(row: &Row) -> bool {
+    !row.state.is_empty()
+}
+
 fn row_bytes(row: &Row) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_i64(row.version.0);
@@ -46,6 +53,42 @@ impl SimStore {
     /// Replicas, the nearest first.
     fn nearest(&self) -> [usize; SITES] {
         [[0, 1, 2], [1, 2, 0], [2, 1, 0]][self.node]
+    }
+
+    fn lost(&self) -> MutexGuard<'_, BTreeMap<KeyId, Option<i64>>> {
+        self.lost.lock().expect("no holder of this lock panics")
+    }
+
+    /// One compare-and-set of the row as it is kept; none: its outcome is unknown.
+    async fn exchange(
+        &self,
+        key: &KeyId,
+        expected: Option<Version>,
+        state: Bytes,
+    ) -> Option<Swapped> {
+        self.world
+            .decide(Call::Swap, self.node, key, |row, ballot| {
+                let present = row_of(Some(row));
+                if present.as_ref().map(|r| r.version) != expected {
+                    return (Swapped::Refused(present), Vec::new());
+                }
+                let version = Version(expected.map_or(0, |v| v.0) + 1);
+                let bytes = row_bytes(&Row { version, state });
+                let change = (Column::Lock, (ballot, Some(bytes)));
+                (Swapped::Applied(version), vec![change])
+            })
+            .await
+    }
+
+    /// Gives the row a higher version with the state that it has, unless somebody else does: then a
+    /// lost compare-and-set can come no more.
+    async fn raise(&self, key: &KeyId, row: Option<Row>) -> Option<Option<Row>> {
+        let expected = row.as_ref().map(|row| row.version);
+        let state = row.map(|row| row.state).unwrap_or_default();
+        match self.exchange(key, expected, state.clone()).await? {
+            Swapped::Applied(version) => Some(Some(Row { version, state })),
+            Swapped::Refused(row) => Some(row),
+        }
     }
 
     pub(crate) async fn gate(&self, call: Call, step: Step, key: &KeyId) {
@@ -135,19 +178,32 @@ impl LockStore for SimStore {
         self.gate(Call::Peek, Step::Begin, key).await;
         let row = self.near(Call::Peek, key).await;
         self.gate(Call::Peek, Step::End, key).await;
-        Ok(row_of(Some(&row.ok_or_else(|| unknown("the peek"))?)))
+        Ok(row_of(Some(&row.ok_or_else(|| unknown("the peek"))?)).filter(shown))
     }
 
     async fn read(&self, key: &KeyId) -> Result<Option<Row>, StoreError> {
         self.gate(Call::Read, Step::Begin, key).await;
+        let lost = self.lost().get(key).copied();
         let read = self
             .world
             .decide(Call::Read, self.node, key, |row, _| {
                 (row_of(Some(row)), Vec::new())
             })
             .await;
+        let read = match (read, lost) {
+            (Some(row), Some(lost)) if row.as_ref().map(|r| r.version.0) <= lost => {
+                self.raise(key, row).await
+            }
+            (read, _) => read,
+        };
+        if let Some(row) = &read {
+            let version = row.as_ref().map(|row| row.version.0);
+            self.lost().retain(|k, lost| k != key || version <= *lost);
+        }
         self.gate(Call::Read, Step::End, key).await;
-        read.ok_or_else(|| unknown("the deciding read"))
+        Ok(read
+            .ok_or_else(|| unknown("the deciding read"))?
+            .filter(shown))
     }
 
     async fn swap(
@@ -157,30 +213,34 @@ impl LockStore for SimStore {
         state: Bytes,
     ) -> Result<Swapped, StoreError> {
         self.gate(Call::Swap, Step::Begin, key).await;
-        let tells = self.tells;
-        let node = self.node;
-        let swapped = self
-            .world
-            .decide(Call::Swap, node, key, |row, ballot| {
-                let present = row_of(Some(row));
-                if present.as_ref().map(|r| r.version) != expected {
-                    return (Swapped::Refused(present.filter(|_| tells)), Vec::new());
-                }
-                let version = Version(expected.map_or(0, |v| v.0) + 1);
-                let bytes = row_bytes(&Row { version, state });
-                let change = (Column::Lock, (ballot, Some(bytes)));
-                (Swapped::Applied(version), vec![change])
-            })
-            .await;
+        let mut expected = expected;
+        let mut swapped = self.exchange(key, expected, state.clone()).await;
+        if expected.is_none()
+            && let Some(Swapped::Refused(Some(row))) = &swapped
+            && !shown(row)
+        {
+            // No row for its readers, but its version counts.
+            expected = Some(row.version);
+            swapped = self.exchange(key, expected, state).await;
+        }
+        if swapped.is_none() {
+            let mut lost = self.lost();
+            let known = lost.entry(key.clone()).or_default();
+            *known = (*known).max(expected.map(|version| version.0));
+        }
         self.gate(Call::Swap, Step::End, key).await;
-        swapped.ok_or_else(|| unknown("the compare-and-set"))
+        let swapped = swapped.ok_or_else(|| unknown("the compare-and-set"))?;
+        Ok(match swapped {
+            Swapped::Refused(row) => Swapped::Refused(row.filter(|r| self.tells && shown(r))),
+            applied => applied,
+        })
     }
 
     async fn changed(&self, key: &KeyId, seen: Option<Version>, patience: Duration) {
         self.gate(Call::Changed, Step::Begin, key).await;
-        let wait = self
-            .world
-            .row_changes(self.node, key, |row| row_of(row).map(|r| r.version) == seen);
+        let wait = self.world.row_changes(self.node, key, |row| {
+            row_of(row).filter(shown).map(|r| r.version) == seen
+        });
         // What may have changed is all that is told.
         let _ = tokio::time::timeout(patience, wait).await;
         self.gate(Call::Changed, Step::End, key).await;

@@ -118,6 +118,11 @@ impl Filter {
         self
     }
 
+    pub(crate) fn key(mut self, key: &KeyId) -> Filter {
+        self.key = Some(key.clone());
+        self
+    }
+
     /// Only the first so many.
     pub(crate) fn times(mut self, times: usize) -> Filter {
         self.times = Some(times);
@@ -150,6 +155,7 @@ pub(crate) enum Act {
     Hold,
     Lose,
     Fate(Fate),
+    Count,
 }
 
 /// Names a rule.
@@ -343,6 +349,16 @@ impl World {
         self.rule(filter, Act::Fate(fate))
     }
 
+    /// Counts what matches.
+    pub(crate) fn count(&self, filter: Filter) -> RuleId {
+        self.rule(filter, Act::Count)
+    }
+
+    /// How many the rule has caught so far.
+    pub(crate) fn counted(&self, rule: RuleId) -> usize {
+        self.inner().rules[rule.0].caught
+    }
+
     /// Ends a rule: what it held goes on.
     pub(crate) fn end(&self, rule: RuleId) {
         self.inner().rules[rule.0].over = true;
@@ -457,11 +473,17 @@ impl World {
 
     /// Waits while a rule holds the leg; false: it is lost.
     async fn judged(&self, leg: &Leg) -> bool {
-        let mut held_by: Option<usize> = None;
+        let (mut held_by, mut noted): (Option<usize>, bool) = (None, false);
         loop {
             let moved = self.moved.notified();
             {
                 let mut inner = self.inner();
+                if !std::mem::replace(&mut noted, true) {
+                    for rule in &mut inner.rules {
+                        let counts = rule.act == Act::Count && !rule.over;
+                        rule.caught += usize::from(counts && rule.filter.matches(leg));
+                    }
+                }
                 if let Some(rule) = held_by {
                     if inner.rules[rule].over {
                         held_by = None;
@@ -469,7 +491,7 @@ impl World {
                 } else {
                     let hit = inner.rules.iter_mut().position(|rule| {
                         !rule.over
-                            && !matches!(rule.act, Act::Fate(_))
+                            && matches!(rule.act, Act::Hold | Act::Lose)
                             && rule.filter.matches(leg)
                             && rule.filter.times.is_none_or(|most| rule.caught < most)
                     });

@@ -78,6 +78,9 @@ pub struct Timing {
     /// A member looks after all keys of its register stores at most this often: see
     /// `register::Upkeep`.
     pub upkeep: Micros,
+    /// What a primary has counted of the sites that use its segment halves in this time; it goes
+    /// where the segment is used. 0: it stays where the location table puts it.
+    pub usage: Micros,
     /// Bound on the rate error of any boot-time clock, parts per million.
     pub drift_ppm: u64,
 }
@@ -92,6 +95,7 @@ impl Default for Timing {
             retry: 700_000,
             request: 10_000_000,
             upkeep: 60_000_000,
+            usage: 15_000_000,
             drift_ppm: 1_000,
         }
     }
@@ -132,6 +136,9 @@ pub struct Limits {
     pub batch: usize,
     /// Slots in flight at one log's primary.
     pub window: usize,
+    /// A segment's primary goes to a site whose entries exceed twice those of all others by this
+    /// many, of those that it remembers (`Timing::usage`).
+    pub usage_lead: u32,
     /// Slots applied before a log is truncated behind a snapshot.
     pub snapshot_every: u64,
     /// Bytes of one chunk of a snapshot or of a catch-up answer.
@@ -159,6 +166,7 @@ impl Default for Limits {
             proposals: 4_096,
             batch: 256,
             window: 256,
+            usage_lead: 10,
             snapshot_every: 4_096,
             chunk: 256 << 10,
         }

@@ -149,11 +149,13 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// A new primary gives its log back before it has counted who uses the segment.
+    UsageForgotten,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 72] = [
+    pub const ALL: [Bug; 73] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -226,6 +228,7 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::UsageForgotten,
     ];
 }
 

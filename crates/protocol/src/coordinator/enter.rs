@@ -4,10 +4,11 @@
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
 use super::refuse;
+use super::submit::Answer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
 use crate::base::{Address, KeyId, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
-use crate::request::{Code, Entered, Held, Mode, Refusal, Reply};
+use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -37,7 +38,12 @@ pub(super) fn enter(
     let keys = once;
     let wait_until = cx.after(wait);
     Ok(Box::new(Enter::new(
-        acquire, keys, wait, wait_until, follow, true,
+        acquire,
+        keys,
+        wait,
+        wait_until,
+        follow,
+        Some(mode),
     )))
 }
 
@@ -82,7 +88,7 @@ pub(super) fn resume(
     let wait_until = cx.after(wait);
     let acquire = Acquire::new(commands, None);
     Ok(Box::new(Enter::new(
-        acquire, keys, wait, wait_until, true, false,
+        acquire, keys, wait, wait_until, true, None,
     )))
 }
 
@@ -180,7 +186,12 @@ struct Enter {
     follow: bool,
     /// An enqueue that fails is left; a section that cannot be resumed stays the client's.
     leaves: bool,
+    /// Readers ahead are no hindrance.
+    shared: bool,
     entered: bool,
+    /// Keys whose refs were known when the primary was asked whether the last of them, which need
+    /// not wait, holds.
+    asked: usize,
     /// The client was told that the lock cannot be granted as things are.
     stalled: bool,
     /// Keys of which the client was told the ref.
@@ -194,7 +205,7 @@ impl Enter {
         wait: Micros,
         wait_until: Micros,
         follow: bool,
-        leaves: bool,
+        enqueues: Option<Mode>,
     ) -> Enter {
         Enter {
             acquire,
@@ -202,8 +213,10 @@ impl Enter {
             wait,
             wait_until,
             follow,
-            leaves,
+            leaves: enqueues.is_some(),
+            shared: enqueues == Some(Mode::Shared),
             entered: false,
+            asked: 0,
             stalled: false,
             told: 0,
         }
@@ -258,13 +271,28 @@ impl Enter {
             self.look(client, cx);
             return Step::Open;
         }
-        if self.acquire.ahead() > 0 {
+        let refs = self.acquire.held().len();
+        if self.acquire.ahead() > 0 && (self.asked == refs || !self.shared) {
             return Step::reply(reply);
         }
-        // Nobody is ahead: either the grant is on its way, or this repeats an enqueue whose ref is
-        // past. The primary knows.
+        // Nobody is ahead, or readers beside a reader: either the grant is on its way, or this
+        // repeats an enqueue whose ref is past, or a writer is among them. The primary knows.
+        self.asked = refs;
         self.acquire.renew(client, desk, cx);
         Step::Open
+    }
+
+    /// Whether `event` is the primary's word that a ref which was not to wait does.
+    fn waits_by(&self, event: &Event) -> bool {
+        let Event::Asked {
+            answer: Answer::States(states),
+            ..
+        } = event
+        else {
+            return false;
+        };
+        let queued = matches!(states.first(), Some(RefState::Queued { ahead: 1.. }));
+        self.wait == 0 && self.asked > 0 && queued
     }
 
     /// Tells a client that waits whether the lock can be granted as things are, where that has
@@ -371,7 +399,9 @@ impl Job for Enter {
             _ => {}
         }
         let renewed = matches!(event, Event::Timer) && self.acquire.waits();
+        let waits = self.waits_by(&event);
         match self.acquire.on(event, client, desk, cx) {
+            Progress::Nothing if waits => self.queued(client, desk, cx),
             Progress::Nothing => {
                 if renewed {
                     self.look(client, cx);

@@ -3,6 +3,7 @@
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
 use super::membership::Registry;
+use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
     Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
@@ -35,6 +36,8 @@ pub struct Segment {
     pub primary: Option<Primary>,
     /// Where the segment's registers are.
     pub place: Place,
+    /// Who has used the segment since this node began to lead it.
+    pub(super) usage: Usage,
     /// Its entry in the agenda.
     wish: Option<Micros>,
 }
@@ -80,6 +83,11 @@ pub struct Here {
     pub(super) steady: BTreeMap<NodeName, Micros>,
     /// When each log was last given to the seat that should lead it, and how often.
     pub(super) given: BTreeMap<LogId, (Micros, u32)>,
+    /// Since when each log that should be elsewhere waits for a moment in which nobody is about to
+    /// enter.
+    pub(super) due: BTreeMap<LogId, Micros>,
+    /// How many logs were given so.
+    pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
     pub(super) joining: BTreeMap<(GroupId, Part), Joining>,
     /// The node is about to stop, and leads nothing any more.
@@ -137,6 +145,8 @@ impl Here {
             alive: BTreeMap::new(),
             steady: BTreeMap::new(),
             given: BTreeMap::new(),
+            due: BTreeMap::new(),
+            moves: 0,
             joining: BTreeMap::new(),
             retiring: false,
             catalogue,
@@ -204,6 +214,7 @@ impl Here {
             state,
             primary: None,
             place: self.new_place(segment, view),
+            usage: Usage::default(),
             wish: None,
         };
         self.segments.insert(segment, room);
@@ -561,6 +572,9 @@ impl Node {
                 #[cfg(feature = "planted-bugs")]
                 step.fx
                     .note_applied(segment, &command, &applied, room.state.queues());
+                if !applied.repeated {
+                    self.here.count_use(segment, &command, step.now);
+                }
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.applied(&command, &applied, state.queues(), cx);
                 });
@@ -650,6 +664,7 @@ impl Node {
             let config = &self.here.config;
             let begins = Primary::new(segment, epoch, leads.ballot, &room.state, step.now, config);
             room.primary = Some(begins);
+            room.usage = Usage::new(config.timing.usage, step.now.monotonic);
             // What it proposes first.
             self.with_primary(segment, step, |_, _, _| ());
         }

@@ -14,6 +14,7 @@ mod membership;
 mod placement;
 mod topology;
 mod upkeep;
+mod usage;
 
 use self::agenda::Room;
 use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
@@ -147,6 +148,12 @@ impl Node {
     /// What this node makes of its interval clock, as of its last step.
     pub fn clock(&self) -> ClockStatus {
         self.here.clocks.status()
+    }
+
+    /// Logs that this node has given to another seat since it began, because that one should lead
+    /// them: for support.
+    pub fn moves(&self) -> u64 {
+        self.here.moves
     }
 
     /// Messages not taken, by reason.

@@ -1,33 +1,65 @@
-//! Who should lead what: a policy, apart from the mechanism. The location table spreads the logs of
-//! a group over its seats; a log that another seat leads, since its own seat was down, goes back
-//! once that seat has been heard steadily for a while. Nothing depends on it: leading is decided by
-//! ballots.
+//! Who should lead what: a policy, apart from the mechanism. Nothing depends on it: leading is
+//! decided by ballots.
+//!
+//! The location table spreads the logs of a group over its seats: each has a *home*. A group's own
+//! log that another seat leads, since its home was down, goes back once the home has been heard
+//! steadily for a while. A segment's log goes to the site that uses the segment, and else home;
+//! what a site's use is, and where a segment is wished, is [`usage`](super::usage)'s to say. Both
+//! go by the same way: at most one log a beat is handed over, to a seat that is heard steadily,
+//! and whoever has given a log away and leads it again waits twice as long before the next time.
+//! So a log that a seat does not keep, or that two sites win in turns, moves ever more rarely.
 
+use super::usage::{self, Seats};
 use super::{Here, Node, Step};
-use crate::base::{LogId, Micros, NodeName, Now, Part, Seat};
+use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Part, Seat, SegmentId, SiteId};
+use crate::command::{Body, Command, LockCommand};
 use crate::log::ReplicatedLog;
 use crate::paxos::Log;
+use crate::request::Mode;
 use alloc::vec::Vec;
 
 /// A seat gets its logs back when it has been heard for so many leases.
 const STEADY_LEASES: Micros = 4;
-/// The pause before a log is given to the same seat once more doubles so often.
+/// A log that is to be given away waits for a good moment so many retry times.
+const MOMENT_RETRIES: Micros = 2;
+/// Logs that wait for it at once.
+const DUE_MAX: usize = 16;
+/// The pause before a log is given away once more doubles so often.
 const GIVEN_DOUBLINGS_MAX: u32 = 8;
 
 impl Node {
-    /// Gives one log back to the seat that should lead it, at most one a beat.
+    /// Gives one log to the seat that should lead it, at most one a beat.
     pub(super) fn place_primaries(&mut self, step: &mut Step<'_>) {
         if !self.here.started || self.here.retiring {
             return;
         }
         self.here.forgive(step.now);
-        let Some((id, to)) = self.here.misplaced(step.now) else {
+        self.here.fade(step.now);
+        let misplaced = self.here.misplaced(step.now);
+        let Some((id, to)) = self.ready(misplaced, step.now) else {
             return;
         };
         let tried = self.here.given.entry(id).or_default();
         tried.0 = step.now.monotonic;
         tried.1 = (tried.1 + 1).min(GIVEN_DOUBLINGS_MAX);
+        self.here.moves += 1;
         self.here.hand_over(id, to, step);
+    }
+
+    /// The first of these logs for which this is a good moment. Who is about to enter a segment,
+    /// its value being read, would be found by the next primary only with a renewal: a log waits
+    /// until there is nobody, but not for long.
+    fn ready(&mut self, misplaced: Vec<(LogId, Seat)>, now: Now) -> Option<(LogId, Seat)> {
+        let Here { due, config, .. } = &mut self.here;
+        due.retain(|id, _| misplaced.iter().any(|(of, _)| of == id));
+        let entering = |id: &LogId| {
+            let mut segments = self.grant_ops.values().copied().map(Part::Segment);
+            segments.any(|part| part == id.part)
+        };
+        misplaced.into_iter().find(|(id, _)| {
+            let since = *due.entry(*id).or_insert(now.monotonic);
+            !entering(id) || since + MOMENT_RETRIES * config.timing.retry <= now.monotonic
+        })
     }
 
     /// The node is about to stop.
@@ -76,36 +108,127 @@ impl Here {
             .filter(|log| log.is_primary())
     }
 
-    /// The first log that this node leads although another, steady seat should.
-    fn misplaced(&self, now: Now) -> Option<(LogId, Seat)> {
-        let patience = STEADY_LEASES * self.config.timing.lease;
-        self.led_logs().find_map(|log| {
-            let number = match log.id().part {
-                Part::Group => 0,
-                Part::Segment(segment) => segment.0,
+    /// An entry has been applied, for the first time: see [`usage`](super::usage). Entries, unlike
+    /// submissions, are not repeated, and their number says nothing of how the cluster does.
+    pub(super) fn count_use(&mut self, segment: SegmentId, command: &Command, now: Now) {
+        let (origin, upkeep) = match &command.body {
+            Body::Lock(LockCommand::Enqueue { keys, mode, origin }) => {
+                let own = *mode == Mode::Shared && origin.node == self.id.name;
+                (origin, own && self.is_neglected(segment, keys))
+            }
+            Body::Lock(LockCommand::Resume { origin, .. }) => (origin, false),
+            _ => return,
+        };
+        let site = self.site_of(origin.node);
+        let room = self.segments.get_mut(&segment);
+        if let Some(room) = room.filter(|r| r.primary.is_some() && !upkeep) {
+            room.usage.count(site, now.monotonic);
+        }
+    }
+
+    /// Whether these are a flagged key that one ref wants, the last one that was applied: the
+    /// primary's own reads of such keys are upkeep (F18). A client's is not counted then, either.
+    fn is_neglected(&self, segment: SegmentId, keys: &[KeyId]) -> bool {
+        let ([key], Some(room)) = (keys, self.segments.get(&segment)) else {
+            return false;
+        };
+        let queue = room.state.queues().queue(key);
+        queue.is_some_and(|queue| queue.flag.is_some() && queue.refs.len() == 1)
+    }
+
+    fn fade(&mut self, now: Now) {
+        let led = self.segments.values_mut().filter(|s| s.primary.is_some());
+        for room in led {
+            room.usage.fade(now.monotonic);
+        }
+    }
+
+    /// Logs that this node leads although another, steady seat should: the first ones.
+    fn misplaced(&self, now: Now) -> Vec<(LogId, Seat)> {
+        let misplaced = self.led_logs().filter_map(|log| {
+            let id = log.id();
+            let wished = match id.part {
+                Part::Group => self.home(log, 0, now),
+                Part::Segment(segment) => self.wished(log, segment, now),
             };
-            let wished = Here::first_primary(number, log.view().len());
-            let name = log.view().node_at(wished)?;
-            let since = self.steady.get(&name)?;
-            // A seat that did not keep the log, though it is heard, is not tried again soon.
-            let (at, times) = self.given.get(&log.id()).copied().unwrap_or_default();
-            let again = times == 0 || at + (patience << times) <= now.monotonic;
-            let steady = self.is_alive(name, now) && since + patience <= now.monotonic && again;
-            (wished != log.seat() && steady).then_some((log.id(), wished))
+            // A log that has come back is not given away again soon.
+            let (at, times) = self.given.get(&id).copied().unwrap_or_default();
+            let again = times == 0 || at + (self.pause(id) << times) <= now.monotonic;
+            (wished != log.seat() && again).then_some((id, wished))
+        });
+        misplaced.take(DUE_MAX).collect()
+    }
+
+    /// The seat that leads a log by number, if it is there, or else the present one.
+    fn home(&self, log: &Log, number: u32, now: Now) -> Seat {
+        let home = Here::first_primary(number, log.view().len());
+        match self.is_steady(log, home, now) {
+            true => home,
+            false => log.seat(),
+        }
+    }
+
+    /// The seat that should lead a segment, or else the present one.
+    fn wished(&self, log: &Log, segment: SegmentId, now: Now) -> Seat {
+        let home = Here::first_primary(segment.0, log.view().len());
+        let room = self.segments.get(&segment);
+        let Some(usage) = room
+            .map(|s| &s.usage)
+            .filter(|_| self.config.timing.usage > 0)
+        else {
+            return self.home(log, segment.0, now);
+        };
+        if log.seat() == home && usage.is_unused() {
+            return home;
+        }
+        if usage.is_young(now.monotonic) && self.config.planted.has(Bug::UsageForgotten) {
+            return self.home(log, segment.0, now);
+        }
+        let sites = log.view().seats.iter().map(|member| member.site);
+        let all = (0..).map(Seat).zip(sites);
+        let all = all.map(|(seat, site)| (site, self.is_steady(log, seat, now)));
+        let all: Vec<(SiteId, bool)> = all.collect();
+        let seats = Seats {
+            number: segment.0,
+            home,
+            current: log.seat(),
+            all: &all,
+        };
+        usage::wished(usage, &seats, self.config.limits.usage_lead, now.monotonic)
+    }
+
+    /// How long a seat must be heard before it is given a log.
+    fn patience(&self) -> Micros {
+        STEADY_LEASES * self.config.timing.lease
+    }
+
+    /// What doubles whenever a log is given away: no less than it takes to say that it should be.
+    fn pause(&self, id: LogId) -> Micros {
+        match id.part {
+            Part::Group => self.patience(),
+            Part::Segment(_) => (usage::TENURE * self.config.timing.usage).max(self.patience()),
+        }
+    }
+
+    /// Whether a seat has been heard for long enough to be given a log.
+    fn is_steady(&self, log: &Log, seat: Seat, now: Now) -> bool {
+        log.view().node_at(seat).is_some_and(|name| {
+            let since = self.steady.get(&name);
+            let long = since.is_some_and(|since| since + self.patience() <= now.monotonic);
+            long && self.is_alive(name, now)
         })
     }
 
     /// A seat that has kept its log for a while has earned a fresh count.
     fn forgive(&mut self, now: Now) {
-        let patience = STEADY_LEASES * self.config.timing.lease;
         let mut kept = Vec::new();
-        for (id, (at, _)) in &self.given {
+        for (id, (at, times)) in &self.given {
             let log = match id.part {
                 Part::Group => self.groups.get(&id.group).map(|g| &g.log),
                 Part::Segment(segment) => self.segments.get(&segment).map(|s| &s.log),
             };
             let elsewhere = log.is_none_or(|log| log.id() != *id || log.leadership().is_none());
-            if elsewhere && at + 4 * patience <= now.monotonic {
+            if elsewhere && at + 2 * (self.pause(*id) << times) <= now.monotonic {
                 kept.push(*id);
             }
         }

@@ -7,7 +7,7 @@
 //! What a peer sends is not believed: neither its lengths nor that it takes as little memory as it
 //! takes bytes. [`open`] makes nothing that is larger than [`memory_max`].
 
-use super::{Malformed, VERSION, bounded, encode};
+use super::{Malformed, VERSION, bounded, encode_onto};
 use crate::message::{Envelope, Message};
 use alloc::vec::Vec;
 
@@ -33,17 +33,19 @@ pub const fn memory_max(length: usize) -> usize {
     STRUCTURE_MAX.saturating_add(length.saturating_mul(2))
 }
 
-/// The frame of an envelope, header included.
+/// The frame of an envelope, header included. `room` is about how many bytes the envelope takes:
+/// values are large, and a buffer that grows around them copies them again.
 ///
 /// # Panics
 /// With more than [`MESSAGES_MAX`] messages, which no node would take.
-pub fn seal(envelope: &Envelope) -> Vec<u8> {
+pub fn seal(envelope: &Envelope, room: usize) -> Vec<u8> {
     assert!(envelope.messages.len() <= MESSAGES_MAX, "split it");
-    let body = encode(envelope);
-    let mut frame = Vec::with_capacity(HEADER + body.len());
-    frame.extend_from_slice(&((body.len() + 2) as u32).to_be_bytes());
+    let mut frame = Vec::with_capacity(HEADER + room);
+    frame.extend_from_slice(&[0; LENGTH]);
     frame.extend_from_slice(&VERSION.to_be_bytes());
-    frame.extend_from_slice(&body);
+    let mut frame = encode_onto(frame, envelope);
+    let length = (frame.len() - LENGTH) as u32;
+    frame[..LENGTH].copy_from_slice(&length.to_be_bytes());
     frame
 }
 

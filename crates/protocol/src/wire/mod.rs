@@ -22,6 +22,33 @@ pub fn encode<T: Serialize>(value: &T) -> Bytes {
     Bytes::from(encoded)
 }
 
+/// The same, behind what is in `before`, whose room is used.
+fn encode_onto<T: Serialize>(before: Vec<u8>, value: &T) -> Vec<u8> {
+    let encoded = postcard::serialize_with_flavor(value, Onto(before));
+    encoded.expect("encoding into memory cannot fail")
+}
+
+/// Where it goes.
+struct Onto(Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Onto {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
+}
+
 /// The value that `bytes` encode, if they encode one and nothing else.
 ///
 /// # Errors

@@ -81,8 +81,7 @@ pub struct EngineConfig {
     pub data_center: Option<String>,
     /// Cassandra's keyspace in which the engine has its tables.
     pub keyspace: String,
-    /// Copies by data center, for the keyspace where it is created; empty: it must be there, or the
-    /// engine chooses.
+    /// Copies by data center, for the keyspace where it is created; empty: it must be there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replication: BTreeMap<String, u8>,
     /// Who connects; none: no authentication.
@@ -267,7 +266,7 @@ fn hosts(given: &[String], field: &str, port: u16) -> Result<Vec<String>, String
 
 impl ServerConfig {
     /// The cluster of a node that was told of an engine and of no cluster: itself, at the site of
-    /// its data center.
+    /// its data center, where clients look that were told of no address.
     pub(super) fn alone(&self) -> Result<super::ClusterConfig, String> {
         let given = |listen: &Option<String>, default: &str| {
             let address = listen.clone().unwrap_or_else(|| default.to_owned());
@@ -295,8 +294,8 @@ impl ServerConfig {
                 label: label.to_owned(),
                 site,
                 peer: String::new(),
-                grpc: given(&self.listen_grpc, "127.0.0.1:7201")?,
-                rest: given(&self.listen_rest, "127.0.0.1:7301")?,
+                grpc: given(&self.listen_grpc, "127.0.0.1:7100")?,
+                rest: given(&self.listen_rest, "127.0.0.1:7101")?,
             }],
             groups: vec![],
         })
@@ -326,8 +325,8 @@ mod tests {
         assert!(engine.verify && engine.keyspace == "fermata");
         assert_eq!(resolved.config.cluster.sites, ["local"]);
         assert_eq!(resolved.listen_peer, None);
-        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7201");
-        assert_eq!(resolved.listen_rest.port(), 7301);
+        assert_eq!(resolved.nodes[0].grpc, "127.0.0.1:7100");
+        assert_eq!(resolved.listen_rest.port(), 7101);
         let resolved = resolve("data_center = \"ohio\"").unwrap();
         assert_eq!(resolved.config.cluster.sites, ["ohio"]);
     }

@@ -464,6 +464,9 @@ pub(super) struct Status {
     label: String,
     site: String,
     version: &'static str,
+    /// Another engine than the native one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    engine: String,
     healthy: bool,
     writable: bool,
     clock: ClockOut,
@@ -627,6 +630,7 @@ impl Status {
             label: status.label,
             site: site(status.site),
             version: env!("CARGO_PKG_VERSION"),
+            engine: gate.info.engine.clone(),
             healthy,
             writable: status.writable,
             clock: ClockOut {

@@ -23,6 +23,8 @@ const WAITING_MAX: usize = 256 << 10;
 const UNIT: usize = 1 << 10;
 /// What is read of a frame before its length is believed.
 const STEP: usize = 64 << 10;
+/// How many times as much as has arrived of a frame is made room for.
+const GROWTH: usize = 8;
 
 // The largest frame gets its permits.
 const _: () = assert!(frame::memory_max(FRAME_MAX) / UNIT < WAITING_MAX);
@@ -140,11 +142,18 @@ async fn receive_frame(
     if length > FRAME_MAX {
         return Err(wrong("a frame longer than any frame may be"));
     }
-    // The buffer grows with what arrives, not with what is announced.
+    // The buffer grows with what arrives, not with what is announced: to several times as much,
+    // since whatever has arrived is copied whenever it grows.
     let mut bytes = Vec::with_capacity(length.min(STEP));
-    read.take(length as u64).read_to_end(&mut bytes).await?;
-    if bytes.len() < length {
-        return Err(Error::from(ErrorKind::UnexpectedEof));
+    let mut rest = read.take(length as u64);
+    while bytes.len() < length {
+        if bytes.len() == bytes.capacity() {
+            let more = (GROWTH * bytes.len()).min(length) - bytes.len();
+            bytes.reserve_exact(more);
+        }
+        if rest.read_buf(&mut bytes).await? == 0 {
+            return Err(Error::from(ErrorKind::UnexpectedEof));
+        }
     }
     let decoding = shared.decoding.lock().await;
     let opened = frame::measure(&bytes);

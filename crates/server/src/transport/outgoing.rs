@@ -20,6 +20,8 @@ const MESSAGES_MAX: usize = 65_536;
 pub(super) const BYTES_MAX: usize = 128 << 20;
 /// A frame is closed when it has about this many bytes.
 const FRAME_FULL: usize = 4 << 20;
+/// Bytes of a frame beside what its messages weigh: its header, the registry's numbers.
+const ROOM: usize = 1 << 10;
 /// First and longest pause between attempts to connect.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
@@ -181,7 +183,8 @@ fn frames(
             interval,
             messages,
         };
-        let frame = wire::frame::seal(&envelope);
+        let weights = envelope.messages.iter().map(weight);
+        let frame = wire::frame::seal(&envelope, weights.sum::<usize>() + ROOM);
         if frame.len() - wire::frame::LENGTH <= longest {
             frames.push(frame);
         } else if envelope.messages.len() > 1 {
@@ -268,7 +271,7 @@ mod tests {
                     interval: None,
                     messages,
                 };
-                wire::frame::seal(&envelope).len() - wire::frame::LENGTH <= longest
+                wire::frame::seal(&envelope, 0).len() - wire::frame::LENGTH <= longest
             };
             let expected: Vec<Message> = messages.into_iter().filter(alone).collect();
             assert_eq!(

@@ -23,7 +23,7 @@ async fn start(bound: Option<u64>, offsets: [i64; 3]) -> TestCluster {
 
 /// A metric, with its labels.
 async fn metric(cluster: &TestCluster, at: usize, name: &str) -> f64 {
-    let rest = crate::rest::Rest(cluster.node(at).rest.clone());
+    let rest = crate::http::Rest(cluster.node(at).rest.clone());
     let (_, _, text) = rest.send("GET", "/metrics", &[], b"").await;
     let text = String::from_utf8(text).unwrap();
     let mut lines = text.lines();
@@ -138,7 +138,7 @@ async fn a_coded_write_takes_two_rounds_without_a_bound_and_that_is_said() {
         (v1::ClockState::Unspecified, None)
     );
     assert_eq!(metric(&cluster, 0, "fermata_clock_interval").await, 0.0);
-    let rest = crate::rest::Rest(cluster.node(0).rest.clone());
+    let rest = crate::http::Rest(cluster.node(0).rest.clone());
     let (_, said) = rest.json("GET", "/v1/status", Value::Null).await;
     let line = said["clock"]["detail"].as_str().unwrap();
     assert!(

@@ -45,7 +45,7 @@ pub(crate) async fn healthy(address: &str) -> FermataClient<Channel> {
     let channel = Channel::from_shared(format!("http://{address}"));
     let channel = channel.unwrap().connect_lazy();
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
-    for _ in 0..600 {
+    loop {
         let asked = tonic_health::pb::HealthCheckRequest {
             service: String::new(),
         };
@@ -56,7 +56,6 @@ pub(crate) async fn healthy(address: &str) -> FermataClient<Channel> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the node at {address} never became healthy");
 }
 
 pub(crate) async fn free() -> (TcpListener, SocketAddr) {
@@ -133,9 +132,18 @@ impl TestCluster {
         &self.configs[at].cluster.as_ref().unwrap().nodes[at]
     }
 
-    /// A client of one node, which is healthy when this returns.
+    /// A client of one node, which is healthy when this returns, however long that takes.
     pub(crate) async fn client(&self, at: usize) -> FermataClient<Channel> {
-        healthy(&self.node(at).grpc).await
+        let running = self.nodes[at].as_ref().unwrap();
+        let ended = async {
+            while !running.done.is_finished() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            client = healthy(&self.node(at).grpc) => client,
+            () = ended => panic!("node {at} ended before it was healthy"),
+        }
     }
 
     /// Stops a node gracefully.
@@ -165,6 +173,13 @@ impl TestCluster {
         running.done.abort();
         // It was aborted, or had ended.
         let _ = running.done.await;
+        // Its threads, which a process would take with it, have the directory a moment longer.
+        let lock = self.configs[at].data_dir.join("store").join("LOCK");
+        while let Ok(lock) = std::fs::File::open(&lock)
+            && lock.try_lock().is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Waits for a node to end by itself.

@@ -1,7 +1,7 @@
 //! The faces over another engine than the native one: here one of a few operations, in memory.
 
 use crate::common::{Client, Session, free, healthy, key, read, write};
-use crate::rest::Rest;
+use crate::http::Rest;
 use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_engine::{Answers, Boxed, Service};

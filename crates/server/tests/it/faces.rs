@@ -2,7 +2,7 @@
 //! cluster's description, cancellation, the events of a resumed section.
 
 use crate::common::{Choice, Session, TestCluster, enter, key, read, register, write};
-use crate::rest::Rest;
+use crate::http::Rest;
 use fermata_api::v1;
 use fermata_api::v1::session_reply::Reply;
 use fermata_api::v1::session_request::Operation;

@@ -1,7 +1,7 @@
 //! The largest values through every face, and what is larger.
 
 use crate::common::{Choice, Session, TestCluster, key, read, register, write};
-use crate::rest::Rest;
+use crate::http::Rest;
 use fermata_api::v1::session_request::Operation;
 use fermata_api::{errors, v1};
 use fermata_protocol::Code;

@@ -6,9 +6,10 @@ mod common;
 mod disk;
 mod engine;
 mod faces;
+#[path = "../music/rest.rs"]
+mod http;
 mod large;
 mod music;
-mod music_better;
 mod quota;
 mod rest;
 mod start;

@@ -90,7 +90,7 @@ async fn strangers_are_refused_and_the_node_goes_on() {
     for (what, bytes) in refused {
         assert_eq!(say(&address, &bytes).await, 0, "{what} was greeted");
     }
-    let sealed = frame::seal(&envelope(peer(2)));
+    let sealed = frame::seal(&envelope(peer(2)), 0);
     let framed = |rest: Vec<u8>| [&(rest.len() as u32).to_be_bytes()[..], &rest].concat();
     let frames: [Vec<u8>; 7] = [
         with(&framed(many(frame::MESSAGES_MAX + 1))),
@@ -99,7 +99,7 @@ async fn strangers_are_refused_and_the_node_goes_on() {
         with(&sealed[..sealed.len() - 1]),
         with(&[0, 0, 0, 4, 9, 9, 9, 9]),
         with(&[0, 0, 0, 0]),
-        with(&frame::seal(&envelope(peer(3)))),
+        with(&frame::seal(&envelope(peer(3)), 0)),
     ];
     for bytes in frames {
         say(&address, &bytes).await;
@@ -165,7 +165,7 @@ fn rich() -> Envelope {
 
 /// A whole envelope without the frame's length.
 fn sealed(envelope: &Envelope) -> Vec<u8> {
-    frame::seal(envelope).split_off(4)
+    frame::seal(envelope, 0).split_off(4)
 }
 
 /// An envelope with so many messages, without the frame's length.

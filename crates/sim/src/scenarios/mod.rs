@@ -14,6 +14,7 @@ mod found;
 mod identity;
 mod locks;
 mod machines;
+mod placement;
 mod registers;
 mod rules;
 mod stage;
@@ -446,6 +447,21 @@ pub const ALL: &[Scenario] = &[
         name: "m6-past-put",
         about: "a put of a past holder arrives late",
         play: acknowledgements::past_put,
+    },
+    Scenario {
+        name: "placement-user",
+        about: "a segment's primary goes to the site that uses it, beside a section that goes on",
+        play: placement::user,
+    },
+    Scenario {
+        name: "placement-even",
+        about: "two sites use a segment in turns of a few seconds",
+        play: placement::even,
+    },
+    Scenario {
+        name: "placement-site-dies",
+        about: "the site that a primary has gone to dies, and comes back",
+        play: placement::site_dies,
     },
     Scenario {
         name: "register-write-back",

@@ -221,7 +221,11 @@ impl Store {
             ),
             tail => {
                 let segment = tail.as_ref().map_or(1, |tail| tail.segment + 1);
-                let size = self.options.segment_bytes.max(RECORDS_START + need);
+                // Of a long flush's segment, no other long one would find the rest.
+                let size = match RECORDS_START + need {
+                    long if long >= self.options.segment_bytes / 2 => long,
+                    _ => self.options.segment_bytes,
+                };
                 (
                     None,
                     segment,
@@ -292,8 +296,9 @@ impl Store {
             offset,
             size: flush.size,
         });
-        if flush.bytes.capacity() <= SPARE_MAX {
-            self.spare = flush.bytes;
+        let buffer = flush.bytes.into_buffer();
+        if buffer.capacity() <= SPARE_MAX {
+            self.spare = buffer;
         }
     }
 

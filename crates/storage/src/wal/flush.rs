@@ -1,5 +1,7 @@
-//! One write and one `fdatasync` for all that was appended.
+//! One write, in as many pieces as there are large values, and one `fdatasync` for all that was
+//! appended.
 
+use super::record::Gathered;
 use super::segment::{self, Header};
 use crate::disk::{Disk, File, is_full};
 use crate::store::Outcome;
@@ -27,7 +29,7 @@ pub struct Flush {
     pub(crate) size: u64,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Gathered,
 }
 
 /// What became of a [`Flush`].
@@ -62,10 +64,7 @@ impl Flush {
     /// place. Anything else, and any failed sync, is final.
     pub fn run(mut self) -> FlushDone {
         let outcome = match self.write() {
-            Ok(()) => match self.file.as_ref().map_or(Ok(()), |file| file.sync()) {
-                Ok(()) => Outcome::Done,
-                Err(error) => Outcome::Fatal(error),
-            },
+            Ok(()) => Outcome::Done,
             Err(WriteError::Full) => Outcome::Full,
             Err(WriteError::Fatal(error)) => Outcome::Fatal(error),
         };
@@ -76,27 +75,25 @@ impl Flush {
     }
 
     fn write(&mut self) -> Result<(), WriteError> {
-        let file = match self.file.clone() {
-            Some(file) => file,
-            None => {
-                let header = Header {
-                    number: self.segment,
-                    first: self.first,
-                    size: self.size,
-                };
-                let file = segment::create(&*self.disk, header)?;
-                file.sync().map_err(WriteError::Fatal)?;
-                segment::publish(&*self.disk, self.segment)?;
-                self.disk.sync_dir().map_err(WriteError::Fatal)?;
-                self.file = Some(file.clone());
-                file
-            }
-        };
         assert!(
             self.offset + self.bytes.len() as u64 <= self.size,
             "a flush fits its segment"
         );
-        Ok(file.write_at(self.offset, &self.bytes)?)
+        if let Some(file) = &self.file {
+            self.bytes.write(&**file, self.offset)?;
+            return file.sync().map_err(WriteError::Fatal);
+        }
+        let header = Header {
+            number: self.segment,
+            first: self.first,
+            size: self.size,
+        };
+        let file = segment::create(&*self.disk, header, &self.bytes)?;
+        file.sync().map_err(WriteError::Fatal)?;
+        segment::publish(&*self.disk, self.segment)?;
+        self.disk.sync_dir().map_err(WriteError::Fatal)?;
+        self.file = Some(file);
+        Ok(())
     }
 }
 

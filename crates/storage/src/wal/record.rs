@@ -3,7 +3,9 @@
 use super::{u32_at, u64_at};
 use crate::batch::{Batch, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op};
 use crate::checksum::crc32c;
+use crate::disk::File;
 use bytes::Bytes;
+use std::io;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FRec");
 /// Length of a record's head.
@@ -15,13 +17,73 @@ const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const DELETE_RANGE: u8 = 3;
 
+/// A value of at least so many bytes is written from where it is, not copied beside its record.
+const LARGE: usize = 16 << 10;
+
+/// Bytes on their way to the disk: small things gathered in one buffer, and large values between
+/// them as they are.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    small: Vec<u8>,
+    /// Large values, each before the rest of `small` from this place on, in order.
+    large: Vec<(usize, Bytes)>,
+    /// Length of all of it.
+    len: usize,
+}
+
+impl Gathered {
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes all of it in order.
+    pub(super) fn write(&self, file: &dyn File, mut at: u64) -> io::Result<()> {
+        for piece in self.pieces() {
+            file.write_at(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.large.iter().map(|(at, _)| *at));
+        let ends = self.large.iter().map(|(at, _)| *at);
+        let ends = ends.chain(std::iter::once(self.small.len()));
+        let small = starts.zip(ends).map(|(from, to)| &self.small[from..to]);
+        let large = self.large.iter().map(|(_, value)| &value[..]);
+        let large = large.chain(std::iter::once(&[][..]));
+        let pieces = small.zip(large).flat_map(|(small, large)| [small, large]);
+        pieces.filter(|piece| !piece.is_empty())
+    }
+
+    /// The buffer, for reuse.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.small
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.small.extend_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn add_value(&mut self, value: &Bytes) {
+        if value.len() < LARGE {
+            self.add(value);
+        } else {
+            self.large.push((self.small.len(), value.clone()));
+            self.len += value.len();
+        }
+    }
+}
+
 /// Records appended and not yet taken by a flush, already in their final form but for what depends
 /// on the place in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    bytes: Vec<u8>,
-    /// Where in `bytes` each record starts.
-    starts: Vec<usize>,
+    gathered: Gathered,
+    /// Where each record starts: in `gathered.small`, and in all of it.
+    starts: Vec<(usize, usize)>,
 }
 
 impl Pending {
@@ -29,55 +91,60 @@ impl Pending {
     pub(crate) fn with_buffer(mut bytes: Vec<u8>) -> Self {
         bytes.clear();
         Self {
-            bytes,
+            gathered: Gathered {
+                small: bytes,
+                ..Gathered::default()
+            },
             starts: Vec::new(),
         }
     }
 
-    /// Adds a record and returns its length in bytes. Values are copied here and nowhere else.
+    /// Adds a record and returns its length in bytes. Small values are copied here and nowhere
+    /// else, large ones are not copied.
     ///
     /// # Panics
     ///
     /// If a key, a value or the batch is longer than the limits in [`crate::batch`].
     pub(crate) fn push(&mut self, lsn: u64, batch: &Batch) -> u64 {
-        let start = self.bytes.len();
-        self.starts.push(start);
-        self.bytes.resize(start + HEAD, 0);
+        let out = &mut self.gathered;
+        let (start, begun) = (out.small.len(), out.len);
+        self.starts.push((start, begun));
+        out.small.resize(start + HEAD, 0);
         let mut values = 0;
         for op in &batch.0 {
-            encode_op(&mut self.bytes, op);
+            encode_op(&mut out.small, op);
             if let Op::Put { value, .. } = op {
                 values += value.len();
             }
         }
-        let ops = self.bytes.len() - start - HEAD;
+        let ops = out.small.len() - start - HEAD;
+        out.len += HEAD + ops;
         assert!(
             ops + values <= MAX_BATCH_BYTES,
             "batch of {} bytes is too long",
             ops + values
         );
-        let crc = crc32c(&[&lsn.to_le_bytes(), &self.bytes[start + HEAD..]]);
-        self.bytes.extend_from_slice(&crc.to_le_bytes());
-        self.bytes.reserve(values + ALIGN);
+        let crc = crc32c(&[&lsn.to_le_bytes(), &out.small[start + HEAD..]]);
+        out.add(&crc.to_le_bytes());
         for op in &batch.0 {
             if let Op::Put { value, .. } = op {
-                self.bytes.extend_from_slice(value);
+                out.add_value(value);
             }
         }
-        self.bytes
-            .resize(self.bytes.len().next_multiple_of(ALIGN), 0);
-        let head = &mut self.bytes[start..start + HEAD];
+        let padding = out.len.next_multiple_of(ALIGN) - out.len;
+        out.add(&[0; ALIGN][..padding]);
+        let head = &mut out.small[start..start + HEAD];
         head[..4].copy_from_slice(&MAGIC.to_le_bytes());
         head[4..8].copy_from_slice(&(batch.0.len() as u32).to_le_bytes());
         head[8..16].copy_from_slice(&lsn.to_le_bytes());
         head[24..32].copy_from_slice(&(values as u64).to_le_bytes());
         head[32..36].copy_from_slice(&(ops as u32).to_le_bytes());
-        (self.bytes.len() - start) as u64
+        (out.len - begun) as u64
     }
 
     /// Length of all records in bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.gathered.len as u64
     }
 
     /// Number of records.
@@ -86,14 +153,14 @@ impl Pending {
     }
 
     /// Binds the records to their place: they are the flush that begins at `offset` of `segment`.
-    pub(crate) fn seal(mut self, segment: u64, offset: u64) -> Vec<u8> {
-        for start in self.starts {
-            let head = &mut self.bytes[start..start + HEAD];
+    pub(crate) fn seal(mut self, segment: u64, offset: u64) -> Gathered {
+        for (start, begun) in self.starts {
+            let head = &mut self.gathered.small[start..start + HEAD];
             head[16..24].copy_from_slice(&offset.to_le_bytes());
-            let crc = head_crc(segment, offset + start as u64, head);
+            let crc = head_crc(segment, offset + begun as u64, head);
             head[36..40].copy_from_slice(&crc.to_le_bytes());
         }
-        self.bytes
+        self.gathered
     }
 }
 

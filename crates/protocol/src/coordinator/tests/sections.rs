@@ -79,6 +79,45 @@ fn without_waiting_the_ref_stays() {
     assert_eq!(bench.refusal().code, Code::NoLongerHolder);
 }
 
+/// A poll of a reader with another ref ahead, once the primary has been asked about it.
+fn polled_reader() -> (Bench, SegmentId, Command, u64) {
+    let mut bench = Bench::new();
+    let mut operation = enter(&["a"], 0);
+    if let Operation::Enter { mode, .. } = &mut operation {
+        *mode = Mode::Shared;
+    }
+    bench.ask(1, operation);
+    let (_, call, segment, command) = bench.submitted();
+    bench.answer(1, call, enqueued(8), 1);
+    assert!(bench.replies.is_empty(), "{:?}", bench.replies);
+    let (call, _, again) = bench.renewal();
+    assert_eq!(again, [LockRef(8)]);
+    (bench, segment, command, call)
+}
+
+#[test]
+fn a_reader_behind_readers_enters_without_waiting() {
+    let (mut bench, segment, command, call) = polled_reader();
+    bench.renewed(call, vec![RefState::Queued { ahead: 0 }]);
+    assert!(bench.replies.is_empty(), "{:?}", bench.replies);
+    bench.lock(1, bench.grant(segment, &command, 8));
+    assert!(matches!(bench.reply(), Reply::Entered { .. }));
+    bench.quiet();
+}
+
+#[test]
+fn a_reader_behind_a_writer_is_told_so_without_waiting() {
+    for ahead in [1, 2] {
+        let (mut bench, .., call) = polled_reader();
+        bench.renewed(call, vec![RefState::Queued { ahead }]);
+        let Reply::Queued { ahead: told, .. } = bench.reply() else {
+            panic!("{:?}", bench.replies);
+        };
+        assert_eq!(*told, ahead);
+        bench.quiet();
+    }
+}
+
 #[test]
 fn a_cancelled_wait_is_forgotten_and_not_left() {
     let mut bench = Bench::new();

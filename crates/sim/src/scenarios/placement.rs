@@ -1,0 +1,154 @@
+//! Where a segment's primary goes: to the site that uses the segment, and nowhere else (policy).
+//!
+//! A leads the segment first, at site one. A primary that moves too often breaks no promise, so
+//! that these schedules say themselves what they expect.
+
+use super::stage::{A, B, C, Stage, value};
+use crate::history::Outcome;
+use crate::network::ClientId;
+use crate::world::World;
+use fermata_protocol::base::{NodeName, SegmentId};
+
+/// A client's pause after each section, milliseconds.
+const PAUSE: u64 = 300;
+
+/// Who leads a segment, by its own word.
+fn leads(world: &World, segment: SegmentId, name: NodeName) -> bool {
+    let node = world.machines[&name].node();
+    node.is_some_and(|n| n.here().led().any(|s| s == segment))
+}
+
+/// How often logs have been given to the seat that should lead them.
+fn moves(stage: &Stage) -> u64 {
+    let nodes = stage.world.machines.values().filter_map(|m| m.node());
+    nodes.map(|node| node.moves()).sum()
+}
+
+/// Sections of a client, one after another, for so many milliseconds.
+fn use_it(stage: &mut Stage, client: ClientId, text: &str, millis: u64) {
+    let until = stage.world.now + millis * 1_000;
+    for round in 0.. {
+        if stage.world.now >= until {
+            return;
+        }
+        stage.section(client, &format!("{text}{round}"));
+        stage.pass(PAUSE);
+    }
+}
+
+/// What a section with one put takes a client, microseconds.
+fn section_takes(stage: &mut Stage, client: ClientId, text: &str) -> u64 {
+    let begin = stage.world.now;
+    let Some(section) = stage.enter(client) else {
+        return u64::MAX;
+    };
+    stage.put(client, section, text);
+    let took = stage.world.now - begin;
+    stage.leave(client, section);
+    took
+}
+
+/// A client at C's site uses the segment, while another one is in a section of a key beside it: C
+/// leads, both go on, and C keeps what it was given.
+pub(super) fn user(stage: &mut Stage) {
+    let [user, holder] = stage.clients([3, 5]);
+    let key = stage.key.clone();
+    let far = section_takes(stage, user, "far");
+    stage.key = stage.key_beside("held");
+    let held = stage.enter(holder);
+    if let Some(section) = held {
+        stage.put(holder, section, "before");
+    }
+    stage.key = key.clone();
+    use_it(stage, user, "a", 60_000);
+    let segment = stage.segment();
+    let there = leads(&stage.world, segment, C);
+    stage.expect(there, "the primary goes to the site that uses the segment");
+    stage.expect(moves(stage) == 1, "it goes there once, and stays");
+    let near = section_takes(stage, user, "near");
+    // The trip to A and back, but for what waits for the quorum, which is at B.
+    let nearest = stage.world.setup.profile.rtt(1, 2);
+    stage.expect(
+        far > 2 * nearest + 40_000,
+        "a section far from the primary takes more",
+    );
+    stage.expect(
+        near < 2 * nearest + 4_000,
+        "beside it, two trips to the quorum",
+    );
+    stage.key = stage.key_beside("held");
+    if let Some(section) = held {
+        let put = stage.put(holder, section, "after");
+        let kept = matches!(put, Some(Outcome::Done(_)));
+        stage.expect(
+            kept,
+            "a section is not lost when its segment's primary moves",
+        );
+        stage.leave(holder, section);
+    }
+    let Some(section) = stage.enter(user) else {
+        return;
+    };
+    let found = stage.found(section) == value("after");
+    stage.expect(found, "what the section has put is there");
+    stage.leave(user, section);
+    stage.key = key;
+}
+
+/// Two sites, of which none is A's, take turns of some seconds, for minutes.
+pub(super) fn even(stage: &mut Stage) {
+    let users = stage.clients([2, 3]);
+    for turn in 0..40 {
+        use_it(stage, users[turn % 2], &format!("{turn}."), 4_000);
+    }
+    let so = moves(stage) <= 1;
+    stage.expect(so, "turns of a few seconds do not move the primary");
+}
+
+/// C leads for its site, which goes down, and comes back when others have gone on.
+pub(super) fn site_dies(stage: &mut Stage) {
+    let [user, other] = stage.clients([3, 5]);
+    use_it(stage, user, "a", 30_000);
+    let segment = stage.segment();
+    let there = leads(&stage.world, segment, C);
+    stage.expect(there, "the primary goes to the site that uses the segment");
+    stage.section(user, "last");
+    for name in [C, NodeName(6)] {
+        stage.world.stop(name, true);
+    }
+    let Some(section) = stage.enter(other) else {
+        return;
+    };
+    let found = stage.found(section) == value("last");
+    stage.expect(
+        found,
+        "what was acknowledged at the site that is gone is there",
+    );
+    stage.put(other, section, "elsewhere");
+    stage.leave(other, section);
+    // Seldom: nobody has a majority of next to nothing, and A is as good as B.
+    for round in 0..4 {
+        stage.pass(10_000);
+        stage.section(other, &format!("b{round}"));
+    }
+    let elsewhere = [A, B]
+        .iter()
+        .any(|name| leads(&stage.world, segment, *name));
+    stage.expect(elsewhere, "another site leads");
+    for name in [C, NodeName(6)] {
+        stage.world.start(name);
+    }
+    stage.pass(5_000);
+    let Some(section) = stage.enter(user) else {
+        return;
+    };
+    let found = stage.found(section) == value("b3");
+    stage.expect(found, "the site finds what was put while it was away");
+    stage.leave(user, section);
+    use_it(stage, user, "c", 60_000);
+    let back = leads(&stage.world, segment, C);
+    stage.expect(
+        back,
+        "the primary comes back to the site that uses the segment",
+    );
+}
