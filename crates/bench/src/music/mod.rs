@@ -56,7 +56,7 @@ pub(crate) struct MusicArgs {
     /// What to measure; everything if nothing is named.
     #[arg(value_enum)]
     figures: Vec<Figure>,
-    /// Fewer points, shorter: everything within ten minutes.
+    /// Fewer points, shorter: seven minutes of measuring, and what servers take to start.
     #[arg(long)]
     quick: bool,
     /// Where report.md, music.json and the charts go.

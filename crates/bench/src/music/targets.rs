@@ -54,6 +54,22 @@ enum Wanted {
 }
 
 impl Target {
+    fn new(
+        what: impl Into<String>,
+        measured: Option<f64>,
+        beside: Option<f64>,
+        of: &'static str,
+        wanted: Wanted,
+    ) -> Target {
+        Target {
+            what: what.into(),
+            measured,
+            beside,
+            of,
+            wanted,
+        }
+    }
+
     fn row(&self) -> Vec<String> {
         let ratio = self.measured.zip(self.beside).map(|(m, b)| m / b);
         let (wanted, met) = match self.wanted {
@@ -132,13 +148,7 @@ fn waits(measured: &Measured) -> Vec<Target> {
     for (site, name) in LUS.sites.into_iter().enumerate() {
         let native = of(Kind::Native, site, "waited");
         let mut line = |what: String, measured, beside, of, wanted| {
-            targets.push(Target {
-                what,
-                measured,
-                beside,
-                of,
-                wanted,
-            });
+            targets.push(Target::new(what, measured, beside, of, wanted));
         };
         for (kind, peer) in [(Kind::Etcd, "etcd"), (Kind::Zookeeper, "ZooKeeper")] {
             let theirs = of(kind, site, "section");
@@ -243,14 +253,7 @@ fn rates(measured: &Measured) -> Vec<Target> {
     let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
     let mut targets = Vec::new();
     let mut line = |what: &str, measured, beside, of, wanted| {
-        let what = what.to_owned();
-        targets.push(Target {
-            what,
-            measured,
-            beside,
-            of,
-            wanted,
-        });
+        targets.push(Target::new(what, measured, beside, of, wanted));
     };
     let distinct = |kind| sections(figures::DISTINCT, kind);
     let native = distinct(Kind::Native);
@@ -316,14 +319,7 @@ fn hundreds(measured: &Measured) -> Vec<Target> {
     let puts = |point: &str, kind| measured.of(point, kind).map(Counted::puts);
     let mut targets = Vec::new();
     let mut line = |what: &str, measured, beside, of, wanted| {
-        let what = what.to_owned();
-        targets.push(Target {
-            what,
-            measured,
-            beside,
-            of,
-            wanted,
-        });
+        targets.push(Target::new(what, measured, beside, of, wanted));
     };
     for (small, piped) in [(true, false), (true, true), (false, false), (false, true)] {
         let point = figures::hundred_name(small, piped);

@@ -1,6 +1,8 @@
 //! End to end: the one binary, as people use it, on real processes, sockets and disks.
 
 mod bench;
+#[path = "../common/mod.rs"]
+mod common;
 mod dev;
 mod keyspaces;
 mod lock;

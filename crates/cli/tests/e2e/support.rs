@@ -6,20 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+pub(crate) use crate::common::fermata;
 use rustix::process::{Pid, Signal, kill_process};
-
-/// The binary under test.
-pub(crate) fn fermata() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fermata"));
-    // Nothing of the caller's environment may decide a test.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("FERMATA_") {
-            command.env_remove(name);
-        }
-    }
-    command.stdin(Stdio::null());
-    command
-}
 
 /// A base port with room for eight nodes that nobody listens on. Below the range from which the
 /// system takes ports of outgoing connections; tests of one process get different ones, and tests

@@ -1,6 +1,8 @@
 //! The engines over Cassandra and `ZooKeeper`, from the outside: the one binary and the client
 //! library as people use them, on real servers. What the native engine is held to, they are.
 
+#[path = "../common/mod.rs"]
+mod common;
 #[macro_use]
 #[path = "../../../client/tests/checks/mod.rs"]
 mod checks;

@@ -1,5 +1,6 @@
 //! Real stores, and nodes of Fermata on them: processes of the one binary.
 
+pub(crate) use crate::common::fermata;
 use fermata_peers::{Cluster, Commitlog, Paxos, Spec, System, testable};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
 use fermata_server::{ClusterConfig, NodeConfig, ServerConfig};
@@ -77,18 +78,6 @@ pub(crate) fn on_cassandra(check: impl Future<Output = ()>) {
 
 pub(crate) fn on_zookeeper(check: impl Future<Output = ()>) {
     on(EngineKind::ZooKeeperCassandra, check);
-}
-
-/// The binary under test, with nothing of the caller's environment.
-pub(crate) fn fermata() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fermata"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("FERMATA_") {
-            command.env_remove(name);
-        }
-    }
-    command.stdin(Stdio::null());
-    command
 }
 
 /// Nodes `n1` … at sites `s1` …, all on the same stores, in a keyspace of their own.

@@ -37,7 +37,7 @@ pub(super) fn point(
 }
 
 /// How long all systems are used from a site before it is measured alone. A segment of the native
-/// engine moves after its primary has led for half a minute, and has seen enough of its user.
+/// engine moves after its primary has led for a few seconds here, and has seen enough of its user.
 fn lead(effort: Effort) -> Duration {
     Duration::from_secs(if effort.quick { 10 } else { 60 })
 }
@@ -108,37 +108,32 @@ pub(crate) fn queue(effort: Effort) -> Point {
     point(QUEUE, LOOPBACK, &kinds, load, time)
 }
 
+/// Who has plain writes and reads.
+const PLAIN: [Kind; 5] = [
+    Kind::Native,
+    Kind::Engine,
+    Kind::CassaEv,
+    Kind::Zookeeper,
+    Kind::Etcd,
+];
+
 pub(crate) fn plain_puts(effort: Effort) -> Point {
-    let kinds = [
-        Kind::Native,
-        Kind::Engine,
-        Kind::CassaEv,
-        Kind::Zookeeper,
-        Kind::Etcd,
-    ];
     let load = (Work::Put, Keys::Own, SMALL, CROWD);
     point(
         PLAIN_PUTS,
         LOOPBACK,
-        &kinds,
+        &PLAIN,
         load,
         effort.of((1.5, 1), (15.0, 5)),
     )
 }
 
 pub(super) fn plain_gets(effort: Effort) -> Point {
-    let kinds = [
-        Kind::Native,
-        Kind::Engine,
-        Kind::CassaEv,
-        Kind::Zookeeper,
-        Kind::Etcd,
-    ];
     let load = (Work::Get, Keys::Own, SMALL, CROWD);
     point(
         PLAIN_GETS,
         LOOPBACK,
-        &kinds,
+        &PLAIN,
         load,
         effort.of((1.0, 1), (15.0, 5)),
     )
