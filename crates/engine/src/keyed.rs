@@ -185,7 +185,8 @@ struct Watchers {
 }
 
 /// As long as it lives, and for a lease afterwards, the row is watched and silent refs are
-/// released. Without that lease nobody would ever end a dead holder whose key is only polled.
+/// released. Without that lease nobody would ever end a dead holder whose key is only polled, or
+/// whose queue is only looked at.
 pub(crate) struct Watch<L: LockStore> {
     keyed: Arc<Keyed<L>>,
     revision: Option<u64>,

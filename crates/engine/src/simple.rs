@@ -173,7 +173,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// A key's queue.
     pub(crate) async fn queue(&self, key: &KeyId) -> Result<Reply, Refusal> {
         self.checked(key, Some(Purpose::Sections)).await?;
-        let seen = self.row(key).decide().await;
+        let row = self.row(key);
+        let seen = row.decide().await;
         let seen = seen.map_err(|e| failed("the listing", &e, false))?;
         let Some(state) = seen.state() else {
             return Ok(Reply::Queue {
@@ -181,6 +182,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 flag: None,
             });
         };
+        if state.refs().next().is_some() {
+            // They may be dead, and whoever asks may come back only when they are gone.
+            row.watch();
+        }
         let entry = |(lock_ref, known, _): (_, &fermata_protocol::lock::Ref, _)| QueueEntry {
             lock_ref,
             generation: known.generation,

@@ -364,6 +364,27 @@ schedule! {
 }
 
 schedule! {
+    /// A holder is dead, and the node that it had asked with it; others look at the queue, and let
+    /// the key be while somebody has it.
+    looked_at_behind_the_dead(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0).quiet(), cluster.client(2, 2));
+        let _dead = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        world.kill_node(0);
+        let begun = Instant::now();
+        let mut taken = true;
+        while taken && begun.elapsed() < 6 * LEASE {
+            sleep(LEASE / 4).await;
+            let queue = h2.ask(2, Operation::Queue { key: k.clone() }).await;
+            taken = !matches!(queue, Some(Reply::Queue { entries, .. }) if entries.is_empty());
+        }
+        let text = "nobody ends a dead holder whose queue is looked at";
+        where_so(taken, Check::ToldPast, text)
+    }
+}
+
+schedule! {
     /// Somebody takes a ref over that waits: its own client is told, and not only when its wait is
     /// over.
     taken_over_while_it_waits(cluster, _world) {

@@ -368,6 +368,13 @@ const TABLE: &[Line] = &[
         &[],
     ),
     (
+        "looked at behind the dead",
+        looked_at_behind_the_dead,
+        &[],
+        &[],
+        &[],
+    ),
+    (
         "taken over while it waits",
         taken_over_while_it_waits,
         &[],
