@@ -4,7 +4,7 @@
 //! down cannot be: then the rest decides, with a warning, and updates commit at `QUORUM`, which
 //! needs nothing of it but Paxos v2.
 
-use crate::driver::{What, brief, duration, of_database, rows, statement};
+use crate::driver::{What, brief, bytes, duration, of_database, rows, statement};
 use crate::levels::Levels;
 use crate::schema::join;
 use crate::settings::Settings;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The settings that are looked at.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "paxos_variant",
     "paxos_state_purging",
     "commitlog_sync",
@@ -31,7 +31,15 @@ const NAMES: [&str; 15] = [
     "write_request_timeout",
     "read_request_timeout",
     "authenticator",
+    "max_mutation_size",
+    "native_transport_max_frame_size",
 ];
+
+/// What a statement and a mutation have in them beside one value, in bytes, at most: its key, its
+/// stamp, names.
+const BESIDE_VALUE: u64 = 64 << 10;
+/// The largest mutation, and the largest frame, of a node that does not tell: Cassandra's defaults.
+const LARGEST: u64 = 16 << 20;
 
 /// A node of the cluster that answered.
 #[derive(Debug)]
@@ -52,8 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     /// Addresses of those that did not.
     pub(crate) down: Vec<String>,
-    /// Data centers.
-    pub(crate) centers: BTreeSet<String>,
+    /// Data centers, and how many nodes each has.
+    pub(crate) centers: BTreeMap<String, u32>,
 }
 
 /// What the settings of all nodes come to.
@@ -61,6 +69,8 @@ pub(crate) struct Cluster {
 pub(crate) struct Verdict {
     pub(crate) levels: Levels,
     pub(crate) warnings: Vec<String>,
+    /// The largest value that every node takes, in bytes.
+    pub(crate) value_max: usize,
 }
 
 /// Asks every node.
@@ -73,7 +83,9 @@ pub(crate) async fn survey(session: &Session, settings: &Settings) -> Result<Clu
     infos.sort_by_key(|node| node.host_id);
     let mut cluster = Cluster::default();
     for info in &infos {
-        cluster.centers.extend(info.datacenter.clone());
+        if let Some(center) = &info.datacenter {
+            *cluster.centers.entry(center.clone()).or_default() += 1;
+        }
         let address = format!("{}:{}", info.address.ip(), info.address.port());
         let id = NodeIdentifier::HostId(info.host_id);
         match ask(session, settings, &id, &address).await? {
@@ -88,22 +100,22 @@ pub(crate) async fn survey(session: &Session, settings: &Settings) -> Result<Clu
             None => cluster.down.push(address),
         }
     }
-    if !cluster.centers.contains(&settings.data_center) {
+    if !cluster.centers.contains_key(&settings.data_center) {
         return Err(format!(
             "the cluster has no data center '{}': set data_center to one of {}",
             settings.data_center,
-            join(&cluster.centers)
+            join(cluster.centers.keys())
         ));
     }
     if let Some(dc) = settings
         .replication
         .keys()
-        .find(|dc| !cluster.centers.contains(*dc))
+        .find(|dc| !cluster.centers.contains_key(*dc))
     {
         return Err(format!(
             "the replication names data center '{dc}', and the cluster has none of that name: it \
              has {}",
-            join(&cluster.centers)
+            join(cluster.centers.keys())
         ));
     }
     if cluster.nodes.is_empty() {
@@ -210,6 +222,13 @@ impl Node {
         Ok(())
     }
 
+    /// The largest value that it takes.
+    fn value_max(&self) -> u64 {
+        let told = |name| self.get(name).and_then(bytes).unwrap_or(LARGEST);
+        let most = told("max_mutation_size").min(told("native_transport_max_frame_size"));
+        most.saturating_sub(BESIDE_VALUE).max(1)
+    }
+
     /// What an operator should know of its settings.
     fn warnings(&self, settings: &Settings) -> Vec<String> {
         let address = &self.address;
@@ -311,12 +330,18 @@ impl Cluster {
                     .to_owned(),
             );
         }
-        Ok(Verdict { levels, warnings })
+        let value_max = self.nodes.iter().map(Node::value_max).min();
+        Ok(Verdict {
+            levels,
+            warnings,
+            value_max: value_max.map_or(1, |max| usize::try_from(max).unwrap_or(usize::MAX)),
+        })
     }
 
     /// All releases that run.
     pub(crate) fn versions(&self) -> String {
-        join(&self.nodes.iter().map(|node| node.version.clone()).collect())
+        let versions: BTreeSet<&String> = self.nodes.iter().map(|node| &node.version).collect();
+        join(versions)
     }
 }
 
@@ -412,6 +437,20 @@ mod tests {
                 "{refused}"
             );
         }
+    }
+
+    #[test]
+    fn values_are_as_large_as_the_smallest_node_takes() {
+        let value_max = |pairs: &[(&str, &str)]| {
+            let pairs = [&V2[..], pairs].concat();
+            let nodes = vec![node("a", &V2), node("b", &pairs)];
+            judged(nodes, &settings()).unwrap().value_max
+        };
+        assert_eq!(value_max(&[]), (16 << 20) - (64 << 10));
+        let small = [("max_mutation_size", "1024KiB")];
+        assert_eq!(value_max(&small), (1 << 20) - (64 << 10));
+        let frames = [("native_transport_max_frame_size", "2MiB")];
+        assert_eq!(value_max(&frames), (2 << 20) - (64 << 10));
     }
 
     #[test]

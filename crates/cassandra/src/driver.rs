@@ -21,6 +21,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Between two trials of what fails while servers start.
+pub(crate) const AGAIN: Duration = Duration::from_millis(200);
+
 /// What a statement is to a reader of an error, and whether it can have an effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
@@ -146,7 +149,7 @@ pub(crate) fn nonsense(what: What, why: &str) -> StoreError {
 /// Whether the statement was certainly not carried out, and never will be. A conditional update
 /// that fails with anything else, `Unavailable` too, may have been accepted by replicas before, and
 /// then someone else finishes it later.
-fn is_definite(error: &ExecutionError) -> bool {
+pub(crate) fn is_definite(error: &ExecutionError) -> bool {
     match error {
         // The driver goes on to the next node as long as it has no connection, and ends at the
         // first answer or failure of a statement that it has sent: these were never sent.
@@ -344,6 +347,20 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     })
 }
 
+/// A number of bytes as Cassandra's settings write it: `16MiB`, `64KiB`, `512B`.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text.get(..digits)?.parse().ok()?;
+    let unit = match text.get(digits..)? {
+        "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,6 +421,16 @@ mod tests {
         assert_eq!(duration("2s"), Some(Duration::from_secs(2)));
         for text in ["", "12", "ms", "1 s", "2x"] {
             assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_settings_are_understood() {
+        assert_eq!(bytes("16MiB"), Some(16 << 20));
+        assert_eq!(bytes("32768KiB"), Some(32 << 20));
+        assert_eq!(bytes("1B"), Some(1));
+        for text in ["", "12", "MiB", "1 KiB", "2MB", "99999999999GiB"] {
+            assert_eq!(bytes(text), None, "{text}");
         }
     }
 }

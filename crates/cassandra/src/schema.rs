@@ -5,12 +5,13 @@
 //! it to the same node, the one with the lowest identity among those that are up, which carries out
 //! one change of the schema after the other; `IF NOT EXISTS` does the rest.
 
-use crate::driver::{Named, What, brief, rows, statement};
+use crate::checks::Cluster;
+use crate::driver::{AGAIN, Named, What, brief, is_definite, rows, statement};
 use crate::settings::Settings;
 use scylla::client::session::Session;
 use scylla::policies::load_balancing::NodeIdentifier;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long Paxos state of a table and markers of deletes live at least, in seconds: the default of
 /// Cassandra, 10 days. It must be longer than the longest hint and repair.
@@ -77,7 +78,7 @@ pub(crate) async fn ensure(
     session: &Session,
     settings: &Settings,
     tables: &[Table],
-    creator: &NodeIdentifier,
+    cluster: &Cluster,
 ) -> Result<(), String> {
     let keyspace = &settings.keyspace;
     let create = async |what: String, text: String| {
@@ -86,13 +87,7 @@ pub(crate) async fn ensure(
                 "{what} does not exist, and create_schema is off: create it with {text}"
             ));
         }
-        match session
-            .query_unpaged(statement(&text, Some(creator)), &[])
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("{what} could not be created: {}", brief(&error))),
-        }
+        created(session, settings, &cluster.nodes[0].id, &what, &text).await
     };
     let found = select(
         session,
@@ -108,6 +103,7 @@ pub(crate) async fn ensure(
                  with: set the number of replicas of each data center, 3 or more in all"
             ));
         }
+        settings.check_nodes(&cluster.centers)?;
         let replication = replication_text(&settings.replication);
         let text = format!(
             "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication} AND \
@@ -131,6 +127,35 @@ pub(crate) async fn ensure(
         create(format!("the table {keyspace}.{name}"), text).await?;
     }
     agree(session, settings.timeouts.start).await
+}
+
+/// Has one thing created that may be there already, however often it takes: servers that have just
+/// started can be slow with it.
+async fn created(
+    session: &Session,
+    settings: &Settings,
+    creator: &NodeIdentifier,
+    what: &str,
+    text: &str,
+) -> Result<(), String> {
+    let until = Instant::now() + settings.timeouts.start;
+    loop {
+        let create = session.query_unpaged(statement(text, Some(creator)), &[]);
+        match create.await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_definite(&error) => {
+                return Err(format!("{what} was not created: {}", brief(&error)));
+            }
+            Err(_) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
+            Err(error) => {
+                return Err(format!(
+                    "{what} is not known to be created: {}; it may be by now, or later: start \
+                     again when Cassandra answers",
+                    brief(&error)
+                ));
+            }
+        }
+    }
 }
 
 /// Waits until all nodes have the same schema.
@@ -157,7 +182,7 @@ async fn agree(session: &Session, patience: Duration) -> Result<(), String> {
 pub(crate) async fn check_keyspace(
     session: &Session,
     settings: &Settings,
-    centers: &BTreeSet<String>,
+    centers: &BTreeMap<String, u32>,
 ) -> Result<BTreeMap<String, u32>, String> {
     let keyspace = &settings.keyspace;
     let text = format!(
@@ -206,7 +231,7 @@ pub(crate) async fn check_keyspace(
 fn check_replication(
     settings: &Settings,
     found: &BTreeMap<String, u32>,
-    centers: &BTreeSet<String>,
+    centers: &BTreeMap<String, u32>,
     alter: impl Fn(&BTreeMap<String, u32>) -> String,
 ) -> Result<(), String> {
     let keyspace = &settings.keyspace;
@@ -220,11 +245,11 @@ fn check_replication(
             alter(wanted)
         ));
     }
-    if let Some(dc) = found.keys().find(|dc| !centers.contains(*dc)) {
+    if let Some(dc) = found.keys().find(|dc| !centers.contains_key(*dc)) {
         return Err(format!(
             "the keyspace {keyspace} has replicas in data center '{dc}', where the cluster has no \
              nodes: replicate it to {}",
-            join(centers)
+            join(centers.keys())
         ));
     }
     let copies: u32 = found.values().sum();
@@ -248,8 +273,8 @@ pub(crate) fn replication_brief(replication: &BTreeMap<String, u32>) -> String {
 }
 
 /// Names in a row.
-pub(crate) fn join(names: &BTreeSet<String>) -> String {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+pub(crate) fn join<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     names.join(", ")
 }
 

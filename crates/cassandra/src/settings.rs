@@ -87,7 +87,7 @@ impl Settings {
     ///
     /// # Errors
     /// One sentence that says what to change.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         if self.contact_points.is_empty() {
             return Err("no contact points are set: name at least one node of Cassandra".into());
         }
@@ -117,6 +117,25 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses more replicas than a data center has nodes: `centers` says how many.
+    ///
+    /// # Errors
+    /// One sentence that says what to change.
+    pub(crate) fn check_nodes(&self, centers: &BTreeMap<String, u32>) -> Result<(), String> {
+        let has = |center: &str| centers.get(center).copied().unwrap_or(0);
+        let mut asked = self.replication.iter();
+        match asked.find(|(center, copies)| **copies > has(center)) {
+            Some((center, copies)) => Err(format!(
+                "the keyspace {} was not created: its replication asks for {copies} replicas in \
+                 data center '{center}', which has {} nodes: ask for no more than that, or start \
+                 more nodes first",
+                self.keyspace,
+                has(center)
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -172,6 +191,14 @@ mod tests {
             .check(),
             Ok(())
         );
+    }
+
+    #[test]
+    fn no_center_has_more_replicas_than_nodes() {
+        let centers = [("dc1".to_owned(), 2)].into();
+        let refused = some().check_nodes(&centers).unwrap_err();
+        assert!(refused.contains("'dc1', which has 2 nodes"), "{refused}");
+        assert_eq!(some().check_nodes(&[("dc1".into(), 3)].into()), Ok(()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The store: a session with checked servers, and what both of its sides need.
 
 use crate::checks::{self, Cluster};
-use crate::driver::{self, Named, What, brief, pin, store_error};
+use crate::driver::{self, AGAIN, Named, What, brief, pin, store_error};
 use crate::levels::Levels;
 use crate::probe::{self, PROBE};
 use crate::schema;
@@ -17,9 +17,6 @@ use scylla::statement::prepared::PreparedStatement;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// Between two trials to prepare the statements.
-const AGAIN: Duration = Duration::from_millis(200);
 
 /// Lock rows and data cells in one Cassandra cluster. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -37,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) keyspace: String,
     /// How long it may take to come to know the servers.
     pub(crate) patience: Duration,
+    /// The largest value that every server takes, in bytes.
+    value_max: usize,
     about: String,
 }
 
@@ -57,7 +56,7 @@ impl Store {
         let session = driver::open(&settings).await?;
         let cluster = checks::survey(&session, &settings).await?;
         let verdict = cluster.judge(&settings)?;
-        schema::ensure(&session, &settings, &schema::TABLES, &cluster.nodes[0].id).await?;
+        schema::ensure(&session, &settings, &schema::TABLES, &cluster).await?;
         let replication = schema::check_keyspace(&session, &settings, &cluster.centers).await?;
         for table in &schema::TABLES {
             schema::check_table(&session, &settings.keyspace, table).await?;
@@ -69,13 +68,15 @@ impl Store {
             tracing::warn!("{warning}");
         }
         let mut about = format!(
-            "Cassandra {}, nodes: {} in {}, asked first in {}; keyspace {}, replicated {}; {}",
+            "Cassandra {}, nodes: {} in {}, asked first in {}; keyspace {}, replicated {}; values \
+             of at most {} bytes; {}",
             cluster.versions(),
             cluster.nodes.len() + cluster.down.len(),
-            schema::join(&cluster.centers),
+            schema::join(cluster.centers.keys()),
             settings.data_center,
             settings.keyspace,
             schema::replication_brief(&replication),
+            verdict.value_max,
             verdict.levels
         );
         for warning in &verdict.warnings {
@@ -91,9 +92,18 @@ impl Store {
                 peek: AtomicU64::new(0),
                 keyspace: settings.keyspace,
                 patience: settings.timeouts.start,
+                value_max: verdict.value_max,
                 about,
             }),
         })
+    }
+}
+
+impl Store {
+    /// The largest value that every server takes, in bytes: by its settings `max_mutation_size` and
+    /// `native_transport_max_frame_size`.
+    pub fn value_max(&self) -> usize {
+        self.inner.value_max
     }
 }
 

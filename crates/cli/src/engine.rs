@@ -54,31 +54,41 @@ mod built {
         let Some(engine) = &resolved.engine else {
             return Err(Failure::usage("the native engine needs no stores"));
         };
-        let settings = settings(resolved, engine)?;
+        let mut settings = settings(resolved, engine)?;
         let refused = |why: String| Failure::new(Exit::Unavailable, why);
-        let data = cassandra::Store::connect(tables(engine)).await;
+        let tables = tables(engine);
+        tables.check().map_err(Failure::usage)?;
+        // What is wrong with the locks is found before anything is made for the data.
+        let locks = match engine.kind {
+            EngineKind::ZooKeeperCassandra => Some(locks(engine).await.map_err(refused)?),
+            _ => None,
+        };
+        let data = cassandra::Store::connect(tables).await;
         let data = Arc::new(data.map_err(refused)?);
-        Ok(match engine.kind {
-            EngineKind::ZooKeeperCassandra => {
-                let locks = zookeeper::Store::connect(zookeeper::Settings {
-                    servers: engine.zookeeper.clone(),
-                    root: format!("{ROOT}/{}", engine.keyspace),
-                    timeout: PATIENCE,
-                });
-                // A leader that was deposed may answer a `sync`: a look at the lock that decides on
-                // an acknowledgement asks a quorum.
-                let locks = locks.await.map_err(refused)?;
-                let locks = locks.with_reads(zookeeper::Reads::Quorum);
+        settings.limits.value = settings.limits.value.min(data.value_max());
+        Ok(match locks {
+            Some(locks) => {
                 let place = locks.identity().await.map_err(refused)?;
                 let place = format!("ZooKeeper ({place})");
                 data.claim(&place).await.map_err(refused)?;
                 Engine::new(settings, Arc::new(locks), data)
             }
-            _ => {
+            None => {
                 data.claim("Cassandra").await.map_err(refused)?;
                 Engine::new(settings, data.clone(), data)
             }
         })
+    }
+
+    async fn locks(engine: &EngineConfig) -> Result<zookeeper::Store, String> {
+        let locks = zookeeper::Store::connect(zookeeper::Settings {
+            servers: engine.zookeeper.clone(),
+            root: format!("{ROOT}/{}", engine.keyspace),
+            timeout: PATIENCE,
+        });
+        // A leader that was deposed may answer a `sync`: a look at the lock that decides on an
+        // acknowledgement asks a quorum.
+        Ok(locks.await?.with_reads(zookeeper::Reads::Quorum))
     }
 
     fn settings(resolved: &Resolved, engine: &EngineConfig) -> Result<Settings, Failure> {

@@ -5,12 +5,11 @@ use crate::store::{DataStore, LockStore, Row, StoreError, Swapped};
 use bytes::Bytes;
 use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, StoragePolicy};
+use fermata_protocol::group::place_in;
 use fermata_protocol::request::{Code, Refusal};
 use fermata_protocol::wire;
 use std::sync::{PoisonError, RwLock};
 
-/// Keyspaces of one engine at most: the row is read and written whole.
-const KEYSPACES_MAX: usize = 1_000;
 /// Tries to add one, against others that add some, too.
 const TRIES: usize = 32;
 
@@ -52,6 +51,16 @@ fn all_in(row: Option<&Row>) -> Result<Vec<Keyspace>, StoreError> {
         all.extend(created);
     }
     Ok(all)
+}
+
+/// Whether it is what was wanted, but for the id that it was given.
+fn is_same(known: &Keyspace, wanted: &Keyspace) -> bool {
+    let id = known.id;
+    *known
+        == Keyspace {
+            id,
+            ..wanted.clone()
+        }
 }
 
 impl<L: LockStore, D: DataStore> Engine<L, D> {
@@ -106,26 +115,14 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 }
             };
             let all = all_in(present.as_ref()).map_err(|e| failed(what, &e, doubt))?;
-            if let Some(known) = all.iter().find(|known| known.name == wanted.name) {
-                let same = Keyspace {
-                    id: known.id,
-                    ..wanted.clone()
-                };
-                if doubt && *known == same {
-                    self.catalogue.learn(&all);
-                    return Ok(Reply::Done { tag: None });
-                }
-                let text = format!("there is a keyspace `{}` already", wanted.name);
-                return Err(Refusal::definite(Code::KeyspaceExists, text));
+            if doubt && all.iter().any(|known| is_same(known, &wanted)) {
+                self.catalogue.learn(&all);
+                return Ok(Reply::Done { tag: None });
             }
-            if all.len() >= KEYSPACES_MAX {
-                let text = format!("there are {KEYSPACES_MAX} keyspaces, and no room for more");
-                return Err(Refusal::definite(Code::TooLarge, text));
-            }
-            let id = all.iter().map(|known| known.id.0).max().unwrap_or_default() + 1;
+            let id = place_in(&all, &wanted)?;
             let mut next = all;
             next.push(Keyspace {
-                id: KeyspaceId(id),
+                id,
                 ..wanted.clone()
             });
             let built_in = Keyspace::built_in().len();

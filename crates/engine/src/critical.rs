@@ -90,10 +90,11 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         let cells = cells.map_err(|e| failed(what, &e, false))?;
         let latest = Latest::of_sections(cells);
-        if latest
-            .scalar
-            .is_some_and(|scalar| scalar.lock_ref() > held.lock_ref)
-        {
+        let later = |scalar: Scalar| {
+            let of = (scalar.lock_ref(), scalar.within().0);
+            of > (held.lock_ref, held.generation)
+        };
+        if latest.scalar.is_some_and(later) {
             // Somebody later has written: the section was over before this read had ended.
             return Err(past(what));
         }

@@ -163,7 +163,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         match value {
             Some(value) if value.len() > most => {
                 let text = format!(
-                    "a value has at most {most} bytes (limits.value_bytes), this one {}",
+                    "a value has at most {most} bytes (limits.value_bytes, or less where the \
+                     engine's stores take less), this one {}",
                     value.len()
                 );
                 Err(Refusal::definite(Code::TooLarge, text))
@@ -261,7 +262,14 @@ pub(crate) fn failed(what: &str, error: &StoreError, doubt: bool) -> Refusal {
             let text = format!("{what} was not done: {why}; repeat it, here or at another node");
             Refusal::definite(Code::Unavailable, text)
         }
-        StoreError::Refused(why) | StoreError::Unknown(why) => {
+        StoreError::Refused(why) => {
+            let text = format!(
+                "{what} has no confirmation: its first steps were done, and the last one was not \
+                 ({why}); it may have taken effect; repeat it, here or at another node"
+            );
+            Refusal::unknown(Code::Unavailable, text)
+        }
+        StoreError::Unknown(why) => {
             let text = format!(
                 "{what} has no confirmation: {why}; it may have taken effect; repeat it, here or \
                  at another node"

@@ -13,8 +13,6 @@ use serde::{Deserialize, Serialize};
 
 /// Keyspaces of one cluster at most.
 pub const KEYSPACES_MAX: usize = 1_024;
-/// Bytes of a keyspace's name at most.
-pub const KEYSPACE_NAME_MAX: usize = 64;
 
 /// The state of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,32 +125,42 @@ impl GroupState {
     }
 
     fn create(&mut self, keyspace: &Keyspace) -> Outcome {
-        let name = keyspace.name.as_str();
-        let spelled = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
-        let refuse = |code, why| Outcome::Refused(Refusal::definite(code, why));
-        if name.is_empty() || name.len() > KEYSPACE_NAME_MAX || !name.bytes().all(spelled) {
-            let why = "a keyspace's name has 1 to 64 of a-z, 0-9, - and _; choose another";
-            return refuse(Code::BadRequest, why.into());
-        }
-        if let Some(known) = self.catalogue.iter().find(|k| k.name == keyspace.name) {
-            return refuse(Code::KeyspaceExists, exists(known, keyspace));
-        }
+        let id = match place_in(&self.catalogue, keyspace) {
+            Ok(id) => id,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
         if let Err(why) = keyspace.storage.shape(self.view.len()) {
             let why = format!("the keyspace's storage is impossible: {why}; choose other terms");
-            return refuse(Code::BadRequest, why);
+            return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
-        if self.catalogue.len() >= KEYSPACES_MAX {
-            let why = format!("the cluster has {KEYSPACES_MAX} keyspaces, which is the most");
-            return refuse(Code::Busy, why);
-        }
-        let id = self.catalogue.iter().map(|k| k.id.0).max().unwrap_or(0) + 1;
         self.catalogue.push(Keyspace {
-            id: KeyspaceId(id),
+            id,
             ..keyspace.clone()
         });
         self.version += 1;
         Outcome::Done
     }
+}
+
+/// The id that a new keyspace gets in a catalogue.
+///
+/// # Errors
+/// A definite refusal: it cannot have that name, the name is taken, or there is no room.
+pub fn place_in(catalogue: &[Keyspace], wanted: &Keyspace) -> Result<KeyspaceId, Refusal> {
+    let refuse = |code, why: String| Err(Refusal::definite(code, why));
+    if !Keyspace::is_name(&wanted.name) {
+        let why = "a keyspace's name has 1 to 64 of a-z, 0-9, - and _; choose another";
+        return refuse(Code::BadRequest, why.into());
+    }
+    if let Some(known) = catalogue.iter().find(|known| known.name == wanted.name) {
+        return refuse(Code::KeyspaceExists, exists(known, wanted));
+    }
+    if catalogue.len() >= KEYSPACES_MAX {
+        let why = format!("the cluster has {KEYSPACES_MAX} keyspaces, which is the most");
+        return refuse(Code::Busy, why);
+    }
+    let last = catalogue.iter().map(|known| known.id.0).max();
+    Ok(KeyspaceId(last.unwrap_or(0) + 1))
 }
 
 /// What to say of a name that is taken: whether what is there is what was wanted.

@@ -47,7 +47,7 @@ pub struct ServerConfig {
     /// Which node of the cluster this is: its label, or its number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// Where it keeps its data; created if absent. Not of use on another engine.
+    /// Where it keeps its data; created if absent. Refused on another engine.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub data_dir: PathBuf,
     /// Where to listen for peers, `host:port`; none: the node's address in the cluster.
@@ -348,6 +348,11 @@ impl ServerConfig {
                 "rtt {:?} delays messages between nodes, and those of engine {} send none to each \
                  other: leave it out",
                 self.rtt,
+                self.engine.kind.name()
+            )),
+            false if !is_empty(&self.data_dir) => Err(format!(
+                "data_dir is given, and a node on engine {} keeps nothing on its own disk: leave \
+                 it out",
                 self.engine.kind.name()
             )),
             _ => Ok(()),

@@ -256,6 +256,7 @@ impl Run {
         if points.is_empty() {
             return Ok(());
         }
+        let begun = Instant::now();
         // Servers boot, and agree on tables, without delays: nobody measures that.
         let mut place = Place::new(delays, LOOPBACK)?;
         let kinds: BTreeSet<Kind> = points
@@ -271,6 +272,8 @@ impl Run {
             }
         }
         self.warm(&place, &servers, &kinds)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("all servers run, and are warm, after {seconds:.0} s");
         let mut announced = None;
         for point in points {
             if announced != Some(point.profile) {
@@ -286,9 +289,11 @@ impl Run {
                 self.set_up.push(line);
             }
             let named = (point.name.as_str(), &self.bar);
+            let begun = Instant::now();
             match load::compare(&place, &servers, &point.kinds, &point.load, named) {
                 Ok(counted) => {
-                    self.bar.suspend(|| say(&point.name, &counted));
+                    let took = begun.elapsed();
+                    self.bar.suspend(|| say(point, took, &counted));
                     self.measured.points.insert(point.name.clone(), counted);
                 }
                 Err(error) => {
@@ -353,8 +358,13 @@ impl Run {
 }
 
 /// One line per system, as soon as it is known.
-fn say(point: &str, counted: &BTreeMap<Kind, Counted>) {
-    println!("{point}");
+fn say(point: &Point, took: Duration, counted: &BTreeMap<Kind, Counted>) {
+    println!(
+        "{} ({:.0} s, {:.0} s of it measuring)",
+        point.name,
+        took.as_secs_f64(),
+        point.planned().as_secs_f64()
+    );
     for (kind, c) in counted {
         let mut line = format!(
             "  {:<22} {:>9.1}/s {:>9.1} puts/s",

@@ -101,7 +101,7 @@ impl Paper {
         settings.check()?;
         let session = driver::open(&settings).await?;
         let cluster = checks::survey(&session, &settings).await?;
-        schema::ensure(&session, &settings, &TABLES, &cluster.nodes[0].id).await?;
+        schema::ensure(&session, &settings, &TABLES, &cluster).await?;
         schema::check_keyspace(&session, &settings, &cluster.centers).await?;
         let statements = Statements::prepare(&session, &settings.keyspace)
             .await

@@ -22,7 +22,8 @@ type Asked = (Node, Result<NodeStatus, fermata_client::Error>);
 /// How long a node may take to tell its state.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Asks every node. Exit status 69 if one of them does not answer.
+/// Asks every node. Exit status 69 if one of them does not answer, or its engine's stores have no
+/// quorum.
 pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     let client = connect(global).await?;
     // A dead node must not make a living one's state wait.
@@ -63,7 +64,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
         }
     }
     let well = asked.iter().all(|(_, status)| status.is_ok());
-    let well = well && engines.iter().all(|(_, told)| told.is_ok());
+    let well = well && engines.iter().all(engine::is_well);
     Ok(if well { 0 } else { Exit::Unavailable as u8 })
 }
 

@@ -97,7 +97,11 @@ pub(super) fn write(
         let (config, data, log) = (path(".toml"), path(""), path(".log"));
         let server = ServerConfig {
             node: node.label.clone(),
-            data_dir: data.clone(),
+            data_dir: match plan.engine.is_default() {
+                true => data.clone(),
+                // What it keeps is in the engine's stores.
+                false => Default::default(),
+            },
             listen_peer: None,
             listen_grpc: None,
             listen_rest: None,

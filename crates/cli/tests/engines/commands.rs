@@ -3,7 +3,7 @@
 use crate::nodes::{Nodes, on_cassandra, on_zookeeper};
 use fermata_server::config::LimitsConfig;
 use serde_json::Value;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Output, Stdio};
 
 const FERMATA: &str = env!("CARGO_BIN_EXE_fermata");
@@ -63,7 +63,11 @@ async fn every_command() {
     let create = ["keyspace", "create", "jobs", "--lease", "5s"];
     says(&nodes, &create);
     let (code, said) = fails(&nodes, &create);
-    assert!(code == 65 && said.contains("already"), "{said}");
+    assert!(code == 65 && said.contains("same terms: use it"), "{said}");
+    let (code, said) = fails(&nodes, &["keyspace", "create", "jobs"]);
+    assert!(code == 65 && said.contains("(lease)"), "{said}");
+    let (code, said) = fails(&nodes, &["keyspace", "create", "Jobs!"]);
+    assert!(code == 65 && said.contains("a-z"), "{said}");
     let coded = ["keyspace", "create", "coded", "--purpose", "registers"];
     let coded = [&coded[..], &["--storage", "coded", "--f", "1"]].concat();
     let (code, said) = fails(&nodes, &coded);
@@ -153,7 +157,40 @@ async fn a_state_says_what_is_true_of_an_engine() {
     }
 }
 
+/// The stores take less than the default limit.
+async fn the_largest_value_is_what_the_stores_take() {
+    let nodes = Nodes::start(1, LimitsConfig::default()).await;
+    let state = json(&nodes, &["status"]);
+    let engine = state["nodes"][0]["engine"].as_str().expect("a line");
+    let (_, most) = engine.split_once("values of at most ").expect("a bound");
+    let most = most.split_once(' ').and_then(|(most, _)| most.parse().ok());
+    let most: usize = most.expect("a number");
+    let writes = |size: usize| {
+        let mut command = nodes.client();
+        command.args(["write", "k", "-"]).stdin(Stdio::piped());
+        command.stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut input = child.stdin.take().expect("it is piped");
+        input.write_all(&vec![b'v'; size]).expect("it reads");
+        drop(input);
+        child.wait_with_output().expect("it ends")
+    };
+    let done = writes(most);
+    let error = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(0), "{error}");
+    let refused = writes(most + 1);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(65), "{error}");
+    assert!(error.contains(&format!("at most {most} bytes")), "{error}");
+    assert_eq!(says(&nodes, &["read", "k"]).len(), most);
+}
+
 mod cassandra {
+    #[test]
+    fn the_largest_value_is_what_the_stores_take() {
+        super::on_cassandra(super::the_largest_value_is_what_the_stores_take());
+    }
+
     #[test]
     fn every_command() {
         super::on_cassandra(super::every_command());

@@ -423,7 +423,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_an_engine_is_said_in_one_line() {
         type Spoil = fn(&mut ServerConfig);
-        let spoils: [(&str, Spoil); 5] = [
+        let spoils: [(&str, Spoil); 6] = [
+            ("nothing on its own disk", |c| c.data_dir = "d".into()),
             ("delays messages", |c| c.rtt = "lUs".into()),
             ("clients would be told", |c| {
                 c.insecure = true;

@@ -155,22 +155,32 @@ pub(crate) fn warm(place: &Place, servers: &Servers, kinds: &[Kind], load: &Load
     lead_in(place, &clients, load, ("warming", None, load.time.1))
 }
 
-/// The clients of all systems.
+/// The clients of all systems. They are connected side by side: a session with `ZooKeeper` alone
+/// costs a trip over the ocean.
 fn connect(
     place: &Place,
     servers: &Servers,
     kinds: &[Kind],
     load: &Load,
 ) -> Result<Vec<(Kind, Clients)>> {
+    let sites: Vec<usize> = (0..place.sites.len())
+        .flat_map(|site| std::iter::repeat_n(site, load.clients[site]))
+        .collect();
     let mut clients = Vec::new();
     for kind in kinds {
-        let mut of = Vec::new();
-        for (site, count) in load.clients.into_iter().enumerate() {
-            for _ in 0..count {
-                of.push((site, connected(place, servers, *kind, site)?));
-            }
-        }
-        clients.push((*kind, of));
+        let of = std::thread::scope(|scope| {
+            let one = |site: &usize| {
+                let site = *site;
+                scope.spawn(move || Ok((site, connected(place, servers, *kind, site)?)))
+            };
+            let threads: Vec<_> = sites.iter().map(one).collect();
+            let joined = threads.into_iter().map(|thread| match thread.join() {
+                Ok(client) => client,
+                Err(_) => bail!("a thread that connects a client of {} died", kind.name()),
+            });
+            joined.collect::<Result<Clients>>()
+        });
+        clients.push((*kind, of?));
     }
     Ok(clients)
 }

@@ -47,6 +47,11 @@ fn health(told: &Told) -> &str {
     }
 }
 
+/// Whether it answers, and its stores have their quorums.
+pub(super) fn is_well((_, told): &Told) -> bool {
+    matches!(told, Ok(status) if status.ailment.is_none())
+}
+
 /// The nodes, and below them each engine once.
 pub(super) fn in_words(told: &[Told]) -> String {
     let mut table = Table::new(&["node", "site", "gRPC", "health"]);
