@@ -122,6 +122,10 @@ impl Effort {
 #[derive(Default)]
 pub(crate) struct Measured {
     points: BTreeMap<String, BTreeMap<Kind, Counted>>,
+    /// How long each system was counted at a point, in seconds.
+    seconds: BTreeMap<String, f64>,
+    /// There are delays between the sites.
+    pub(crate) delayed: bool,
     failed: Vec<String>,
 }
 
@@ -129,6 +133,11 @@ impl Measured {
     /// How much a system did at a point, also where that is nothing; none: not measured.
     pub(crate) fn rate(&self, point: &str, kind: Kind) -> Option<f64> {
         self.points.get(point)?.get(&kind).map(Counted::rate)
+    }
+
+    /// What one operation in the time of a point is per second.
+    pub(crate) fn one_in_time(&self, point: &str) -> Option<f64> {
+        self.seconds.get(point).map(|seconds| seconds.recip())
     }
 
     /// A system at a point; none: not measured, or it did nothing.
@@ -187,7 +196,10 @@ pub(crate) fn run(args: &MusicArgs) -> Result<()> {
         delays: delays.clone(),
         bar: bar(slices),
         set_up: vec![format!("delays: {}", delays.describe())],
-        measured: Measured::default(),
+        measured: Measured {
+            delayed: delays != Delays::None,
+            ..Measured::default()
+        },
         warming: match args.quick {
             true => (6, Duration::from_secs(12)),
             false => (12, Duration::from_secs(180)),
@@ -295,6 +307,9 @@ impl Run {
                     let took = begun.elapsed();
                     self.bar.suspend(|| say(point, took, &counted));
                     self.measured.points.insert(point.name.clone(), counted);
+                    let counted = point.load.time.1 * point.load.rounds;
+                    let counted = counted.as_secs_f64();
+                    self.measured.seconds.insert(point.name.clone(), counted);
                 }
                 Err(error) => {
                     let line = format!("{}: not measured: {error:#}", point.name);

@@ -40,6 +40,8 @@ struct Target {
     /// What it is beside of.
     of: &'static str,
     wanted: Wanted,
+    /// The other did nothing in the time: `beside` is the rate that one operation would have been.
+    nothing: bool,
 }
 
 enum Wanted {
@@ -67,6 +69,15 @@ impl Target {
             beside,
             of,
             wanted,
+            nothing: false,
+        }
+    }
+
+    /// The same, for comparison only.
+    fn shown(self) -> Target {
+        Target {
+            wanted: Wanted::Shown,
+            ..self
         }
     }
 
@@ -87,13 +98,17 @@ impl Target {
             None if matches!(self.wanted, Wanted::Shown) => String::new(),
             None => "not measured".to_owned(),
         };
+        let (below, above) = match self.nothing {
+            true => ("below ", "above "),
+            false => ("", ""),
+        };
         vec![
             self.what.clone(),
             number(self.measured),
-            format!("{} {}", self.of, number(self.beside))
+            format!("{} {below}{}", self.of, number(self.beside))
                 .trim_end_matches(" -")
                 .to_owned(),
-            number(ratio),
+            format!("{above}{}", number(ratio)),
             wanted,
             verdict,
         ]
@@ -120,6 +135,10 @@ pub(super) fn draw(measured: &Measured, page: &mut Page) -> Result<()> {
     );
     page.text(SITES);
     let mut targets = waits(measured);
+    if !measured.delayed {
+        page.text("Without delays nothing is aimed at between sites: those rows are shown.\n\n");
+        targets = targets.into_iter().map(Target::shown).collect();
+    }
     targets.extend(rates(measured));
     let mut rows: Rows = vec![row(["what", "measured", "beside", "ratio", "wanted", ""])];
     rows.extend(targets.iter().map(Target::row));
@@ -205,12 +224,10 @@ fn together(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
         let values = measured.of(&point, kind)?.of(Some(site), step);
         (!values.is_empty()).then(|| quantile(values, 0.5))
     };
-    let line = |(kind, peer)| Target {
-        what: format!("{name}: native, waited, all sites at once"),
-        measured: of(Kind::Native, "waited"),
-        beside: of(kind, "section"),
-        of: peer,
-        wanted: Wanted::Shown,
+    let line = |(kind, peer)| {
+        let what = format!("{name}: native, waited, all sites at once");
+        let (ours, theirs) = (of(Kind::Native, "waited"), of(kind, "section"));
+        Target::new(what, ours, theirs, peer, Wanted::Shown)
     };
     [(Kind::Etcd, "etcd"), (Kind::Zookeeper, "ZooKeeper")]
         .map(line)
@@ -226,23 +243,11 @@ fn beside(measured: &Measured, (site, name): (usize, &str)) -> Vec<Target> {
     let best = best.map(|c| quantile(c.of(Some(site), "waited"), 0.15));
     let what = format!("{name}: native beside the primary (the fastest sixth)");
     let limit = ((2.0 * trip + 3.0) * 10.0).round() / 10.0;
-    let mut targets = vec![Target {
-        what: what.clone(),
-        measured: best,
-        beside: None,
-        of: "",
-        wanted: Wanted::Below(limit),
-    }];
+    let mut targets = vec![Target::new(&what, best, None, "", Wanted::Below(limit))];
     for (kind, of) in [(Kind::Etcd, "etcd"), (Kind::Zookeeper, "ZooKeeper")] {
         let theirs = measured.of(&point, kind);
         let theirs = theirs.map(|c| quantile(c.of(Some(site), "section"), 0.15));
-        targets.push(Target {
-            what: what.clone(),
-            measured: best,
-            beside: theirs,
-            of,
-            wanted: Wanted::Shown,
-        });
+        targets.push(Target::new(&what, best, theirs, of, Wanted::Shown));
     }
     targets
 }
@@ -300,17 +305,27 @@ fn rates(measured: &Measured) -> Vec<Target> {
 
 /// One key that all want.
 fn crowded(measured: &Measured) -> Vec<Target> {
-    let rate = |point: &str, kind| measured.rate(point, kind);
-    let line = |what: &str, point| Target {
-        what: format!("{what} per second, 32 clients, one key: cassandra"),
-        measured: rate(point, Kind::Engine),
-        beside: rate(point, Kind::Paper),
-        of: "paper's rows",
-        wanted: Wanted::AtLeast(30.0),
+    let line = |what: &str, point: &str, wanted| {
+        let what = format!("{what} per second, 32 clients, one key: cassandra");
+        let rate = |kind| measured.rate(point, kind);
+        let (ours, paper) = (rate(Kind::Engine), rate(Kind::Paper));
+        let nothing = paper == Some(0.0);
+        let beside = match nothing {
+            true => measured.one_in_time(point),
+            false => paper,
+        };
+        Target {
+            nothing,
+            ..Target::new(what, ours, beside, "paper's rows", wanted)
+        }
     };
     vec![
-        line("sections", figures::HOT),
-        line("places taken and given back", figures::QUEUE),
+        line("sections", figures::HOT, Wanted::AtLeast(30.0)),
+        line(
+            "places taken and given back",
+            figures::QUEUE,
+            Wanted::AtLeast(30.0),
+        ),
     ]
 }
 
