@@ -56,7 +56,7 @@ pub(crate) struct MusicArgs {
     /// What to measure; everything if nothing is named.
     #[arg(value_enum)]
     figures: Vec<Figure>,
-    /// Fewer points, shorter: seven minutes of measuring, and what servers take to start.
+    /// Fewer points, shorter: six minutes of measuring, and what servers take to start.
     #[arg(long)]
     quick: bool,
     /// Where report.md, music.json and the charts go.
@@ -420,6 +420,6 @@ mod tests {
         }
         let planned: Duration = points.iter().map(Point::planned).sum();
         println!("{:.0} s in all", planned.as_secs_f64());
-        assert!(planned <= Duration::from_secs(420), "{planned:?}");
+        assert!(planned <= Duration::from_secs(360), "{planned:?}");
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn piped_name(puts: u32, size: usize) -> String {
 /// Puts in a section, at the small size; then sizes, at so many puts.
 pub(super) fn batches(quick: bool) -> (&'static [u32], &'static [usize], u32) {
     match quick {
-        true => (&[1, 10, 30], &[SMALL, 16 << 10, 256 << 10], 10),
+        true => (&[1, 5, 20], &[SMALL, 256 << 10], 5),
         false => (
             &[1, 10, 100, 1_000],
             &[SMALL, 1 << 10, 16 << 10, 256 << 10],

@@ -41,7 +41,7 @@ pub(super) fn point(
 fn lead(profile: Profile, effort: Effort) -> Duration {
     Duration::from_secs(match effort.quick {
         true if profile == LUS => 10,
-        true => 6,
+        true => 5,
         false => 60,
     })
 }
@@ -102,7 +102,7 @@ pub(crate) fn hot(effort: Effort) -> Point {
     let kinds = [Kind::Engine, Kind::Paper, Kind::Native];
     let load = (Work::Section, Keys::One, SMALL, CROWD);
     // In MUSIC's layout so many in one queue get a section through in several seconds.
-    point(HOT, LOOPBACK, &kinds, load, effort.of((10.0, 1), (30.0, 5)))
+    point(HOT, LOOPBACK, &kinds, load, effort.of((7.0, 1), (30.0, 5)))
 }
 
 /// The same clients and key, but nobody waits for the lock: what the queue itself can take.
@@ -174,7 +174,7 @@ pub(crate) fn hundred(effort: Effort) -> Vec<Point> {
             kinds.push(Kind::Bare);
         }
         let load = (work, Keys::Own, size, clients);
-        let time = effort.of((1.5, if small { 1 } else { 2 }), (15.0, 5));
+        let time = effort.of((1.5, 1), (15.0, 5));
         points.push(point(
             hundred_name(small, piped),
             LOOPBACK,
@@ -211,7 +211,7 @@ pub(super) fn seven(effort: Effort) -> Vec<Point> {
 }
 
 pub(super) fn nine(effort: Effort) -> Vec<Point> {
-    let time = effort.of((1.5, 1), (30.0, 3));
+    let time = effort.of((1.0, 1), (30.0, 3));
     let points = YCSB.map(|(letter, updates)| {
         let load = (Work::Mix(updates), Keys::Zipf(1_000), SMALL, [4; 3]);
         point(ycsb_name(letter), LUS, &NINE, load, time)
