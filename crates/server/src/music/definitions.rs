@@ -55,7 +55,8 @@ impl Music {
         let consistency = body.get("consistencyInfo").and_then(Value::as_object);
         if replication.is_none_or(Map::is_empty) || consistency.is_none() {
             return Err(Failure::error(
-                "Incomplete Request body. Please correct your input request and retry.",
+                "Incomplete Request body. Please correct your input request and retry: \
+                 replicationInfo and consistencyInfo are required",
             ));
         }
         let keyspace = keyspace_name(given)?;
