@@ -91,8 +91,11 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let cells = cells.map_err(|e| failed(what, &e, false))?;
         let latest = Latest::of_sections(cells);
         let later = |scalar: Scalar| {
-            let of = (scalar.lock_ref(), scalar.within().0);
-            of > (held.lock_ref, held.generation)
+            let generation = match self.settings.planted.has(Bug::LaterGenerationRead) {
+                true => held.generation,
+                false => scalar.within().0,
+            };
+            (scalar.lock_ref(), generation) > (held.lock_ref, held.generation)
         };
         if latest.scalar.is_some_and(later) {
             // Somebody later has written: the section was over before this read had ended.
@@ -331,7 +334,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let Some(known) = known else {
                 return Ok(Reply::Done { tag: None });
             };
-            let (generation, waiting_only) = (known.generation, true);
+            let generation = known.generation;
+            let waiting_only = !self.settings.planted.has(Bug::ReleaseEndsHolder);
             if !state.is_some_and(|state| state.holds(lock_ref, generation)) {
                 let leave = LockCommand::Leave {
                     lock_ref,

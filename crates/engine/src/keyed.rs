@@ -315,7 +315,8 @@ impl<L: LockStore> Keyed<L> {
     fn publish(&self, seen: &Seen) {
         let revision = |seen: &Seen| seen.state().map(KeyState::revision);
         let mut newest = lock(&self.newest);
-        if revision(seen) > revision(&newest) {
+        let anyhow = self.settings.planted.has(Bug::OlderReplaces);
+        if revision(seen) > revision(&newest) || anyhow {
             *newest = seen.clone();
             self.moved.notify_waiters();
         } else if revision(seen) == revision(&newest) {
@@ -458,24 +459,30 @@ impl<L: LockStore> Keyed<L> {
                 }
                 Swap::Unknown => {
                     doubt = true;
-                    self.read().await
+                    match planted.has(Bug::PeekAfterUnknown) {
+                        true => self.peek().await,
+                        false => self.read().await,
+                    }
                 }
             };
             current = base.is_ok();
             self.breathe(&mut asked, tries).await;
             tries += 1;
             let more = self.steps_meanwhile(asked.len());
-            current &= more.is_empty();
+            current &= more.is_empty() || planted.has(Bug::JoinedUndecided);
             asked.extend(more);
         }
     }
 
     /// One swap.
     async fn swap(&self, seen: &Seen, state: KeyState, tries: u32) -> Swap {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let swapped = self.store.swap(&self.key, seen.version, state.encode());
         let swapped = swapped.await;
         self.note(&swapped, begun.elapsed());
+        if self.settings.planted.has(Bug::DecidedLate) {
+            begun = Instant::now();
+        }
         match swapped {
             Ok(Swapped::Applied(version)) => {
                 let after = Seen {

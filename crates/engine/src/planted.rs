@@ -48,11 +48,25 @@ pub enum Bug {
     FirstKeyOld,
     /// What a node learns after its deciding read, and before its grant, does not count.
     DecisionAlone,
+    /// A step that joins others after a swap was refused is answered from what that has shown.
+    JoinedUndecided,
+    /// What is seen replaces what is known, even if that is newer.
+    OlderReplaces,
+    /// What a swap tells counts as true at its end.
+    DecidedLate,
+    /// After a swap of unknown outcome, what a replica shows decides.
+    PeekAfterUnknown,
+    /// A forced release ends a ref that has become a holder since it was seen to wait.
+    ReleaseEndsHolder,
+    /// A critical get shows what a later generation of its ref has put.
+    LaterGenerationRead,
+    /// Whoever looks at a queue does not watch it.
+    QueueUnwatched,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 21] = [
+    pub const ALL: [Bug; 28] = [
         Bug::VerifyOff,
         Bug::DirtyAsClean,
         Bug::ValueBeforePeek,
@@ -74,6 +88,13 @@ impl Bug {
         Bug::ResumeBesideLease,
         Bug::FirstKeyOld,
         Bug::DecisionAlone,
+        Bug::JoinedUndecided,
+        Bug::OlderReplaces,
+        Bug::DecidedLate,
+        Bug::PeekAfterUnknown,
+        Bug::ReleaseEndsHolder,
+        Bug::LaterGenerationRead,
+        Bug::QueueUnwatched,
     ];
 }
 

@@ -182,7 +182,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 flag: None,
             });
         };
-        if state.refs().next().is_some() {
+        let unwatched = self.settings.planted.has(Bug::QueueUnwatched);
+        if state.refs().next().is_some() && !unwatched {
             // They may be dead, and whoever asks may come back only when they are gone.
             row.watch();
         }

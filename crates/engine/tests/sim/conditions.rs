@@ -7,7 +7,7 @@ use fermata_engine::check::history::{Op, Outcome};
 use fermata_engine::check::judge::{Check, Violation};
 use fermata_protocol::Reply;
 use fermata_protocol::base::LockRef;
-use fermata_protocol::request::{Code, Held, Mode, Operation};
+use fermata_protocol::request::{Code, Held, Mode, Operation, RefState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -414,5 +414,215 @@ schedule! {
         let mut found = where_so(late, Check::Exclusivity, "a ref taken over was waited for");
         found.extend(where_so(!taken, Check::ToldPast, "a waiting ref could not be taken over"));
         found
+    }
+}
+
+schedule! {
+    /// A renewal of one who has left is refused, and its node has not heard of that yet. Meanwhile
+    /// another enters elsewhere, and renews here.
+    joins_a_refused_swap(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0).quiet());
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        sleep(Duration::from_millis(200)).await;
+        let (begins, left) = (on(&[Call::Swap]).node(2).step(Step::Begin), first.held.clone());
+        let begins = world.hold(begins.times(1));
+        let renews = cluster.client(1, 0);
+        let late = tokio::spawn(async move { renews.renew(2, &left).await });
+        world.caught(begins, 1).await;
+        h1.leave_at(0, first).await;
+        let ends = world.hold(on(&[Call::Swap]).node(2).step(Step::End).times(1));
+        world.end(begins);
+        world.caught(ends, 1).await;
+        let second = h2.enter(&k, Mode::Exclusive).await.expect("the first has left");
+        let renewal = tokio::spawn(async move { h2.renew(2, &second.held).await });
+        sleep(Duration::from_millis(100)).await;
+        world.end(ends);
+        let (late, state) = tokio::join!(late, renewal);
+        assert_eq!(late.ok().flatten(), Some(RefState::Gone), "it has left");
+        let state = state.ok().flatten();
+        let gone = !matches!(state, Some(RefState::Holding { .. }));
+        where_so(gone, Check::ToldPast, "a holder was told that it is past")
+    }
+}
+
+schedule! {
+    /// A node lets a ref of its own in, and reads the value; the ref is ended elsewhere, and the
+    /// node is told; then it looks at its replica, which has not heard of that.
+    seen_again_as_it_was(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0).quiet());
+        let (mut h3, mut looks) = (cluster.client(3, 2), cluster.client(4, 0));
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let mut enter = h2.wants(Mode::Exclusive);
+        let waits = tokio::spawn(async move {
+            h2.enter_at(0, &key("k"), &mut enter, 5 * LEASE).await
+        });
+        while queue(&mut looks).await.len() < 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let third = tokio::spawn(async move { h3.enter(&key("k"), Mode::Exclusive).await });
+        sleep(LEASE - Duration::from_millis(350)).await;
+        let watch = world.hold(on(&[Call::Changed]).node(0).step(Step::End));
+        sleep(Duration::from_millis(100)).await;
+        let reads = world.hold(reads(0).step(Step::Begin).times(1));
+        h1.leave_at(0, first).await;
+        world.caught(reads, 1).await;
+        let missed = world.lose(on(&[Call::Commit]).step(Step::To).peers(&[0]));
+        third.await.ok().flatten().expect("the second is silent");
+        let looked = looks.ask(0, Operation::Queue { key: k.clone() }).await;
+        assert!(matches!(looked, Some(Reply::Queue { .. })), "{looked:?}");
+        let looked = looks.ask(0, Operation::Inspect { key: k }).await;
+        assert!(matches!(looked, Some(Reply::Inspect(_))), "{looked:?}");
+        world.end(reads);
+        let granted = waits.await.ok().flatten().is_some();
+        world.end(missed);
+        world.end(watch);
+        let text = "a grant was told although its node knew that it was over";
+        where_so(granted, Check::Exclusivity, text)
+    }
+}
+
+/// The update by which a node hears that its ref is the head takes longer than the ref's lease, and
+/// the next holder enters meanwhile. The update is the leave before that ref; or it is refused,
+/// since the leave was made elsewhere.
+async fn late_word(cluster: Arc<Cluster>, refused: bool) -> Vec<Violation> {
+    let (world, k) = (Arc::clone(&cluster.world), key("k"));
+    base(&cluster, "v0").await;
+    let (mut h1, mut h2) = (cluster.client(1, 0).quiet(), cluster.client(2, 0).quiet());
+    let mut h3 = cluster.client(3, 2);
+    let first = h1.enter(&k, Mode::Exclusive).await;
+    let first = first.expect("the key is free");
+    let mut enter = h2.wants(Mode::Exclusive);
+    let waits = tokio::spawn(async move { h2.enter_at(0, &key("k"), &mut enter, 5 * LEASE).await });
+    sleep(Duration::from_millis(500)).await;
+    let watch = world.hold(on(&[Call::Changed]).node(0).step(Step::End));
+    let swaps = on(&[Call::Swap]).node(0).times(1);
+    let begins = refused.then(|| world.hold(swaps.clone().step(Step::Begin)));
+    let told = world.hold(swaps.step(Step::End));
+    let mut left = None;
+    if let Some(begins) = begins {
+        let (renews, held) = (cluster.client(1, 0), first.held.clone());
+        tokio::spawn(async move { renews.renew(0, &held).await });
+        world.caught(begins, 1).await;
+        h1.leave_at(1, first).await;
+        world.end(begins);
+    } else {
+        left = Some(tokio::spawn(async move { h1.leave_at(0, first).await }));
+    }
+    world.caught(told, 1).await;
+    let third = h3.enter(&k, Mode::Exclusive).await;
+    third.expect("the second is silent");
+    world.end(told);
+    if let Some(left) = left {
+        assert!(left.await.expect("no client panics"), "the leave is done");
+    }
+    let granted = waits.await.ok().flatten().is_some();
+    world.end(watch);
+    let text = "a grant was decided after a later one had been told";
+    where_so(granted, Check::Exclusivity, text)
+}
+
+schedule! {
+    /// See [`late_word`].
+    late_word_of_a_leave(cluster, _world) { late_word(cluster, false).await }
+}
+
+schedule! {
+    /// See [`late_word`].
+    late_word_of_a_refusal(cluster, _world) { late_word(cluster, true).await }
+}
+
+schedule! {
+    /// F11.7. Two renewals go in one update, of which nothing is known: one is of a ref that was
+    /// left. Its node's replica has heard of that, and not of the other ref.
+    renewals_of_unknown_outcome(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0).quiet());
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        sleep(Duration::from_millis(200)).await;
+        let to_it = on(&[Call::Commit]).node(0).step(Step::To).peers(&[2]);
+        let left = world.hold(to_it.clone().times(1));
+        let held = first.held.clone();
+        h1.leave_at(0, first).await;
+        world.caught(left, 1).await;
+        let missed = world.lose(to_it);
+        let second = h2.enter(&k, Mode::Exclusive).await.expect("the first has left");
+        let lost = world.lose(on(&[Call::Swap]).node(2).step(Step::To).times(3));
+        let renew = Operation::Renew { held: vec![held, second.held.clone()] };
+        let renewed = transmit(&cluster, (2, 2), (1 << 40, 0), renew);
+        world.caught(lost, 3).await;
+        world.end(left);
+        let states = match last(renewed).await {
+            Some(Reply::Renewed { states }) => states,
+            other => unreachable!("renewals are answered: {other:?}"),
+        };
+        world.end(missed);
+        assert_eq!(states[0], RefState::Gone, "it has left");
+        let gone = !matches!(states[1], RefState::Holding { .. });
+        where_so(gone, Check::ToldPast, "a holder was told that it is past")
+    }
+}
+
+schedule! {
+    /// F10. A ref that waits is released by force; before that is done, it is let in.
+    let_in_while_released(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 1));
+        let (mut h3, mut releases) = (cluster.client(3, 2), cluster.client(4, 2));
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let waits = tokio::spawn(async move {
+            let mut enter = h2.wants(Mode::Exclusive);
+            h2.enter_at(1, &key("k"), &mut enter, 2 * LEASE).await
+        });
+        while queue(&mut releases).await.len() < 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let lock_ref = queue(&mut releases).await[1];
+        let asked = world.hold(on(&[Call::Swap]).node(2).step(Step::End).times(1));
+        let release = tokio::spawn(async move {
+            releases.release_at(2, &key("k"), lock_ref).await
+        });
+        world.caught(asked, 1).await;
+        let swap = world.hold(on(&[Call::Swap]).node(2).step(Step::Begin).times(1));
+        world.end(asked);
+        world.caught(swap, 1).await;
+        let begun = Instant::now();
+        h1.leave_at(0, first).await;
+        let second = waits.await.ok().flatten();
+        second.as_ref().expect("the first has left");
+        world.end(swap);
+        h3.enter(&k, Mode::Exclusive).await.expect("the second is released");
+        let early = begun.elapsed() < LEASE;
+        let _ = release.await;
+        where_so(early, Check::Exclusivity, "a holder was released while its lease ran")
+    }
+}
+
+schedule! {
+    /// F16. A get was allowed, and reads when another has taken its section over, and put.
+    get_beside_a_resumption(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 2));
+        let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        section.falls_silent();
+        let held = section.held.clone();
+        let late = world.hold(reads(0).step(Step::Begin).times(1));
+        let get = tokio::spawn(async move { h1.get_at(0, &section).await });
+        world.caught(late, 1).await;
+        // A node that knows how long the lease is waits no longer than for that.
+        h2.ask(2, Operation::Queue { key: k }).await;
+        let taken = h2.resume_at(2, &held).await;
+        let mut taken = taken.expect("nothing stands in the way of the resumption");
+        assert!(h2.put_at(2, &mut taken, value("v2")).await);
+        world.end(late);
+        let get = get.await.expect("no client panics");
+        let text = "a get shows what a later generation has put";
+        where_so(get.is_some(), Check::Exclusivity, text)
     }
 }

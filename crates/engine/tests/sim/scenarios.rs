@@ -370,9 +370,9 @@ const TABLE: &[Line] = &[
     (
         "looked at behind the dead",
         looked_at_behind_the_dead,
+        &[Bug::QueueUnwatched],
         &[],
-        &[],
-        &[],
+        &[Check::ToldPast],
     ),
     (
         "taken over while it waits",
@@ -380,6 +380,55 @@ const TABLE: &[Line] = &[
         &[],
         &[],
         &[],
+    ),
+    (
+        "joins a refused swap",
+        joins_a_refused_swap,
+        &[Bug::JoinedUndecided],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
+        "seen again as it was",
+        seen_again_as_it_was,
+        &[Bug::OlderReplaces],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F11.1, a swap",
+        late_word_of_a_leave,
+        &[Bug::DecidedLate],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F11.1, a refused swap",
+        late_word_of_a_refusal,
+        &[Bug::DecidedLate],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F11.7, two renewals",
+        renewals_of_unknown_outcome,
+        &[Bug::PeekAfterUnknown],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
+        "F10, let in meanwhile",
+        let_in_while_released,
+        &[Bug::ReleaseEndsHolder],
+        &[],
+        &[Check::Exclusivity],
+    ),
+    (
+        "F16, a get",
+        get_beside_a_resumption,
+        &[Bug::LaterGenerationRead],
+        &[],
+        &[Check::Exclusivity],
     ),
 ];
 
