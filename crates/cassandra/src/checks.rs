@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The settings that are looked at.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 16] = [
     "paxos_variant",
     "paxos_state_purging",
     "commitlog_sync",
@@ -30,7 +30,6 @@ const NAMES: [&str; 17] = [
     "cas_contention_timeout",
     "write_request_timeout",
     "read_request_timeout",
-    "authenticator",
     "max_mutation_size",
     "native_transport_max_frame_size",
 ];

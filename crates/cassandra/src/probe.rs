@@ -27,6 +27,9 @@ const SPAN: i64 = 1 << 20;
 /// Ten years, in microseconds: as far as the stamps of a busy key may run ahead of the clock.
 const AHEAD: i64 = 10 * 365 * 86_400 * 1_000_000;
 
+/// Who waits for servers is told so once pauses are as long.
+const ANNOUNCED: Duration = Duration::from_millis(500);
+
 const TRIAL: What = What::Writes("the trial");
 
 struct Trial<'a> {
@@ -68,6 +71,7 @@ impl Trial<'_> {
         values: impl SerializeRow,
     ) -> Result<Option<Named>, String> {
         let mut pause = Duration::from_millis(20);
+        let mut announced = false;
         loop {
             let error = match self.session.execute_unpaged(statement, &values).await {
                 Ok(result) if !result.is_rows() => return Ok(None),
@@ -85,6 +89,11 @@ impl Trial<'_> {
                 return Err(
                     self.no_quorum(of_database(&error).map(|(kind, _)| kind), &brief(&error))
                 );
+            }
+            if pause > ANNOUNCED && !std::mem::replace(&mut announced, true) {
+                let most = self.until.saturating_duration_since(Instant::now());
+                let why = brief(&error);
+                tracing::warn!("waiting for Cassandra, {most:.0?} at most: {why}");
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));

@@ -139,10 +139,66 @@ impl<L: LockStore> Way<L> {
         (self.key.clone(), self.lock_ref, self.generation)
     }
 
+    /// Says again and again that the request waits here, so that it is not sent elsewhere.
+    async fn says_that_it_waits(&self, answers: &Answers) -> Infallible {
+        loop {
+            sleep(AT_WORK).await;
+            let newest = self.row.newest();
+            let ahead = newest.state().map_or(0, |state| state.ahead(self.lock_ref));
+            let held = Vec::new();
+            let _ = answers.send(Reply::Queued { held, ahead });
+        }
+    }
+
     /// How long a decision about it is good for: whoever has been silent for a lease by then may
     /// have been followed by another.
     fn good_for(&self) -> Duration {
         Duration::from_micros(self.lease / DECISION_AGE)
+    }
+}
+
+/// A section of the node's own. Dropped before it was left, as with a request that nobody waits for
+/// any more, it is left then, as one with a put in doubt: nobody else can go on in it, and whoever
+/// comes next need not wait for its lease.
+pub(crate) struct Alone<L: LockStore> {
+    way: Way<L>,
+    left: bool,
+}
+
+impl<L: LockStore> Alone<L> {
+    fn of(way: Way<L>, planted: crate::planted::Planted) -> Alone<L> {
+        Alone {
+            way,
+            left: planted.has(Bug::AbandonedStays),
+        }
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        self.way.held()
+    }
+
+    /// Whoever calls this leaves the section.
+    pub(crate) fn leaves(mut self) {
+        self.left = true;
+    }
+}
+
+impl<L: LockStore> Drop for Alone<L> {
+    fn drop(&mut self) {
+        if self.left {
+            return;
+        }
+        let leave = own(LockCommand::Leave {
+            lock_ref: self.way.lock_ref,
+            generation: self.way.generation,
+            clean: Vec::new(),
+            waiting_only: false,
+        });
+        let row = self.way.row.clone();
+        // A node that stops has no tasks any more; the ref's lease ends it then.
+        if let Ok(tasks) = tokio::runtime::Handle::try_current() {
+            tasks.spawn(async move { row.apply(leave).await });
+        }
     }
 }
 
@@ -246,12 +302,12 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// Enters a section of the node's own over one key, for one operation of `request`.
     pub(crate) async fn enter_alone(
-        &self,
+        self: &Arc<Self>,
         request: &Request,
         key: &KeyId,
         keyspace: &Keyspace,
         answers: &Answers,
-    ) -> Result<(Held, Latest), Refusal> {
+    ) -> Result<(Alone<L>, Latest), Refusal> {
         let wish = Wish {
             keys: vec![key.clone()],
             mode: Mode::Exclusive,
@@ -260,18 +316,29 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             lease: None,
         };
         let until = Instant::now() + self.settings.patience();
-        let (way, latest) = self.enqueue(request, &wish, key, keyspace).await?;
+        let joins = {
+            let (engine, request) = (self.clone(), request.clone());
+            let (key, keyspace) = (key.clone(), keyspace.clone());
+            async move {
+                let joined = engine.enqueue(&request, &wish, &key, &keyspace).await;
+                joined.map(|(way, latest)| (Alone::of(way, engine.settings.planted), latest))
+            }
+        };
+        // A task of its own: if nobody waits for it any more, what it has joined is left.
+        let joined = tokio::spawn(joins).await;
+        let (alone, latest) = joined.map_err(|_| past("the request"))??;
         let latest = match latest {
             Some(latest) => latest,
             None => {
                 // Nobody else keeps it alive, and who is before it may take as long as a lease.
                 tokio::select! {
-                    waited = self.wait(&way, until, (&[], &[]), answers) => waited?,
-                    never = self.keep(&way) => match never {},
+                    waited = self.wait(&alone.way, until, (&[], &[]), answers) => waited?,
+                    never = self.keep(&alone.way) => match never {},
+                    never = alone.way.says_that_it_waits(answers) => match never {},
                 }
             }
         };
-        Ok((way.held(), latest))
+        Ok((alone, latest))
     }
 
     /// Renews a ref of the node's own.
@@ -660,11 +727,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             ways.push(way);
         }
         let resumed: Vec<Held> = ways.iter().map(Way::held).collect();
+        let shortest = ways.iter().map(|way| way.lease).min().unwrap_or_default();
+        let pause = AT_WORK.min(Duration::from_micros(shortest / RENEWALS));
         while Instant::now() < free {
-            // Whoever asks renews meanwhile, and does not ask elsewhere.
+            // Whoever asks does not ask elsewhere.
             let (held, ahead) = (resumed.clone(), 0);
             let _ = answers.send(Reply::Queued { held, ahead });
-            sleep_until(free.min(Instant::now() + AT_WORK)).await;
+            sleep_until(free.min(Instant::now() + pause)).await;
+            if !self.settings.planted.has(Bug::ResumedUnrenewed) {
+                self.keep_once(&ways);
+            }
         }
         for way in ways {
             lease = lease.min(way.lease);
@@ -692,6 +764,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         let keys = self.within_grant(entered);
         Ok(Reply::Entered { keys, lease })
+    }
+
+    /// Renews refs that somebody resumes: the wait is as long as the lease after which others would
+    /// end them. Nobody waits for it.
+    fn keep_once(&self, ways: &[Way<L>]) {
+        for way in ways {
+            let (row, held, wall) = (way.row.clone(), way.held(), self.settings.wall_micros());
+            tokio::spawn(async move { renewed(&row, &held, wall).await });
+        }
     }
 
     /// Begins the new generation; and how long the holder of the old one may rely on its lease.

@@ -62,11 +62,16 @@ pub enum Bug {
     LaterGenerationRead,
     /// Whoever looks at a queue does not watch it.
     QueueUnwatched,
+    /// A section of the node's own that nobody waits for any more is left to its lease.
+    AbandonedStays,
+    /// A section that is resumed is not renewed while it waits for the lease of its former
+    /// generation.
+    ResumedUnrenewed,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 30] = [
         Bug::VerifyOff,
         Bug::DirtyAsClean,
         Bug::ValueBeforePeek,
@@ -95,6 +100,8 @@ impl Bug {
         Bug::ReleaseEndsHolder,
         Bug::LaterGenerationRead,
         Bug::QueueUnwatched,
+        Bug::AbandonedStays,
+        Bug::ResumedUnrenewed,
     ];
 }
 

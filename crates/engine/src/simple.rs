@@ -17,6 +17,7 @@ use fermata_protocol::request::{
     ClockStatus, Code, Held, Inspection, NodeStatus, Operation, QueueEntry, Refusal, UpkeepStatus,
 };
 use fermata_protocol::{Reply, Request};
+use std::sync::Arc;
 
 /// Keys in one listing.
 const LISTED: usize = 10_000;
@@ -77,15 +78,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// Reads by a section of its own.
     pub(crate) async fn read(
-        &self,
+        self: &Arc<Self>,
         request: &Request,
         key: &KeyId,
         answers: &Answers,
     ) -> Result<Reply, Refusal> {
         let keyspace = self.checked(key, None).await?;
         let own = self.own_request(request, Operation::Read { key: key.clone() });
-        let (held, latest) = self.enter_alone(&own, key, &keyspace, answers).await?;
-        self.leave_alone(&held, None);
+        let (alone, latest) = self.enter_alone(&own, key, &keyspace, answers).await?;
+        self.leave_alone(&alone.held(), None);
+        alone.leaves();
         let tag = tag_of(&latest);
         let value = latest.value;
         Ok(Reply::Value { value, tag })
@@ -93,7 +95,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// Writes by a section of its own (MUSIC's CP put).
     pub(crate) async fn write(
-        &self,
+        self: &Arc<Self>,
         request: &Request,
         key: &KeyId,
         value: Option<Bytes>,
@@ -110,16 +112,18 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             return Err(Refusal::unknown(Code::Unavailable, text));
         }
         let own = self.own_request(request, Operation::Read { key: key.clone() });
-        let (held, _) = self.enter_alone(&own, key, &keyspace, answers).await?;
+        let (alone, _) = self.enter_alone(&own, key, &keyspace, answers).await?;
+        let held = alone.held();
         let scalar = Scalar::of_put(held.lock_ref, held.generation, 1)?;
         let origin = EventualTag::of_section(held.lock_ref);
         let stored = self.store(key, scalar, &Critical { origin, value }).await;
         if let Err(error) = stored {
-            // Left to its lease, which sets the flag: the next section looks what came of it.
+            // Left with its flag: the next section looks what came of it.
             return Err(failed(what, &error, false));
         }
         let tag = Tag::critical(held.lock_ref, held.generation, 1, own.session);
         let left = self.row(key).apply(leave_of(&held, Some(tag))).await;
+        alone.leaves();
         let left = left.map_err(|e| failed(what, &e, true))?;
         match left.done {
             crate::state::Done::Command(Outcome::Left { .. }) => Ok(Reply::Done { tag: Some(tag) }),

@@ -27,10 +27,11 @@ pub(super) fn points(effort: Effort) -> Vec<Point> {
 /// How latencies are taken, for the report.
 pub(super) const SITES: &str = "Latencies are of one site after the other: one client, keys of its \
     own, and before it counts all systems have been used from that site alone for a minute, with \
-    --quick for five to ten seconds, in which not every segment moves. Fermata moves the lead of keys to \
-    where they are used, and gets the time for it; etcd and ZooKeeper have one leader, which stays \
-    where it was elected whoever uses it, so that a site pays for its way to it whether others are \
-    busy or not. The rows *all sites at once* have the same clients together.\n\n";
+    --quick for five to ten seconds, in which not every segment moves. Fermata moves the lead of \
+    keys to where they are used, and gets the time for it; etcd and ZooKeeper have one leader, \
+    which stays where it was elected whoever uses it, so that a site pays for its way to it \
+    whether others are busy or not. The rows *all sites at once* have the same clients \
+    together.\n\n";
 
 /// A line of the table.
 struct Target {

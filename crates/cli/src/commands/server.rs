@@ -403,9 +403,17 @@ fn copies(given: Vec<String>) -> Result<toml::Table, String> {
         let (center, number) = entry.rsplit_once('=')?;
         Some((center.to_owned(), number.parse::<u8>().ok()?.into()))
     };
-    let wrong = |entry: &String| format!("--replication: {entry:?} is not CENTER=N");
-    let one = |entry: String| one(entry.clone()).ok_or_else(|| wrong(&entry));
-    given.into_iter().map(one).collect()
+    let mut copies = toml::Table::new();
+    for entry in given {
+        let (center, number) = one(entry.clone())
+            .ok_or_else(|| format!("--replication: {entry:?} is not CENTER=N"))?;
+        if copies.insert(center, number).is_some() {
+            return Err(format!(
+                "--replication: {entry:?} names a data center again: name each once"
+            ));
+        }
+    }
+    Ok(copies)
 }
 
 fn overlay<'a>(

@@ -41,13 +41,14 @@ const REFUSALS: &str = "
 2 | engine.zookeeper is given | CASS TABLES --zookeeper ZOOKEEPER
 2 | is not a name of | CASS TABLES --engine-keyspace Big-One
 2 | asks for 1 replicas in all | CASS AT CASSANDRA --replication dc1=1
+2 | names a data center again | CASS AT CASSANDRA --replication dc1=1,dc1=2
 2 | keeps nothing on its own disk | CASS TABLES --data-dir data
 69 | none of the contact points NOBODY:9042 of Cassandra answers | CASS AT NOBODY
 69 | none of the contact points | CASS AT no-such-host.invalid
 69 | none of the contact points | CASS AT ZOOKEEPER
 69 | no data center 'nowhere' | CASS AT CASSANDRA --data-center nowhere
 69 | nobodys does not exist, and no replication is set | CASS AT CASSANDRA --engine-keyspace nobodys
-69 | which has 1 nodes: ask for no more | CASS AT CASSANDRA --replication dc1=3 --engine-keyspace many
+69 | which has 1 nodes: ask for no more | CASS AT CASSANDRA --replication dc1=3
 69 | no ZooKeeper server can be reached | TABLES --engine-keyspace refusals BOTH --zookeeper NOBODY
 ";
 

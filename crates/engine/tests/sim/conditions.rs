@@ -10,7 +10,7 @@ use fermata_protocol::base::LockRef;
 use fermata_protocol::request::{Code, Held, Mode, Operation, RefState};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// One violation where something is so.
 fn where_so(so: bool, check: Check, sentence: &str) -> Vec<Violation> {
@@ -381,6 +381,67 @@ schedule! {
         }
         let text = "nobody ends a dead holder whose queue is looked at";
         where_so(taken, Check::ToldPast, text)
+    }
+}
+
+schedule! {
+    /// A client hangs up while its read waits for a key: what the node has joined for it is left,
+    /// whether it waits there already, or is only on its way.
+    given_up_while_it_waits(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 1), cluster.client(2, 0));
+        let mut looks = cluster.client(3, 1);
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let mut found = Vec::new();
+        for on_its_way in [false, true] {
+            let swap = on(&[Call::Swap]).node(0).step(Step::Begin).times(1);
+            let swap = on_its_way.then(|| world.hold(swap));
+            let read = h2.ask(0, Operation::Read { key: k.clone() });
+            let read = timeout(Duration::from_millis(1_500), read).await;
+            if let Some(swap) = swap {
+                world.end(swap);
+            }
+            sleep(Duration::from_millis(1_000)).await;
+            let stays = queue(&mut looks).await.len() > 1;
+            let text = "a read that nobody waits for any more stays in the queue";
+            found.extend(where_so(read.is_ok() || stays, Check::ToldPast, text));
+        }
+        h1.leave_at(1, first).await;
+        found
+    }
+}
+
+schedule! {
+    /// A section is resumed, and waits for the lease of its former generation; others watch the row
+    /// meanwhile, and end who is silent for as long. Whoever has resumed it renews it in its own
+    /// time.
+    resumed_under_watch(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 1).quiet());
+        let mut h3 = cluster.client(3, 2);
+        // With the lease of the keyspace, which the resumed section gets, too.
+        let enter = Operation::Enter {
+            keys: vec![k.clone()],
+            mode: Mode::Exclusive,
+            wait: 0,
+            follow: false,
+            lease: None,
+        };
+        let Some(Reply::Entered { keys, .. }) = h1.ask(0, enter).await else {
+            unreachable!("the key is free");
+        };
+        world.kill_node(0);
+        tokio::spawn(async move { h3.enter(&key("k"), Mode::Exclusive).await });
+        let resumed = h2.resume_at(1, &keys[0].held).await;
+        sleep(LEASE / 3).await;
+        let goes_on = match resumed {
+            Some(mut section) => h2.put_at(1, &mut section, value("v1")).await,
+            None => false,
+        };
+        let text = "a section that was resumed has ended before its first put";
+        where_so(!goes_on, Check::ToldPast, text)
     }
 }
 

@@ -375,6 +375,20 @@ const TABLE: &[Line] = &[
         &[Check::ToldPast],
     ),
     (
+        "given up while it waits",
+        given_up_while_it_waits,
+        &[Bug::AbandonedStays],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
+        "resumed under watch",
+        resumed_under_watch,
+        &[Bug::ResumedUnrenewed],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
         "taken over while it waits",
         taken_over_while_it_waits,
         &[],

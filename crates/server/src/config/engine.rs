@@ -183,6 +183,13 @@ impl EngineConfig {
                 self.keyspace
             ));
         }
+        if self.keyspace.starts_with("system") {
+            return Err(format!(
+                "engine.keyspace {:?} is a name of Cassandra's own: choose one that does not begin \
+                 with system",
+                self.keyspace
+            ));
+        }
         let copies = self.replication.iter();
         if let Some((center, _)) = copies.clone().find(|(name, n)| name.is_empty() || **n == 0) {
             return Err(format!(
@@ -400,6 +407,7 @@ mod tests {
             ("keyspace = \"Fermata\"", "engine.keyspace"),
             ("keyspace = \"1st\"", "engine.keyspace"),
             ("keyspace = \"\"", "engine.keyspace"),
+            ("keyspace = \"system_auth\"", "Cassandra's own"),
             ("replication = { ohio = 0 }", "no copy"),
             (
                 "data_center = \"a\"\nreplication = { b = 3 }",

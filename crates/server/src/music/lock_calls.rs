@@ -148,7 +148,9 @@ fn acquired(call: &Call, id: &str, number: u64, standing: Standing) -> Result<An
         }))),
         Standing::Waits => Err(Failure::wait(format!("{id} is not a lock holder")).with_lock(lock)),
         Standing::Unknown => {
-            let message = format!("{id}: the lock store does not answer now; ask again");
+            let message = format!(
+                "{id}: the lock store, or the home of the lock, does not answer now; ask again"
+            );
             Err(Failure::wait(message).with_lock(lock))
         }
         // Without a message: the client makes another.

@@ -415,8 +415,8 @@ impl Locks {
                 Standing::Gone => return Err(gone()),
                 Standing::Unknown => {
                     return Err(Failure::error(format!(
-                        "{id} cannot be granted now: the lock store does not answer. Nothing was \
-                         done; ask again"
+                        "{id} cannot be granted now: the lock store, or the home of the lock, does \
+                         not answer. Nothing was done; ask again"
                     )));
                 }
             }
@@ -478,7 +478,9 @@ impl Locks {
             )));
         }
         if work.unit.is_none() {
-            match self.critical(lock, &mut work, id, Critical::Get).await? {
+            let got = self.critical(lock, &mut work, id, Critical::Get).await;
+            let got = got.map_err(|failure| failure.prefixed("Nothing was written: "));
+            match got? {
                 Reply::Value { value, .. } => work.unit = Some(value),
                 other => return Err(crate::gate::unexpected(&other).into()),
             }

@@ -411,6 +411,27 @@ pub(crate) async fn any_node_answers_for_a_lock_and_survives_its_home() {
         .await;
 }
 
+/// Nobody asks for a moment, then a write comes first.
+pub(crate) async fn a_write_is_done_though_the_home_of_its_lock_is_gone() {
+    let (mut cluster, nodes) = start(3).await;
+    let [home, other, third] = &nodes[..] else {
+        panic!()
+    };
+    define(home, json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
+    let id = home.lock("ks.t.k").await;
+    home.acquire(&id).await;
+    let path = format!("{ROWS}?k=k");
+    home.ok("PUT", &path, critical(json!({"v": 1}), &id)).await;
+    cluster.kill(0).await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    other.ok("PUT", &path, critical(json!({"v": 2}), &id)).await;
+    third.ok("PUT", &path, critical(json!({"v": 3}), &id)).await;
+    let get = json!({"consistencyInfo": {"type": "critical", "lockId": id}});
+    let path = format!("{ROWS}/criticalget?k=k");
+    let read = other.ok("PUT", &path, get).await;
+    assert_eq!(read["result"]["row 0"]["v"], 3, "{read}");
+}
+
 pub(crate) async fn composite_keys_orders_and_queues() {
     let (_cluster, nodes) = start(1).await;
     let node = &nodes[0];

@@ -20,6 +20,7 @@ macro_rules! every_music_check {
             whoever_would_wait_for_himself_is_refused
             a_lock_of_which_nobody_speaks_ends_and_an_old_one_is_evicted
             any_node_answers_for_a_lock_and_survives_its_home
+            a_write_is_done_though_the_home_of_its_lock_is_gone
             composite_keys_orders_and_queues
             a_lock_outlives_its_lease_while_its_home_lives
             a_home_that_has_forgotten_goes_on

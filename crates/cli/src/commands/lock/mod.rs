@@ -167,8 +167,8 @@ fn ended(
     };
     // What the command did is acknowledged; the next holder waits for the lease at worst.
     let sentence = format!(
-        "COMMAND ended with {status} and what it wrote is kept, but leaving the section was not \
-         confirmed: the keys may stay held until its lease has run out (asked {heard})"
+        "COMMAND ended with {status} and what it was acknowledged is kept, but leaving the section \
+         was not confirmed: the keys may stay held until its lease has run out (asked {heard})"
     );
     let not_left = Failure::new(Exit::NotLeft, sentence);
     if args.confirm_leave && status == 0 {
