@@ -1,4 +1,5 @@
-//! The store on nodes with settings of their own: old Paxos, where quorum reads decide; no stamps.
+//! The store on nodes with settings of their own: old Paxos, where quorum reads decide; no stamps;
+//! roles, and several nodes in one data center.
 
 mod common;
 
@@ -8,6 +9,7 @@ use fermata_cassandra::Store;
 use fermata_engine::{LockStore, Row, Swapped, Version};
 use fermata_peers::Paxos;
 use fermata_protocol::base::{KeyId, KeyspaceId};
+use scylla::client::session_builder::SessionBuilder;
 use std::time::Duration;
 
 #[test]
@@ -36,13 +38,15 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
         );
         swaps_are_seen(&store).await;
 
-        // More copies than there are nodes: no quorum.
+        // More copies than there are nodes: refused before anything is made.
         settings.keyspace = "too_many".to_owned();
         settings.replication = [("dc1".to_owned(), 3)].into();
-        settings.timeouts.start = Duration::from_secs(10);
-        let refused = Store::connect(settings).await.expect_err("no quorum");
-        let sentence = "the keyspace too_many has no quorum of its replicas";
-        assert!(refused.contains(sentence), "{refused}");
+        let refused = Store::connect(settings.clone()).await;
+        let refused = refused.expect_err("one node");
+        assert!(refused.contains("which has 1 nodes"), "{refused}");
+        settings.replication.clear();
+        let absent = Store::connect(settings).await.expect_err("no keyspace");
+        assert!(absent.contains("does not exist"), "{absent}");
     });
     cluster.stop();
 }
@@ -65,6 +69,79 @@ fn a_node_that_takes_no_stamps_is_refused() {
         points[0]
     );
     assert!(refused.contains(&part), "{refused}");
+    cluster.stop();
+}
+
+/// Says something as the role that every new cluster has.
+async fn as_operator(point: &str, statements: &[&str]) {
+    let session = SessionBuilder::new()
+        .known_node(point)
+        .user("cassandra", "cassandra");
+    let session = session.build().await.expect("a session");
+    for statement in statements {
+        let said = session.query_unpaged(*statement, ()).await;
+        said.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+}
+
+#[test]
+fn roles_are_let_in_and_two_nodes_of_one_data_center_serve() {
+    let mut spec = spec(2, 66)
+        .with("authenticator", "PasswordAuthenticator")
+        .with("authorizer", "CassandraAuthorizer");
+    spec.dcs = false;
+    spec.paxos = Paxos::V2;
+    let Some(cluster) = start(&spec) else {
+        return;
+    };
+    let points = cluster.endpoints();
+    let operator = points[0].to_string();
+    let mut settings = settings(&points, 1, "roles");
+    settings.replication = [("dc1".to_owned(), 2)].into();
+    settings.allow_few_replicas = true;
+    RUNTIME.block_on(async {
+        let refused = Store::connect(settings.clone()).await.expect_err("nobody");
+        assert!(refused.contains("asks for a role"), "{refused}");
+        settings.username = Some("cassandra".to_owned());
+        settings.password = Some("cassandra".to_owned());
+        // The servers make that role a while after they have started.
+        let store = loop {
+            match Store::connect(settings.clone()).await {
+                Ok(store) => break store,
+                Err(error) if error.contains("did not accept") => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        swaps_are_seen(&store).await;
+        let app = "CREATE ROLE app WITH PASSWORD = 'sesame' AND LOGIN = true";
+        as_operator(&operator, &[app, "GRANT ALL ON KEYSPACE roles TO app"]).await;
+        settings.username = Some("app".to_owned());
+        settings.password = Some("sesame".to_owned());
+        let refused = Store::connect(settings.clone()).await.expect_err("a right");
+        let grant = "GRANT SELECT ON KEYSPACE system_views TO app";
+        assert!(refused.contains(grant), "{refused}");
+        as_operator(&operator, &[grant]).await;
+        // Rights are remembered for a moment.
+        let store = loop {
+            match Store::connect(settings.clone()).await {
+                Ok(store) => break store,
+                Err(error) if error.contains(grant) => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let health = LockStore::health(&store).await;
+        assert_eq!(health, Ok(()));
+        settings.password = Some("wrong".to_owned());
+        let refused = Store::connect(settings).await.expect_err("a password");
+        assert!(
+            refused.contains("did not accept") && !refused.contains("wrong"),
+            "{refused}"
+        );
+    });
     cluster.stop();
 }
 

@@ -22,6 +22,9 @@ const AGREEMENT: Duration = Duration::from_secs(10);
 
 const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
+const AUTHENTICATE: u8 = 0x03;
+const AUTH_RESPONSE: u8 = 0x0f;
+const AUTH_SUCCESS: u8 = 0x10;
 const READY: u8 = 0x02;
 const QUERY: u8 = 0x07;
 const RESULT: u8 = 0x08;
@@ -74,7 +77,8 @@ impl Cql {
     ///
     /// # Errors
     ///
-    /// Whatever the connection meets, and `PermissionDenied` where the node wants a password.
+    /// Whatever the connection meets, and `PermissionDenied` where the node wants another password
+    /// than that which every new cluster has.
     pub fn connect(address: SocketAddr) -> io::Result<Cql> {
         let stream = net::connect(address)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -85,8 +89,24 @@ impl Cql {
         put_string(&mut body, "3.0.0");
         match cql.ask(STARTUP, &body)? {
             (READY, _) => Ok(cql),
+            (AUTHENTICATE, _) => cql.log_in(address),
             (opcode, _) => {
                 let error = format!("{address} wants more than a greeting (opcode {opcode})");
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
+            }
+        }
+    }
+
+    /// Names the role that every new cluster has.
+    fn log_in(mut self, address: SocketAddr) -> io::Result<Cql> {
+        let role = b"\0cassandra\0cassandra";
+        let mut body = Vec::new();
+        body.extend((role.len() as u32).to_be_bytes());
+        body.extend(role);
+        match self.ask(AUTH_RESPONSE, &body)? {
+            (AUTH_SUCCESS, _) => Ok(self),
+            _ => {
+                let error = format!("{address} wants another password than a new cluster's");
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
             }
         }
