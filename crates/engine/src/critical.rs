@@ -10,7 +10,7 @@
 
 use crate::cells::Critical;
 use crate::engine::{Engine, failed, not_holder, past, past_unsure};
-use crate::enter::{Latest, command};
+use crate::enter::{Latest, command, leave_of};
 use crate::keyed::{Haste, Keyed};
 use crate::planted::Bug;
 use crate::scalar::{PUTS, Scalar};
@@ -337,13 +337,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let generation = known.generation;
             let waiting_only = !self.settings.planted.has(Bug::ReleaseEndsHolder);
             if !state.is_some_and(|state| state.holds(lock_ref, generation)) {
-                let leave = LockCommand::Leave {
-                    lock_ref,
-                    generation,
-                    clean: Vec::new(),
-                    waiting_only,
-                };
-                let left = row.apply(crate::enter::own(leave));
+                let leave = leave_of((lock_ref, generation), Vec::new(), waiting_only);
+                let left = row.apply(leave);
                 left.await.map_err(|e| failed(what, &e, true))?;
                 continue;
             }

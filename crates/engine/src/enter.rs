@@ -31,7 +31,9 @@ use crate::service::Answers;
 use crate::state::{Done, KeyState, Step, this_key};
 use crate::store::{Cells, DataStore, LockStore, StoreError};
 use bytes::Bytes;
-use fermata_protocol::base::{EventualTag, KeyId, Keyspace, LockRef, Micros, Purpose, SessionId};
+use fermata_protocol::base::{
+    EventualTag, KeyId, Keyspace, LockRef, Micros, Purpose, SessionId, Tag,
+};
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{Code, Entered, EntryValue, Held, Mode, Refusal};
@@ -188,12 +190,7 @@ impl<L: LockStore> Drop for Alone<L> {
         if self.left {
             return;
         }
-        let leave = own(LockCommand::Leave {
-            lock_ref: self.way.lock_ref,
-            generation: self.way.generation,
-            clean: Vec::new(),
-            waiting_only: false,
-        });
+        let leave = leave_of((self.way.lock_ref, self.way.generation), Vec::new(), false);
         let row = self.way.row.clone();
         // A node that stops has no tasks any more; the ref's lease ends it then.
         if let Ok(tasks) = tokio::runtime::Handle::try_current() {
@@ -209,13 +206,8 @@ async fn give_up<L: LockStore>(
     lock_ref: LockRef,
     generation: u32,
 ) -> Result<Outcome, StoreError> {
-    let leave = LockCommand::Leave {
-        lock_ref,
-        generation,
-        clean: Vec::new(),
-        waiting_only: true,
-    };
-    match row.apply(own(leave)).await?.done {
+    let leave = leave_of((lock_ref, generation), Vec::new(), true);
+    match row.apply(leave).await?.done {
         Done::Command(outcome) => Ok(outcome),
         _ => Ok(Outcome::Gone),
     }
@@ -231,6 +223,20 @@ pub(crate) fn own(body: LockCommand) -> Step {
         base::Epoch::FIRST,
         Body::Lock(body),
     ))
+}
+
+/// A leave that nobody repeats, with the last puts of the keys that are left clean.
+pub(crate) fn leave_of(
+    (lock_ref, generation): (LockRef, u32),
+    clean: Vec<(KeyId, Option<Tag>)>,
+    waiting_only: bool,
+) -> Step {
+    own(LockCommand::Leave {
+        lock_ref,
+        generation,
+        clean,
+        waiting_only,
+    })
 }
 
 /// A client's command.
@@ -326,7 +332,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         // A task of its own: if nobody waits for it any more, what it has joined is left.
         let joined = tokio::spawn(joins).await;
-        let (alone, latest) = joined.map_err(|_| past("the request"))??;
+        let (alone, latest) = joined.map_err(|_| {
+            let ends = StoreError::Refused("the node is stopping".into());
+            failed("the request", &ends, false)
+        })??;
         let latest = match latest {
             Some(latest) => latest,
             None => {
@@ -509,14 +518,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// Ends the refs of an enter that was not granted all its keys: nobody can be in this section.
     async fn give_back(&self, ways: &[Way<L>]) {
         for way in ways {
-            let leave = LockCommand::Leave {
-                lock_ref: way.lock_ref,
-                generation: way.generation,
-                clean: Vec::new(),
-                waiting_only: false,
-            };
+            let leave = leave_of((way.lock_ref, way.generation), Vec::new(), false);
             // If it fails, the ref's lease ends it.
-            let _ = way.row.apply(own(leave)).await;
+            let _ = way.row.apply(leave).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::cells::{Critical, Eventual};
 use crate::critical::tag_of;
 use crate::engine::{Engine, failed};
-use crate::enter::{Latest, own};
+use crate::enter::{Latest, leave_of};
 use crate::planted::Bug;
 use crate::scalar::Scalar;
 use crate::service::Answers;
@@ -11,7 +11,6 @@ use crate::state::this_key;
 use crate::store::{DataStore, LockStore, StoreError};
 use bytes::Bytes;
 use fermata_protocol::base::{Epoch, EventualTag, KeyId, KeyspaceId, Purpose, SegmentId, Tag};
-use fermata_protocol::command::LockCommand;
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{
     ClockStatus, Code, Held, Inspection, NodeStatus, Operation, QueueEntry, Refusal, UpkeepStatus,
@@ -86,7 +85,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let keyspace = self.checked(key, None).await?;
         let own = self.own_request(request, Operation::Read { key: key.clone() });
         let (alone, latest) = self.enter_alone(&own, key, &keyspace, answers).await?;
-        self.leave_alone(&alone.held(), None);
+        self.leave_alone(&alone.held());
         alone.leaves();
         let tag = tag_of(&latest);
         let value = latest.value;
@@ -122,7 +121,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             return Err(failed(what, &error, false));
         }
         let tag = Tag::critical(held.lock_ref, held.generation, 1, own.session);
-        let left = self.row(key).apply(leave_of(&held, Some(tag))).await;
+        let left = self.row(key).apply(left_clean(&held, Some(tag))).await;
         alone.leaves();
         let left = left.map_err(|e| failed(what, &e, true))?;
         match left.done {
@@ -132,8 +131,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     }
 
     /// Leaves a section of the node's own that has written nothing; nobody waits for it.
-    fn leave_alone(&self, held: &Held, tag: Option<Tag>) {
-        let (row, leave) = (self.row(&held.key), leave_of(held, tag));
+    fn leave_alone(&self, held: &Held) {
+        let (row, leave) = (self.row(&held.key), left_clean(held, None));
         // If it fails, the ref's lease ends it.
         tokio::spawn(async move { row.apply(leave).await });
     }
@@ -245,11 +244,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     }
 }
 
-fn leave_of(held: &Held, tag: Option<Tag>) -> crate::state::Step {
-    own(LockCommand::Leave {
-        lock_ref: held.lock_ref,
-        generation: held.generation,
-        clean: vec![(this_key(), tag)],
-        waiting_only: false,
-    })
+fn left_clean(held: &Held, tag: Option<Tag>) -> crate::state::Step {
+    let clean = vec![(this_key(), tag)];
+    leave_of((held.lock_ref, held.generation), clean, false)
 }
