@@ -510,7 +510,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     // It was granted at the last moment.
                     return Ok(latest);
                 }
-                return Err(wait_over(ahead));
+                return Err(Refusal::wait_over(ahead, None));
             }
         }
     }
@@ -834,16 +834,4 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         Ok((way, self.settings.lengthened(leased)))
     }
-}
-
-fn wait_over(ahead: u32) -> Refusal {
-    let line = match ahead {
-        0 => "it is the first in the queue, but the key's value is not settled yet".to_owned(),
-        ahead => format!("{ahead} refs hold the key or wait for it before this request"),
-    };
-    let text = format!(
-        "the lock was not granted within the time to wait: {line}; the place in the queue was \
-         given up, try again"
-    );
-    Refusal::definite(Code::WaitOver, text)
 }

@@ -11,7 +11,9 @@ use crate::base::{
     SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -605,5 +607,36 @@ impl Refusal {
             may_have_taken_effect: true,
             detail: detail.into(),
         }
+    }
+
+    /// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how
+    /// long ago it was enqueued, where that is known.
+    pub fn wait_over(ahead: u32, head: Option<(LockRef, Micros)>) -> Refusal {
+        let line = match (head, ahead) {
+            (Some((head, since)), 1..) => format!(
+                "the key is held by lock ref {}, enqueued {} s ago, and {} before this request",
+                head.0,
+                since / 1_000_000,
+                match ahead - 1 {
+                    1 => "1 more waits".to_owned(),
+                    more => format!("{more} more wait"),
+                }
+            ),
+            (None, 1..) => before_this(ahead),
+            (_, 0) => "it is the first in the queue, but the key's value is not settled yet".into(),
+        };
+        let text = format!(
+            "the lock was not granted within the time to wait: {line}; the place in the queue was \
+             given up, try again"
+        );
+        Refusal::definite(Code::WaitOver, text)
+    }
+}
+
+/// Who is before a request in a key's queue: `ahead` refs, 1 or more.
+pub(crate) fn before_this(ahead: u32) -> String {
+    match ahead {
+        1 => "one lock ref holds the key, or waits for it, before this request".to_owned(),
+        _ => format!("{ahead} lock refs hold the key, or wait for it, before this request"),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::call::{Call, Endpoint, SectionId, Ticket};
 use crate::base::{KeyId, Limits, Micros};
-use crate::request::{Code, Held, Operation, Refusal, Reply};
+use crate::request::{Code, Held, Operation, Refusal, Reply, before_this};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -194,8 +194,8 @@ impl Open {
                                 value is not settled yet; try again."
                 .into(),
             _ => format!(
-                "The key is locked: {ahead} refs hold it or wait for it before this request; its \
-                 queue shows them. Try again."
+                "The key is locked: {}; its queue shows them. Try again.",
+                before_this(ahead)
             ),
         };
         Refusal::definite(Code::Unavailable, text)

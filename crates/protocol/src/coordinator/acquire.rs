@@ -323,7 +323,7 @@ impl Acquire {
         let mut heads = keys.iter().filter_map(|k| cx.topology.head(k));
         let head = heads.find(|(head, _)| Some(*head) != own);
         let head = head.map(|(head, since)| (head, cx.now.wall.saturating_sub(since)));
-        refuse::wait_over(self.ahead(), head)
+        Refusal::wait_over(self.ahead(), head)
     }
 
     /// From now on what is held is kept alive, too, whoever calls [`Acquire::renew`] at the time of

@@ -3,7 +3,7 @@
 
 use super::Cx;
 use super::submit::Answer;
-use crate::base::{KeyId, Keyspace, LockRef, Micros, Purpose};
+use crate::base::{KeyId, Keyspace, Purpose};
 use crate::lock::Rejection;
 use crate::register;
 use crate::request::{Code, Refusal};
@@ -142,27 +142,6 @@ fn unanswered_by(what: &str, unsure: bool, key: &KeyId, cx: &Cx<'_>) -> Refusal 
     }
     let text = format!("{what} was not done: {why}; repeat it, here or at another node");
     Refusal::definite(Code::Unavailable, text)
-}
-
-/// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how
-/// long ago it was enqueued, as far as this node knows.
-pub(super) fn wait_over(ahead: u32, head: Option<(LockRef, Micros)>) -> Refusal {
-    let line = match (head, ahead) {
-        (Some((head, since)), 1..) => format!(
-            "the key is held by lock ref {}, enqueued {} s ago, and {} more wait before this \
-             request",
-            head.0,
-            since / 1_000_000,
-            ahead - 1
-        ),
-        (None, 1..) => format!("{ahead} refs hold the key or wait for it before this request"),
-        (_, 0) => "it is the first in the queue, but the key's value is not settled yet".into(),
-    };
-    let text = format!(
-        "the lock was not granted within the time to wait: {line}; the place in the queue was \
-         given up, try again"
-    );
-    Refusal::definite(Code::WaitOver, text)
 }
 
 /// The disk takes no writes.
