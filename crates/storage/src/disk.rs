@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Unit of zeros written at a time when a file is preallocated.
+/// Unit of zeros written at a time where space cannot be reserved without writing.
 const ZEROS: usize = 1 << 20;
 /// Name of the file that carries the exclusive lock of a [`FileDisk`].
 const LOCK: &str = "LOCK";
@@ -44,7 +44,7 @@ pub trait File: Send + Sync {
     /// Cuts the file, or grows it with zeros for which space need not be reserved.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Grows the file to at least `len` with zeros, so that later writes below `len` need no more
-    /// space and change no metadata.
+    /// space.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes contents and length durable (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
@@ -169,13 +169,11 @@ impl File for RealFile {
         if at >= len {
             return Ok(());
         }
-        // Reserving first makes a full disk show before anything is written and keeps the file in
-        // one piece. Zeros are written all the same: a reserved block that was never written costs
-        // a journal commit at its first fdatasync.
         let flags = rustix::fs::FallocateFlags::empty();
         match rustix::fs::fallocate(&self.0, flags, at, len - at) {
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-            Err(error) => return Err(error.into()),
+            // Where nothing can be reserved, only what is written has its space.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+            reserved => return Ok(reserved?),
         }
         let zeros = vec![0; ZEROS];
         while at < len {

@@ -212,11 +212,12 @@ impl Store {
             "every batch is taken once"
         );
         let need = pending.len();
-        let (file, segment, offset, size) = match &self.tail {
+        let (file, segment, offset, written, size) = match &self.tail {
             Some(tail) if tail.offset + need <= tail.size => (
                 Some(tail.file.clone()),
                 tail.segment,
                 tail.offset,
+                tail.written,
                 tail.size,
             ),
             tail => {
@@ -229,6 +230,7 @@ impl Store {
                 (
                     None,
                     segment,
+                    RECORDS_START,
                     RECORDS_START,
                     size.next_multiple_of(SEGMENT_UNIT),
                 )
@@ -247,6 +249,7 @@ impl Store {
             file,
             segment,
             offset,
+            written,
             size,
             first,
             last,
@@ -294,6 +297,7 @@ impl Store {
             segment: flush.segment,
             file,
             offset,
+            written: flush.written,
             size: flush.size,
         });
         let buffer = flush.bytes.into_buffer();

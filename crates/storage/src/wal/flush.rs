@@ -1,6 +1,7 @@
 //! One write, in as many pieces as there are large values, and one `fdatasync` for all that was
 //! appended.
 
+use super::SECTOR;
 use super::record::Gathered;
 use super::segment::{self, Header};
 use crate::disk::{Disk, File, is_full};
@@ -13,9 +14,18 @@ pub(crate) struct Tail {
     pub(crate) segment: u64,
     pub(crate) file: Arc<dyn File>,
     pub(crate) offset: u64,
+    /// Up to where the segment has been written, records or zeros.
+    pub(crate) written: u64,
     /// Length of the segment.
     pub(crate) size: u64,
 }
+
+/// Zeros that small flushes write behind themselves, for those that follow. Over blocks that were
+/// written before, a sync writes data alone; blocks that are only reserved cost a commit of the file
+/// system's journal, too.
+const AHEAD: u64 = 1 << 20;
+/// A flush of so many bytes writes no zeros: they would cost more than the commit that they save.
+const LARGE: u64 = AHEAD / 4;
 
 /// All batches appended since the last flush, with their place in the log. Run it on a thread that
 /// may block, then give the result to `Store::flushed`.
@@ -26,6 +36,8 @@ pub struct Flush {
     pub(crate) file: Option<Arc<dyn File>>,
     pub(crate) segment: u64,
     pub(crate) offset: u64,
+    /// As in [`Tail`].
+    pub(crate) written: u64,
     pub(crate) size: u64,
     pub(crate) first: u64,
     pub(crate) last: u64,
@@ -79,8 +91,8 @@ impl Flush {
             self.offset + self.bytes.len() as u64 <= self.size,
             "a flush fits its segment"
         );
-        if let Some(file) = &self.file {
-            self.bytes.write(&**file, self.offset)?;
+        if let Some(file) = self.file.clone() {
+            self.write_to(&*file)?;
             return file.sync().map_err(WriteError::Fatal);
         }
         let header = Header {
@@ -88,11 +100,26 @@ impl Flush {
             first: self.first,
             size: self.size,
         };
-        let file = segment::create(&*self.disk, header, &self.bytes)?;
+        let disk = self.disk.clone();
+        let file = segment::create(&*disk, header, |file| self.write_to(file))?;
         file.sync().map_err(WriteError::Fatal)?;
         segment::publish(&*self.disk, self.segment)?;
         self.disk.sync_dir().map_err(WriteError::Fatal)?;
         self.file = Some(file);
+        Ok(())
+    }
+
+    /// Writes the records, and zeros ahead where it is time for some.
+    fn write_to(&mut self, file: &dyn File) -> io::Result<()> {
+        self.bytes.write(file, self.offset)?;
+        let len = self.bytes.len() as u64;
+        let end = self.offset + len;
+        let mut written = self.written.max(end);
+        if end > self.written && len < LARGE {
+            written = (end + AHEAD).next_multiple_of(SECTOR as u64).min(self.size);
+            file.write_at(end, &vec![0; (written - end) as usize])?;
+        }
+        self.written = written;
         Ok(())
     }
 }

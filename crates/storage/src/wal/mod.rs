@@ -1,7 +1,7 @@
 //! The write-ahead log: segments of records, flushed in order.
 //!
-//! `docs/formats/wal.md` has the bytes. In short: a segment `wal-N` is a file of zeros made ahead,
-//! with a header in its first sector. A flush writes its records as one contiguous region right
+//! `docs/formats/wal.md` has the bytes. In short: a segment `wal-N` is a file of fixed length, all
+//! zeros but for a header in its first sector and what was flushed to it. A flush writes its records as one contiguous region right
 //! after the flush before it, or at the start of a new segment; it never spans segments. A record
 //! is one batch: a head with its own checksum, the list of changes with all keys under a second
 //! one, and the values, each under its own. Log sequence numbers grow by one per record, without

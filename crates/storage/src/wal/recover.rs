@@ -78,6 +78,7 @@ pub(crate) fn recover(
                 segment: segment.header.number,
                 file: segment.file,
                 offset: reader.at as u64,
+                written: reader.at as u64,
                 size: segment.header.size,
             });
         }

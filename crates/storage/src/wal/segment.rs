@@ -1,6 +1,5 @@
 //! Segment files: their names, their header, and how one is born.
 
-use super::record::Gathered;
 use super::{u32_at, u64_at};
 use crate::checksum::crc32c;
 use crate::disk::{Disk, File};
@@ -86,22 +85,22 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name == UNFINISHED
 }
 
-/// Makes a segment of its header, its first flush, and zeros; the caller syncs it. It gets its name
-/// only when it is whole, so that a named segment without a good header is always damage, never a
-/// crash.
+/// Makes a segment of its header, what `flush` writes, and zeros; the caller syncs it. It gets its
+/// name only when it is whole, so that a named segment without a good header is always damage, never
+/// a crash.
 pub(super) fn create(
     disk: &dyn Disk,
     header: Header,
-    flush: &Gathered,
+    flush: impl FnOnce(&dyn File) -> io::Result<()>,
 ) -> io::Result<Arc<dyn File>> {
     let file = disk.open(UNFINISHED)?;
     let made = (|| {
         file.set_len(0)?;
+        file.allocate(header.size)?;
         let mut sector = [0; RECORDS_START as usize];
         sector[..HEADER].copy_from_slice(&header.encode());
         file.write_at(0, &sector)?;
-        flush.write(&*file, RECORDS_START)?;
-        file.allocate(header.size)
+        flush(&*file)
     })();
     if let Err(error) = made {
         // Give the space back to a disk that may just be full. If this fails too, the next attempt

@@ -1,5 +1,6 @@
 //! Tests of the store through its public interface.
 
+mod ahead;
 mod common;
 mod damage;
 mod model;
