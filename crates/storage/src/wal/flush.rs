@@ -21,8 +21,8 @@ pub(crate) struct Tail {
 }
 
 /// Zeros that small flushes write behind themselves, for those that follow. Over blocks that were
-/// written before, a sync writes data alone; blocks that are only reserved cost a commit of the file
-/// system's journal, too.
+/// written before, a sync writes data alone; blocks that are only reserved cost a commit of the
+/// file system's journal, too.
 const AHEAD: u64 = 1 << 20;
 /// A flush of so many bytes writes no zeros: they would cost more than the commit that they save.
 const LARGE: u64 = AHEAD / 4;
