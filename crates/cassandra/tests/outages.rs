@@ -63,6 +63,10 @@ fn a_quorum_serves_and_less_says_so() {
     let mut spec = spec(3, 63);
     spec.paxos = Paxos::V2;
     spec.purging = Some(Purging::Repaired);
+    // Nobody waits long for those that are down.
+    for what in ["read_request", "write_request", "cas_contention"] {
+        spec = spec.with(&format!("{what}_timeout"), "5s");
+    }
     let Some(cluster) = start(&spec) else {
         return;
     };
@@ -98,6 +102,13 @@ fn a_quorum_serves_and_less_says_so() {
             .await;
         assert!(matches!(lost, Err(StoreError::Unknown(_))), "{lost:?}");
         assert!(matches!(put(&store, 3).await, Err(StoreError::Unknown(_))));
+        // Until it has heard that they are down, it waits for them.
+        loop {
+            let health = DataStore::health(&store).await;
+            if health.is_err_and(|why| why.contains("coordinator sees 1")) {
+                break;
+            }
+        }
         let mut hasty = settings.clone();
         hasty.timeouts.start = Duration::from_secs(15);
         let refused = Store::connect(hasty).await.expect_err("one of three");

@@ -10,6 +10,9 @@ use tokio::runtime::Runtime;
 /// Sessions belong to the runtime that they were opened on, so all tests share one.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
+/// How long servers try.
+const BUSY: &str = "20s";
+
 /// What every test asks for: `nodes` nodes from 127.0.`net`.1 on, each with a data center of its
 /// own, small, and sure of what they acknowledge.
 pub(crate) fn spec(nodes: u8, net: u8) -> Spec {
@@ -18,7 +21,11 @@ pub(crate) fn spec(nodes: u8, net: u8) -> Spec {
     spec.quick = true;
     spec.dcs = true;
     spec.commitlog = Commitlog::Group;
-    spec
+    // Whatever the machine is busy with besides.
+    for what in ["read", "write", "range"] {
+        spec = spec.with(&format!("{what}_request_timeout"), BUSY);
+    }
+    spec.with("cas_contention_timeout", BUSY)
 }
 
 /// Starts servers; none, and loud words, where this machine lacks what they need.
@@ -35,7 +42,6 @@ pub(crate) fn settings(points: &[SocketAddr], nodes: u8, keyspace: &str) -> Sett
     let points = points.iter().map(SocketAddr::to_string);
     let replication = (1..=nodes).map(|i| (format!("dc{i}"), 1));
     let mut settings = Settings::new(points, "dc1", keyspace, replication);
-    // Whatever the machine is busy with besides.
-    settings.timeouts.request = Duration::from_secs(20);
+    settings.timeouts.request = Duration::from_secs(25);
     settings
 }

@@ -22,7 +22,7 @@ const SECOND: i64 = 1_000_000;
 async fn false_suspicion(sites: &Arc<Sites>) -> bool {
     let k = sites.key("k");
     sites.base(&k, "v0").await;
-    let (mut h1, mut h3) = (sites.client(1, 0), sites.client(3, 2));
+    let (mut h1, mut h3) = (sites.client(1, 0), sites.client_with(3, 2, 10 * LEASE));
     let section = h1.enter(&k, Mode::Exclusive).await;
     let mut section = section.expect("the key is free");
     let lock_ref = section.held.lock_ref;
@@ -56,8 +56,7 @@ fn f1_a_put_of_a_holder_that_was_taken_for_dead() {
         let h1 = literal.enter(0).await;
         literal.hears(0, h1).await;
         // H1 has peeked: it is first. It stands still before its write.
-        let forced = literal.at(2).forced_release(&literal.key, h1).await;
-        forced.expect("a release");
+        literal.force(2, h1).await;
         let h3 = literal.create(2).await;
         assert!(is(&literal.read(2), "v0"), "H3's synch reads");
         literal.write(0, (h1, SECOND), "v1", Consistency::Quorum);
@@ -190,8 +189,7 @@ fn m8_a_sign_of_life_that_is_written_late() {
         let h1 = literal.create(0).await;
         let h2 = literal.create(2).await;
         // H1's acquireLock stands still before it writes the start time.
-        let forced = literal.at(2).forced_release(&literal.key, h1).await;
-        forced.expect("a release");
+        literal.force(2, h1).await;
         literal.acquire(2, h2).await;
         literal.put(2, h2, "v2").await;
         literal.start(0, h1);
@@ -262,8 +260,7 @@ fn m10_an_idle_key_between_two_sections() {
         literal.hears(0, h1).await;
         sleep(Duration::from_millis(600)).await;
         literal.put(0, h1, "v1").await;
-        let released = literal.at(0).release_lock(&literal.key, h1).await;
-        released.expect("a release");
+        literal.release(0, h1).await;
         literal.clean_up();
         let h2 = literal.enter(2).await;
         assert_eq!(h2, h1, "the guard has begun again");

@@ -3,7 +3,8 @@
 
 use crate::servers::{Servers, T, keyspace};
 use bytes::Bytes;
-use fermata_cassandra::paper::{Held, Paper};
+use fermata_cassandra::paper::{Head, Held, Paper};
+use fermata_engine::StoreError;
 use fermata_engine::check::clients::value;
 use fermata_peers::Consistency;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,18 @@ use tokio::time::{Instant, sleep};
 
 /// How long replicas may take to hear of what a quorum has.
 const SPREAD: Duration = Duration::from_secs(20);
+
+/// Repeats what may be repeated until a server that is busy with others has done it.
+async fn until_done<T>(what: &str, mut once: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
+    let since = Instant::now();
+    loop {
+        match once().await {
+            Ok(done) => return done,
+            Err(why) => assert!(since.elapsed() < SPREAD, "{what}: {why:?}"),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
 
 /// One key in MUSIC's layout, and its clients at three sites.
 #[derive(Clone)]
@@ -99,8 +112,31 @@ impl Literal {
         let lock_ref = self.create(1).await;
         self.acquire(1, lock_ref).await;
         self.put(1, lock_ref, text).await;
-        let released = self.at(1).release_lock(&self.key, lock_ref).await;
-        released.expect("a release");
+        self.release(1, lock_ref).await;
+    }
+
+    /// `releaseLock`.
+    pub(crate) async fn release(&self, site: usize, lock_ref: i64) {
+        let paper = self.at(site);
+        until_done("a release", async || {
+            paper.release_lock(&self.key, lock_ref).await
+        })
+        .await;
+    }
+
+    /// `forcedRelease`.
+    pub(crate) async fn force(&self, site: usize, lock_ref: i64) {
+        let paper = self.at(site);
+        until_done("a release", async || {
+            paper.forced_release(&self.key, lock_ref).await
+        })
+        .await;
+    }
+
+    /// The first in the queue, as the replica of `site` knows it.
+    pub(crate) async fn head(&self, site: usize) -> Option<Head> {
+        let paper = self.at(site);
+        until_done("a peek", async || paper.peek(&self.key).await).await
     }
 
     /// A section that goes on: created and acquired at `site`.
@@ -112,15 +148,14 @@ impl Literal {
 
     /// The head's start time, as the replica of `site` knows it.
     pub(crate) async fn started(&self, site: usize) -> Option<i64> {
-        let head = self.at(site).peek(&self.key).await.expect("a peek");
-        head.and_then(|head| head.start_time)
+        self.head(site).await.and_then(|head| head.start_time)
     }
 
     /// When the replica of `site` says that this lock ref is the head, and has started.
     pub(crate) async fn hears(&self, site: usize, lock_ref: i64) {
         let since = Instant::now();
         loop {
-            let head = self.at(site).peek(&self.key).await.expect("a peek");
+            let head = self.head(site).await;
             if head.is_some_and(|h| h.lock_ref == lock_ref && h.start_time.is_some()) {
                 return;
             }
@@ -131,12 +166,11 @@ impl Literal {
 
     // ---- single statements ----------------------------------------------------------------------
 
+    /// All of them may be said twice.
     fn say(&self, site: usize, statement: &str, level: Consistency) {
         let statement = statement.replace("KS", &keyspace());
         let statement = statement.replace("KEY", &hex(&self.key));
-        let mut cql = self.servers.cql(site);
-        let answer = cql.query(&statement, level);
-        answer.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        self.servers.say(site, &statement, level);
     }
 
     /// The write of a critical put, or of a synch, `elapsed` microseconds into the section of
@@ -196,8 +230,7 @@ impl Literal {
             keyspace(),
             hex(&self.key)
         );
-        let mut cql = self.servers.cql(site);
-        let rows = cql.query(&read, Consistency::Quorum).expect("a read");
+        let rows = self.servers.say(site, &read, Consistency::Quorum);
         let cell = rows.rows.first().and_then(|row| row[0].clone());
         cell.map(Bytes::from)
     }

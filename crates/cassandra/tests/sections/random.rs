@@ -22,7 +22,7 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 /// Shorter than most: a third of a run is waited for those who died.
 const LEASE: Duration = Duration::from_millis(1_500);
 /// How long servers stand still: longer than messages live.
-const STALL: Duration = Duration::from_millis(2_500);
+const STALL: Duration = Duration::from_millis(3_500);
 
 struct Worker {
     client: Client,
@@ -278,7 +278,11 @@ fn counts(sites: &Sites) -> BTreeMap<String, usize> {
 
 fn run(locks: Locks) {
     alone(async |servers| {
-        let sites = Sites::new("random", servers.stores().await, Options::new(locks));
+        let options = Options {
+            patience: Duration::from_secs(5),
+            ..Options::new(locks)
+        };
+        let sites = Sites::new("random", servers.stores().await, options);
         let since = Instant::now();
         let over = Arc::new(AtomicBool::new(false));
         let workers = (1..=CLIENTS).map(|who| {

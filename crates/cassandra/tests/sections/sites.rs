@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// The lease of most sections.
 pub(crate) const LEASE: Duration = Duration::from_millis(2_000);
 /// How long clients wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(12);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the locks are. The data is always in Cassandra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Options {
         Options {
             locks,
             verify: true,
-            patience: Duration::from_secs(5),
+            patience: Duration::from_secs(10),
             ahead: Duration::ZERO,
         }
     }

@@ -28,8 +28,7 @@ async fn past_holder(servers: &'static Servers) {
     p.hears(2, held).await;
 
     servers.stop(&[2]);
-    let forced = p.at(0).forced_release(&p.key, held).await;
-    forced.expect("a release");
+    p.force(0, held).await;
     let after = p.enter(0).await;
     p.put(0, after, "v2").await;
     next.release_at(1, &k, silent.held.lock_ref).await;
@@ -38,7 +37,7 @@ async fn past_holder(servers: &'static Servers) {
     assert!(next.put_at(1, &mut second, value("v2")).await);
     servers.go_on(&[2]).await;
 
-    let head = p.at(2).peek(&p.key).await.expect("a peek");
+    let head = p.head(2).await;
     assert!(head.is_some_and(|head| head.lock_ref == held));
     let late = p.at(2).critical_put(&p.key, held, b"late").await;
     assert_eq!(late, Ok(Held::Done(())), "acknowledged to a past holder");
@@ -87,7 +86,7 @@ fn m7_a_replica_whose_queue_is_no_prefix() {
         let mut broken = 0;
         for p in &theirs {
             assert_eq!(p.create(1).await, 3);
-            let head = p.at(2).peek(&p.key).await.expect("a peek");
+            let head = p.head(2).await;
             let Some(head) = head.filter(|head| head.lock_ref > 1) else {
                 continue;
             };

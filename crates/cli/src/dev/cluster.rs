@@ -159,9 +159,8 @@ impl Cluster {
             node.start()?;
         }
         let patience = match plan.rtt.as_str() {
-            _ if !native => 60,
-            "none" => 15,
-            _ => 30,
+            _ if !native => 180,
+            _ => 60,
         };
         Ok(Cluster {
             nodes,

@@ -194,7 +194,7 @@ fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
         let told = [output.stdout.as_slice(), &output.stderr].concat();
         (status(&output), json(&told))
     };
-    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "8s"]);
     // Kept open: its end would end the command by itself.
     let _stdin = holder.stdin.take();
     let waiter = dev.client().args(["lock", "a", "--", "true"]).spawn();
@@ -206,7 +206,7 @@ fn a_released_holder_is_out_after_its_lease_and_a_waiter_at_once() {
     let ended = waiter.wait_with_output().expect("it ends");
     assert_eq!(ended.status.code(), Some(75));
     // One call takes as long as --timeout at most, less than the lease.
-    let output = dev.run(&["release", "a", &refs[0].to_string(), "--timeout", "500ms"]);
+    let output = dev.run(&["release", "a", &refs[0].to_string(), "--timeout", "4s"]);
     let said = text(&output.stdout);
     assert_eq!(status(&output), 0, "{}", text(&output.stderr));
     assert!(said.starts_with("released: lock ref"), "{said}");
@@ -228,7 +228,7 @@ fn a_release_that_is_not_waited_for_may_still_come() {
     let dev = Dev::start(&["--sites", "1"]);
     let mut holder = holding(&dev, "a", &["--ttl", "30s"]);
     let lock_ref = dev.lock_refs("a")[0].to_string();
-    let brief = ["--timeout", "500ms", "--wait", "0s"];
+    let brief = ["--timeout", "4s", "--wait", "0s"];
     let output = dev.run(&[&["release", "a", &lock_ref][..], &brief].concat());
     let said = text(&output.stderr);
     assert_eq!(status(&output), 76, "{said}");
@@ -320,7 +320,7 @@ fn a_leave_without_a_quorum_is_a_warning_or_a_status_of_its_own() {
         let script = format!("kill -STOP {}; {then}", pids.join(" "));
         let output = dev
             .client()
-            .args(["lock", "a", "--timeout", "1s"])
+            .args(["lock", "a", "--timeout", "4s"])
             .args(options)
             .args(["--", "sh", "-c", &script])
             .output()

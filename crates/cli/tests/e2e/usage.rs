@@ -107,7 +107,7 @@ fn without_a_quorum_the_nodes_asked_are_named() {
         (&["lock", "k", "--", "echo", "in"], 69),
         (&["write", "k", "w"], 76),
     ] {
-        let output = dev.run(&[&["--timeout", "1s"], args].concat());
+        let output = dev.run(&[&["--timeout", "3s"], args].concat());
         let said = text(&output.stderr);
         assert_eq!((status(&output), output.stdout.len()), (code, 0), "{said}");
         assert!(

@@ -99,7 +99,7 @@ async fn a_queue_is_shown_and_a_waiter_enters_with_the_latest_value() {
     // What waits for a key in vain says so, and leaves nobody behind. A write may still come in at
     // the moment when its client gives up.
     for (one, status) in [(&["read", "k"][..], 69), (&["write", "k", "late"], 76)] {
-        let (code, said) = fails(&nodes, &[one, &["--timeout", "2s"]].concat());
+        let (code, said) = fails(&nodes, &[one, &["--timeout", "5s"]].concat());
         assert!(code == status && said.contains("locked"), "{code} {said}");
     }
     let second = holding(&format!("{FERMATA} get k"));

@@ -4,6 +4,7 @@ use crate::nodes::{fermata, on_cassandra, on_zookeeper, stores};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::Stdio;
+use tokio::sync::Mutex;
 
 /// What says where the stores are.
 fn options(engine: &str) -> Vec<String> {
@@ -27,8 +28,12 @@ fn options(engine: &str) -> Vec<String> {
     options
 }
 
+/// Held by an example: it has bounds of time, and a small machine.
+static TURN: Mutex<()> = Mutex::const_new(());
+
 /// Runs an example on ports that no other test uses.
 async fn holds(example: &str, engine: &str, base_port: &str) {
+    let _turn = TURN.lock().await;
     let output = fermata()
         .args(["demo", example, "--json", "--base-port", base_port])
         .args(options(engine))
@@ -82,12 +87,12 @@ fn homing_holds_on_zookeeper() {
 
 #[test]
 fn portal_holds_on_cassandra() {
-    on_cassandra(holds("portal", "cassandra", "9600"));
+    on_cassandra(holds("portal", "cassandra", "9650"));
 }
 
 #[test]
 fn portal_holds_on_zookeeper() {
-    on_zookeeper(holds("portal", "zookeeper+cassandra", "9700"));
+    on_zookeeper(holds("portal", "zookeeper+cassandra", "9750"));
 }
 
 #[test]

@@ -120,7 +120,7 @@ pub(crate) async fn a_wait_ends_and_a_waiter_that_is_removed_learns_of_it() {
     let cluster = Cluster::start().await;
     let (one, two) = (cluster.client(0).await, cluster.client(2).await);
     let enter = Enter {
-        lease: Some(Duration::from_secs(2)),
+        lease: Some(Duration::from_secs(60)),
         ..Enter::default()
     };
     let held = one.enter("default", &["k"], enter).await.expect("entered");

@@ -32,7 +32,7 @@ async fn start_over(n: u16, disks: Vec<Arc<dyn Disk>>) -> TestCluster {
     let media: HashMap<usize, Medium> = disks.into_iter().map(medium).enumerate().collect();
     // What cannot be done is given up soon, and a repair begins soon.
     let timing = TimingConfig {
-        request_ms: Some(1_000),
+        request_ms: Some(3_000),
         ..TimingConfig::default()
     };
     let choice = Choice {

@@ -178,7 +178,7 @@ async fn a_resumed_section_has_events() {
     let cluster = TestCluster::start(1).await;
     cluster.client(0).await;
     let rest = Rest(cluster.node(0).rest.clone());
-    let body = json!({"keys": [{"key": "e"}], "wait_ms": 20_000, "lease_ms": 3_000});
+    let body = json!({"keys": [{"key": "e"}], "wait_ms": 20_000, "lease_ms": 6_000});
     let (_, section) = rest.json("POST", "/v1/sections", body).await;
     let old = format!("/v1/sections/{}", section["id"].as_str().unwrap());
     let (status, resumed) = rest

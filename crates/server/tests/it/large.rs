@@ -5,7 +5,7 @@ use crate::http::Rest;
 use fermata_api::v1::session_request::Operation;
 use fermata_api::{errors, v1};
 use fermata_protocol::Code;
-use fermata_server::config::LimitsConfig;
+use fermata_server::config::{LimitsConfig, TimingConfig};
 use tokio_stream::StreamExt;
 
 const MAX: usize = 16 << 20;
@@ -16,7 +16,16 @@ const RAW: [(&str, &str); 2] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
-    let cluster = TestCluster::start(3).await;
+    // Sixteen MiB through unoptimised code take their time.
+    let timing = TimingConfig {
+        request_ms: Some(60_000),
+        ..TimingConfig::default()
+    };
+    let choice = Choice {
+        timing,
+        ..Choice::default()
+    };
+    let cluster = TestCluster::start_with(3, choice).await;
     let mut clients = Vec::new();
     for at in 0..3 {
         let client = cluster.client(at).await;

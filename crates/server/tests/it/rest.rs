@@ -90,15 +90,17 @@ async fn every_node_knows_who_left_and_who_lost() {
     let cluster = TestCluster::start(3).await;
     cluster.client(0).await;
     let [rest, other] = [0, 1].map(|at| Rest(cluster.node(at).rest.clone()));
-    let enter = |key: &str, more: &[(&str, Value)]| {
-        let mut body = json!({"keys": [{"key": key}], "wait_ms": 20_000, "lease_ms": 300});
+    let enter = |(key, lease): (&str, u32), more: &[(&str, Value)]| {
+        let mut body = json!({"keys": [{"key": key}], "wait_ms": 20_000, "lease_ms": lease});
         for (name, value) in more {
             body[*name] = value.clone();
         }
         body
     };
     for more in [&[][..], &[("counting", json!("client"))]] {
-        let (_, section) = rest.json("POST", "/v1/sections", enter("l", more)).await;
+        let (_, section) = rest
+            .json("POST", "/v1/sections", enter(("l", 60_000), more))
+            .await;
         let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());
         assert_eq!(rest.json("DELETE", &id, Value::Null).await.0, 200);
         let (_, state) = other.json("GET", &id, Value::Null).await;
@@ -106,7 +108,9 @@ async fn every_node_knows_who_left_and_who_lost() {
         let (status, again) = other.json("DELETE", &id, Value::Null).await;
         assert_eq!(status, 200, "{again}");
     }
-    let (_, section) = rest.json("POST", "/v1/sections", enter("g", &[])).await;
+    // The release waits for the lease.
+    let section = enter(("g", 5_000), &[]);
+    let (_, section) = rest.json("POST", "/v1/sections", section).await;
     let lock_ref = section["keys"][0]["lock_ref"].as_u64().unwrap();
     let release = "/v1/keyspaces/default/keys/g/release";
     let body = json!({"lock_ref": lock_ref});
@@ -199,7 +203,7 @@ async fn a_forced_release_is_done_when_the_holder_leaves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_tell_entry_and_loss() {
     let (_cluster, rest) = start().await;
-    let keys = json!({"keys": [{"key": "e"}], "wait_ms": 20_000, "lease_ms": 1_000});
+    let keys = json!({"keys": [{"key": "e"}], "wait_ms": 20_000, "lease_ms": 5_000});
     let (_, section) = rest.json("POST", "/v1/sections", keys).await;
     let lock_ref = section["keys"][0]["lock_ref"].as_u64().unwrap();
     let path = format!("/v1/sections/{}/events", section["id"].as_str().unwrap());
@@ -227,7 +231,7 @@ async fn events_tell_entry_and_loss() {
 async fn a_client_that_counts_and_a_section_that_is_resumed() {
     let (_cluster, rest) = start().await;
     let keys = json!({
-        "keys": [{"key": "c"}], "wait_ms": 20_000, "lease_ms": 3_000, "counting": "client"
+        "keys": [{"key": "c"}], "wait_ms": 20_000, "lease_ms": 6_000, "counting": "client"
     });
     let (_, section) = rest.json("POST", "/v1/sections", keys).await;
     let id = format!("/v1/sections/{}", section["id"].as_str().unwrap());

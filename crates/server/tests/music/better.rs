@@ -508,15 +508,15 @@ pub(crate) async fn a_lock_outlives_its_lease_while_its_home_lives() {
     let (_cluster, nodes) = start(1).await;
     let node = &nodes[0];
     // The operator's own bounds.
-    let own = json!({"name": "music", "purpose": "sections", "lease_ms": 500});
+    let own = json!({"name": "music", "purpose": "sections", "lease_ms": 3_000});
     let (status, said) = node.beside("POST", "/v1/keyspaces", own).await;
     assert_eq!(status, 201, "{said}");
     define(node, json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
     let id = node.lock("ks.t.k").await;
     let next = node.lock("ks.t.k").await;
     node.acquire(&id).await;
-    // Four leases without a word.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Two leases without a word.
+    tokio::time::sleep(Duration::from_secs(7)).await;
     let path = format!("{ROWS}?k=k");
     node.ok("PUT", &path, critical(json!({"v": 1}), &id)).await;
     node.ok("DELETE", &format!("/locks/release/{id}"), Value::Null)

@@ -8,7 +8,7 @@ use fermata_peers::{Cluster, Spec, System};
 use fermata_zookeeper::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 const WRITERS: u32 = 8;
@@ -68,11 +68,17 @@ async fn append(store: &Store, id: u32, seen: &Seen) {
 }
 
 fn leader(cluster: &Cluster) -> u8 {
-    let nodes = cluster.nodes();
-    let leads = nodes
-        .iter()
-        .find(|node| node.says.as_deref() == Ok("leader"));
-    leads.expect("somebody leads").number
+    let since = Instant::now();
+    loop {
+        let nodes = cluster.nodes();
+        let leads = nodes
+            .iter()
+            .find(|node| node.says.as_deref() == Ok("leader"));
+        if let Some(leads) = leads {
+            return leads.number;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "nobody leads");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,7 +77,7 @@ async fn no_quorum_for_real() {
     for node in [1, 2] {
         cluster.kill_node(node).unwrap();
     }
-    let why = refusal(&servers(&cluster), "/fermata", Duration::from_secs(2)).await;
+    let why = refusal(&servers(&cluster), "/fermata", Duration::from_secs(8)).await;
     assert!(why.contains("have no quorum"), "{why}");
 }
 

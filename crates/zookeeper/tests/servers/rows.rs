@@ -293,7 +293,7 @@ async fn read(store: &Store, name: &[u8]) -> Option<Row> {
 async fn an_update_given_up_never_comes_after_a_read() {
     let Some(servers) = ensemble() else { return };
     let gate = Gate::before(servers[0].clone()).await;
-    let timeout = Duration::from_millis(700);
+    let timeout = Duration::from_secs(3);
     let behind = [gate.address.clone(), servers[1].clone()];
     let late = store(&behind, "/late", timeout).await;
     let other = store(&servers[2..], "/late", TIMEOUT).await;
