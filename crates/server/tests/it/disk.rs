@@ -20,6 +20,9 @@ const SMALL: Options = Options {
     verify_table: true,
 };
 
+/// How long a request may take.
+const REQUEST: Duration = Duration::from_secs(3);
+
 fn medium(disk: Arc<dyn Disk>) -> Medium {
     Medium {
         disk,
@@ -32,7 +35,7 @@ async fn start_over(n: u16, disks: Vec<Arc<dyn Disk>>) -> TestCluster {
     let media: HashMap<usize, Medium> = disks.into_iter().map(medium).enumerate().collect();
     // What cannot be done is given up soon, and a repair begins soon.
     let timing = TimingConfig {
-        request_ms: Some(3_000),
+        request_ms: Some(REQUEST.as_millis() as u64),
         ..TimingConfig::default()
     };
     let choice = Choice {
@@ -389,7 +392,7 @@ async fn a_corrupt_value_is_answered_from_the_others_and_repaired() {
     // The repair begins when the answers under way are over, and shows on the disk.
     loop {
         assert_eq!(read(&mut client, &mut session, "k").await.unwrap(), value);
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(2 * REQUEST).await;
         cluster.stop(0).await;
         cluster.restart(0).await;
         client = cluster.client(0).await;
