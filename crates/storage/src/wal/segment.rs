@@ -85,9 +85,9 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name == UNFINISHED
 }
 
-/// Makes a segment of its header, what `flush` writes, and zeros; the caller syncs it. It gets its
-/// name only when it is whole, so that a named segment without a good header is always damage,
-/// never a crash.
+/// Makes a segment, reserved to its end, of its header and what `flush` writes; the caller syncs
+/// it. It gets its name only when it is whole, so that a named segment without a good header is
+/// always damage, never a crash.
 pub(super) fn create(
     disk: &dyn Disk,
     header: Header,
