@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 71] = [
+const SCENARIOS: [(Bug, &str); 74] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -111,6 +111,9 @@ const SCENARIOS: [(Bug, &str); 71] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::BatchByCount, "g34-burst"),
+    (Bug::PromiseInOnePiece, "g35-many-votes"),
+    (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::UsageForgotten, "placement-user"),
 ];
 

@@ -149,13 +149,19 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G34: a slot and a window are bounded by count alone.
+    BatchByCount,
+    /// G35: an acceptor reports all its votes in one message.
+    PromiseInOnePiece,
+    /// G35: a piece of a report is taken for the whole.
+    PieceTakenAsWhole,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 73] = [
+    pub const ALL: [Bug; 76] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -228,6 +234,9 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::BatchByCount,
+        Bug::PromiseInOnePiece,
+        Bug::PieceTakenAsWhole,
         Bug::UsageForgotten,
     ];
 }

@@ -3,7 +3,7 @@
 use super::learner::Snapshot;
 use super::store::SnapshotRecord;
 use super::{Entry, Log, Message, Role};
-use crate::base::{Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
+use crate::base::{Bug, Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
 use crate::log::{Cx, Declined, Leadership, ReplicatedLog};
 use crate::wire::encode;
@@ -73,18 +73,25 @@ impl ReplicatedLog for Log {
         self.planted = cx.planted;
         let in_flight = match &self.role {
             Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
-            Role::Leading(lead) => lead.commands,
-            Role::Candidate(_) if self.planted.has(crate::base::Bug::HoleFilledWithCommand) => 0,
+            Role::Leading(lead) => (lead.commands, lead.bytes),
+            Role::Candidate(_) if self.planted.has(Bug::HoleFilledWithCommand) => (0, 0),
             _ if self.over.is_some() => return Err(Declined::Stopping),
             _ => return Err(Declined::NotPrimary(self.primary_hint())),
         };
         if self.wish.is_some() {
             return Err(Declined::Stopping);
         }
-        if self.queue.len() + in_flight >= cx.limits.proposals {
+        let (count, bytes) = (
+            self.queue.len() + in_flight.0,
+            self.queue.bytes() + in_flight.1,
+        );
+        let more = command.bytes();
+        let full = count > 0 && bytes + more > cx.limits.proposals_bytes
+            || more > cx.limits.command_bytes();
+        if count >= cx.limits.proposals || full && !self.planted.has(Bug::BatchByCount) {
             return Err(Declined::Busy);
         }
-        self.queue.push_back(command);
+        self.queue.push(command);
         Ok(())
     }
 
@@ -122,7 +129,8 @@ impl ReplicatedLog for Log {
     }
 
     fn needs_snapshot(&self, limits: &Limits) -> bool {
-        self.delivered.0 - self.truncated().0 >= limits.snapshot_every
+        let slots = self.delivered.0 - self.truncated().0;
+        slots >= limits.snapshot_every || (slots > 0 && self.entries >= limits.entries_bytes)
     }
 
     // A few entries stay in memory for peers that lag a little.
@@ -149,9 +157,10 @@ impl ReplicatedLog for Log {
         };
         let raw = encode(&record);
         self.put_snapshot(raw.clone(), slot, cx.fx);
-        let keep = Slot(slot.0.saturating_sub(cx.limits.window as u64) + 1);
-        self.held = self.held.split_off(&keep);
         self.snapshot = Snapshot::new(&record, raw);
+        let keep = self.tail(slot, cx.limits);
+        self.held = self.held.split_off(&keep);
+        self.weigh();
     }
 
     // The successor is named in the release and runs phase 1 at once; what was proposed here is
@@ -165,7 +174,7 @@ impl ReplicatedLog for Log {
             return;
         }
         let ballot = lead.ballot;
-        // The window is a bound on what peers hold; the queue is bounded by `limits.proposals`.
+        // Past the window, which keeps peers from holding much: the queue is bounded, too.
         while self.is_primary() && !self.queue.is_empty() {
             self.cut_batch(cx);
         }

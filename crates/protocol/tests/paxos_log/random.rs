@@ -44,7 +44,11 @@ fn act(world: &mut World, n: usize, may_stop: bool) {
             }
         }
         11 => power_cut(world, n, i),
-        12 => (0..n).for_each(|i| world.restart(i)),
+        12 => {
+            (0..n).for_each(|i| world.restart(i));
+            // Nodes may be told other limits than those under which they voted.
+            world.limits.window_bytes = [1_500, 4_000][world.rng.below(2) as usize];
+        }
         13 => {
             // What is late never comes.
             let keep = world.rng.below(2);

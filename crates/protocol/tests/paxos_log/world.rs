@@ -146,12 +146,38 @@ fn parse(state: &[u8]) -> ((Slot, u64), Ballot) {
 }
 
 pub(crate) fn command(number: u64) -> Command {
+    large(number, 0)
+}
+
+/// A command with a key of so many bytes.
+pub(crate) fn large(number: u64, bytes: usize) -> Command {
     let body = Body::Lock(LockCommand::Release {
         lock_ref: LockRef(number),
-        key: None,
+        key: Some(KeyId {
+            keyspace: Keyspace::SECTIONS,
+            key: vec![7; bytes].into(),
+        }),
     });
     let (session, epoch) = (SessionId(1), Epoch(1));
     Command::new(session, number, 0, epoch, body)
+}
+
+/// Bounds of bytes so small that a few commands reach them.
+pub(crate) fn small() -> Limits {
+    Limits {
+        key: 300,
+        value: 500,
+        section_keys: 2,
+        grant: 500,
+        proposals_bytes: 12_000,
+        batch_bytes: 1_500,
+        window_bytes: 4_000,
+        votes_bytes: 12_000,
+        entries_bytes: 8_000,
+        node_entries_bytes: 8_000,
+        frame: 6_500,
+        ..Limits::default()
+    }
 }
 
 impl World {
@@ -186,8 +212,9 @@ impl World {
             proposals: 16,
             snapshot_every: 8,
             chunk: 64,
-            ..Limits::default()
+            ..small()
         };
+        limits.check().expect("bounds that fit each other");
         let mut world = World {
             hosts,
             view,
@@ -359,6 +386,12 @@ impl World {
                 panic!("a log only sends log messages");
             };
             assert_eq!(log, ID);
+            let bytes = fermata_protocol::wire::size(&message);
+            if bytes > self.limits.frame {
+                let what = format!("a message of {bytes} bytes is longer than a frame");
+                self.check(false, || what);
+                continue;
+            }
             let to = usize::from(self.view.seat_of(to).expect("a seat of the view").0);
             match when {
                 When::Now => self.net.push((i, to, Packet::Paxos(message))),
@@ -580,7 +613,8 @@ impl World {
 
     pub(crate) fn propose(&mut self, i: usize) -> bool {
         self.next_command += 1;
-        let command = command(self.next_command);
+        let bytes = self.rng.below(self.limits.key as u64 + 1);
+        let command = large(self.next_command, bytes as usize);
         self.step(i, |log, cx| log.propose(command, cx).is_ok())
             .unwrap_or(false)
     }
