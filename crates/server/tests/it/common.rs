@@ -224,7 +224,10 @@ impl TestCluster {
 /// Asks again until it holds; a test that never gets there hangs, and is killed for it.
 macro_rules! eventually {
     ($holds:expr) => {
-        while !$holds {
+        loop {
+            if $holds {
+                break;
+            }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
