@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 74] = [
+const SCENARIOS: [(Bug, &str); 76] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -114,6 +114,8 @@ const SCENARIOS: [(Bug, &str); 74] = [
     (Bug::BatchByCount, "g34-burst"),
     (Bug::PromiseInOnePiece, "g35-many-votes"),
     (Bug::PieceTakenAsWhole, "g35-many-votes"),
+    (Bug::GoneCallerStays, "g47-gone-caller"),
+    (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),
 ];
 

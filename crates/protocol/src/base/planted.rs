@@ -155,13 +155,17 @@ pub enum Bug {
     PromiseInOnePiece,
     /// G35: a piece of a report is taken for the whole.
     PieceTakenAsWhole,
+    /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
+    GoneCallerStays,
+    /// G48: a wait that is open is renewed as often, whatever lease was asked for.
+    RenewedWhateverLease,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 76] = [
+    pub const ALL: [Bug; 78] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -237,6 +241,8 @@ impl Bug {
         Bug::BatchByCount,
         Bug::PromiseInOnePiece,
         Bug::PieceTakenAsWhole,
+        Bug::GoneCallerStays,
+        Bug::RenewedWhateverLease,
         Bug::UsageForgotten,
     ];
 }

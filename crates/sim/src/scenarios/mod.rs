@@ -8,6 +8,7 @@
 
 mod acknowledgements;
 mod bounds;
+mod callers;
 mod clocks;
 mod coded;
 mod commands;
@@ -433,6 +434,21 @@ pub const ALL: &[Scenario] = &[
         name: "g35-many-votes",
         about: "a leader dies when the others have voted for more than a frame holds",
         play: bounds::many_votes,
+    },
+    Scenario {
+        name: "g47-gone-caller",
+        about: "a caller that does not come back hangs up while it waits",
+        play: callers::gone_caller,
+    },
+    Scenario {
+        name: "g47-returned-caller",
+        about: "it comes back all the same, at another node, and enters there",
+        play: callers::returned_caller,
+    },
+    Scenario {
+        name: "g48-short-lease",
+        about: "a long wait with a lease of half a second",
+        play: callers::short_lease,
     },
     Scenario {
         name: "m1-forced-release",
