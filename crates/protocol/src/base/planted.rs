@@ -149,13 +149,15 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G27: commands that wait when a leadership ends are proposed by the node's next one.
+    QueueOutlivesLeadership,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 73] = [
+    pub const ALL: [Bug; 74] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -228,6 +230,7 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::QueueOutlivesLeadership,
         Bug::UsageForgotten,
     ];
 }

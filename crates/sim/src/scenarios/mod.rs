@@ -424,6 +424,11 @@ pub const ALL: &[Scenario] = &[
         play: found::put_at_one,
     },
     Scenario {
+        name: "g27-queued-release",
+        about: "a release waits in a queue while its leader outbids a stray promise",
+        play: commands::queued_release,
+    },
+    Scenario {
         name: "m1-forced-release",
         about: "a forced release leaves a put at one replica",
         play: acknowledgements::forced_release,
