@@ -151,13 +151,17 @@ pub enum Bug {
     PutDropsEventual,
     /// G27: commands that wait when a leadership ends are proposed by the node's next one.
     QueueOutlivesLeadership,
+    /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
+    GoneCallerStays,
+    /// G48: a wait that is open is renewed as often, whatever lease was asked for.
+    RenewedWhateverLease,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 74] = [
+    pub const ALL: [Bug; 76] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -231,6 +235,8 @@ impl Bug {
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
         Bug::QueueOutlivesLeadership,
+        Bug::GoneCallerStays,
+        Bug::RenewedWhateverLease,
         Bug::UsageForgotten,
     ];
 }

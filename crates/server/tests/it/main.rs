@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod common;
+mod cut;
 mod disk;
 mod engine;
 mod faces;
@@ -14,4 +15,5 @@ mod quota;
 mod rest;
 mod start;
 mod stop;
+mod waits;
 mod wire;
