@@ -155,6 +155,8 @@ pub enum Bug {
     PromiseInOnePiece,
     /// G35: a piece of a report is taken for the whole.
     PieceTakenAsWhole,
+    /// G27: commands that wait when a leadership ends are proposed by the node's next one.
+    QueueOutlivesLeadership,
     /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
@@ -165,7 +167,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 78] = [
+    pub const ALL: [Bug; 79] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -241,6 +243,7 @@ impl Bug {
         Bug::BatchByCount,
         Bug::PromiseInOnePiece,
         Bug::PieceTakenAsWhole,
+        Bug::QueueOutlivesLeadership,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
         Bug::UsageForgotten,

@@ -87,12 +87,12 @@ impl Log {
             round: self.used,
             seat: self.seat,
         };
-        self.role = Role::Candidate(Candidate {
+        self.take_role(Role::Candidate(Candidate {
             ballot,
             reports: BTreeMap::new(),
             own: false,
             due: cx.now.monotonic + cx.timing.retry,
-        });
+        }));
         self.election_at = None;
         self.ask_promises(cx);
         self.ask_own(cx);
@@ -201,8 +201,7 @@ impl Log {
         };
         if self.over.is_some() {
             // Somebody ended the log. There is nothing left to lead.
-            self.role = Role::Follower;
-            return;
+            return self.take_role(Role::Follower);
         }
         let usable = candidate.whole().filter(|(_, r)| r.chosen <= self.chosen);
         let ready = usable.count() >= quorum && candidate.has_whole(self.seat);
@@ -251,7 +250,6 @@ impl Log {
         recovered: BTreeMap<Slot, Entry>,
         cx: &mut Cx<'_>,
     ) {
-        self.dropped.clear();
         assert_eq!(
             self.promised, ballot,
             "a leader has promised its own ballot"
@@ -261,7 +259,8 @@ impl Log {
         self.fetching = None;
         self.partial = None;
         self.election_at = None;
-        self.role = Role::Leading(Leading {
+        let queue = core::mem::take(&mut self.kept).into();
+        self.take_role(Role::Leading(Leading {
             ballot,
             since: cx.now.monotonic,
             next: self.chosen.next(),
@@ -269,12 +268,27 @@ impl Log {
             begin: None,
             ending: false,
             recovered,
+            queue,
             commands: 0,
             bytes: 0,
             announced: self.chosen,
             acked: alloc::vec![None; self.view.len()],
             due: None,
-        });
+        }));
+    }
+
+    /// Follows, stands or leads from here on. What waits in the queue of a leadership ends with it:
+    /// its commands were taken by a primary that is no more, and the next one, be it this very
+    /// node's, knows nothing of them (P11).
+    fn take_role(&mut self, role: Role) {
+        let ended = core::mem::replace(&mut self.role, role);
+        let Role::Leading(ended) = ended else { return };
+        let outlives = self.planted.has(Bug::QueueOutlivesLeadership)
+            || self.planted.has(Bug::HoleFilledWithCommand);
+        match outlives {
+            true => self.kept.extend(ended.queue.into_commands()),
+            false => self.dropped.extend(ended.queue.into_commands()),
+        }
     }
 
     pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, cx: &mut Cx<'_>) {
@@ -284,7 +298,7 @@ impl Log {
         self.seen = self.seen.max(promised);
         match &self.role {
             Role::Candidate(candidate) if candidate.ballot == ballot && promised > ballot => {
-                self.role = Role::Follower;
+                self.take_role(Role::Follower);
                 self.wait_election(cx.now.monotonic, cx.timing);
             }
             Role::Leading(lead) if lead.ballot == ballot && promised > ballot => {
@@ -301,7 +315,7 @@ impl Log {
         }
     }
 
-    /// Neither leads nor stands any more. Commands that were not proposed are handed back.
+    /// Neither leads nor stands any more.
     pub(super) fn step_down(&mut self, cx: &mut Cx<'_>) {
         if matches!(self.role, Role::Follower) {
             return;
@@ -313,13 +327,9 @@ impl Log {
                 Entry::Commands { commands, .. } => commands.clone(),
                 _ => Vec::new(),
             });
-            for command in commands.collect::<Vec<_>>() {
-                self.queue.push(command);
-            }
-        } else {
-            self.dropped = self.queue.take_all();
+            self.kept.extend(commands.collect::<Vec<_>>());
         }
-        self.role = Role::Follower;
+        self.take_role(Role::Follower);
         self.wait_election(cx.now.monotonic, cx.timing);
     }
 }

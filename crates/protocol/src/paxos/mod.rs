@@ -53,6 +53,9 @@
 //!   by `chunk`. A slot above the bytes of votes is not voted for, unless it is the next one, so
 //!   that a full acceptor goes on. `Limits::check` computes from these that every message fits a
 //!   frame.
+//! * **P11** A command is proposed by the leadership that took it, or never (G27). P5 makes void
+//!   what a leadership *proposed* and a later one finds; what still waits when a leadership ends is
+//!   handed back, also where the same seat outbids its own ballot, and leads on.
 //!
 //! # Choices
 //! * Replicas learn what is chosen from `Accept.chosen` and beats; there is no message per slot for
@@ -175,8 +178,10 @@ pub struct Log {
     election_at: Option<Micros>,
     /// The epoch with which the log shall end.
     wish: Option<Epoch>,
-    queue: Queue,
+    /// What waited in leaderships that have ended: no later one proposes it.
     dropped: VecDeque<Command>,
+    /// Only for the planted rules by which a queue outlives its leadership.
+    kept: VecDeque<Command>,
 
     ignored: BTreeMap<&'static str, u64>,
 }
@@ -210,6 +215,9 @@ struct Leading {
     ending: bool,
     /// What phase 1 reported and is not proposed again yet.
     recovered: BTreeMap<Slot, Entry>,
+    /// Commands that were taken and not proposed yet. They are here, and not in the log, so that
+    /// they cannot outlive the leadership that took them (P11).
+    queue: Queue,
     /// Commands in flight.
     commands: usize,
     /// Bytes of what is in flight.
@@ -300,8 +308,8 @@ impl Log {
             hint: None,
             election_at: None,
             wish: None,
-            queue: Queue::default(),
             dropped: VecDeque::new(),
+            kept: VecDeque::new(),
             ignored: BTreeMap::new(),
         }
     }

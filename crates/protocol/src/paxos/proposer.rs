@@ -39,15 +39,15 @@ impl Log {
                     return;
                 }
                 self.propose_recovered(next, cx);
-            } else if lead.begin.is_none() && (self.wish.is_none() || !self.queue.is_empty()) {
+            } else if lead.begin.is_none() && self.wish.is_none() {
                 self.propose_begin(cx);
             } else if lead.begin.is_some() && !self.is_primary() {
                 // Nothing of a client's before the own `Begin` is chosen. In ballot 0 this also
                 // keeps every entry back until the log's creation is durable here (see `create`).
                 return;
-            } else if self.queue.is_empty() {
+            } else if lead.begin.is_none() || lead.queue.is_empty() {
                 return self.propose_wished_stop(cx);
-            } else if self.has_window(self.queue.batch(cx.limits, self.planted).1, cx.limits) {
+            } else if self.has_window(lead.queue.batch(cx.limits, self.planted).1, cx.limits) {
                 self.cut_batch(cx);
             } else {
                 return;
@@ -84,20 +84,31 @@ impl Log {
     }
 
     fn filler(&mut self) -> Entry {
-        if self.planted.has(Bug::HoleFilledWithCommand) && !self.queue.is_empty() {
-            let commands = self.queue.take_all().into_iter().collect();
-            return Entry::Commands {
-                birth: self.promised,
-                commands,
-            };
+        match &mut self.role {
+            Role::Leading(lead)
+                if self.planted.has(Bug::HoleFilledWithCommand) && !lead.queue.is_empty() =>
+            {
+                Entry::Commands {
+                    birth: lead.ballot,
+                    commands: lead.queue.take(lead.queue.len()),
+                }
+            }
+            _ => Entry::Noop,
         }
-        Entry::Noop
+    }
+
+    /// Whether a command waits to be proposed.
+    pub(super) fn waits(&self) -> bool {
+        matches!(&self.role, Role::Leading(lead) if !lead.queue.is_empty())
     }
 
     pub(super) fn cut_batch(&mut self, cx: &mut Cx<'_>) {
-        let (count, _) = self.queue.batch(cx.limits, self.planted);
-        let commands = self.queue.take(count);
-        let birth = self.promised;
+        let Role::Leading(lead) = &mut self.role else {
+            return;
+        };
+        let (count, _) = lead.queue.batch(cx.limits, self.planted);
+        let commands = lead.queue.take(count);
+        let birth = lead.ballot;
         self.propose_entry(Entry::Commands { birth, commands }, cx);
     }
 

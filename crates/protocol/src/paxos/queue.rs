@@ -52,8 +52,15 @@ impl Queue {
         taken
     }
 
-    /// Takes everything.
-    pub(super) fn take_all(&mut self) -> VecDeque<Command> {
-        core::mem::take(self).commands
+    /// What is left when nothing of it is proposed any more.
+    pub(super) fn into_commands(self) -> VecDeque<Command> {
+        self.commands
+    }
+}
+
+impl From<VecDeque<Command>> for Queue {
+    fn from(commands: VecDeque<Command>) -> Queue {
+        let bytes = commands.iter().map(Command::bytes).sum();
+        Queue { commands, bytes }
     }
 }

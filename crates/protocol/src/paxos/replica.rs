@@ -71,27 +71,27 @@ impl ReplicatedLog for Log {
 
     fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined> {
         self.planted = cx.planted;
-        let in_flight = match &self.role {
+        let lead = match &mut self.role {
             Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
-            Role::Leading(lead) => (lead.commands, lead.bytes),
-            Role::Candidate(_) if self.planted.has(Bug::HoleFilledWithCommand) => (0, 0),
+            Role::Leading(lead) => lead,
+            Role::Candidate(_) if self.planted.has(Bug::HoleFilledWithCommand) => {
+                self.kept.push_back(command);
+                return Ok(());
+            }
             _ if self.over.is_some() => return Err(Declined::Stopping),
             _ => return Err(Declined::NotPrimary(self.primary_hint())),
         };
         if self.wish.is_some() {
             return Err(Declined::Stopping);
         }
-        let (count, bytes) = (
-            self.queue.len() + in_flight.0,
-            self.queue.bytes() + in_flight.1,
-        );
-        let more = command.bytes();
+        let count = lead.queue.len() + lead.commands;
+        let (bytes, more) = (lead.queue.bytes() + lead.bytes, command.bytes());
         let full = count > 0 && bytes + more > cx.limits.proposals_bytes
             || more > cx.limits.command_bytes();
         if count >= cx.limits.proposals || full && !self.planted.has(Bug::BatchByCount) {
             return Err(Declined::Busy);
         }
-        self.queue.push(command);
+        lead.queue.push(command);
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl ReplicatedLog for Log {
         }
         let ballot = lead.ballot;
         // Past the window, which keeps peers from holding much: the queue is bounded, too.
-        while self.is_primary() && !self.queue.is_empty() {
+        while self.is_primary() && self.waits() {
             self.cut_batch(cx);
         }
         self.step_down(cx);

@@ -8,6 +8,7 @@ use fermata_protocol::log::ReplicatedLog;
 /// One schedule; what went wrong, if anything.
 pub(crate) fn schedule(n: usize, seed: u64, planted: Planted) -> World {
     let mut world = World::new(n, seed, planted);
+    world.largest = world.limits.key as u64;
     world.rotten = (seed.is_multiple_of(3) && n > 1).then_some(seed as usize % n);
     let steps = 40 + world.rng.below(60);
     let may_stop = world.rng.below(4) == 0;
