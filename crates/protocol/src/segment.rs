@@ -120,8 +120,11 @@ impl SegmentState {
     }
 
     /// The outcome of a command that has taken effect already.
-    pub fn outcome(&self, session: SessionId, number: u64) -> Option<Outcome> {
-        self.sessions.outcome(session, number)
+    pub fn outcome(&self, session: SessionId, number: u64, planted: Planted) -> Option<Outcome> {
+        let forgets = planted.has(Bug::ForgottenRunsAgain);
+        let forgotten = |outcome: &Outcome| matches!(outcome, Outcome::Refused(refusal) if refusal.code == Code::Forgotten);
+        let known = self.sessions.outcome(session, number);
+        known.filter(|known| !planted.has(Bug::NoDeduplication) && !(forgets && forgotten(known)))
     }
 
     /// What this state says of a ref and generation that somebody names as its own for `key`.
@@ -138,8 +141,7 @@ impl SegmentState {
         self.commands += 1;
         let mut applied = Applied::at(self.commands);
         if command.session != Sessions::OWN
-            && !planted.has(Bug::NoDeduplication)
-            && let Some(outcome) = self.outcome(command.session, command.number)
+            && let Some(outcome) = self.outcome(command.session, command.number, planted)
         {
             applied.outcome = outcome;
             applied.repeated = true;
