@@ -27,6 +27,8 @@ usage: cargo xtask TASK
           a bounded run of the simulator, the short part of the formal models, `formal traces`
           with and without --planted, end-to-end tests on real processes; needs a JDK, and Maven
           the first time
+  test --deep
+          what takes long, needs more rights, or prints figures, and so is not in `test`
   tidy    the rules about the tree alone
   fix     formats, and rewraps comments that are too wide
   porcupine [--record]
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     }
     match task[..] {
         ["test"] => gate::run(),
+        ["test", "--deep"] => gate::run_deep(),
         ["tidy"] => tidy_alone(),
         ["fix"] => wrap::run(),
         ["porcupine"] => porcupine::run(false),

@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod common;
+mod cut;
 mod disk;
 mod engine;
 mod faces;

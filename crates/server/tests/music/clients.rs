@@ -281,6 +281,39 @@ async fn claims(nodes: &[Music]) {
     );
 }
 
+pub(crate) async fn conductor_sends_messages() {
+    let (_cluster, nodes) = start(1).await;
+    let node = &nodes[0];
+    node.ok("POST", "/keyspaces/conductor_rpc", keyspace())
+        .await;
+    let table = "/keyspaces/conductor_rpc/tables/controller";
+    let fields = with(json!({"fields": {
+        "id": "text", "action": "text", "created": "bigint", "ctxt": "text", "method": "text",
+        "args": "text", "status": "text", "response": "text", "failure": "text",
+        "PRIMARY KEY": "(id)",
+    }}));
+    node.ok("POST", table, fields).await;
+    let rows = format!("{table}/rows");
+    // A failure that has not happened is an empty object, though its column is text.
+    let call = with(json!({"values": {
+        "id": "m-1", "action": "call", "created": 1_605_000_000_000_i64, "ctxt": "{}",
+        "method": "plan_get", "args": {"plan": ["p-1", 2]}, "status": "enqueued", "response": "{}",
+        "failure": {},
+    }}));
+    node.ok("POST", &rows, call).await;
+    let kept = node.ok("GET", &rows, Value::Null).await["result"]["row 0"].clone();
+    assert_eq!(kept["failure"], "{}");
+    assert_eq!(kept["args"], r#"{"plan":["p-1",2]}"#);
+    let done = with(json!({
+        "values": {"status": "completed", "response": [], "failure": true, "method": 7},
+        "conditions": {"status": "enqueued", "failure": {}},
+    }));
+    node.ok("PUT", &format!("{rows}?id=m-1"), done).await;
+    let kept = node.ok("GET", &rows, Value::Null).await["result"]["row 0"].clone();
+    let texts = ["response", "failure", "method"].map(|column| kept[column].clone());
+    assert_eq!(texts, [json!("[]"), json!("true"), json!("7")]);
+}
+
 pub(crate) async fn conductor_cascades_its_order_locks() {
     let (_cluster, nodes) = start(1).await;
     let node = &nodes[0];

@@ -5,6 +5,7 @@ macro_rules! every_music_check {
     ($run:path) => {
         every_music_check! { $run, clients,
             conductor_defines_polls_and_claims
+            conductor_sends_messages
             conductor_cascades_its_order_locks
             voting_app_votes_to_its_end
             prom_takes_over_from_a_dead_site
