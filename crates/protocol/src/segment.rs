@@ -121,10 +121,11 @@ impl SegmentState {
 
     /// The outcome of a command that has taken effect already.
     pub fn outcome(&self, session: SessionId, number: u64, planted: Planted) -> Option<Outcome> {
-        let forgets = planted.has(Bug::ForgottenRunsAgain);
-        let forgotten = |outcome: &Outcome| matches!(outcome, Outcome::Refused(refusal) if refusal.code == Code::Forgotten);
-        let known = self.sessions.outcome(session, number);
-        known.filter(|known| !planted.has(Bug::NoDeduplication) && !(forgets && forgotten(known)))
+        let known = self.sessions.outcome(session, number)?;
+        let forgotten = matches!(&known, Outcome::Refused(why) if why.code == Code::Forgotten);
+        let again =
+            planted.has(Bug::NoDeduplication) || forgotten && planted.has(Bug::ForgottenRunsAgain);
+        (!again).then_some(known)
     }
 
     /// What this state says of a ref and generation that somebody names as its own for `key`.

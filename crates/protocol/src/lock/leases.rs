@@ -133,9 +133,9 @@ impl Primary {
         }
         let left = |(lock_ref, known): (LockRef, &Ref)| {
             let holding = self.holdings.get(&lock_ref)?;
-            // Whoever has no lease may be alive all the same: it is not released the sooner. What the
-            // grant of a resumed ref waits for is no later, but where this primary, when it began,
-            // counted a whole lease for want of a better knowledge, as the next one will.
+            // Whoever has no lease may be alive all the same: it is not released the sooner. What
+            // the grant of a resumed ref waits for is no later, but where this primary, when it
+            // began, counted a whole lease for want of a better knowledge, as the next one will.
             let counted = counted(known.origin.lease, timing, self.planted);
             let until = patient_until(holding.told, holding.heard, counted);
             Some(ClientLease {

@@ -1,5 +1,5 @@
-//! Leases where two rules cross: with a change of primary, with a new generation, with clocks at the
-//! edge of their bound.
+//! Leases where two rules cross: with a change of primary, with a new generation, with clocks at
+//! the edge of their bound.
 
 use super::locks::{LONG, enter_for_long};
 use super::stage::{A, B, C, Stage, reads_by};
@@ -154,8 +154,8 @@ pub(super) fn drifting_acceptors(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F10: H1's section ends when its lease is over: by its own clock, which is slow, not by A's alone.
-/// First since it is silent, then since its release was asked for.
+/// F10: H1's section ends when its lease is over: by its own clock, which is slow, not by A's
+/// alone. First since it is silent, then since its release was asked for.
 pub(super) fn drifting_holder(stage: &mut Stage) {
     stage.again(|setup| setup.timing.drift_ppm = BOUND);
     drifts(stage, A, WRONG);
