@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 80] = [
+const SCENARIOS: [(Bug, &str); 82] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -111,6 +111,8 @@ const SCENARIOS: [(Bug, &str); 80] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::GoneCallerStays, "g47-gone-caller"),
+    (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
     (Bug::LeaveBesideLease, "g14-leave-beside-lease"),

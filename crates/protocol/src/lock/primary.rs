@@ -6,7 +6,9 @@
 
 use super::grant::{Grants, Occasion, Target};
 use super::idle::Idle;
-use super::leases::{Leasing, Told, counted, leased_until, patient_until};
+use super::leases::{
+    Leasing, Told, counted, granted_at, leased_until, patient_until, waiting_lease,
+};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
@@ -693,6 +695,9 @@ impl Primary {
         if holding.ends() || cx.now.monotonic < holding.free_at {
             return false;
         }
+        if !holding.granted {
+            holding.heard = granted_at(holding.heard, cx.now, known.origin.lease, cx.timing);
+        }
         holding.granted = true;
         holding.told = Told::Nothing;
         holding.entered.get_or_insert(cx.now.monotonic);
@@ -841,7 +846,12 @@ impl Primary {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
-            let counted = counted(known.origin.lease, cx.timing, cx.planted);
+            let short = cx.planted.has(Bug::RenewedWhateverLease);
+            let lease = match holding.granted || holding.inherited || short {
+                true => known.origin.lease,
+                false => waiting_lease(known.origin.lease, cx.timing),
+            };
+            let counted = counted(lease, cx.timing, cx.planted);
             let until = patient_until(holding.told, holding.heard, counted);
             // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease
             // any more, so that its client, which resumes it, would wait for ever.
