@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 82] = [
+const SCENARIOS: [(Bug, &str); 83] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -94,6 +94,7 @@ const SCENARIOS: [(Bug, &str); 82] = [
     (Bug::AdoptionOutranks, "g24-later-put"),
     (Bug::RefusedTakenAsUnsent, "g25-refused-copy"),
     (Bug::PutDropsEventual, "g26-put-at-one"),
+    (Bug::QueueOutlivesLeadership, "g27-queued-release"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),

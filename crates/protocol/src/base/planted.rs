@@ -149,6 +149,8 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G27: commands that wait when a leadership ends are proposed by the node's next one.
+    QueueOutlivesLeadership,
     /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
@@ -177,7 +179,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 84] = [
+    pub const ALL: [Bug; 85] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -250,6 +252,7 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::QueueOutlivesLeadership,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
         Bug::UsageForgotten,

@@ -466,6 +466,11 @@ pub const ALL: &[Scenario] = &[
         play: found::put_at_one,
     },
     Scenario {
+        name: "g27-queued-release",
+        about: "a release waits in a queue while its leader outbids a stray promise",
+        play: commands::queued_release,
+    },
+    Scenario {
         name: "g47-gone-caller",
         about: "a caller that does not come back hangs up while it waits",
         play: callers::gone_caller,
