@@ -178,7 +178,8 @@ impl Log {
         };
         // The first entry of a log leaves only when its creation is durable. Otherwise the owner of
         // ballot 0 could crash, be created once more, and lead ballot 0 a second time.
-        if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) {
+        let early = self.planted.has(Bug::BeginBeforeCreation);
+        if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) && !early {
             self.vow(to, message, cx);
         } else {
             self.send(to, message, cx);

@@ -5,5 +5,6 @@ mod bounds;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;
+mod rules;
 mod scenarios;
 mod world;
