@@ -478,7 +478,6 @@ mod tests {
         let leases = vec![
             ClientLease {
                 lock_ref: TAG.lock_ref,
-                generation: u32::MAX,
                 left: u64::MAX,
             };
             100
