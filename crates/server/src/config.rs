@@ -233,24 +233,6 @@ pub struct LimitsConfig {
     /// See [`Limits::requests`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<usize>,
-    /// See [`Limits::batch_bytes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch_bytes: Option<usize>,
-    /// See [`Limits::window_bytes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window_bytes: Option<usize>,
-    /// See [`Limits::proposals_bytes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub proposals_bytes: Option<usize>,
-    /// See [`Limits::votes_bytes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub votes_bytes: Option<usize>,
-    /// See [`Limits::entries_bytes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entries_bytes: Option<usize>,
-    /// See [`Limits::node_entries_bytes`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_entries_bytes: Option<usize>,
 }
 
 /// How far the machine's wall clock may be from true time, and who says so.
@@ -613,8 +595,6 @@ impl LimitsConfig {
         };
         let (key, value) = (Limits::KEY_MAX, Limits::VALUE_MAX);
         let keys = Limits::SECTION_KEYS_MAX;
-        let memory = |given, default, name| within(given, default, 1 << 40, name);
-        let (entries, all) = (self.entries_bytes, self.node_entries_bytes);
         let limits = Limits {
             key: within(self.key_bytes, default.key, key, "key_bytes")?,
             value: within(self.value_bytes, default.value, value, "value_bytes")?,
@@ -626,16 +606,6 @@ impl LimitsConfig {
                 "section_keys",
             )?,
             requests: within(self.requests, default.requests, 1 << 20, "requests")?,
-            batch_bytes: memory(self.batch_bytes, default.batch_bytes, "batch_bytes")?,
-            window_bytes: memory(self.window_bytes, default.window_bytes, "window_bytes")?,
-            proposals_bytes: memory(
-                self.proposals_bytes,
-                default.proposals_bytes,
-                "proposals_bytes",
-            )?,
-            votes_bytes: memory(self.votes_bytes, default.votes_bytes, "votes_bytes")?,
-            entries_bytes: memory(entries, default.entries_bytes, "entries_bytes")?,
-            node_entries_bytes: memory(all, default.node_entries_bytes, "node_entries_bytes")?,
             ..default
         };
         limits.check()?;
@@ -689,7 +659,7 @@ mod tests {
                 members: members.to_vec(),
             }
         }
-        let spoils: [(&str, Spoil); 16] = [
+        let spoils: [(&str, Spoil); 14] = [
             ("bound_us", |c| c.clock.bound_us = Some(PROMISE_MAX + 1)),
             ("not in the cluster", |c| c.node = "nobody".into()),
             ("--insecure", |c| c.listen_grpc = Some("0.0.0.0:1".into())),
@@ -709,16 +679,6 @@ mod tests {
                 cluster(c).groups = vec![group(0, 15, &[9])]
             }),
             ("value_bytes", |c| c.limits.value_bytes = Some(1 << 40)),
-            ("window_bytes", |c| c.limits.window_bytes = Some(64 << 20)),
-            ("a frame", |c| {
-                let limits = &mut c.limits;
-                let log = [
-                    &mut limits.window_bytes,
-                    &mut limits.proposals_bytes,
-                    &mut limits.votes_bytes,
-                ];
-                log.into_iter().for_each(|bytes| *bytes = Some(96 << 20));
-            }),
             ("beat_ms", |c| c.timing.beat_ms = Some(1_000)),
         ];
         for (word, spoil) in spoils {
