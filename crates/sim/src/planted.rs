@@ -8,8 +8,9 @@ use fermata_protocol::base::Bug;
 pub enum Trap {
     /// By the scenario of this name.
     Scenario(&'static str),
-    /// By this module of the protocol's own suite of the registers: nothing here ends a store yet.
-    Registers(&'static str),
+    /// By this module of one of the protocol's own suites: nothing here ends a store yet, and no
+    /// checker here sees that a member stays behind.
+    Suite(&'static str),
 }
 
 /// The name of a wrong rule on the command line: `SynchWithoutFence` is `synch-without-fence`.
@@ -132,10 +133,16 @@ const SCENARIOS: [(Bug, &str); 86] = [
 /// Wrong rules of stores that end: none does here.
 const OF_REGISTERS: [Bug; 2] = [Bug::SealNotDurable, Bug::SealedStoreChanges];
 
+/// Wrong rules by which a member that lags stays behind while others go on.
+const OF_LOGS: [Bug; 2] = [Bug::SnapshotNotKept, Bug::LentEntriesDropped];
+
 /// Where a wrong rule is caught.
 pub fn trap(bug: Bug) -> Trap {
     if OF_REGISTERS.contains(&bug) {
-        return Trap::Registers("epochs");
+        return Trap::Suite("register_suite::epochs");
+    }
+    if OF_LOGS.contains(&bug) {
+        return Trap::Suite("paxos_log::transfer");
     }
     let found = SCENARIOS.iter().find(|(of, _)| *of == bug);
     Trap::Scenario(found.expect("each wrong rule has a trap").1)
@@ -176,7 +183,7 @@ pub fn spring(bug: Bug) -> Option<Catch> {
             let scenario = scenarios::ALL.iter().find(|s| s.name == name)?;
             Catch::of(name.to_owned(), &scenarios::run(scenario, Some(bug), false))
         }
-        Trap::Registers(_) => None,
+        Trap::Suite(_) => None,
     }
 }
 

@@ -161,6 +161,10 @@ pub enum Bug {
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
     RenewedWhateverLease,
+    /// G36: what a peer is fetching is replaced by each newer snapshot.
+    SnapshotNotKept,
+    /// G37: the entries above a snapshot that a peer is fetching go with the next truncation.
+    LentEntriesDropped,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
     /// G14: a new primary grants a ref at once that was resumed before it led.
@@ -185,7 +189,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 88] = [
+    pub const ALL: [Bug; 90] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -264,6 +268,8 @@ impl Bug {
         Bug::QueueOutlivesLeadership,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
+        Bug::SnapshotNotKept,
+        Bug::LentEntriesDropped,
         Bug::UsageForgotten,
         Bug::ResumedGrantedAtOnce,
         Bug::LeaveBesideLease,

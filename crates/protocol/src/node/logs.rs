@@ -3,6 +3,7 @@
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
 use super::membership::Registry;
+use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
@@ -95,6 +96,7 @@ pub struct Here {
     pub(super) catalogue: Vec<Keyspace>,
     pub(super) catalogue_version: u64,
     pub(super) agenda: Agenda,
+    pub(super) kept: Kept,
 }
 
 impl Here {
@@ -153,6 +155,7 @@ impl Here {
             catalogue,
             catalogue_version,
             agenda: Agenda::default(),
+            kept: Kept::default(),
         };
         if started {
             here.recover_logs(memory, now)?;
@@ -334,6 +337,7 @@ impl Here {
                         continue;
                     };
                     segment.log.flush(&mut cx);
+                    self.kept.note(room, segment.log.kept_bytes());
                     let grants = segment.primary.as_ref().and_then(Primary::wake);
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
                     self.agenda.wish(room, &mut segment.wish, wish);
@@ -347,6 +351,7 @@ impl Here {
                         continue;
                     };
                     group.log.flush(&mut cx);
+                    self.kept.note(room, group.log.kept_bytes());
                     self.agenda.wish(room, &mut group.wish, group.log.wake());
                 }
             }
@@ -580,15 +585,11 @@ impl Node {
         }
         self.lead_or_follow(segment, step);
         self.stop_segment(segment, step);
-        let limits = &self.here.config.limits;
-        let Some(room) = self.here.segments.get_mut(&segment) else {
+        let Some(room) = self.here.segments.get(&segment) else {
             return;
         };
-        if room.log.needs_snapshot(limits) {
-            let state = wire::encode(&room.state);
-            let slot = room.log.delivered();
-            room.log
-                .truncate(slot, state, &mut log_cx(&self.here.config, step));
+        if room.log.needs_snapshot(&self.here.config.limits) {
+            self.here.truncate(Room::Segment(segment), step);
         }
     }
 
@@ -751,10 +752,11 @@ impl Node {
             }
         }
         if room.log.needs_snapshot(&self.here.config.limits) {
-            let (slot, state) = (room.log.delivered(), wire::encode(&room.state));
-            room.log
-                .truncate(slot, state, &mut log_cx(&self.here.config, step));
+            self.here.truncate(Room::Group(group), step);
         }
+        let Some(room) = self.here.groups.get(&group) else {
+            return;
+        };
         if Some(group) == first {
             let (version, catalogue) = room.state.catalogue();
             if version > self.here.catalogue_version {

@@ -11,6 +11,7 @@ pub mod clock_watch;
 mod late;
 mod logs;
 mod membership;
+mod memory;
 mod placement;
 mod topology;
 mod upkeep;
@@ -270,6 +271,7 @@ impl Node {
             }
         }
         self.here.flush_logs(step);
+        self.here.bound_memory(step);
     }
 
     fn on_register(

@@ -27,8 +27,8 @@
 //! a log has the state of a later one: either a quorum still has the old log, or somebody alive can
 //! give the new one.
 
-use super::learner::{Partial, Snapshot, Taken};
 use super::store::{self, CreatedRecord};
+use super::transfer::{self, Partial, Snapshot, Taken};
 use super::{Chunk, Cx, Log, Message, Recovered};
 use crate::base::{LogId, Micros, NodeName, Seat, Slot, View};
 use bytes::Bytes;
@@ -37,7 +37,9 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub struct Joining {
     id: LogId,
-    /// Until then the peer that was asked has time to answer.
+    /// Who was asked last.
+    peer: Option<NodeName>,
+    /// Until then it has time to answer.
     due: Micros,
     partial: Option<Partial>,
 }
@@ -47,6 +49,7 @@ impl Joining {
     pub fn new(id: LogId) -> Joining {
         Joining {
             id,
+            peer: None,
             due: 0,
             partial: None,
         }
@@ -62,12 +65,21 @@ impl Joining {
         self.due <= cx.now.monotonic
     }
 
-    /// Asks a member of the log for it, or for more of it.
+    /// Asks a member of the log for it, or again for what has not come of it.
     pub fn ask(&mut self, peer: NodeName, cx: &mut Cx<'_>) {
+        if let Some(partial) = &mut self.partial {
+            partial.again();
+        }
+        self.ask_on(peer, cx);
+    }
+
+    fn ask_on(&mut self, peer: NodeName, cx: &mut Cx<'_>) {
+        self.peer = Some(peer);
         self.due = cx.now.monotonic + cx.timing.retry;
-        let resume = Partial::resume(self.partial.as_ref());
-        let (log, message) = (self.id, Message::Join { resume });
-        cx.fx.send(peer, crate::Message::Paxos { log, message });
+        for resume in transfer::parts(&mut self.partial) {
+            let (log, message) = (self.id, Message::Join { resume });
+            cx.fx.send(peer, crate::Message::Paxos { log, message });
+        }
     }
 
     /// A part has come from `peer`. Once everything is here, the replica is created, durably: it is
@@ -87,10 +99,11 @@ impl Joining {
             && view.epoch == self.id.epoch;
         let seat = view.seat_of(me).filter(|_| sound);
         let seat = seat.ok_or("a log without a seat for this node")?;
-        match Partial::collect(&mut self.partial, chunk) {
-            Taken::Useless => Err("chunk out of order"),
+        let anew = self.peer == Some(peer);
+        match Partial::collect(&mut self.partial, chunk, anew, cx.limits) {
+            Taken::Useless => Err("chunk of no use"),
             Taken::More => {
-                self.ask(peer, cx);
+                self.ask_on(peer, cx);
                 Ok(None)
             }
             Taken::Whole(whole) => {
@@ -118,11 +131,11 @@ impl Joining {
 
 impl Log {
     /// A member asks for what it takes to create its replica.
-    pub(super) fn on_join(&self, from: Seat, resume: Option<(Slot, u64)>, cx: &mut Cx<'_>) {
+    pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, cx: &mut Cx<'_>) {
         let birth = Message::Birth {
             view: self.view.clone(),
             first: self.first,
-            chunk: self.snapshot.chunk(resume, cx.limits),
+            chunk: self.loans.chunk(from, resume, &self.snapshot, cx),
         };
         self.send(from, birth, cx);
     }

@@ -1,141 +1,23 @@
 //! The learner: what is chosen, handing it out in order, catching up, truncation.
 
 use super::store::{CHOSEN, Held, SnapshotRecord};
+use super::transfer::{self, Partial, Snapshot, Taken};
 use super::{Chunk, Cx, Entry, Log, Message, Role};
-use crate::base::{Ballot, Limits, Micros, Seat, Slot, Timestamp};
-use crate::wire::{decode, encode};
+use crate::base::{Ballot, Micros, Seat, Slot};
 use alloc::collections::btree_map;
 use alloc::vec::Vec;
-use bytes::Bytes;
-use fermata_codec::checksum;
 
-/// Bytes of the largest snapshot that is taken from a peer.
-const SNAPSHOT_MAX: u64 = 1 << 30;
-
-/// A snapshot that is being fetched.
-#[derive(Debug)]
-pub(super) struct Partial {
-    slot: Slot,
-    total: u64,
-    digest: u64,
-    data: Vec<u8>,
-}
-
-/// What became of a part of a snapshot.
-pub(super) enum Taken {
-    /// It belongs to another snapshot, or comes out of order.
-    Useless,
-    /// More is to come.
-    More,
-    /// It was the last one.
-    Whole(Partial),
-}
-
-impl Partial {
-    /// Adds a part to what is there. Another snapshot's first part replaces what is there.
-    pub(super) fn collect(partial: &mut Option<Partial>, chunk: Chunk) -> Taken {
-        if chunk.total > SNAPSHOT_MAX {
-            return Taken::Useless;
-        }
-        let same =
-            |p: &Partial| (p.slot, p.total, p.digest) == (chunk.slot, chunk.total, chunk.digest);
-        if !partial.as_ref().is_some_and(same) && chunk.offset == 0 {
-            *partial = Some(Partial {
-                slot: chunk.slot,
-                total: chunk.total,
-                digest: chunk.digest,
-                data: Vec::new(),
-            });
-        }
-        let into = match partial.as_mut() {
-            Some(p) if same(p) && p.data.len() as u64 == chunk.offset => p,
-            _ => return Taken::Useless,
-        };
-        into.data.extend_from_slice(&chunk.data);
-        match partial.take_if(|p| p.data.len() as u64 >= p.total) {
-            Some(whole) => Taken::Whole(whole),
-            None if chunk.data.is_empty() => Taken::Useless,
-            None => Taken::More,
-        }
-    }
-
-    /// What a peer needs to know to go on where this ends.
-    pub(super) fn resume(partial: Option<&Partial>) -> Option<(Slot, u64)> {
-        partial.map(|p| (p.slot, p.data.len() as u64))
-    }
-
-    /// The record, and its bytes.
-    pub(super) fn open(self) -> Result<(SnapshotRecord, Bytes), &'static str> {
-        let raw = Bytes::from(self.data);
-        match decode::<SnapshotRecord>(&raw) {
-            Ok(record) if digest(&raw) == self.digest && record.slot == self.slot => {
-                Ok((record, raw))
-            }
-            _ => Err("snapshot with a wrong digest or slot"),
-        }
-    }
-}
+/// How often a peer that sends a snapshot is asked again before another one is.
+const PATIENCE: u32 = 3;
 
 /// An open question to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetching {
     peer: Seat,
-    /// When it is asked again, elsewhere.
+    /// When it is asked again, or another one.
     pub(super) due: Micros,
-}
-
-/// A snapshot on offer to lagging peers, encoded.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    pub(super) slot: Slot,
-    pub(super) begin: Ballot,
-    pub(super) raw: Bytes,
-    pub(super) digest: u64,
-}
-
-impl Snapshot {
-    pub(super) fn new(record: &SnapshotRecord, raw: Bytes) -> Snapshot {
-        Snapshot {
-            slot: record.slot,
-            begin: record.begin,
-            digest: digest(&raw),
-            raw,
-        }
-    }
-
-    /// The initial state.
-    pub(super) fn initial(state: Bytes) -> Snapshot {
-        let record = SnapshotRecord {
-            slot: Slot(0),
-            begin: Ballot::default(),
-            stopped: None,
-            upper: Timestamp::default(),
-            state,
-        };
-        Snapshot::new(&record, encode(&record))
-    }
-
-    /// The part that follows what the asker has.
-    pub(super) fn chunk(&self, resume: Option<(Slot, u64)>, limits: &Limits) -> Chunk {
-        let total = self.raw.len() as u64;
-        let offset = match resume {
-            Some((slot, have)) if slot == self.slot && have <= total => have,
-            _ => 0,
-        };
-        let end = total.min(offset + limits.chunk as u64);
-        Chunk {
-            slot: self.slot,
-            offset,
-            total,
-            digest: self.digest,
-            data: self.raw.slice(offset as usize..end as usize),
-        }
-    }
-}
-
-/// Against torn or mixed transfers, not against forgery.
-fn digest(bytes: &[u8]) -> u64 {
-    checksum(0, bytes)
+    /// How often it was asked again in vain.
+    silent: u32,
 }
 
 impl Log {
@@ -203,10 +85,14 @@ impl Log {
         self.fetching = Some(Fetching {
             peer,
             due: cx.now.monotonic + cx.timing.retry,
+            silent: 0,
         });
-        let resume = Partial::resume(self.partial.as_ref());
         let from = self.chosen.next();
-        self.send(peer, Message::Fetch { from, resume }, cx);
+        self.partial
+            .take_if(|partial| partial.slot() <= self.chosen);
+        for resume in transfer::parts(&mut self.partial) {
+            self.send(peer, Message::Fetch { from, resume }, cx);
+        }
     }
 
     /// Asks the next seat when the one asked is silent.
@@ -216,14 +102,36 @@ impl Log {
             return;
         }
         // Nobody is asked: only after a restart with unreadable votes.
-        let (last, due) = self.fetching.map_or((self.seat, 0), |f| (f.peer, f.due));
-        if cx.now.monotonic >= due {
-            let n = self.view.len() as u8;
-            let mut peer = Seat((last.0 + 1) % n);
-            if peer == self.seat {
-                peer = Seat((peer.0 + 1) % n);
-            }
-            self.fetch(peer, cx);
+        let none = Fetching {
+            peer: self.seat,
+            due: 0,
+            silent: PATIENCE,
+        };
+        let asked = self.fetching.unwrap_or(none);
+        if cx.now.monotonic < asked.due {
+            return;
+        }
+        if let Some(partial) = &mut self.partial {
+            partial.again();
+        }
+        // Another one has another snapshot, and the transfer would begin anew.
+        let stays = self.partial.is_some() && asked.silent < PATIENCE;
+        let (peer, silent) = match stays {
+            true => (asked.peer, asked.silent + 1),
+            false => (self.seat_after(asked.peer), 0),
+        };
+        self.fetch(peer, cx);
+        if let Some(fetching) = &mut self.fetching {
+            fetching.silent = silent;
+        }
+    }
+
+    /// The next other seat in turn.
+    fn seat_after(&self, seat: Seat) -> Seat {
+        let next = |seat: Seat| Seat((seat.0 + 1) % self.view.len() as u8);
+        match next(seat) {
+            own if own == self.seat => next(own),
+            other => other,
         }
     }
 
@@ -245,14 +153,15 @@ impl Log {
             return self.ignore("fetch of what is not chosen here");
         }
         if !self.held.contains_key(&first) {
-            let chunk = self.snapshot.chunk(resume, cx.limits);
+            let chunk = self.loans.chunk(from, resume, &self.snapshot, cx);
             return self.send(from, Message::Chunk(chunk), cx);
         }
+        self.loans.went_on(from, first, self.snapshot.slot, cx);
         let mut bytes = 0;
         let mut entries = Vec::new();
         for (_, held) in self.held.range(first..=self.chosen) {
             bytes += held.bytes;
-            if bytes > cx.limits.chunk && !entries.is_empty() {
+            if bytes > cx.limits.window_bytes && !entries.is_empty() {
                 break;
             }
             entries.push(held.entry.clone());
@@ -303,14 +212,12 @@ impl Log {
         if self.leads() || chunk.slot <= self.chosen {
             return self.ignore("chunk of a snapshot that is not wanted");
         }
-        let slot = chunk.slot;
-        match Partial::collect(&mut self.partial, chunk) {
-            Taken::Useless => self.ignore("chunk out of order"),
-            Taken::More => {
-                self.fetching = None;
-                self.known = self.known.max(slot);
-                self.want(from, cx);
-            }
+        self.known = self.known.max(chunk.slot);
+        let asked = self.fetching.is_some_and(|f| f.peer == from);
+        match Partial::collect(&mut self.partial, chunk, asked, cx.limits) {
+            Taken::Useless => self.ignore("chunk of no use"),
+            Taken::More if asked => self.fetch(from, cx),
+            Taken::More => {}
             Taken::Whole(whole) => {
                 self.install(whole, cx);
                 self.fetched(from, cx);
@@ -344,9 +251,10 @@ impl Log {
         self.weigh();
     }
 
-    /// The first of the slots up to this one that stay in memory for peers that lag a little: a
-    /// window of them.
-    pub(super) fn tail(&self, slot: Slot, limits: &Limits) -> Slot {
+    /// The first of the slots up to this one that stay in memory: those above what is lent, and for
+    /// peers that lag a little a window of them.
+    pub(super) fn tail(&self, slot: Slot, cx: &Cx<'_>) -> Slot {
+        let (limits, lent) = (cx.limits, self.loans.above(cx));
         let lowest = slot.0.saturating_sub(limits.window as u64) + 1;
         let (mut keep, mut bytes) = (slot.next(), 0);
         for (at, held) in self.held.range(Slot(lowest)..=slot).rev() {
@@ -356,20 +264,33 @@ impl Log {
             }
             keep = *at;
         }
-        keep
+        lent.map_or(keep, |above| keep.min(above.next()))
+    }
+
+    /// Bytes of what is held of the chosen prefix.
+    pub fn kept_bytes(&self) -> usize {
+        self.entries + self.behind
+    }
+
+    /// Holds nothing of the applied prefix that is truncated, not even for peers that lag.
+    pub fn shed(&mut self) {
+        self.loans.end_all();
+        self.held = self.held.split_off(&self.truncated().next());
+        self.weigh();
     }
 
     /// Counts anew what is held: the prefix, or where it begins, has changed at once.
     pub(super) fn weigh(&mut self) {
-        (self.votes, self.entries) = self.weights();
+        (self.votes, self.entries, self.behind) = self.weights();
     }
 
-    /// Bytes of what is held above the chosen prefix, and of it above the snapshot.
-    pub(super) fn weights(&self) -> (usize, usize) {
+    /// Bytes of what is held above the chosen prefix, of it above the snapshot, and behind that.
+    pub(super) fn weights(&self) -> (usize, usize, usize) {
         let all = |held: btree_map::Range<'_, Slot, Held>| held.map(|(_, h)| h.bytes).sum();
         let votes = self.held.range(self.chosen.next()..);
         let entries = self.held.range(self.truncated().next()..self.chosen.next());
-        (all(votes), all(entries))
+        let behind = self.held.range(..self.truncated().next());
+        (all(votes), all(entries), all(behind))
     }
 
     /// The next chosen entry, in order and once per process. Entries that a later ballot made void

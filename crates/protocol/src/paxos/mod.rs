@@ -51,7 +51,10 @@
 //!   `Limits::proposals`, a slot by `batch`, slots in flight and reports by `window`, votes held
 //!   above the chosen prefix by `snapshot_every` with `window` and by `votes_bytes`, other answers
 //!   by `chunk`. A slot above the bytes of votes is not voted for, unless it is the next one, so
-//!   that a full acceptor goes on. `Limits::check` computes from these that every message fits a
+//!   that a full acceptor goes on. Applied entries are truncated by `snapshot_every` and
+//!   `entries_bytes`; what is lent to peers that lag (`transfer`), a snapshot per seat with the
+//!   entries above it, ends with their silence, or when the node has no room for it
+//!   (`node_entries_bytes`). `Limits::check` computes from these that every message fits a
 //!   frame.
 //! * **P11** A command is proposed by the leadership that took it, or never (G27). P5 makes void
 //!   what a leadership *proposed* and a later one finds; what still waits when a leadership ends is
@@ -83,6 +86,7 @@ mod queue;
 mod replica;
 mod report;
 mod store;
+mod transfer;
 
 pub use crate::log::{Cx, Declined, Leadership};
 pub use late::Joining;
@@ -99,10 +103,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use election::Candidate;
-use learner::{Fetching, Partial, Snapshot};
+use learner::Fetching;
 use queue::Queue;
 use report::Piece;
 use store::{CHOSEN, CreatedRecord, Held};
+use transfer::{Loans, Partial, Snapshot};
 
 /// The answer to a leader's beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +151,8 @@ pub struct Log {
     votes: usize,
     /// Bytes of what is held of the chosen prefix above the snapshot.
     entries: usize,
+    /// Bytes of what is held up to the snapshot.
+    behind: usize,
     /// Slots whose vote is unreadable.
     void: BTreeSet<Slot>,
     upper: Timestamp,
@@ -165,6 +172,8 @@ pub struct Log {
     heard: Option<(Ballot, Slot)>,
     /// The state after a slot, for those who lag: the initial state is that after slot 0.
     snapshot: Snapshot,
+    /// What peers are fetching.
+    loans: Loans,
     installed: Option<(Slot, Bytes)>,
     partial: Option<Partial>,
     fetching: Option<Fetching>,
@@ -289,6 +298,7 @@ impl Log {
             held: BTreeMap::new(),
             votes: 0,
             entries: 0,
+            behind: 0,
             void: BTreeSet::new(),
             upper: Timestamp::default(),
             boot,
@@ -300,6 +310,7 @@ impl Log {
             over: None,
             heard: None,
             snapshot: Snapshot::initial(created.start.clone()),
+            loans: Loans::default(),
             installed: None,
             partial: None,
             fetching: None,
@@ -478,7 +489,7 @@ impl Log {
             );
             assert!(!self.void.contains(slot));
         }
-        let weighed = (self.votes, self.entries);
+        let weighed = (self.votes, self.entries, self.behind);
         assert_eq!(weighed, self.weights(), "what is held is counted");
         if let Some((slot, _)) = self.over {
             assert!(self.chosen == slot, "nothing is chosen above the stop");

@@ -1,7 +1,7 @@
 //! What a state machine sees of a log: this log as a [`ReplicatedLog`].
 
-use super::learner::Snapshot;
 use super::store::SnapshotRecord;
+use super::transfer::Snapshot;
 use super::{Entry, Log, Message, Role};
 use crate::base::{Bug, Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
@@ -158,7 +158,7 @@ impl ReplicatedLog for Log {
         let raw = encode(&record);
         self.put_snapshot(raw.clone(), slot, cx.fx);
         self.snapshot = Snapshot::new(&record, raw);
-        let keep = self.tail(slot, cx.limits);
+        let keep = self.tail(slot, cx);
         self.held = self.held.split_off(&keep);
         self.weigh();
     }
@@ -198,6 +198,7 @@ impl ReplicatedLog for Log {
 
     fn tick(&mut self, cx: &mut Cx<'_>) {
         self.planted = cx.planted;
+        self.loans.end(cx);
         self.fetch_again(cx);
         self.tick_leader(cx);
         self.tick_election(cx);

@@ -7,4 +7,5 @@ mod planted;
 mod random;
 mod rules;
 mod scenarios;
+mod transfer;
 mod world;

@@ -49,6 +49,18 @@ fn a_batch_bounded_by_count_is_caught() {
 }
 
 #[test]
+fn a_snapshot_that_is_not_kept_while_it_is_fetched_is_caught() {
+    let (_, took) = crate::transfer::comes_back(Planted::only(Bug::SnapshotNotKept));
+    assert_eq!(took, None);
+}
+
+#[test]
+fn entries_that_are_not_kept_while_a_snapshot_is_fetched_are_missed() {
+    let (_, took) = crate::transfer::comes_back(Planted::only(Bug::LentEntriesDropped));
+    assert_eq!(took, None);
+}
+
+#[test]
 fn a_promise_in_one_piece_is_caught() {
     let world = crate::bounds::many_votes(Planted::only(Bug::PromiseInOnePiece));
     assert!(

@@ -110,6 +110,8 @@ pub(crate) struct World {
     pub(crate) truth: BTreeMap<Slot, (Entry, u64)>,
     leaders: BTreeMap<Ballot, (usize, u32)>,
     next_command: u64,
+    /// Bytes of a state.
+    pub(crate) state_bytes: usize,
     /// Bytes of the largest key that a command names.
     pub(crate) largest: u64,
     /// The ballot that was led where each command was taken.
@@ -131,9 +133,9 @@ fn digest(before: u64, entry: &Entry) -> u64 {
     })
 }
 
-fn state((slot, digest): (Slot, u64), begin: Ballot) -> Bytes {
+fn state((slot, digest): (Slot, u64), begin: Ballot, bytes: usize) -> Bytes {
     let mut out = fermata_protocol::wire::encode(&(slot, digest, begin)).to_vec();
-    out.resize(200, 7);
+    out.resize(bytes, 7);
     out.into()
 }
 
@@ -232,6 +234,7 @@ impl World {
             truth: BTreeMap::new(),
             leaders: BTreeMap::new(),
             next_command: 0,
+            state_bytes: 200,
             largest: 0,
             taken: BTreeMap::new(),
             fault: None,
@@ -287,7 +290,10 @@ impl World {
         self.apply(i, &mut log);
         if log.needs_snapshot(&self.limits) {
             let host = &self.hosts[i];
-            let (slot, state) = (host.applied.0, state(host.applied, host.begin));
+            let (slot, state) = (
+                host.applied.0,
+                state(host.applied, host.begin, self.state_bytes),
+            );
             self.with_cx(i, &mut fx, |cx| log.truncate(slot, state, cx));
         }
         log.assert_invariants();

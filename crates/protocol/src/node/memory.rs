@@ -1,0 +1,83 @@
+//! What the logs of a node keep together of their applied entries.
+//!
+//! A log is truncated when it has kept enough, and a node may keep a thousand logs. Their sum is
+//! bounded, too: beyond it the log that keeps most is truncated, and keeps nothing for peers that
+//! lag. These get its snapshot.
+
+use super::agenda::Room;
+use super::logs::log_cx;
+use super::{Here, Step};
+use crate::log::ReplicatedLog;
+use crate::paxos::Log;
+use crate::wire;
+use alloc::collections::BTreeMap;
+
+/// Bytes kept, by log.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    logs: BTreeMap<Room, usize>,
+    total: usize,
+}
+
+impl Kept {
+    /// A log keeps so many bytes now.
+    pub(super) fn note(&mut self, room: Room, bytes: usize) {
+        let before = match bytes {
+            0 => self.logs.remove(&room),
+            _ => self.logs.insert(room, bytes),
+        };
+        self.total = self.total - before.unwrap_or(0) + bytes;
+    }
+
+    fn most(&self) -> Option<Room> {
+        let most = self.logs.iter().max_by_key(|(_, bytes)| **bytes);
+        most.map(|(room, _)| *room)
+    }
+}
+
+impl Here {
+    /// Truncates a log behind its present state.
+    pub(super) fn truncate(&mut self, room: Room, step: &mut Step<'_>) {
+        let mut cx = log_cx(&self.config, step);
+        match room {
+            Room::Segment(id) => {
+                if let Some(segment) = self.segments.get_mut(&id) {
+                    let (slot, state) = (segment.log.delivered(), wire::encode(&segment.state));
+                    segment.log.truncate(slot, state, &mut cx);
+                }
+            }
+            Room::Group(id) => {
+                if let Some(group) = self.groups.get_mut(&id) {
+                    let (slot, state) = (group.log.delivered(), wire::encode(&group.state));
+                    group.log.truncate(slot, state, &mut cx);
+                }
+            }
+        }
+    }
+
+    /// Keeps the sum below its bound, once all that was delivered is applied.
+    pub(super) fn bound_memory(&mut self, step: &mut Step<'_>) {
+        while self.kept.total > self.config.limits.node_entries_bytes {
+            let Some(room) = self.kept.most() else {
+                return;
+            };
+            self.truncate(room, step);
+            let before = self.kept.total;
+            let bytes = self.log_of(room).map_or(0, |log| {
+                log.shed();
+                log.kept_bytes()
+            });
+            self.kept.note(room, bytes);
+            if self.kept.total >= before {
+                return;
+            }
+        }
+    }
+
+    fn log_of(&mut self, room: Room) -> Option<&mut Log> {
+        match room {
+            Room::Segment(id) => self.segments.get_mut(&id).map(|segment| &mut segment.log),
+            Room::Group(id) => self.groups.get_mut(&id).map(|group| &mut group.log),
+        }
+    }
+}
