@@ -4,8 +4,9 @@
 //! behind a newer snapshot. Whoever then sends that one begins again, for ever; and whoever has
 //! dropped the entries between the two leaves the receiver with a snapshot of no use (G36, G37).
 //!
-//! **Idea.** What a peer has begun to fetch is *lent* to it: its snapshot, and the entries above it in
-//! memory, stay until the peer has gone past them, or has been silent for a while. The receiver has
+//! **Idea.** What a peer has begun to fetch is *lent* to it: its snapshot, and the entries above
+//! it in memory, stay until the peer has gone past them, or has been silent for a while. The
+//! receiver has
 //! a window of parts in flight. It asks for each by its offset, so that the sender remembers
 //! nothing of them; parts may come in any order, and what is lost is asked for again.
 
