@@ -28,6 +28,10 @@
 //!   a ref holds until it is removed, and the table names all that hold, granted or not. Refs that
 //!   were enqueued behind them, or after, have no lease.
 //!
+//! The table says as well how long each section has lasted, so that its longest time (MUSIC's T)
+//! does not start anew with each primary (G31): a duration, since the clocks of two nodes have
+//! nothing in common. A primary that dies states none, and T starts anew once.
+//!
 //! The time that passes between the two primaries is counted for nobody: the holder may be silent
 //! for it. Time left on the old primary's clock is the longer for its drift already; it is
 //! lengthened once more, and never beyond the full lease.
@@ -36,7 +40,7 @@
 
 use super::primary::{Cx, Primary};
 use super::state::{Queues, Ref};
-use crate::base::{LockRef, Micros, Now, Timing};
+use crate::base::{Bug, LockRef, Micros, Now, Timing};
 use crate::command::{Body, ClientLease, Command, SegmentCommand};
 use crate::segment::SegmentState;
 use alloc::collections::BTreeMap;
@@ -143,6 +147,7 @@ impl Primary {
                 lock_ref,
                 generation: known.generation,
                 left: until.max(holding.free_at).saturating_sub(now.monotonic),
+                spent: holding.spent(now),
             })
         };
         let holders = queues.refs().filter(|(r, _)| queues.holds(*r));
@@ -163,6 +168,11 @@ impl Primary {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
+            let spent = table.get(lock_ref).map_or(0, |lease| lease.spent);
+            if spent > 0 && !cx.planted.has(Bug::SectionTimeRestarts) {
+                holding.before = spent;
+                holding.entered = Some(self.since);
+            }
             // Whoever has been heard since, or has come since, is counted from then.
             if holding.heard > self.since {
                 continue;
