@@ -171,8 +171,6 @@ pub enum SegmentCommand {
 pub struct ClientLease {
     /// The ref.
     pub lock_ref: LockRef,
-    /// Its generation.
-    pub generation: u32,
     /// Microseconds from the proposal on, by the proposer's clock, lengthened by the drift bound.
     pub left: Micros,
     /// Microseconds since it entered, as far as the primaries know that have handed it on: no time

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 78] = [
+const SCENARIOS: [(Bug, &str); 87] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -119,6 +119,15 @@ const SCENARIOS: [(Bug, &str); 78] = [
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),
+    (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
+    (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
+    (Bug::BeginBeforeCreation, "created-twice"),
+    (Bug::SpreadWithoutFloor, "f8f-late-spread"),
+    (Bug::AcceptorIgnoresDrift, "f10-drifting-acceptors"),
+    (Bug::LeasesBeforeTable, "f10-lease-table-not-taken"),
+    (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
+    (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
+    (Bug::GrantWithoutLease, "f20-grant-without-lease"),
 ];
 
 /// Wrong rules of stores that end: none does here.

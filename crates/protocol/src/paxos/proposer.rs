@@ -2,7 +2,7 @@
 
 use super::store::ROUNDS;
 use super::{Cx, Entry, Flight, Log, Message, Role};
-use crate::base::{Ballot, Micros, Seat, Slot};
+use crate::base::{Ballot, Bug, Micros, Seat, Slot};
 use crate::command::Command;
 use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
@@ -125,7 +125,8 @@ impl Log {
         };
         // The first entry of a log leaves only when its creation is durable. Otherwise the owner of
         // ballot 0 could crash, be created once more, and lead ballot 0 a second time.
-        if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) {
+        let early = self.planted.has(Bug::BeginBeforeCreation);
+        if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) && !early {
             self.vow(to, message, cx);
         } else {
             self.send(to, message, cx);
