@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 87] = [
+const SCENARIOS: [(Bug, &str); 90] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -116,6 +116,9 @@ const SCENARIOS: [(Bug, &str); 87] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::BatchByCount, "g34-burst"),
+    (Bug::PromiseInOnePiece, "g35-many-votes"),
+    (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),

@@ -149,6 +149,12 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G34: a slot and a window are bounded by count alone.
+    BatchByCount,
+    /// G35: an acceptor reports all its votes in one message.
+    PromiseInOnePiece,
+    /// G35: a piece of a report is taken for the whole.
+    PieceTakenAsWhole,
     /// G27: commands that wait when a leadership ends are proposed by the node's next one.
     QueueOutlivesLeadership,
     /// G28: a reader behind a synch that is complete, and not noted yet, begins another.
@@ -187,7 +193,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 89] = [
+    pub const ALL: [Bug; 92] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -260,6 +266,9 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::BatchByCount,
+        Bug::PromiseInOnePiece,
+        Bug::PieceTakenAsWhole,
         Bug::QueueOutlivesLeadership,
         Bug::SynchBesideItsDone,
         Bug::InheritedLeavesClean,

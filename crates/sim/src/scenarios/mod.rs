@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod bounds;
 mod callers;
 mod clocks;
 mod coded;
@@ -465,6 +466,16 @@ pub const ALL: &[Scenario] = &[
         name: "g26-put-at-one",
         about: "a put comes to nothing that has reached the replica of an eventual value alone",
         play: found::put_at_one,
+    },
+    Scenario {
+        name: "g34-burst",
+        about: "more waits for a window than a frame holds",
+        play: bounds::burst,
+    },
+    Scenario {
+        name: "g35-many-votes",
+        about: "a leader dies when the others have voted for more than a frame holds",
+        play: bounds::many_votes,
     },
     Scenario {
         name: "g27-queued-release",
