@@ -1,4 +1,5 @@
-//! What a primary begins for whoever holds or reads, how that ends, and how long a section may last.
+//! What a primary begins for whoever holds or reads, how that ends, and how long a section may
+//! last.
 
 use super::*;
 #[cfg(feature = "planted-bugs")]
