@@ -151,11 +151,13 @@ pub enum Bug {
     PutDropsEventual,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G45: whom the shell takes for gone has no lease any more.
+    GoneMeansReleased,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 73] = [
+    pub const ALL: [Bug; 74] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -229,6 +231,7 @@ impl Bug {
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
         Bug::UsageForgotten,
+        Bug::GoneMeansReleased,
     ];
 }
 

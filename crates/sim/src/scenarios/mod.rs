@@ -229,6 +229,11 @@ pub const ALL: &[Scenario] = &[
         play: machines::restarted_acceptor,
     },
     Scenario {
+        name: "g45-rumour",
+        about: "a primary is taken for gone while its lease runs",
+        play: machines::rumour,
+    },
+    Scenario {
         name: "f10-new-primary",
         about: "a new primary leads while a lease runs that the one before has prolonged",
         play: rules::new_primary,
