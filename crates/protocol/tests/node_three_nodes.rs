@@ -129,31 +129,45 @@ impl Small {
         }
     }
 
-    fn ask(&mut self, i: usize, number: u64, operation: Operation) -> Reply {
-        self.begin(i, number, operation);
-        self.run(1_000_000);
-        self.answer(number)
-            .unwrap_or_else(|| panic!("no answer to request {number}"))
-    }
-
-    fn begin(&mut self, i: usize, number: u64, operation: Operation) {
-        let call = CallId(number);
+    /// Begins request `number` of `session`, which is the number of its call, too.
+    fn begin(&mut self, i: usize, session: u128, number: u64, operation: Operation) {
         let request = Request {
-            session: SessionId(9),
+            session: SessionId(session),
             number,
             attempt: 0,
             answered_through: number - 1,
             site: SiteId(0),
             operation,
         };
+        let call = CallId(number);
         self.step(i, Input::Request { call, request });
     }
 
-    /// The last answer so far.
-    fn answer(&self, number: u64) -> Option<Reply> {
+    /// The last answer to a call so far.
+    fn answer(&self, number: u64) -> Reply {
         let mut answers = self.replies.iter().rev();
-        let found = answers.find(|(call, _)| *call == CallId(number));
-        found.map(|(_, reply)| reply.clone())
+        let last = answers.find(|(call, _)| *call == CallId(number));
+        last.unwrap_or_else(|| panic!("no answer to request {number}"))
+            .1
+            .clone()
+    }
+
+    fn is_answered(&self, number: u64) -> bool {
+        self.replies.iter().any(|(call, _)| *call == CallId(number))
+    }
+
+    fn ask(&mut self, i: usize, number: u64, operation: Operation) -> Reply {
+        self.begin(i, 9, number, operation);
+        self.run(1_000_000);
+        self.answer(number)
+    }
+
+    /// Refs in the queue of a key.
+    fn queued(&mut self, number: u64, name: &str) -> usize {
+        match self.ask(0, number, Operation::Queue { key: key(name) }) {
+            Reply::Queue { entries, .. } => entries.len(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -179,6 +193,7 @@ fn enter(name: &str) -> Operation {
         wait: 5_000_000,
         follow: false,
         lease: None,
+        may_return: true,
     }
 }
 
@@ -312,6 +327,43 @@ fn a_keyspace_is_created_while_the_view_changes() {
     assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
 }
 
+/// A command of a group is in flight, and repeated by way of another node, for which the log has no
+/// room: who asked first is answered, and who was refused is not answered twice.
+#[test]
+fn a_repetition_that_is_refused_does_not_take_the_place_of_who_waits() {
+    let mut small = Small::with(
+        3,
+        Limits {
+            proposals: 1,
+            ..Limits::default()
+        },
+    );
+    let body = Body::Group(GroupCommand::CreateKeyspace(Keyspace {
+        name: "new".into(),
+        ..Keyspace::built_in()[1].clone()
+    }));
+    let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
+    for call in [1, 2] {
+        let from = small.nodes[call].0.id();
+        let propose = coordinator::Message::Propose {
+            call: call as u64,
+            command: command.clone(),
+        };
+        let message = Message::Coordinator(propose);
+        small.step(0, Input::Message { from, message });
+    }
+    let mut answers = Vec::new();
+    while let Some((to, input)) = small.inputs.pop_front() {
+        if let Input::Message { message, .. } = &input
+            && let Message::Coordinator(coordinator::Message::Proposed { call, result }) = message
+        {
+            answers.push((to, *call, result.is_ok()));
+        }
+        small.step(to, input);
+    }
+    assert_eq!(answers, [(2, 2, false), (1, 1, true)]);
+}
+
 #[test]
 fn a_grant_carries_values_up_to_its_bound_and_a_get_finds_the_others() {
     // Keys of several segments: the bound is that of all of them together.
@@ -336,6 +388,7 @@ fn a_grant_carries_values_up_to_its_bound_and_a_get_finds_the_others() {
                 wait: 5_000_000,
                 follow: false,
                 lease: None,
+                may_return: true,
             };
             let Reply::Entered { keys, .. } = small.ask(1, 5, enter) else {
                 panic!("not entered")
@@ -412,11 +465,11 @@ fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
     }
     let after = names.map(|name| {
         number += 1;
-        small.begin(1, number, enter(name));
-        while small.answer(number).is_none() {
+        small.begin(1, 9, number, enter(name));
+        while !small.is_answered(number) {
             small.run(10_000);
         }
-        entered(small.answer(number).expect("it has come"));
+        entered(small.answer(number));
         small.now - died
     });
     let timing = Timing::default();
@@ -424,4 +477,72 @@ fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
     let first = *first.expect("the dead node led some of the segments");
     assert!(first <= timing.lease + 150_000, "{after:?}");
     assert!(after[7] <= first + 200_000, "{after:?}");
+}
+
+/// Enters `k` after whoever holds it, for 20 s at most.
+fn wait_for_k(lease: u64, may_return: bool) -> Operation {
+    Operation::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 20_000_000,
+        follow: false,
+        lease: Some(lease),
+        may_return,
+    }
+}
+
+/// G48: a wait is kept alive as long as it was asked for, whatever lease was asked for.
+#[test]
+fn a_long_wait_with_a_short_lease_ends_with_the_entry() {
+    for lease in [100_000, 300_000, 1_000_000] {
+        for coordinator in 0..3 {
+            let mut small = Small::new(3);
+            let (held, _) = entered(small.ask(0, 1, enter("k")));
+            small.begin(coordinator, 8, 2, wait_for_k(lease, true));
+            small.run(5_000_000);
+            assert!(matches!(small.answer(2), Reply::Queued { .. }), "{lease}");
+            let keys = vec![(held, Leaving::Clean(None))];
+            small.begin(0, 9, 3, Operation::Leave { keys });
+            small.run(50_000);
+            entered(small.answer(2));
+        }
+    }
+}
+
+/// G47, G6: a caller that hangs up leaves the queue, unless it may come back; a section is left by
+/// nobody who hangs up, as when its client has repeated the request at another node.
+#[test]
+fn a_caller_that_is_gone_leaves_the_queue_if_it_only_waits_and_does_not_come_back() {
+    for coordinator in 0..3 {
+        let mut small = Small::new(3);
+        entered(small.ask(0, 1, enter("k")));
+        for (number, may_return, left) in [(2, false, 1), (5, true, 2)] {
+            small.begin(
+                coordinator,
+                u128::from(number),
+                number,
+                wait_for_k(9_000_000, may_return),
+            );
+            small.run(100_000);
+            assert_eq!(small.queued(number + 1, "k"), 2);
+            small.step(coordinator, Input::Cancel(CallId(number)));
+            small.run(100_000);
+            assert_eq!(small.queued(number + 2, "k"), left);
+        }
+        let mut small = Small::new(3);
+        let (held, _) = entered(small.ask(0, 1, enter("k")));
+        small.begin(coordinator, 7, 2, wait_for_k(9_000_000, false));
+        small.run(100_000);
+        // The connection breaks unseen, and the same request comes through another node.
+        let other = (coordinator + 1) % 3;
+        small.begin(other, 7, 2, wait_for_k(9_000_000, false));
+        small.run(100_000);
+        let keys = vec![(held, Leaving::Clean(None))];
+        small.begin(0, 9, 3, Operation::Leave { keys });
+        small.run(1_000_000);
+        entered(small.answer(2));
+        small.step(coordinator, Input::Cancel(CallId(2)));
+        small.run(100_000);
+        assert_eq!(small.queued(4, "k"), 1, "nobody leaves under a holder");
+    }
 }

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 72] = [
+const SCENARIOS: [(Bug, &str); 75] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -95,6 +95,7 @@ const SCENARIOS: [(Bug, &str); 72] = [
     (Bug::AdoptionOutranks, "g24-later-put"),
     (Bug::RefusedTakenAsUnsent, "g25-refused-copy"),
     (Bug::PutDropsEventual, "g26-put-at-one"),
+    (Bug::QueueOutlivesLeadership, "g27-queued-release"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),
@@ -112,6 +113,8 @@ const SCENARIOS: [(Bug, &str); 72] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::GoneCallerStays, "g47-gone-caller"),
+    (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),
 ];
 

@@ -8,8 +8,14 @@ use fermata_sim::planted::{all, name, spring};
 
 /// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
-/// does a primary that moves too often break any promise.
-const EXPECTED: [Bug; 2] = [Bug::EnterIgnoresEventual, Bug::UsageForgotten];
+/// does a primary that moves too often break any promise, nor one who waits in vain, or for too
+/// long.
+const EXPECTED: [Bug; 4] = [
+    Bug::EnterIgnoresEventual,
+    Bug::UsageForgotten,
+    Bug::GoneCallerStays,
+    Bug::RenewedWhateverLease,
+];
 
 /// Not a scenario's own expectation, nor a panic.
 fn is_checker(property: &str) -> bool {

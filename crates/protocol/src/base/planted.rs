@@ -149,6 +149,12 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G27: commands that wait when a leadership ends are proposed by the node's next one.
+    QueueOutlivesLeadership,
+    /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
+    GoneCallerStays,
+    /// G48: a wait that is open is renewed as often, whatever lease was asked for.
+    RenewedWhateverLease,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
     /// G45: whom the shell takes for gone has no lease any more.
@@ -157,7 +163,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 74] = [
+    pub const ALL: [Bug; 77] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -230,6 +236,9 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::QueueOutlivesLeadership,
+        Bug::GoneCallerStays,
+        Bug::RenewedWhateverLease,
         Bug::UsageForgotten,
         Bug::GoneMeansReleased,
     ];

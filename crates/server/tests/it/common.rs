@@ -288,6 +288,7 @@ pub(crate) async fn enter(
         follow: false,
         // As long as the keyspace allows: tests may be slow.
         lease_us: Some(3_600_000_000),
+        ..v1::EnterRequest::default()
     };
     let mut events = client.enter(request).await?.into_inner();
     while let Some(event) = events.next().await {

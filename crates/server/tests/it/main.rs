@@ -15,4 +15,5 @@ mod quota;
 mod rest;
 mod start;
 mod stop;
+mod waits;
 mod wire;
