@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 75] = [
+const SCENARIOS: [(Bug, &str); 87] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -113,9 +113,21 @@ const SCENARIOS: [(Bug, &str); 75] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::BatchByCount, "g34-burst"),
+    (Bug::PromiseInOnePiece, "g35-many-votes"),
+    (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),
+    (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
+    (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
+    (Bug::BeginBeforeCreation, "created-twice"),
+    (Bug::SpreadWithoutFloor, "f8f-late-spread"),
+    (Bug::AcceptorIgnoresDrift, "f10-drifting-acceptors"),
+    (Bug::LeasesBeforeTable, "f10-lease-table-not-taken"),
+    (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
+    (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
+    (Bug::GrantWithoutLease, "f20-grant-without-lease"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -1,8 +1,10 @@
 //! One replicated log against an adversarial world: random schedules, named schedules, and planted
 //! bugs that both must catch.
 
+mod bounds;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;
+mod rules;
 mod scenarios;
 mod world;

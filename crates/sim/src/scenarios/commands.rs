@@ -1,6 +1,6 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
-use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to};
+use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to, value};
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
 use fermata_protocol::base::{NodeName, Part};
@@ -275,4 +275,23 @@ pub(super) fn hole(stage: &mut Stage) {
     stage.pass(10_000);
     let last = stage.client(&[4]);
     stage.section(last, "v");
+}
+
+/// F2: H1's first write is on its way to a node that is cut off when another one does it; H1 writes
+/// once more, and what came of the first is forgotten. Then the request arrives.
+pub(super) fn forgotten_request(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);
+    let h2 = stage.client(&[6]);
+    let slow = stage.hold(|p| matches!(p, Parcel::Request { to, .. } if *to == NodeName(4)));
+    for text in ["w1", "w2"] {
+        let (key, value) = (stage.key.clone(), value(text));
+        let write = stage.call(h1, Call::Write { key, value });
+        stage.wait(write);
+    }
+    stage.pass(1_000);
+    stage.release(slow);
+    stage.pass(3_000);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
 }
