@@ -116,7 +116,8 @@ impl Drop for Node {
 
 fn cluster_file() -> String {
     let mut text = String::from(
-        "id = \"000000000000000000000000000000fe\"\nsegment_bits = 3\nsites = [\"s1\", \"s2\", \"s3\"]\n",
+        "id = \"000000000000000000000000000000fe\"\nsegment_bits = 3\n\
+         sites = [\"s1\", \"s2\", \"s3\"]\n",
     );
     for node in NODES {
         let at = address(node);
