@@ -41,7 +41,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 86] = [
+const SCENARIOS: [(Bug, &str); 91] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -67,6 +67,7 @@ const SCENARIOS: [(Bug, &str); 86] = [
     (Bug::NoDeduplication, "f2-command-twice"),
     (Bug::ReadWithoutWriteBack, "register-write-back"),
     (Bug::LeaseForgottenAtRestart, "f10-restarted-acceptor"),
+    (Bug::GoneMeansReleased, "g45-rumour"),
     (Bug::PastWriteAccepted, "m6-past-put"),
     (Bug::InheritedWithoutSynch, "g2-adoption-for-waiter"),
     (Bug::ReGrantAdopts, "g5-grant-twice"),
@@ -96,6 +97,10 @@ const SCENARIOS: [(Bug, &str); 86] = [
     (Bug::RefusedTakenAsUnsent, "g25-refused-copy"),
     (Bug::PutDropsEventual, "g26-put-at-one"),
     (Bug::QueueOutlivesLeadership, "g27-queued-release"),
+    (Bug::SynchBesideItsDone, "g28-synch-beside-its-note"),
+    (Bug::InheritedLeavesClean, "g29-synch-beside-a-leave"),
+    (Bug::SettlingNotRepeated, "g30-reader-behind-its-front"),
+    (Bug::SectionTimeRestarts, "g31-longest-section"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),
