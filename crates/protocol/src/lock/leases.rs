@@ -157,7 +157,8 @@ impl Primary {
             let full = self.since + cx.timing.lengthened(known.origin.lease);
             holding.told = match table.get(lock_ref) {
                 Some(lease) if lease.generation == known.generation => {
-                    Told::Until(full.min(self.since + cx.timing.lengthened(lease.left)))
+                    let left = cx.timing.lengthened(lease.left);
+                    Told::Until(full.min(self.since.saturating_add(left)))
                 }
                 Some(_) => Told::Nothing,
                 None => Told::NoLease,
