@@ -111,6 +111,7 @@ const SCENARIOS: [(Bug, &str); 71] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
 ];
 

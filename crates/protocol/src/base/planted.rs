@@ -149,13 +149,15 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G51: a full replica takes no write, whichever comes first.
+    CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 73] = [
+    pub const ALL: [Bug; 74] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -228,6 +230,7 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
     ];
 }

@@ -172,6 +172,13 @@ impl Job for One {
                     let busy = refuse::failed(self.what, &outcome, &self.key, cx);
                     self.sweep(busy, client, desk, cx)
                 }
+                // No ref is past here, for there is none: a sweep has fenced it.
+                register::Outcome::Past {
+                    may_have_taken_effect,
+                } => {
+                    let unsure = may_have_taken_effect && self.writes();
+                    Step::refuse(refuse::swept_out(self.what, unsure))
+                }
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
                 register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
                 register::Outcome::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),

@@ -2,6 +2,7 @@
 
 mod clock;
 mod cluster;
+mod coded;
 mod common;
 mod disk;
 mod engine;
