@@ -181,6 +181,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 wait,
                 follow,
                 lease,
+                may_return: _,
             } => {
                 let wish = crate::enter::Wish {
                     keys,

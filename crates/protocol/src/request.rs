@@ -97,6 +97,9 @@ pub enum Operation {
         follow: bool,
         /// How long a silent holder keeps the section; none takes the keyspace's lease.
         lease: Option<Micros>,
+        /// The request may be repeated, here or at another node, although this transmission is
+        /// closed. Without, closing it before the entry gives up the wait (G6).
+        may_return: bool,
     },
     /// One operation inside a section.
     Critical {

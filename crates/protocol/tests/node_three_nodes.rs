@@ -124,24 +124,41 @@ impl Small {
         }
     }
 
-    fn ask(&mut self, i: usize, number: u64, operation: Operation) -> Reply {
-        let call = CallId(number);
+    /// Begins request `number` of `session`, which is the number of its call, too.
+    fn begin(&mut self, i: usize, session: u128, number: u64, operation: Operation) {
         let request = Request {
-            session: SessionId(9),
+            session: SessionId(session),
             number,
             attempt: 0,
             answered_through: number - 1,
             site: SiteId(0),
             operation,
         };
+        let call = CallId(number);
         self.step(i, Input::Request { call, request });
-        self.run(1_000_000);
-        let answers: Vec<_> = self.replies.iter().filter(|(c, _)| *c == call).collect();
-        answers
-            .last()
-            .unwrap_or_else(|| panic!("no answer to request {number}"))
+    }
+
+    /// The last answer to a call so far.
+    fn answer(&self, number: u64) -> Reply {
+        let mut answers = self.replies.iter().rev();
+        let last = answers.find(|(call, _)| *call == CallId(number));
+        last.unwrap_or_else(|| panic!("no answer to request {number}"))
             .1
             .clone()
+    }
+
+    fn ask(&mut self, i: usize, number: u64, operation: Operation) -> Reply {
+        self.begin(i, 9, number, operation);
+        self.run(1_000_000);
+        self.answer(number)
+    }
+
+    /// Refs in the queue of a key.
+    fn queued(&mut self, number: u64, name: &str) -> usize {
+        match self.ask(0, number, Operation::Queue { key: key(name) }) {
+            Reply::Queue { entries, .. } => entries.len(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -167,6 +184,7 @@ fn enter(name: &str) -> Operation {
         wait: 5_000_000,
         follow: false,
         lease: None,
+        may_return: true,
     }
 }
 
@@ -371,6 +389,7 @@ fn a_grant_carries_values_up_to_its_bound_and_a_get_finds_the_others() {
                 wait: 5_000_000,
                 follow: false,
                 lease: None,
+                may_return: true,
             };
             let Reply::Entered { keys, .. } = small.ask(1, 5, enter) else {
                 panic!("not entered")
@@ -421,5 +440,73 @@ fn a_read_finds_a_value_that_no_grant_carries() {
             Reply::Value { value: read, .. } => assert_eq!(read, value),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Enters `k` after whoever holds it, for 20 s at most.
+fn wait_for_k(lease: u64, may_return: bool) -> Operation {
+    Operation::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 20_000_000,
+        follow: false,
+        lease: Some(lease),
+        may_return,
+    }
+}
+
+/// G48: a wait is kept alive as long as it was asked for, whatever lease was asked for.
+#[test]
+fn a_long_wait_with_a_short_lease_ends_with_the_entry() {
+    for lease in [100_000, 300_000, 1_000_000] {
+        for coordinator in 0..3 {
+            let mut small = Small::new(3);
+            let (held, _) = entered(small.ask(0, 1, enter("k")));
+            small.begin(coordinator, 8, 2, wait_for_k(lease, true));
+            small.run(5_000_000);
+            assert!(matches!(small.answer(2), Reply::Queued { .. }), "{lease}");
+            let keys = vec![(held, Leaving::Clean(None))];
+            small.begin(0, 9, 3, Operation::Leave { keys });
+            small.run(50_000);
+            entered(small.answer(2));
+        }
+    }
+}
+
+/// G47, G6: a caller that hangs up leaves the queue, unless it may come back; a section is left by
+/// nobody who hangs up, as when its client has repeated the request at another node.
+#[test]
+fn a_caller_that_is_gone_leaves_the_queue_if_it_only_waits_and_does_not_come_back() {
+    for coordinator in 0..3 {
+        let mut small = Small::new(3);
+        entered(small.ask(0, 1, enter("k")));
+        for (number, may_return, left) in [(2, false, 1), (5, true, 2)] {
+            small.begin(
+                coordinator,
+                u128::from(number),
+                number,
+                wait_for_k(9_000_000, may_return),
+            );
+            small.run(100_000);
+            assert_eq!(small.queued(number + 1, "k"), 2);
+            small.step(coordinator, Input::Cancel(CallId(number)));
+            small.run(100_000);
+            assert_eq!(small.queued(number + 2, "k"), left);
+        }
+        let mut small = Small::new(3);
+        let (held, _) = entered(small.ask(0, 1, enter("k")));
+        small.begin(coordinator, 7, 2, wait_for_k(9_000_000, false));
+        small.run(100_000);
+        // The connection breaks unseen, and the same request comes through another node.
+        let other = (coordinator + 1) % 3;
+        small.begin(other, 7, 2, wait_for_k(9_000_000, false));
+        small.run(100_000);
+        let keys = vec![(held, Leaving::Clean(None))];
+        small.begin(0, 9, 3, Operation::Leave { keys });
+        small.run(1_000_000);
+        entered(small.answer(2));
+        small.step(coordinator, Input::Cancel(CallId(2)));
+        small.run(100_000);
+        assert_eq!(small.queued(4, "k"), 1, "nobody leaves under a holder");
     }
 }

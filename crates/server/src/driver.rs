@@ -255,7 +255,9 @@ impl Driver {
                 })?;
             }
             Event::Cancel(call) => {
-                if self.calls.remove(&call).is_some() {
+                // A node that retires ends calls itself: their clients have not gone, and ask again
+                // at another node.
+                if self.calls.remove(&call).is_some() && self.retiring.is_none() {
                     self.step(Input::Cancel(call))?;
                 }
             }

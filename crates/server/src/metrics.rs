@@ -237,6 +237,13 @@ impl Metrics {
         });
     }
 
+    /// This node gave up a connection to or from another, for that reason.
+    pub(crate) fn connection_ended(&self, reason: &'static str) {
+        with_local_recorder(&self.recorder, || {
+            counter!("fermata_peer_connections_ended_total", "reason" => reason).increment(1);
+        });
+    }
+
     /// The gauges of one peer's outgoing queue: messages waiting, and messages dropped so far.
     pub(crate) fn peer(&self, label: &str) -> (Gauge, Counter) {
         with_local_recorder(&self.recorder, || {
@@ -281,11 +288,6 @@ fn describe() {
     g!("fermata_table_bytes", "Bytes of the table's file.");
     g!("fermata_disk_writable", "1 while the disk takes writes.");
     g!("fermata_logs_led", "Logs whose primary this node is.");
-    g!("fermata_peers_alive", "Peers heard within the last lease.");
-    c!(
-        "fermata_frames_refused_total",
-        "Malformed or foreign frames from peers."
-    );
     g!(
         "fermata_clock_bound_seconds",
         "Bound on the clock's error, relied on or not; NaN: none is known."
@@ -310,6 +312,17 @@ fn describe() {
         "fermata_request_seconds",
         "From a request's arrival to its last answer."
     );
+    describe_peers();
+    describe_stores();
+}
+
+fn describe_peers() {
+    use metrics::{describe_counter as c, describe_gauge as g};
+    g!("fermata_peers_alive", "Peers heard within the last lease.");
+    c!(
+        "fermata_frames_refused_total",
+        "Malformed or foreign frames from peers."
+    );
     g!(
         "fermata_peer_queue_messages",
         "Messages waiting for a peer."
@@ -318,7 +331,10 @@ fn describe() {
         "fermata_peer_dropped_messages_total",
         "Messages dropped since a peer was unreachable."
     );
-    describe_stores();
+    c!(
+        "fermata_peer_connections_ended_total",
+        "Connections between nodes that this one gave up, by reason."
+    );
 }
 
 fn describe_stores() {

@@ -302,6 +302,7 @@ async fn run_node(
         cluster: resolved.config.cluster.id,
         id,
         known: resolved.nodes.iter().map(|n| NodeName(n.name)).collect(),
+        timing: resolved.config.timing.clone(),
         mailbox: mailbox.clone(),
         metrics,
     };

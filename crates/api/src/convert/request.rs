@@ -161,6 +161,7 @@ fn enter_from(m: v1::EnterRequest, lookup: &mut impl Lookup) -> Result<Parsed, R
         wait: m.wait_us,
         follow: m.follow,
         lease: m.lease_us,
+        may_return: m.may_return,
     };
     Ok((m.header, operation))
 }
@@ -373,6 +374,7 @@ fn section_to_proto(operation: &Operation, header: Option<v1::Header>, names: &N
             wait,
             follow,
             lease,
+            may_return,
         } => Wire::Enter(v1::EnterRequest {
             header,
             keys: keys.iter().map(|k| key_to(names, k)).collect(),
@@ -380,6 +382,7 @@ fn section_to_proto(operation: &Operation, header: Option<v1::Header>, names: &N
             wait_us: *wait,
             follow: *follow,
             lease_us: *lease,
+            may_return: *may_return,
         }),
         Operation::Critical {
             held,

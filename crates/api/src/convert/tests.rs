@@ -52,19 +52,23 @@ fn operation() -> impl Strategy<Value = Operation> {
             any::<bool>(),
             any::<u64>(),
             any::<bool>(),
-            prop::option::of(any::<u64>())
+            prop::option::of(any::<u64>()),
+            any::<bool>()
         )
-            .prop_map(|(keys, shared, wait, follow, lease)| Operation::Enter {
-                keys: keys.into_iter().collect(),
-                mode: if shared {
-                    Mode::Shared
-                } else {
-                    Mode::Exclusive
-                },
-                wait,
-                follow,
-                lease,
-            }),
+            .prop_map(
+                |(keys, shared, wait, follow, lease, may_return)| Operation::Enter {
+                    keys: keys.into_iter().collect(),
+                    mode: if shared {
+                        Mode::Shared
+                    } else {
+                        Mode::Exclusive
+                    },
+                    wait,
+                    follow,
+                    lease,
+                    may_return,
+                }
+            ),
         held().prop_map(|held| Operation::Critical {
             held,
             operation: Critical::Get,

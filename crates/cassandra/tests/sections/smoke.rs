@@ -159,6 +159,7 @@ async fn two_keys(sites: &Arc<Sites>) {
         wait: 10_000_000,
         follow: false,
         lease: Some(20_000_000),
+        may_return: true,
     };
     let Some(Reply::Entered { keys: entered, .. }) = client.ask(0, enter(&keys)).await else {
         panic!("both keys are free");

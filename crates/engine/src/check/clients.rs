@@ -264,6 +264,7 @@ impl Client {
             wait: wait.as_micros() as u64,
             follow: false,
             lease: Some(self.terms.lease.as_micros() as u64),
+            may_return: true,
         };
         let request = self.request(enter.number, enter.attempt, operation);
         enter.attempt += 1;

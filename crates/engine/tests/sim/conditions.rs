@@ -157,6 +157,7 @@ schedule! {
             wait: lease / 4,
             follow: false,
             lease: Some(4 * lease),
+            may_return: true,
         };
         let both = last(transmit(&cluster, (3, 0), (1, 0), enter)).await;
         assert!(matches!(both, Some(Reply::Refused(_))), "{both:?}");
@@ -428,6 +429,7 @@ schedule! {
             wait: 0,
             follow: false,
             lease: None,
+            may_return: true,
         };
         let Some(Reply::Entered { keys, .. }) = h1.ask(0, enter).await else {
             unreachable!("the key is free");

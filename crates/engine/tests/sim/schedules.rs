@@ -831,6 +831,7 @@ schedule! {
             wait: 8 * lease,
             follow: false,
             lease: Some(lease),
+            may_return: true,
         };
         let enters = transmit(&cluster, (1, 0), (1, 0), enter);
         world.caught(slow, 1).await;

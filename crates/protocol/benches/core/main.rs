@@ -212,6 +212,7 @@ impl Load {
             wait: 5_000_000,
             follow: false,
             lease: Some(3_600_000_000),
+            may_return: true,
         }
     }
 

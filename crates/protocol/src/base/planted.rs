@@ -149,6 +149,10 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
+    GoneCallerStays,
+    /// G48: a wait that is open is renewed as often, whatever lease was asked for.
+    RenewedWhateverLease,
     /// G51: a full replica takes no write, whichever comes first.
     CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
@@ -157,7 +161,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 74] = [
+    pub const ALL: [Bug; 76] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -230,6 +234,8 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::GoneCallerStays,
+        Bug::RenewedWhateverLease,
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
     ];

@@ -189,6 +189,7 @@ impl Session {
             wait,
             follow: wait > 0,
             lease,
+            may_return: true,
         };
         let kind = Kind::Enter {
             section,
@@ -217,6 +218,7 @@ impl Session {
             wait: 0,
             follow: false,
             lease: section.asked,
+            may_return: true,
         };
         let kind = Kind::Enter {
             section: id,

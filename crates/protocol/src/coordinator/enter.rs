@@ -6,21 +6,41 @@ use super::desk::Desk;
 use super::refuse;
 use super::submit::Answer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
-use crate::base::{Address, KeyId, Keyspace, Micros, Purpose, SegmentId};
+use crate::base::{Address, Bug, KeyId, Keyspace, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
+/// How a section is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// None resumes. An enqueue that fails is left; a section that cannot be resumed stays the
+    /// client's.
+    pub(super) mode: Option<Mode>,
+    pub(super) wait: Micros,
+    pub(super) follow: bool,
+    pub(super) may_return: bool,
+}
+
+impl Wish {
+    fn enqueues(&self) -> bool {
+        self.mode.is_some()
+    }
+
+    /// Whether readers ahead are no hindrance.
+    fn shared(&self) -> bool {
+        self.mode == Some(Mode::Shared)
+    }
+}
+
 /// The job of `Enter`.
-#[allow(clippy::too_many_arguments, reason = "the fields of one operation")]
 pub(super) fn enter(
     keys: Vec<KeyId>,
     mode: Mode,
-    wait: Micros,
-    follow: bool,
     lease: Option<Micros>,
+    wish: Wish,
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
@@ -32,16 +52,7 @@ pub(super) fn enter(
             once.push(key);
         }
     }
-    let keys = once;
-    let wait_until = cx.after(wait);
-    Ok(Box::new(Enter::new(
-        acquire,
-        keys,
-        wait,
-        wait_until,
-        follow,
-        Some(mode),
-    )))
+    Ok(Box::new(Enter::new(acquire, once, wish, cx)))
 }
 
 /// The job of `Resume`, which always tells of the section's end. Its mode is not known here, so its
@@ -82,11 +93,14 @@ pub(super) fn resume(
     let lease = |key: &KeyId| cx.topology.keyspace(key.keyspace).map(|k| k.lease);
     let lease = keys.iter().filter_map(lease).max().unwrap_or(0);
     let wait = cx.timing.request + cx.timing.lengthened(lease);
-    let wait_until = cx.after(wait);
+    let wish = Wish {
+        mode: None,
+        wait,
+        follow: true,
+        may_return: true,
+    };
     let acquire = Acquire::new(commands, None);
-    Ok(Box::new(Enter::new(
-        acquire, keys, wait, wait_until, true, None,
-    )))
+    Ok(Box::new(Enter::new(acquire, keys, wish, cx)))
 }
 
 /// The enqueue commands of a section, in the order of locking.
@@ -178,13 +192,8 @@ struct Enter {
     acquire: Acquire,
     /// As the client named them.
     keys: Vec<KeyId>,
-    wait: Micros,
+    wish: Wish,
     wait_until: Micros,
-    follow: bool,
-    /// An enqueue that fails is left; a section that cannot be resumed stays the client's.
-    leaves: bool,
-    /// Readers ahead are no hindrance.
-    shared: bool,
     entered: bool,
     /// Keys whose refs were known when the primary was asked whether the last of them, which need
     /// not wait, holds.
@@ -196,22 +205,12 @@ struct Enter {
 }
 
 impl Enter {
-    fn new(
-        acquire: Acquire,
-        keys: Vec<KeyId>,
-        wait: Micros,
-        wait_until: Micros,
-        follow: bool,
-        enqueues: Option<Mode>,
-    ) -> Enter {
+    fn new(acquire: Acquire, keys: Vec<KeyId>, wish: Wish, cx: &Cx<'_>) -> Enter {
         Enter {
             acquire,
             keys,
-            wait,
-            wait_until,
-            follow,
-            leaves: enqueues.is_some(),
-            shared: enqueues == Some(Mode::Shared),
+            wish,
+            wait_until: cx.after(wish.wait),
             entered: false,
             asked: 0,
             stalled: false,
@@ -226,7 +225,7 @@ impl Enter {
             refusal.code,
             Code::Unavailable | Code::Busy | Code::DiskFull
         );
-        if self.leaves && !repeated {
+        if self.wish.enqueues() && !repeated {
             self.acquire.give_up(client, desk, cx);
         }
         Step::refuse(refusal)
@@ -242,7 +241,7 @@ impl Enter {
             lease: self.acquire.lease(),
         };
         self.entered = true;
-        if self.follow && client.call.is_some() {
+        if self.wish.follow && client.call.is_some() {
             client.tell(reply, cx);
             Step::Open
         } else {
@@ -255,7 +254,7 @@ impl Enter {
             held: self.acquire.held(),
             ahead: self.acquire.ahead(),
         };
-        if self.wait > 0 {
+        if self.wish.wait > 0 {
             if cx.now.monotonic >= self.wait_until {
                 return self.over(client, desk, cx);
             }
@@ -269,7 +268,7 @@ impl Enter {
             return Step::Open;
         }
         let refs = self.acquire.held().len();
-        if self.acquire.ahead() > 0 && (self.asked == refs || !self.shared) {
+        if self.acquire.ahead() > 0 && (self.asked == refs || !self.wish.shared()) {
             return Step::reply(reply);
         }
         // Nobody is ahead, or readers beside a reader: either the grant is on its way, or this
@@ -289,13 +288,13 @@ impl Enter {
             return false;
         };
         let queued = matches!(states.first(), Some(RefState::Queued { ahead: 1.. }));
-        self.wait == 0 && self.asked > 0 && queued
+        self.wish.wait == 0 && self.asked > 0 && queued
     }
 
     /// Tells a client that waits whether the lock can be granted as things are, where that has
     /// changed, and again as long as it cannot. A resume has nothing to gain by giving up.
     fn look(&mut self, client: &Client, cx: &mut Cx<'_>) {
-        if self.wait == 0 || !self.leaves {
+        if self.wish.wait == 0 || !self.wish.enqueues() {
             return;
         }
         let reply = match self.acquire.stalls(cx) {
@@ -314,10 +313,10 @@ impl Enter {
 
     /// The time to wait is over, with a ref that waits.
     fn over(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        if !self.leaves {
+        if !self.wish.enqueues() {
             return Step::refuse(refuse::resume_waits());
         }
-        if self.wait == 0 {
+        if self.wish.wait == 0 {
             return Step::reply(Reply::Queued {
                 held: self.acquire.held(),
                 ahead: self.acquire.ahead(),
@@ -331,9 +330,21 @@ impl Enter {
         Step::refuse(Refusal::definite(Code::Unavailable, why))
     }
 
+    /// The client has gone. One that may come back may have gone on at another node, and only its
+    /// own word, or the end of its lease, ends its wait (G6). One that does not gives up the place
+    /// that it waited for, as far as it only waits (G13, G47).
+    fn closed(&self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
+        let gone = !self.wish.may_return && self.wish.wait > 0;
+        let stays = cx.planted.has(Bug::GoneCallerStays);
+        if gone && !stays || cx.planted.has(Bug::ClosedEnterLeaves) {
+            self.acquire.give_up(client, desk, cx);
+        }
+        Step::Close(None)
+    }
+
     /// When a wait ends whose ref is known.
     fn ends(&self, client: &Client) -> Micros {
-        if self.wait == 0 {
+        if self.wish.wait == 0 {
             client.deadline
         } else {
             self.wait_until
@@ -360,7 +371,7 @@ impl Enter {
                     Some((held, _, _))
                         if held.lock_ref == *lock_ref
                             && held.generation <= *generation
-                            && !cx.planted.has(crate::base::Bug::LostKeyIgnored) =>
+                            && !cx.planted.has(Bug::LostKeyIgnored) =>
                     {
                         Step::reply(Reply::Lost { held })
                     }
@@ -382,14 +393,7 @@ impl Job for Enter {
                 self.acquire.begin(client, desk, cx);
                 return Step::Open;
             }
-            // The client may have gone on at another node, and be in the section by now: only its
-            // own word ends it. A client that is dead is released when its lease has run out.
-            Event::Cancelled => {
-                if cx.planted.has(crate::base::Bug::ClosedEnterLeaves) {
-                    self.acquire.give_up(client, desk, cx);
-                }
-                return Step::Close(None);
-            }
+            Event::Cancelled => return self.closed(client, desk, cx),
             Event::Timer if self.acquire.waits() && cx.now.monotonic >= self.ends(client) => {
                 return self.over(client, desk, cx);
             }

@@ -295,7 +295,8 @@ impl Coordinator {
     }
 
     /// The client of `call` went away. What may have changed something is carried on in the
-    /// background; a wait for a lock is given up, unless it was to leave its ref waiting.
+    /// background; a wait for a lock is given up, unless it was to leave its ref waiting or may be
+    /// repeated (G6, G47).
     pub fn on_cancel(&mut self, call: CallId, cx: &mut Cx<'_>) {
         let Some(id) = self.calls.remove(&call) else {
             return;
@@ -535,7 +536,16 @@ fn job_for(
             wait,
             follow,
             lease,
-        } => enter::enter(keys, mode, wait, follow, lease, client, cx),
+            may_return,
+        } => {
+            let wish = enter::Wish {
+                mode: Some(mode),
+                wait,
+                follow,
+                may_return,
+            };
+            enter::enter(keys, mode, lease, wish, client, cx)
+        }
         Operation::Resume { held } => enter::resume(held, client, cx),
         Operation::Critical {
             held,

@@ -112,6 +112,19 @@ pub(super) fn patient_until(told: Told, heard: Micros, lease: Micros, timing: &T
     }
 }
 
+/// How long one who waits may be silent: a lease shorter than the way of a renewal is asked for
+/// once one holds, not before (G48).
+pub(super) fn waiting_lease(lease: Micros, timing: &Timing) -> Micros {
+    lease.max(4 * timing.retry)
+}
+
+/// When a ref counts as heard that is granted now. What its lease has left since it was heard as a
+/// waiter may be shorter than the way of the grant and of the first renewal (G48).
+pub(super) fn granted_at(heard: Micros, now: Now, lease: Micros, timing: &Timing) -> Micros {
+    let least_left = lease.min(4 * timing.retry);
+    heard.max((now.monotonic + least_left).saturating_sub(lease))
+}
+
 impl Primary {
     /// The primary is about to end. From now on it grants and renews nothing; returned is the
     /// command that states its leases, to be proposed in this very step as its last. None where

@@ -6,7 +6,7 @@
 
 use super::grant::{Grants, Occasion, Target};
 use super::idle::Idle;
-use super::leases::{Leasing, Told, leased_until, patient_until};
+use super::leases::{Leasing, Told, granted_at, leased_until, patient_until, waiting_lease};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
@@ -694,6 +694,9 @@ impl Primary {
         if holding.ends() || cx.now.monotonic < holding.free_at {
             return false;
         }
+        if !holding.granted {
+            holding.heard = granted_at(holding.heard, cx.now, known.origin.lease, cx.timing);
+        }
         holding.granted = true;
         holding.told = Told::Nothing;
         holding.entered.get_or_insert(cx.now.monotonic);
@@ -842,7 +845,11 @@ impl Primary {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
-            let lease = known.origin.lease;
+            let short = cx.planted.has(Bug::RenewedWhateverLease);
+            let lease = match holding.granted || holding.inherited || short {
+                true => known.origin.lease,
+                false => waiting_lease(known.origin.lease, cx.timing),
+            };
             let until = patient_until(holding.told, holding.heard, lease, cx.timing);
             // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease
             // any more, so that its client, which resumes it, would wait for ever.

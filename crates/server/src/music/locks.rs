@@ -204,6 +204,7 @@ impl Locks {
             wait: 0,
             follow: false,
             lease: None,
+            may_return: true,
         };
         let place = |held| Place {
             session,

@@ -218,6 +218,7 @@ impl Store {
             wait: micros(WAIT),
             follow: false,
             lease: None,
+            may_return: false,
         };
         let entered = match self.ask(session, 1, enter).await? {
             Reply::Entered { mut keys, .. } if keys.len() == 1 => keys.remove(0),

@@ -61,8 +61,14 @@ fn micros(ms: u64) -> Result<u64, Problem> {
         .ok_or_else(|| Problem::bad("a duration is too long"))
 }
 
-/// The request that enters, or asks again, in the words it was asked first.
-fn enter_request(token: &Token, header: v1::Header, wait_us: u64, follow: bool) -> Wire {
+/// The request that enters, or asks again, in the words it was asked first. Whoever asks again has
+/// a place in the queue that is kept by asking, and may ask once more after it has hung up.
+fn enter_request(
+    token: &Token,
+    header: v1::Header,
+    wait_us: u64,
+    (follow, may_return): (bool, bool),
+) -> Wire {
     let session = Bytes::copy_from_slice(&token.session.to_be_bytes());
     let mode = if token.shared {
         v1::Mode::Shared
@@ -84,6 +90,7 @@ fn enter_request(token: &Token, header: v1::Header, wait_us: u64, follow: bool) 
         wait_us,
         follow,
         lease_us: token.lease_us,
+        may_return,
     })
 }
 
@@ -263,7 +270,7 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
         held: vec![],
         counted,
     };
-    let wire = enter_request(&token, header, micros(new.wait_ms)?, false);
+    let wire = enter_request(&token, header, micros(new.wait_ms)?, (false, false));
     let request = rest.gate.parse(wire).await?;
     if counted {
         rest.counters.begin(&token);
@@ -296,7 +303,8 @@ pub(super) async fn look(
         return Ok(Json(rest.renewed(&token, &headers).await?).into_response());
     }
     let header = rest.header_in(&headers, token.session)?;
-    let reply = rest.ask(enter_request(&token, header, wait, false)).await?;
+    let again = enter_request(&token, header, wait, (false, true));
+    let reply = rest.ask(again).await?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
 
@@ -555,7 +563,7 @@ pub(super) async fn events(
         let header = rest.header_in(&headers, token.session)?;
         let request = rest
             .gate
-            .parse(enter_request(&token, header, wait, true))
+            .parse(enter_request(&token, header, wait, (true, true)))
             .await?;
         let (answers_in, answers) = mpsc::channel(64);
         let open = rest.gate.submit(request, 0, answers_in)?;

@@ -5,15 +5,20 @@
 //! decoded. A frame is decoded before it is known how many permits it wants; so only one is at a
 //! time, and holds up the others until it has them.
 
+use super::ending::{BEAT, Ended, Patience};
 use super::outgoing::read_greeting;
+use super::places::{Leave, Place, Places};
 use super::{FRAME_MAX, GREETING_PATIENCE, Greeting, MAGIC};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
-use fermata_protocol::base::{ClusterId, NodeId, NodeName};
+use fermata_protocol::base::{ClusterId, NodeId, NodeName, Timing};
 use fermata_protocol::wire::{self, frame};
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::WriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -43,13 +48,14 @@ pub(crate) struct Incoming {
     pub(crate) cluster: ClusterId,
     pub(crate) id: NodeId,
     pub(crate) known: Vec<NodeName>,
+    pub(crate) timing: Timing,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Accepts connections for ever. At most four per node of the cluster are open at once.
+/// Accepts connections for ever.
 pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
-    let slots = Arc::new(Semaphore::new(4 * incoming.known.len() + 4));
+    let places = Places::default();
     let shared = Arc::new(Shared {
         incoming,
         room: Arc::new(Semaphore::new(WAITING_MAX)),
@@ -58,46 +64,88 @@ pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok(slot) = slots.clone().acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(attend(stream, places.admit(), shared.clone()));
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a peer");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                continue;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
-        };
-        let shared = shared.clone();
-        connections.spawn(async move {
-            let _slot = slot;
-            let peer = stream.peer_addr().ok();
-            let error = receive(stream, &shared).await;
-            if error.kind() == ErrorKind::InvalidData {
-                shared.incoming.metrics.frames_refused.increment(1);
-                tracing::warn!(?peer, %error, "refused a peer");
-            } else {
-                tracing::debug!(?peer, %error, "a peer's connection ended");
-            }
-        });
+        }
     }
 }
 
-/// Reads one connection until it ends or says something wrong.
-async fn receive(mut stream: TcpStream, shared: &Shared) -> Error {
-    let greeting = greet(&mut stream, &shared.incoming);
-    let greeted = tokio::time::timeout(GREETING_PATIENCE, greeting).await;
-    let from = match greeted {
-        Ok(Ok(from)) => from,
-        Ok(Err(error)) => return error,
-        Err(_) => return Error::from(ErrorKind::TimedOut),
+/// Reads one connection until it ends, is silent, says something wrong, or must make room.
+async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: Arc<Shared>) {
+    let address = stream.peer_addr().ok();
+    let ended = tokio::select! {
+        ended = converse(&mut stream, &place, &shared) => ended,
+        Ok(ended) = leave => ended,
     };
-    let (read, _write) = stream.split();
+    ended.settle(&stream, &shared.incoming.metrics);
+    match ended {
+        Ended::Broken(error) if error.kind() == ErrorKind::InvalidData => {
+            shared.incoming.metrics.frames_refused.increment(1);
+            tracing::warn!(?address, %error, "refused a peer");
+        }
+        Ended::Broken(error) => tracing::debug!(?address, %error, "a peer's connection ended"),
+        ended => tracing::warn!(?address, why = %ended, "gave up a peer's connection"),
+    }
+}
+
+async fn converse(stream: &mut TcpStream, place: &Place, shared: &Shared) -> Ended {
+    let greeting = greet(stream, place, &shared.incoming);
+    match tokio::time::timeout(GREETING_PATIENCE, greeting).await {
+        Ok(Ok(from)) => receive(stream, from, shared).await,
+        Ok(Err(error)) => error.into(),
+        Err(_) => Ended::Late,
+    }
+}
+
+/// Whether a connection gets on, as the task that reads it tells the one that beats.
+#[derive(Default)]
+struct Progress {
+    /// Something was read since the last beat.
+    read: AtomicBool,
+    /// What was read waits for this node, which is no fault of the peer's.
+    held_up: AtomicBool,
+}
+
+/// Reads one greeted connection, and beats as long as that gets on.
+async fn receive(stream: &mut TcpStream, from: NodeId, shared: &Shared) -> Ended {
+    let progress = Progress::default();
+    let (read, write) = stream.split();
     let mut read = BufReader::with_capacity(STEP, read);
+    let frames = async {
+        loop {
+            if let Err(error) = receive_frame(&mut read, from, shared, &progress).await {
+                return Ended::Broken(error);
+            }
+        }
+    };
+    tokio::select! {
+        ended = frames => ended,
+        ended = beat(&write, &progress, Patience::new(&shared.incoming.timing)) => ended,
+    }
+}
+
+async fn beat(write: &WriteHalf<'_>, progress: &Progress, patience: Patience) -> Ended {
+    let mut silence = patience.silence();
     loop {
-        if let Err(error) = receive_frame(&mut read, from, shared).await {
-            return error;
+        tokio::time::sleep(patience.beat).await;
+        let read = progress.read.swap(false, Ordering::Relaxed);
+        if !read && !progress.held_up.load(Ordering::Relaxed) {
+            if let Err(ended) = silence.goes_on() {
+                return ended;
+            }
+            continue;
+        }
+        silence.broken();
+        match write.try_write(&[BEAT]) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return error.into(),
+            // A beat that finds no room is not missed: many are under way.
+            _ => {}
         }
     }
 }
@@ -106,7 +154,11 @@ fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, what)
 }
 
-async fn greet(stream: &mut TcpStream, incoming: &Incoming) -> Result<NodeId, Error> {
+async fn greet(
+    stream: &mut TcpStream,
+    place: &Place,
+    incoming: &Incoming,
+) -> Result<NodeId, Error> {
     stream.set_nodelay(true)?;
     let theirs = read_greeting(stream).await?;
     if theirs.magic != MAGIC || theirs.version != wire::VERSION {
@@ -122,6 +174,7 @@ async fn greet(stream: &mut TcpStream, incoming: &Incoming) -> Result<NodeId, Er
     if from.name == incoming.id.name || !incoming.known.contains(&from.name) {
         return Err(wrong("it is no other node of this cluster"));
     }
+    place.take(from);
     let mine = Greeting {
         from: incoming.id,
         to: from.name,
@@ -137,8 +190,13 @@ async fn receive_frame(
     read: &mut (impl AsyncRead + Unpin),
     from: NodeId,
     shared: &Shared,
+    progress: &Progress,
 ) -> Result<(), Error> {
     let length = read.read_u32().await? as usize;
+    progress.read.store(true, Ordering::Relaxed);
+    if length == 0 {
+        return Ok(()); // a beat
+    }
     if length > FRAME_MAX {
         return Err(wrong("a frame longer than any frame may be"));
     }
@@ -154,7 +212,9 @@ async fn receive_frame(
         if rest.read_buf(&mut bytes).await? == 0 {
             return Err(Error::from(ErrorKind::UnexpectedEof));
         }
+        progress.read.store(true, Ordering::Relaxed);
     }
+    progress.held_up.store(true, Ordering::Relaxed);
     let decoding = shared.decoding.lock().await;
     let opened = frame::measure(&bytes);
     let (envelope, memory) = opened.map_err(|_| wrong("a frame that is no envelope"))?;
@@ -166,6 +226,7 @@ async fn receive_frame(
     let permit = shared.room.clone().acquire_many_owned(permits).await;
     let permit = permit.map_err(|_| Error::from(ErrorKind::BrokenPipe))?;
     drop(decoding);
+    progress.held_up.store(false, Ordering::Relaxed);
     shared.incoming.mailbox.put(Event::Frame {
         from,
         interval: envelope.interval,

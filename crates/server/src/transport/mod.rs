@@ -2,22 +2,29 @@
 //!
 //! **Problem.** The protocol tolerates loss, repetition and reordering; what it needs from the
 //! shell is that a message comes from the incarnation it claims, that a batch of messages costs one
-//! write, and that no peer, slow, gone or hostile, makes memory grow.
+//! write, that no peer, slow, gone or hostile, makes memory grow, and that a network that works
+//! carries messages, whatever it did before.
 //!
-//! **Idea.** A node connects to every peer and only sends on that connection. The first frame is a
+//! **Idea.** A node connects to every peer and sends on that connection. The first frame is a
 //! [`Greeting`]; the answer to it is one frame too. After it come frames of
 //! [`fermata_protocol::wire::frame`], each with everything that waited for the peer. Queues are
 //! bounded: towards an unreachable peer the oldest messages are dropped (the protocol sends again),
 //! from a fast peer no more is read than the driver has taken, and what a hostile one sends takes
-//! little more memory than it takes bytes. `docs/formats/wire.md` has the
-//! bytes.
+//! little more memory than it takes bytes. Both ends of a connection beat, give it up when they
+//! hear nothing for a lease ([`ending`]), and an incarnation has one place at its peer's port
+//! ([`places`]). `docs/formats/wire.md` has the bytes.
+//!
+//! **Invariant.** A message is carried once at most: it is taken from its queue before it is
+//! written, and a connection that ends takes it along (docs/faults.md, G25, G44).
 //!
 //! Delays between sites are emulated here, by holding outgoing messages ([`delay`]), so that they
 //! need no privileges.
 
 mod delay;
+mod ending;
 mod incoming;
 mod outgoing;
+mod places;
 
 pub(crate) use incoming::{Incoming, listen};
 
@@ -26,6 +33,7 @@ use crate::config::Resolved;
 use crate::metrics::Metrics;
 use bytes::Bytes;
 use delay::Delayer;
+use ending::Patience;
 use fermata_protocol::Message;
 use fermata_protocol::base::{ClusterId, NodeId, NodeName};
 use fermata_protocol::register::message::{Answer, Ask, Content};
@@ -68,10 +76,11 @@ impl Peers {
         resolved: &Resolved,
         id: NodeId,
         clock: &Arc<Clock>,
-        metrics: &Metrics,
+        metrics: &Arc<Metrics>,
         tasks: &mut tokio::task::JoinSet<()>,
     ) -> std::io::Result<Peers> {
         let cluster = &resolved.config.cluster;
+        let patience = Patience::new(&resolved.config.timing);
         let mut out = BTreeMap::new();
         let mut delays = BTreeMap::new();
         for (node, info) in resolved.nodes.iter().zip(&cluster.nodes) {
@@ -92,7 +101,9 @@ impl Peers {
                 clock.clone(),
                 metrics.peer(&node.label),
             ));
-            tasks.spawn(outgoing::run(peer.clone(), node.peer.clone()));
+            let address = node.peer.clone();
+            let run = outgoing::run(peer.clone(), address, patience, metrics.clone());
+            tasks.spawn(run);
             let delay = resolved.profile.one_way(resolved.site, info.site);
             if !delay.is_zero() {
                 delays.insert(to, (delay, peer.clone()));

@@ -1,7 +1,9 @@
 //! The sending half of a connection: a bounded queue, and a task that empties it.
 
-use super::{FRAME_MAX, GREETING_MAX, GREETING_PATIENCE, Greeting, MAGIC, weight};
+use super::ending::{BEAT, Ended, Patience};
+use super::{FRAME_MAX, GREETING_MAX, Greeting, MAGIC, weight};
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use fermata_protocol::base::{Interval, NodeId};
 use fermata_protocol::message::Envelope;
 use fermata_protocol::{Message, wire};
@@ -12,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// Most messages that wait for one peer; then the oldest go.
 const MESSAGES_MAX: usize = 65_536;
@@ -22,8 +26,10 @@ pub(super) const BYTES_MAX: usize = 128 << 20;
 const FRAME_FULL: usize = 4 << 20;
 /// Bytes of a frame beside what its messages weigh: its header, the registry's numbers.
 const ROOM: usize = 1 << 10;
+/// A frame that carries nothing but the news that this end lives.
+const EMPTY: [u8; wire::frame::LENGTH] = [0; wire::frame::LENGTH];
 /// First and longest pause between attempts to connect.
-const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 /// What waits for one peer.
 pub(super) struct Outgoing {
@@ -104,24 +110,30 @@ impl Outgoing {
     }
 }
 
-/// Connects, greets, sends, and does so again whenever the connection breaks; never ends.
-pub(super) async fn run(peer: Arc<Outgoing>, address: String) {
+/// Connects, greets, sends, and does so again whenever the connection ends; never ends itself.
+pub(super) async fn run(
+    peer: Arc<Outgoing>,
+    address: String,
+    patience: Patience,
+    metrics: Arc<Metrics>,
+) {
     let [first, longest] = BACKOFF;
     let mut backoff = first;
     let mut complaint = String::new();
+    let to = peer.greeting.to.0;
     loop {
-        match connect(&peer, &address).await {
-            Ok(stream) => {
-                tracing::info!(peer = peer.greeting.to.0, %address, "connected");
+        match connect(&peer, &address, patience).await {
+            Ok(mut stream) => {
+                tracing::info!(peer = to, %address, "connected");
                 (backoff, complaint) = (first, String::new());
-                let error = serve(&peer, stream).await;
-                tracing::info!(peer = peer.greeting.to.0, %error, "connection lost");
+                let ended = serve(&peer, &mut stream, patience).await;
+                ended.settle(&stream, &metrics);
+                tracing::info!(peer = to, why = %ended, "connection lost");
             }
             Err(error) => {
                 // Said once, not at every attempt.
                 let said = error.to_string();
                 if said != complaint {
-                    let to = peer.greeting.to.0;
                     tracing::info!(peer = to, %address, error = %said, "no connection");
                     complaint = said;
                 }
@@ -132,7 +144,7 @@ pub(super) async fn run(peer: Arc<Outgoing>, address: String) {
     }
 }
 
-async fn connect(peer: &Outgoing, address: &str) -> Result<TcpStream, Error> {
+async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<TcpStream, Error> {
     let attempt = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -148,7 +160,7 @@ async fn connect(peer: &Outgoing, address: &str) -> Result<TcpStream, Error> {
             && theirs.to == mine.from.name;
         if known { Ok(stream) } else { Err(wrong) }
     };
-    match tokio::time::timeout(GREETING_PATIENCE, attempt).await {
+    match timeout(patience.to_connect(), attempt).await {
         Ok(done) => done,
         Err(_) => Err(Error::from(ErrorKind::TimedOut)),
     }
@@ -200,35 +212,59 @@ fn frames(
     frames
 }
 
-/// Sends until the connection breaks, which also the peer's end of it shows: it never sends.
-async fn serve(peer: &Outgoing, stream: TcpStream) -> Error {
-    let (mut read, mut write) = stream.into_split();
-    let send = async {
-        loop {
-            let messages = peer.take();
-            if messages.is_empty() {
-                peer.arrived.notified().await;
-                continue;
-            }
+/// Sends until the connection ends. What was taken for it is not sent again: a peer gets a message
+/// once at most.
+async fn serve(peer: &Outgoing, stream: &mut TcpStream, patience: Patience) -> Ended {
+    let (read, write) = stream.split();
+    tokio::select! {
+        ended = send(peer, write, patience) => ended,
+        ended = watch(read, patience) => ended,
+    }
+}
+
+async fn send(peer: &Outgoing, mut write: WriteHalf<'_>, patience: Patience) -> Ended {
+    loop {
+        let messages = peer.take();
+        let frames = if !messages.is_empty() {
             // Only now: after all that the messages say has been.
             let interval = peer.clock.now().interval;
-            for frame in frames(peer.greeting.from, interval, messages, FRAME_MAX) {
-                if let Err(error) = write.write_all(&frame).await {
-                    return error;
-                }
+            frames(peer.greeting.from, interval, messages, FRAME_MAX)
+        } else if timeout(patience.beat, peer.arrived.notified())
+            .await
+            .is_err()
+        {
+            vec![EMPTY.to_vec()]
+        } else {
+            continue;
+        };
+        for frame in frames {
+            if let Err(error) = write.write_all(&frame).await {
+                return error.into();
             }
         }
-    };
-    let watch = async {
-        match read.read_u8().await {
-            Ok(_) => Error::new(
-                ErrorKind::InvalidData,
-                "the peer sent where it only receives",
-            ),
-            Err(error) => error,
+    }
+}
+
+/// Listens to the other end's beats.
+async fn watch(mut read: ReadHalf<'_>, patience: Patience) -> Ended {
+    let mut silence = patience.silence();
+    let mut beats = [0; 64];
+    loop {
+        let heard = match timeout(patience.beat, read.read(&mut beats)).await {
+            Ok(Ok(0)) => return Error::from(ErrorKind::UnexpectedEof).into(),
+            Ok(Ok(count)) => &beats[..count],
+            Ok(Err(error)) => return error.into(),
+            Err(_) => match silence.goes_on() {
+                Ok(()) => continue,
+                Err(ended) => return ended,
+            },
+        };
+        if heard.iter().any(|byte| *byte != BEAT) {
+            let wrong = "the peer sent where it only beats";
+            return Error::new(ErrorKind::InvalidData, wrong).into();
         }
-    };
-    tokio::select! { error = send => error, error = watch => error }
+        silence.broken();
+    }
 }
 
 #[cfg(test)]

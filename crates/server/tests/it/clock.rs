@@ -21,21 +21,11 @@ async fn start(bound: Option<u64>, offsets: [i64; 3]) -> TestCluster {
     TestCluster::start_with(3, choice).await
 }
 
-/// A metric, with its labels.
-async fn metric(cluster: &TestCluster, at: usize, name: &str) -> f64 {
-    let rest = crate::http::Rest(cluster.node(at).rest.clone());
-    let (_, _, text) = rest.send("GET", "/metrics", &[], b"").await;
-    let text = String::from_utf8(text).unwrap();
-    let mut lines = text.lines();
-    let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.map_or(0.0, |value| value.parse().unwrap())
-}
-
 /// Questions that a node has asked members about registers: rounds of reading, of storing.
 async fn asks(cluster: &TestCluster, at: usize) -> (f64, f64) {
     let of = |ask| format!("fermata_register_asks_total{{ask=\"{ask}\"}}");
-    let read = metric(cluster, at, &of("read")).await;
-    (read, metric(cluster, at, &of("store")).await)
+    let read = cluster.metric(at, &of("read")).await;
+    (read, cluster.metric(at, &of("store")).await)
 }
 
 async fn status(client: &mut Client, session: &mut Session) -> v1::ClockStatus {
@@ -118,8 +108,8 @@ async fn a_coded_write_takes_one_round_with_a_bound() {
     let clock = status(&mut client, &mut session).await;
     assert_eq!(clock.state(), v1::ClockState::Trusted);
     assert!(clock.bound_us.unwrap() >= BOUND && clock.violations == 0);
-    assert_eq!(metric(&cluster, 0, "fermata_clock_interval").await, 1.0);
-    let bound = metric(&cluster, 0, "fermata_clock_bound_seconds").await;
+    assert_eq!(cluster.metric(0, "fermata_clock_interval").await, 1.0);
+    let bound = cluster.metric(0, "fermata_clock_bound_seconds").await;
     assert!(bound >= 0.005, "{bound}");
 }
 
@@ -137,7 +127,7 @@ async fn a_coded_write_takes_two_rounds_without_a_bound_and_that_is_said() {
         (clock.state(), clock.bound_us),
         (v1::ClockState::Unspecified, None)
     );
-    assert_eq!(metric(&cluster, 0, "fermata_clock_interval").await, 0.0);
+    assert_eq!(cluster.metric(0, "fermata_clock_interval").await, 0.0);
     let rest = crate::http::Rest(cluster.node(0).rest.clone());
     let (_, said) = rest.json("GET", "/v1/status", Value::Null).await;
     let line = said["clock"]["detail"].as_str().unwrap();
@@ -164,8 +154,8 @@ async fn a_wrong_clock_is_noticed(offset: i64) {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(metric(&cluster, at, "fermata_clock_interval").await, 0.0);
-        assert!(metric(&cluster, at, "fermata_clock_violations_total").await > 0.0);
+        assert_eq!(cluster.metric(at, "fermata_clock_interval").await, 0.0);
+        assert!(cluster.metric(at, "fermata_clock_violations_total").await > 0.0);
     }
     let mut client = cluster.client(0).await;
     create_coded(&mut client, &mut session).await;

@@ -38,6 +38,8 @@ pub(crate) struct Choice {
     pub(crate) clocks: Vec<ClockConfig>,
     /// One port for gRPC and REST.
     pub(crate) one_port: bool,
+    /// Where a node (the first) finds another (the second), if not where it listens.
+    pub(crate) through: HashMap<(usize, usize), String>,
 }
 
 /// A client of the node at this address, which is healthy when this returns.
@@ -106,12 +108,19 @@ impl TestCluster {
             let node = format!("n{name}");
             let data_dir = dir.path().join(&node);
             let clock = choice.clocks.get(usize::from(name) - 1);
+            let mut cluster = cluster.clone();
+            for (to, other) in cluster.nodes.iter_mut().enumerate() {
+                let way = (usize::from(name) - 1, to);
+                if let Some(address) = choice.through.get(&way) {
+                    other.peer.clone_from(address);
+                }
+            }
             ServerConfig {
                 rtt: choice.rtt.unwrap_or("none").into(),
                 timing: choice.timing.clone(),
                 limits: choice.limits.clone(),
                 clock: clock.unwrap_or(&honest).clone(),
-                ..ServerConfig::new(node, data_dir, cluster.clone())
+                ..ServerConfig::new(node, data_dir, cluster)
             }
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();
@@ -130,6 +139,16 @@ impl TestCluster {
 
     pub(crate) fn node(&self, at: usize) -> &NodeConfig {
         &self.configs[at].cluster.as_ref().unwrap().nodes[at]
+    }
+
+    /// A metric, with its labels; zero if the node has none of that name.
+    pub(crate) async fn metric(&self, at: usize, name: &str) -> f64 {
+        let rest = crate::http::Rest(self.node(at).rest.clone());
+        let (_, _, text) = rest.send("GET", "/metrics", &[], b"").await;
+        let text = String::from_utf8(text).unwrap();
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.map_or(0.0, |value| value.parse().unwrap())
     }
 
     /// A client of one node, which is healthy when this returns, however long that takes.
@@ -202,6 +221,19 @@ impl TestCluster {
     }
 }
 
+/// Asks again until it holds; a test that never gets there hangs, and is killed for it.
+macro_rules! eventually {
+    ($holds:expr) => {
+        loop {
+            if $holds {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+}
+pub(crate) use eventually;
+
 /// A client's numbers.
 pub(crate) struct Session {
     pub(crate) id: u128,
@@ -256,6 +288,7 @@ pub(crate) async fn enter(
         follow: false,
         // As long as the keyspace allows: tests may be slow.
         lease_us: Some(3_600_000_000),
+        ..v1::EnterRequest::default()
     };
     let mut events = client.enter(request).await?.into_inner();
     while let Some(event) = events.next().await {

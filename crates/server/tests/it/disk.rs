@@ -1,6 +1,8 @@
 //! Disks that are full, that fail, that rot, that lose power.
 
-use crate::common::{Choice, Client, Session, TestCluster, enter, key, read, register, write};
+use crate::common::{
+    Choice, Client, Session, TestCluster, enter, eventually, key, read, register, write,
+};
 use crate::quota::Quota;
 use fermata_api::{errors, v1};
 use fermata_protocol::Code;
@@ -50,31 +52,6 @@ fn code(status: &tonic::Status) -> Code {
     errors::from_status(status).code
 }
 
-/// The value of a metric without labels.
-async fn metric(cluster: &TestCluster, at: usize, name: &str) -> f64 {
-    let rest = crate::http::Rest(cluster.node(at).rest.clone());
-    let (_, _, text) = rest.send("GET", "/metrics", &[], b"").await;
-    let text = String::from_utf8(text).unwrap();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name} in {text}"))
-        .parse()
-        .unwrap()
-}
-
-/// Asks again until it holds; a test that never gets there hangs, and is killed for it.
-macro_rules! eventually {
-    ($holds:expr) => {
-        loop {
-            if $holds {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-}
-
 /// Fills the registers until the node has no space; returns what was acknowledged.
 async fn fill(client: &mut Client, session: &mut Session) -> HashMap<String, Vec<u8>> {
     let mut acknowledged = HashMap::new();
@@ -115,9 +92,9 @@ async fn a_full_disk_reads_on_refuses_writes_and_recovers() {
     for round in 2..4 {
         quota.fill();
         let acknowledged = fill(&mut client, &mut session).await;
-        eventually!(metric(&cluster, 0, "fermata_disk_writable").await == 0.0);
+        eventually!(cluster.metric(0, "fermata_disk_writable").await == 0.0);
         // Writes are refused, each by name, whatever their kind; reads go on.
-        let unsaved = metric(&cluster, 0, "fermata_unsaved_bytes").await;
+        let unsaved = cluster.metric(0, "fermata_unsaved_bytes").await;
         for _ in 0..20 {
             let refused = write(&mut client, &mut session, "w", vec![1; 1_000]).await;
             assert_eq!(code(&refused.unwrap_err()), Code::DiskFull);
@@ -145,14 +122,14 @@ async fn a_full_disk_reads_on_refuses_writes_and_recovers() {
         assert!(!client.status(status).await.unwrap().into_inner().writable);
         // Nothing piled up.
         assert_eq!(
-            metric(&cluster, 0, "fermata_outputs_awaiting_flush").await,
+            cluster.metric(0, "fermata_outputs_awaiting_flush").await,
             0.0
         );
-        assert!(metric(&cluster, 0, "fermata_unsaved_bytes").await < unsaved + 300_000.0);
+        assert!(cluster.metric(0, "fermata_unsaved_bytes").await < unsaved + 300_000.0);
         quota.set_limit(u64::MAX);
         eventually!(write(&mut client, &mut session, "w", vec![2]).await.is_ok());
         client.critical_put(put(&mut session, round)).await.unwrap();
-        assert_eq!(metric(&cluster, 0, "fermata_disk_writable").await, 1.0);
+        assert_eq!(cluster.metric(0, "fermata_disk_writable").await, 1.0);
         cluster.kill(0).await;
         cluster.restart(0).await;
         client = cluster.client(0).await;
@@ -179,7 +156,7 @@ async fn a_node_that_starts_on_a_full_disk_reads() {
     quota.fill();
     cluster.restart(0).await;
     let mut client = cluster.client(0).await;
-    eventually!(metric(&cluster, 0, "fermata_disk_writable").await == 0.0);
+    eventually!(cluster.metric(0, "fermata_disk_writable").await == 0.0);
     assert_eq!(read(&mut client, &mut session, "k").await.unwrap(), b"v");
     let refused = write(&mut client, &mut session, "k", b"w".to_vec()).await;
     assert_eq!(code(&refused.unwrap_err()), Code::DiskFull);
@@ -213,8 +190,8 @@ async fn a_stuck_log_harms_one_node_only_and_nothing_piles_up() {
                 .is_ok()
         );
     }
-    eventually!(metric(&cluster, 0, "fermata_disk_writable").await == 0.0);
-    let unsaved = metric(&cluster, 0, "fermata_unsaved_bytes").await;
+    eventually!(cluster.metric(0, "fermata_disk_writable").await == 0.0);
+    let unsaved = cluster.metric(0, "fermata_unsaved_bytes").await;
     for i in 0..50 {
         let value = vec![i as u8; 20_000];
         write(&mut client, &mut session, "k1", value.clone())
@@ -222,9 +199,9 @@ async fn a_stuck_log_harms_one_node_only_and_nothing_piles_up() {
             .unwrap();
         assert_eq!(read(&mut stuck, &mut session, "k1").await.unwrap(), value);
     }
-    assert!(metric(&cluster, 0, "fermata_unsaved_bytes").await < unsaved + 500_000.0);
+    assert!(cluster.metric(0, "fermata_unsaved_bytes").await < unsaved + 500_000.0);
     disk.set_full(false);
-    eventually!(metric(&cluster, 0, "fermata_disk_writable").await == 1.0);
+    eventually!(cluster.metric(0, "fermata_disk_writable").await == 1.0);
     eventually!(
         write(&mut stuck, &mut session, "k1", b"again".to_vec())
             .await
@@ -318,8 +295,8 @@ async fn checkpoints_and_sudden_ends_under_load_lose_nothing() {
             }));
         }
         // Several checkpoints' worth.
-        eventually!(metric(&cluster, 0, "fermata_table_bytes").await > 0.0);
-        eventually!(metric(&cluster, 0, "fermata_flushed_records_total").await > 150.0);
+        eventually!(cluster.metric(0, "fermata_table_bytes").await > 0.0);
+        eventually!(cluster.metric(0, "fermata_flushed_records_total").await > 150.0);
         cluster.kill(0).await;
         stop.store(true, Ordering::Relaxed);
         // Its threads, which a process would take with it, may write and answer a moment longer.
@@ -387,7 +364,7 @@ async fn a_corrupt_value_is_answered_from_the_others_and_repaired() {
     }
     cluster.restart(0).await;
     let mut client = cluster.client(0).await;
-    assert!(metric(&cluster, 0, "fermata_void_records").await >= 1.0);
+    assert!(cluster.metric(0, "fermata_void_records").await >= 1.0);
     assert_eq!(read(&mut client, &mut session, "k").await.unwrap(), value);
     // The repair begins when the answers under way are over, and shows on the disk.
     loop {
@@ -396,7 +373,7 @@ async fn a_corrupt_value_is_answered_from_the_others_and_repaired() {
         cluster.stop(0).await;
         cluster.restart(0).await;
         client = cluster.client(0).await;
-        if metric(&cluster, 0, "fermata_void_records").await == 0.0 {
+        if cluster.metric(0, "fermata_void_records").await == 0.0 {
             break;
         }
     }

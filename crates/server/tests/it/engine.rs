@@ -224,6 +224,7 @@ fn enter(session: &mut Session) -> v1::EnterRequest {
         wait_us: 20_000_000,
         follow: true,
         lease_us: None,
+        ..v1::EnterRequest::default()
     }
 }
 

@@ -128,6 +128,7 @@ async fn a_cancelled_request_is_not_answered_and_its_id_is_free() {
         wait_us: 60_000_000,
         follow: false,
         lease_us: None,
+        ..v1::EnterRequest::default()
     };
     send(7, Operation::Enter(wait.clone())).await;
     let queued = replies.next().await.unwrap().unwrap();

@@ -159,6 +159,7 @@ async fn a_section_over_more_than_an_answer_holds_is_entered_over_grpc() {
         wait_us: 20_000_000,
         follow: false,
         lease_us: None,
+        ..v1::EnterRequest::default()
     };
     let mut events = client.enter(request).await.unwrap().into_inner();
     let entered = loop {

@@ -54,7 +54,8 @@ async fn a_directory_that_is_not_this_nodes_is_refused() {
     );
     let file = config.data_dir.join("identity.toml");
     let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("version = 1", "version = 9")).unwrap();
+    let version = format!("version = {}", fermata_protocol::wire::VERSION);
+    std::fs::write(&file, text.replace(&version, "version = 9")).unwrap();
     let (code, line) = refusal(&config).await;
     assert!(
         code == 3 && line.contains("format version 9"),

@@ -78,6 +78,7 @@ async fn open_streams_are_told_that_the_node_stops() {
         wait_us: 20_000_000,
         follow: true,
         lease_us: Some(60_000_000),
+        ..v1::EnterRequest::default()
     };
     let mut events = client.enter(follow.clone()).await.unwrap().into_inner();
     assert!(events.next().await.unwrap().is_ok());

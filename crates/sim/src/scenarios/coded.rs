@@ -250,8 +250,8 @@ pub(super) fn dying_writers(stage: &mut Stage) {
     );
 }
 
-/// G51: a member keeps parts of one unfinished write. Those of "left" fill two members, and those of
-/// "right" the others; both writers live.
+/// G51: a member keeps parts of one unfinished write. Those of "left" fill two members, and those
+/// of "right" the others; both writers live.
 pub(super) fn crowd(stage: &mut Stage) {
     let key = stage.coded(MEMBERS, StoragePolicy::Coded(terms(1)));
     let [first, one, other] = stage.clients([6, 7, 8]);

@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod callers;
 mod clocks;
 mod coded;
 mod commands;
@@ -427,6 +428,21 @@ pub const ALL: &[Scenario] = &[
         name: "g26-put-at-one",
         about: "a put comes to nothing that has reached the replica of an eventual value alone",
         play: found::put_at_one,
+    },
+    Scenario {
+        name: "g47-gone-caller",
+        about: "a caller that does not come back hangs up while it waits",
+        play: callers::gone_caller,
+    },
+    Scenario {
+        name: "g47-returned-caller",
+        about: "it comes back all the same, at another node, and enters there",
+        play: callers::returned_caller,
+    },
+    Scenario {
+        name: "g48-short-lease",
+        about: "a long wait with a lease of half a second",
+        play: callers::short_lease,
     },
     Scenario {
         name: "m1-forced-release",

@@ -236,8 +236,8 @@ fn a_sector_of_zeros_is_a_tear_only_where_no_later_flush_follows() {
     }
 }
 
-/// Small flushes, so that a block of the medium holds many of them. Whatever zeros it reads as, more
-/// than the last flush is never missed: the mark in the first block says how far they went.
+/// Small flushes, so that a block of the medium holds many of them. Whatever zeros it reads as,
+/// more than the last flush is never missed: the mark in the first block says how far they went.
 #[test]
 fn a_block_or_a_whole_tail_of_zeros_hides_no_flush_but_the_last() {
     const SIZE: u64 = 16 << 10;

@@ -351,6 +351,7 @@ fn enter(names: &[&'static str], wait: Micros) -> Operation {
         wait,
         follow: false,
         lease: None,
+        may_return: true,
     }
 }
 

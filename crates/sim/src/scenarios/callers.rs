@@ -1,0 +1,127 @@
+//! Those who wait: callers that go away, and leases that are short.
+
+use super::stage::{A, LEASE, Stage};
+use crate::history::OpId;
+use crate::network::{ClientId, Parcel};
+use fermata_protocol::Operation;
+use fermata_protocol::base::NodeName;
+use fermata_protocol::client::Call;
+use fermata_protocol::request::Mode;
+
+/// Begins to enter the key as a caller that does not come back.
+fn begin_as_guest(stage: &mut Stage, client: ClientId) -> OpId {
+    let enters = |parcel: &Parcel, by| {
+        matches!(parcel, Parcel::Request { client, request, .. }
+            if *client == by && matches!(request.operation, Operation::Enter { .. }))
+    };
+    let held = stage.hold(move |parcel| enters(parcel, client));
+    let enter = stage.begin_enter(client, Mode::Exclusive);
+    stage.until(|w| w.network.held(held) > 0);
+    for mut parcel in stage.world.network.release(held) {
+        if let Parcel::Request { request, .. } = &mut parcel
+            && let Operation::Enter { may_return, .. } = &mut request.operation
+        {
+            *may_return = false;
+        }
+        stage.world.inject(parcel);
+    }
+    enter
+}
+
+/// G47: a caller that does not come back hangs up while it waits; so does one whose lock is being
+/// granted, which no node takes from it.
+pub(super) fn gone_caller(stage: &mut Stage) {
+    let [h1, guest, h2] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    begin_as_guest(stage, guest);
+    stage.pass(500);
+    stage.expect(stage.queue_at(A).len() == 2, "the caller waits");
+    stage.world.kill_client(guest);
+    stage.pass(LEASE / 4_000);
+    stage.expect(
+        stage.queue_at(A).len() == 1,
+        "a caller that is gone leaves the queue long before its lease ends",
+    );
+    stage.leave(h1, s1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.leave(h2, s2);
+}
+
+/// G6, G47: a caller that said that it does not come back does, and enters at another node; then
+/// its first request is closed.
+pub(super) fn returned_caller(stage: &mut Stage) {
+    let [h0, h1] = stage.clients([6, 5]);
+    let Some(s0) = stage.enter(h0) else { return };
+    let copies = stage.hold(move |parcel| {
+        matches!(parcel, Parcel::Request { client, request, .. }
+            if *client == h1 && matches!(request.operation, Operation::Enter { .. }))
+    });
+    let enter = stage.begin_enter(h1, Mode::Exclusive);
+    stage.until(|w| w.network.held(copies) > 0);
+    let first = NodeName(4);
+    let mut opened = None;
+    for parcel in stage.world.network.release(copies) {
+        if let Parcel::Request {
+            client,
+            life,
+            exchange,
+            mut request,
+            ..
+        } = parcel.clone()
+        {
+            if let Operation::Enter { may_return, .. } = &mut request.operation {
+                *may_return = false;
+            }
+            opened = Some(Parcel::Cancel {
+                client,
+                life,
+                exchange,
+                to: first,
+            });
+            stage.world.inject(Parcel::Request {
+                client,
+                life,
+                exchange,
+                to: first,
+                request,
+            });
+        }
+        stage.world.inject(parcel);
+    }
+    stage.pass(500);
+    let entered_there =
+        stage.lose(move |p| matches!(p, Parcel::Reply { from, .. } if *from == first));
+    stage.leave(h0, s0);
+    let Some(s1) = stage.entered(enter) else {
+        return;
+    };
+    if let Some(close) = opened {
+        stage.world.inject(close);
+    }
+    stage.pass(1_000);
+    stage.release(entered_there);
+    stage.put(h1, s1, "still");
+    stage.leave(h1, s1);
+}
+
+/// G48: a client waits long and asks for a lease that is shorter than two retries; its own
+/// heartbeats begin with its entry.
+pub(super) fn short_lease(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    let enter = Call::Enter {
+        keys: vec![stage.key.clone()],
+        mode: Mode::Exclusive,
+        wait: 20_000_000,
+        lease: Some(LEASE / 4),
+    };
+    let mute = stage.mute(h2);
+    let enter = stage.call(h2, enter);
+    stage.pass(6_000);
+    stage.leave(h1, s1);
+    stage.release(mute);
+    if let Some(s2) = stage.entered(enter) {
+        stage.put(h2, s2, "v");
+        stage.leave(h2, s2);
+    }
+}
