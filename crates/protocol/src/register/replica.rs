@@ -604,7 +604,10 @@ impl Case<'_, '_> {
     /// hardly ever one comes before those that wait.
     fn room_for_first(&self, cell: &Cell<'_>, tag: Tag) -> usize {
         let settled = self.settled.max(cell.head.dropped);
-        let mut unfinished = cell.head.versions().iter().filter(|v| v.tag > settled);
+        let unfinished = cell.head.versions().iter().filter(|v| v.tag > settled);
+        // What was told of a tag with nothing below it was not remembered: the lowest may be final.
+        let forgotten = unfinished.clone().count() == cell.head.versions().len();
+        let mut unfinished = unfinished.skip(usize::from(forgotten));
         let first = tag.lock_ref == LockRef(0) && unfinished.all(|v| tag < v.tag);
         usize::from(first && !self.cx.planted.has(Bug::CrowdWithoutOrder)) * FIRSTS_MAX
     }

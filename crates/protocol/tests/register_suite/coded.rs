@@ -215,6 +215,9 @@ fn writers_beyond_delta_all_complete() {
     for seed in 1..=16 {
         let mut w = World::new(5, 4, seed, Planted::NONE);
         w.storage = StoragePolicy::Coded(terms(1, 1));
+        if seed > 8 {
+            run_at(&mut w, 3, write(99, "before"));
+        }
         let begin = |w: &mut World, i: usize| {
             let caller = i % 4;
             (
