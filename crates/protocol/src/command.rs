@@ -179,8 +179,6 @@ pub enum SegmentCommand {
 pub struct ClientLease {
     /// The ref.
     pub lock_ref: LockRef,
-    /// Its generation.
-    pub generation: u32,
     /// Microseconds from the proposal on, by the proposer's clock, lengthened by the drift bound.
     pub left: Micros,
 }

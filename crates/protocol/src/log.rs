@@ -14,6 +14,8 @@
 //! * L1. All replicas hand out the same commands for the same slots, in order, once per process.
 //! * L2. A command that was declined or dropped never takes effect. One that was taken may, once
 //!   per time it was proposed; the session table above makes repetitions harmless (F2).
+//!   It takes effect in the term that took it: none that waits in a queue passes to a later term,
+//!   not even of the same seat (G27).
 //! * L3. The log ends at its first decided end: nothing is handed out after it, and all replicas
 //!   agree on the epoch of the successor.
 //! * L4. Leases of two replicas never overlap, and while one has a lease nothing is decided that it
@@ -111,8 +113,8 @@ pub trait ReplicatedLog {
     /// (`Limits::proposals`), or the log ends.
     fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined>;
 
-    /// Commands that were taken and never proposed before this replica ceased to lead: they did not
-    /// and will not take effect. What it did propose may have.
+    /// Commands that were taken and never proposed by terms that have ended here, since they were
+    /// last asked for: they did not and will not take effect. What was proposed may have.
     fn take_dropped(&mut self) -> VecDeque<Command>;
 
     /// A snapshot that came from a peer: the caller replaces its state by it. Commands continue

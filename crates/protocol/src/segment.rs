@@ -120,8 +120,12 @@ impl SegmentState {
     }
 
     /// The outcome of a command that has taken effect already.
-    pub fn outcome(&self, session: SessionId, number: u64) -> Option<Outcome> {
-        self.sessions.outcome(session, number)
+    pub fn outcome(&self, session: SessionId, number: u64, planted: Planted) -> Option<Outcome> {
+        let known = self.sessions.outcome(session, number)?;
+        let forgotten = matches!(&known, Outcome::Refused(why) if why.code == Code::Forgotten);
+        let again =
+            planted.has(Bug::NoDeduplication) || forgotten && planted.has(Bug::ForgottenRunsAgain);
+        (!again).then_some(known)
     }
 
     /// What this state says of a ref and generation that somebody names as its own for `key`.
@@ -138,8 +142,7 @@ impl SegmentState {
         self.commands += 1;
         let mut applied = Applied::at(self.commands);
         if command.session != Sessions::OWN
-            && !planted.has(Bug::NoDeduplication)
-            && let Some(outcome) = self.outcome(command.session, command.number)
+            && let Some(outcome) = self.outcome(command.session, command.number, planted)
         {
             applied.outcome = outcome;
             applied.repeated = true;

@@ -1,5 +1,7 @@
 //! The primary of a segment by itself: what its refusals leave behind.
 
+#[path = "lock_primary/leases.rs"]
+mod leases;
 #[path = "common/ram.rs"]
 mod ram;
 
@@ -39,6 +41,8 @@ struct Bench {
     place: Place,
     now: u64,
     number: u64,
+    /// Whether a quorum is bound to it.
+    leased: bool,
     caller: Caller,
     started: BTreeMap<OpId, SegmentId>,
     /// By the last step.
@@ -106,6 +110,7 @@ impl Bench {
             },
             now: 0,
             number: refs as u64,
+            leased: true,
             caller: Caller::new(NODE, 1),
             started: BTreeMap::new(),
             sent: vec![],
@@ -125,7 +130,7 @@ impl Bench {
             memory: &self.memory,
             place: &self.place,
             keyspaces: &Keyspace::built_in(),
-            leased: true,
+            leased: self.leased,
             segment: SEGMENT,
             started: &mut self.started,
         };

@@ -343,6 +343,34 @@ fn reserved_commands_have_no_effect() {
     assert!(s.state.apply(&command, Planted::NONE).repeated);
 }
 
+/// F2: a session has its answer to an enqueue, says so with its next command, and the enqueue comes
+/// once more. Whether it takes effect again.
+fn forgotten_runs_again(planted: Planted) -> bool {
+    let mut state = SegmentState::default();
+    let enqueue = |number, answered| {
+        let keys = vec![key("k")];
+        let (mode, origin) = (Mode::Exclusive, origin());
+        let body = Body::Lock(LockCommand::Enqueue { keys, mode, origin });
+        Command::new(SessionId(1), number, answered, Epoch::FIRST, body)
+    };
+    state.apply(&enqueue(1, 0), planted);
+    state.apply(&enqueue(2, 1), planted);
+    let again = state.apply(&enqueue(1, 0), planted);
+    matches!(again.outcome, Outcome::Enqueued { .. })
+}
+
+#[test]
+fn what_a_session_has_forgotten_takes_no_effect_again() {
+    assert!(!forgotten_runs_again(Planted::NONE));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_forgotten_command_that_runs_again_is_caught() {
+    let bug = fermata_protocol::base::Bug::ForgottenRunsAgain;
+    assert!(forgotten_runs_again(Planted::only(bug)));
+}
+
 fn segment_command(s: &mut Script, body: SegmentCommand) -> Outcome {
     let own = SessionId(0);
     let command = Command::new(own, 0, 0, Epoch::FIRST, Body::Segment(body));
@@ -355,7 +383,6 @@ fn a_lease_table_crosses_to_the_next_log_and_is_taken_once() {
     let a = s.enqueue(&["k"], Mode::Exclusive);
     let lease = ClientLease {
         lock_ref: a,
-        generation: 0,
         left: 7,
     };
     assert_eq!(

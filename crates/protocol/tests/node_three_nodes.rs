@@ -318,6 +318,43 @@ fn a_keyspace_is_created_while_the_view_changes() {
     assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
 }
 
+/// A command of a group is in flight, and repeated by way of another node, for which the log has no
+/// room: who asked first is answered, and who was refused is not answered twice.
+#[test]
+fn a_repetition_that_is_refused_does_not_take_the_place_of_who_waits() {
+    let mut small = Small::with(
+        3,
+        Limits {
+            proposals: 1,
+            ..Limits::default()
+        },
+    );
+    let body = Body::Group(GroupCommand::CreateKeyspace(Keyspace {
+        name: "new".into(),
+        ..Keyspace::built_in()[1].clone()
+    }));
+    let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
+    for call in [1, 2] {
+        let from = small.nodes[call].0.id();
+        let propose = coordinator::Message::Propose {
+            call: call as u64,
+            command: command.clone(),
+        };
+        let message = Message::Coordinator(propose);
+        small.step(0, Input::Message { from, message });
+    }
+    let mut answers = Vec::new();
+    while let Some((to, input)) = small.inputs.pop_front() {
+        if let Input::Message { message, .. } = &input
+            && let Message::Coordinator(coordinator::Message::Proposed { call, result }) = message
+        {
+            answers.push((to, *call, result.is_ok()));
+        }
+        small.step(to, input);
+    }
+    assert_eq!(answers, [(2, 2, false), (1, 1, true)]);
+}
+
 /// The command comes from a peer that has not asked whether its times make sense.
 #[test]
 fn a_keyspace_whose_times_are_out_of_bounds_is_refused_by_the_group() {

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 74] = [
+const SCENARIOS: [(Bug, &str); 84] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -94,6 +94,7 @@ const SCENARIOS: [(Bug, &str); 74] = [
     (Bug::AdoptionOutranks, "g24-later-put"),
     (Bug::RefusedTakenAsUnsent, "g25-refused-copy"),
     (Bug::PutDropsEventual, "g26-put-at-one"),
+    (Bug::QueueOutlivesLeadership, "g27-queued-release"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),
@@ -115,6 +116,15 @@ const SCENARIOS: [(Bug, &str); 74] = [
     (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
+    (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
+    (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
+    (Bug::BeginBeforeCreation, "created-twice"),
+    (Bug::SpreadWithoutFloor, "f8f-late-spread"),
+    (Bug::AcceptorIgnoresDrift, "f10-drifting-acceptors"),
+    (Bug::LeasesBeforeTable, "f10-lease-table-not-taken"),
+    (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
+    (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
+    (Bug::GrantWithoutLease, "f20-grant-without-lease"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -149,6 +149,8 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G27: commands that wait when a leadership ends are proposed by the node's next one.
+    QueueOutlivesLeadership,
     /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
@@ -157,11 +159,29 @@ pub enum Bug {
     CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G14: a new primary grants a ref at once that was resumed before it led.
+    ResumedGrantedAtOnce,
+    /// G14: a new generation leaves while the old one's lease runs.
+    LeaveBesideLease,
+    /// The first entry of a log leaves before the log's creation is durable.
+    BeginBeforeCreation,
+    /// F8f: a replica takes an eventual value that was sent before the floor rose.
+    SpreadWithoutFloor,
+    /// F10: an acceptor's read lease ends as if its clock could not be fast.
+    AcceptorIgnoresDrift,
+    /// F10: a primary renews leases before it has taken the table of the one before.
+    LeasesBeforeTable,
+    /// F10: a client's lease ends for its primary as if no clock drifted.
+    ReleaseIgnoresDrift,
+    /// F2: a command whose outcome is forgotten takes effect once more.
+    ForgottenRunsAgain,
+    /// F20: a primary grants without a read lease.
+    GrantWithoutLease,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 76] = [
+    pub const ALL: [Bug; 86] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -234,10 +254,20 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::QueueOutlivesLeadership,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
+        Bug::ResumedGrantedAtOnce,
+        Bug::LeaveBesideLease,
+        Bug::BeginBeforeCreation,
+        Bug::SpreadWithoutFloor,
+        Bug::AcceptorIgnoresDrift,
+        Bug::LeasesBeforeTable,
+        Bug::ReleaseIgnoresDrift,
+        Bug::ForgottenRunsAgain,
+        Bug::GrantWithoutLease,
     ];
 }
 

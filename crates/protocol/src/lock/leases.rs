@@ -36,7 +36,7 @@
 
 use super::primary::{Cx, Primary};
 use super::state::{Queues, Ref};
-use crate::base::{LockRef, Micros, Now, Timing};
+use crate::base::{Bug, LockRef, Micros, Now, Planted, Timing};
 use crate::command::{Body, ClientLease, Command, SegmentCommand};
 use crate::segment::SegmentState;
 use alloc::collections::BTreeMap;
@@ -95,20 +95,29 @@ pub(super) enum Told {
     NoLease,
 }
 
+/// How long a lease counts for a primary: by its own clock, which may be fast, and the client's may
+/// be slow.
+pub(super) fn counted(lease: Micros, timing: &Timing, planted: Planted) -> Micros {
+    match planted.has(Bug::ReleaseIgnoresDrift) {
+        true => lease,
+        false => timing.lengthened(lease),
+    }
+}
+
 /// When the lease that a ref may have runs out: no forced release before.
-pub(super) fn leased_until(told: Told, heard: Micros, lease: Micros, timing: &Timing) -> Micros {
+pub(super) fn leased_until(told: Told, heard: Micros, counted: Micros) -> Micros {
     match told {
-        Told::Nothing => heard + timing.lengthened(lease),
+        Told::Nothing => heard + counted,
         Told::Until(until) => until,
         Told::NoLease => 0,
     }
 }
 
 /// When a ref that stays silent is released. A ref without a lease may still have a client.
-pub(super) fn patient_until(told: Told, heard: Micros, lease: Micros, timing: &Timing) -> Micros {
+pub(super) fn patient_until(told: Told, heard: Micros, counted: Micros) -> Micros {
     match told {
         Told::Until(until) => until,
-        Told::Nothing | Told::NoLease => heard + timing.lengthened(lease),
+        Told::Nothing | Told::NoLease => heard + counted,
     }
 }
 
@@ -137,12 +146,14 @@ impl Primary {
         }
         let left = |(lock_ref, known): (LockRef, &Ref)| {
             let holding = self.holdings.get(&lock_ref)?;
-            // Whoever has no lease may be alive all the same: it is not released the sooner.
-            let until = patient_until(holding.told, holding.heard, known.origin.lease, timing);
+            // Whoever has no lease may be alive all the same: it is not released the sooner. What
+            // the grant of a resumed ref waits for is no later, but where this primary, when it
+            // began, counted a whole lease for want of a better knowledge, as the next one will.
+            let counted = counted(known.origin.lease, timing, self.planted);
+            let until = patient_until(holding.told, holding.heard, counted);
             Some(ClientLease {
                 lock_ref,
-                generation: known.generation,
-                left: until.max(holding.free_at).saturating_sub(now.monotonic),
+                left: until.saturating_sub(now.monotonic),
             })
         };
         let holders = queues.refs().filter(|(r, _)| queues.holds(*r));
@@ -156,8 +167,7 @@ impl Primary {
         let Leasing::Taking { table, .. } = &self.leasing else {
             return;
         };
-        let table: BTreeMap<LockRef, ClientLease> =
-            table.iter().map(|lease| (lease.lock_ref, *lease)).collect();
+        let left: BTreeMap<LockRef, Micros> = table.iter().map(|l| (l.lock_ref, l.left)).collect();
         self.leasing = Leasing::Open;
         for (lock_ref, holding) in &mut self.holdings {
             let Some(known) = queues.get(*lock_ref) else {
@@ -167,13 +177,11 @@ impl Primary {
             if holding.heard > self.since {
                 continue;
             }
-            let full = self.since + cx.timing.lengthened(known.origin.lease);
-            holding.told = match table.get(lock_ref) {
-                Some(lease) if lease.generation == known.generation => {
-                    let left = cx.timing.lengthened(lease.left);
-                    Told::Until(full.min(self.since.saturating_add(left)))
-                }
-                Some(_) => Told::Nothing,
+            // A generation that is younger than the table has no lease: nobody could give it one.
+            // The one before it has what the table says.
+            let counted = counted(known.origin.lease, cx.timing, cx.planted);
+            holding.told = match left.get(lock_ref) {
+                Some(left) => Told::Until(self.since + counted.min(cx.timing.lengthened(*left))),
                 None => Told::NoLease,
             };
         }

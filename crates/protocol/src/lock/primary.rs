@@ -6,7 +6,9 @@
 
 use super::grant::{Grants, Occasion, Target};
 use super::idle::Idle;
-use super::leases::{Leasing, Told, granted_at, leased_until, patient_until, waiting_lease};
+use super::leases::{
+    Leasing, Told, counted, granted_at, leased_until, patient_until, waiting_lease,
+};
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
@@ -200,7 +202,7 @@ pub struct Primary {
     pub(super) leasing: Leasing,
     /// When it began.
     pub(super) since: Micros,
-    planted: Planted,
+    pub(super) planted: Planted,
 }
 
 impl Primary {
@@ -221,10 +223,11 @@ impl Primary {
             since
         };
         let holding = |(lock_ref, known): (LockRef, &Ref)| {
-            let resumed = known.generation > 0;
+            let waits = !config.planted.has(Bug::ResumedGrantedAtOnce);
+            let resumed = known.generation > 0 && waits;
             let holding = Holding {
                 free_at: u64::from(resumed)
-                    * (since + config.timing.lengthened(known.origin.lease)),
+                    * (since + counted(known.origin.lease, &config.timing, config.planted)),
                 inherited: queues.holds(lock_ref),
                 ..Holding::new(None, heard)
             };
@@ -290,11 +293,7 @@ impl Primary {
     ) {
         let queues = state.queues();
         let id = (command.session, command.number);
-        let known = match cx.planted.has(Bug::NoDeduplication) {
-            true => None,
-            false => state.outcome(command.session, command.number),
-        };
-        if let Some(outcome) = known {
+        if let Some(outcome) = state.outcome(command.session, command.number, cx.planted) {
             return self.answer_again(from, call, id, outcome, queues, cx);
         }
         if let Some(pending) = self.pending.get_mut(&id) {
@@ -329,7 +328,7 @@ impl Primary {
             LockCommand::Leave { lock_ref, .. } => {
                 let free_at = self.holdings.get(lock_ref).map_or(0, |h| h.free_at);
                 let left = free_at.saturating_sub(cx.now.monotonic);
-                if left > 0 {
+                if left > 0 && !cx.planted.has(Bug::LeaveBesideLease) {
                     return reject(from, call, Rejection::Leased(left), cx.fx);
                 }
                 Vec::new()
@@ -455,8 +454,8 @@ impl Primary {
         else {
             return 0;
         };
-        let lease = known.origin.lease;
-        let until = leased_until(holding.told, holding.heard, lease, cx.timing);
+        let counted = counted(known.origin.lease, cx.timing, cx.planted);
+        let until = leased_until(holding.told, holding.heard, counted);
         until.saturating_sub(cx.now.monotonic)
     }
 
@@ -622,7 +621,8 @@ impl Primary {
             let told_before = holding.granted || holding.inherited;
             let waits = !cx.planted.has(Bug::ResumeBesideLease);
             if told_before && waits && queues.holds(lock_ref) {
-                let told = leased_until(holding.told, holding.heard, lease, cx.timing);
+                let counted = counted(lease, cx.timing, cx.planted);
+                let told = leased_until(holding.told, holding.heard, counted);
                 holding.free_at = holding.free_at.max(told);
             }
             // One that is ending is not granted any more, whoever resumes it: its end waits for the
@@ -680,7 +680,8 @@ impl Primary {
         // Without the lease another primary may have ended this section; with it none can have.
         let stale_may_grant =
             cx.planted.has(Bug::FenceOnRefOnly) || cx.planted.has(Bug::SynchTagWithoutAttempt);
-        let may_grant = cx.leased && self.leasing.is_open();
+        let leased = cx.leased || cx.planted.has(Bug::GrantWithoutLease);
+        let may_grant = leased && self.leasing.is_open();
         if !(may_grant || stale_may_grant) || !self.grants.is_ready(lock_ref) {
             return false;
         }
@@ -808,7 +809,7 @@ impl Primary {
             return RefState::Queued { ahead: 0 };
         }
         // It holds, but by whose leave is not settled while the primary begins or ends.
-        let open = self.leasing.is_open();
+        let open = self.leasing.is_open() || cx.planted.has(Bug::LeasesBeforeTable);
         RefState::Holding {
             lease: Micros::from(open) * known.origin.lease,
         }
@@ -850,7 +851,8 @@ impl Primary {
                 true => known.origin.lease,
                 false => waiting_lease(known.origin.lease, cx.timing),
             };
-            let until = patient_until(holding.told, holding.heard, lease, cx.timing);
+            let counted = counted(lease, cx.timing, cx.planted);
+            let until = patient_until(holding.told, holding.heard, counted);
             // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease
             // any more, so that its client, which resumes it, would wait for ever.
             let due = match holding.released {

@@ -14,7 +14,7 @@ use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::Memory;
 use crate::lock::{Primary, Rejection};
-use crate::log::{self, Declined, ReplicatedLog};
+use crate::log::{self, ReplicatedLog};
 use crate::paxos::{self, Joining, Log, Recovered};
 use crate::register::{Place, Store};
 use crate::segment::SegmentState;
@@ -398,12 +398,8 @@ impl Here {
             let Err(why) = room.log.propose(Command { epoch, ..command }, &mut cx) else {
                 continue;
             };
-            let why = match why {
-                Declined::Busy => Rejection::Busy,
-                Declined::NotPrimary(_) | Declined::Stopping => Rejection::NotPrimary(None),
-            };
             if let Some(primary) = &mut room.primary {
-                primary.declined(id, why, cx.fx);
+                primary.declined(id, why.into(), cx.fx);
             }
         }
         self.agenda.touch(Room::Segment(segment));
@@ -504,12 +500,13 @@ impl Here {
             let hint = hint.filter(|n| *n != self.id.name);
             return reject(Rejection::NotPrimary(hint), step);
         }
-        room.waiting
-            .insert((command.session, command.number), (from, call));
+        let id = (command.session, command.number);
         let mut cx = log_cx(&self.config, step);
-        if room.log.propose(command, &mut cx).is_err() {
-            return reject(Rejection::Busy, step);
+        if let Err(why) = room.log.propose(command, &mut cx) {
+            return reject(why.into(), step);
         }
+        // Only now: one that asks again for a command in flight must not end the wait for it.
+        room.waiting.insert(id, (from, call));
         self.agenda.touch(Room::Group(room.log.id().group));
     }
 
@@ -742,8 +739,13 @@ impl Node {
             return;
         };
         if !room.log.is_primary() {
-            for (node, call) in core::mem::take(&mut room.waiting).into_values() {
-                let result = Err(Rejection::Overtaken);
+            let dropped = room.log.take_dropped();
+            for (id, (node, call)) in core::mem::take(&mut room.waiting) {
+                let never = dropped.iter().any(|c| (c.session, c.number) == id);
+                let result = Err(match never {
+                    true => Rejection::NotPrimary(None),
+                    false => Rejection::Overtaken,
+                });
                 step.fx
                     .send(node, coordinator::Message::Proposed { call, result });
             }

@@ -171,7 +171,11 @@ impl Log {
         if ballot.seat != self.seat {
             self.step_down(cx);
         }
-        let until = cx.now.monotonic + cx.timing.lengthened(cx.timing.lease);
+        let lease = match cx.planted.has(Bug::AcceptorIgnoresDrift) {
+            true => cx.timing.lease,
+            false => cx.timing.lengthened(cx.timing.lease),
+        };
+        let until = cx.now.monotonic + lease;
         self.grant = Some(Grant {
             holder: ballot,
             until,

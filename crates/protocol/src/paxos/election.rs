@@ -72,12 +72,12 @@ impl Log {
             round: self.used,
             seat: self.seat,
         };
-        self.role = Role::Candidate(Candidate {
+        self.take_role(Role::Candidate(Candidate {
             ballot,
             promises: BTreeMap::new(),
             own: false,
             due: cx.now.monotonic + cx.timing.retry,
-        });
+        }));
         self.election_at = None;
         self.ask_promises(cx);
         self.ask_own(cx);
@@ -181,8 +181,7 @@ impl Log {
         };
         if self.over.is_some() {
             // Somebody ended the log. There is nothing left to lead.
-            self.role = Role::Follower;
-            return;
+            return self.take_role(Role::Follower);
         }
         let usable = candidate
             .promises
@@ -234,7 +233,6 @@ impl Log {
 
     /// Begins to lead `ballot`.
     pub(super) fn lead(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
-        self.dropped.clear();
         assert_eq!(
             self.promised, ballot,
             "a leader has promised its own ballot"
@@ -244,18 +242,34 @@ impl Log {
         self.fetching = None;
         self.partial = None;
         self.election_at = None;
-        self.role = Role::Leading(Leading {
+        let queue = core::mem::take(&mut self.kept);
+        self.take_role(Role::Leading(Leading {
             ballot,
             since: cx.now.monotonic,
             next: self.chosen.next(),
             flights: BTreeMap::new(),
             begin: None,
             ending: false,
+            queue,
             commands: 0,
             announced: self.chosen,
             acked: alloc::vec![None; self.view.len()],
             due: None,
-        });
+        }));
+    }
+
+    /// Follows, stands or leads from here on. What waits in the queue of a leadership ends with it:
+    /// its commands were taken by a primary that is no more, and the next one, be it this very
+    /// node's, knows nothing of them (P11).
+    fn take_role(&mut self, role: Role) {
+        let ended = core::mem::replace(&mut self.role, role);
+        let Role::Leading(ended) = ended else { return };
+        let outlives = self.planted.has(Bug::QueueOutlivesLeadership)
+            || self.planted.has(Bug::HoleFilledWithCommand);
+        match outlives {
+            true => self.kept.extend(ended.queue),
+            false => self.dropped.extend(ended.queue),
+        }
     }
 
     /// Proposes again what was recovered, no-ops in the holes, and above it the own `Begin`, or
@@ -278,7 +292,7 @@ impl Log {
                 return;
             }
         }
-        if self.wish.is_some() && self.queue.is_empty() {
+        if self.wish.is_some() {
             self.propose_wished_stop(cx);
         } else {
             self.propose_begin(cx);
@@ -288,14 +302,17 @@ impl Log {
     /// What goes into a hole: never a client's command. One proposed here would take effect before
     /// commands that were proposed long ago, by a leader that may have answered upon them.
     fn filler(&mut self) -> Entry {
-        if self.planted.has(Bug::HoleFilledWithCommand) && !self.queue.is_empty() {
-            let commands = core::mem::take(&mut self.queue).into_iter().collect();
-            return Entry::Commands {
-                birth: self.promised,
-                commands,
-            };
+        match &mut self.role {
+            Role::Leading(lead)
+                if self.planted.has(Bug::HoleFilledWithCommand) && !lead.queue.is_empty() =>
+            {
+                Entry::Commands {
+                    birth: lead.ballot,
+                    commands: lead.queue.drain(..).collect(),
+                }
+            }
+            _ => Entry::Noop,
         }
-        Entry::Noop
     }
 
     pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, cx: &mut Cx<'_>) {
@@ -305,7 +322,7 @@ impl Log {
         self.seen = self.seen.max(promised);
         match &self.role {
             Role::Candidate(candidate) if candidate.ballot == ballot && promised > ballot => {
-                self.role = Role::Follower;
+                self.take_role(Role::Follower);
                 self.wait_election(cx.now.monotonic, cx.timing);
             }
             Role::Leading(lead) if lead.ballot == ballot && promised > ballot => {
@@ -322,7 +339,7 @@ impl Log {
         }
     }
 
-    /// Neither leads nor stands any more. Commands that were not proposed are handed back.
+    /// Neither leads nor stands any more.
     pub(super) fn step_down(&mut self, cx: &mut Cx<'_>) {
         if matches!(self.role, Role::Follower) {
             return;
@@ -334,11 +351,9 @@ impl Log {
                 Entry::Commands { commands, .. } => commands.clone(),
                 _ => Vec::new(),
             });
-            self.queue.extend(commands.collect::<Vec<_>>());
-        } else {
-            self.dropped = core::mem::take(&mut self.queue);
+            self.kept.extend(commands.collect::<Vec<_>>());
         }
-        self.role = Role::Follower;
+        self.take_role(Role::Follower);
         self.wait_election(cx.now.monotonic, cx.timing);
     }
 }

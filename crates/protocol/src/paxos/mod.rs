@@ -48,6 +48,9 @@
 //!   at all.
 //! * **P10** Memory is bounded: proposals by `Limits::proposals`, slots in flight by `window`,
 //!   votes held above the chosen prefix by `snapshot_every` and `window`, answers by `chunk`.
+//! * **P11** A command is proposed by the leadership that took it, or never (G27). P5 makes void
+//!   what a leadership *proposed* and a later one finds; what still waits when a leadership ends is
+//!   handed back, also where the same seat outbids its own ballot, and leads on.
 //!
 //! # Choices
 //! * Replicas learn what is chosen from `Accept.chosen` and beats; there is no message per slot for
@@ -162,8 +165,10 @@ pub struct Log {
     election_at: Option<Micros>,
     /// The epoch with which the log shall end.
     wish: Option<Epoch>,
-    queue: VecDeque<Command>,
+    /// What waited in leaderships that have ended: no later one proposes it.
     dropped: VecDeque<Command>,
+    /// Only for the planted rules by which a queue outlives its leadership.
+    kept: VecDeque<Command>,
 
     ignored: BTreeMap<&'static str, u64>,
 }
@@ -195,6 +200,9 @@ struct Leading {
     begin: Option<Slot>,
     /// A `Stop` is proposed: nothing comes after it.
     ending: bool,
+    /// Commands that were taken and not proposed yet. They are here, and not in the log, so that
+    /// they cannot outlive the leadership that took them (P11).
+    queue: VecDeque<Command>,
     /// Commands in flight.
     commands: usize,
     /// By seat: when the latest message left that the seat acknowledged.
@@ -280,8 +288,8 @@ impl Log {
             hint: None,
             election_at: None,
             wish: None,
-            queue: VecDeque::new(),
             dropped: VecDeque::new(),
+            kept: VecDeque::new(),
             ignored: BTreeMap::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::store::ROUNDS;
 use super::{Cx, Entry, Flight, Log, Message, Role};
-use crate::base::{Ballot, Micros, Seat, Slot};
+use crate::base::{Ballot, Bug, Micros, Seat, Slot};
 use crate::command::Command;
 use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ impl Log {
             if lead.ending || !self.is_primary() {
                 return;
             }
-            if self.queue.is_empty() {
+            if lead.queue.is_empty() {
                 if self.wish.is_some() {
                     self.propose_wished_stop(cx);
                 }
@@ -47,10 +47,18 @@ impl Log {
         }
     }
 
+    /// Whether a command waits to be proposed.
+    pub(super) fn waits(&self) -> bool {
+        matches!(&self.role, Role::Leading(lead) if !lead.queue.is_empty())
+    }
+
     pub(super) fn cut_batch(&mut self, cx: &mut Cx<'_>) {
-        let size = self.queue.len().min(cx.limits.batch.max(1));
-        let commands: Vec<Command> = self.queue.drain(..size).collect();
-        let birth = self.promised;
+        let Role::Leading(lead) = &mut self.role else {
+            return;
+        };
+        let size = lead.queue.len().min(cx.limits.batch.max(1));
+        let commands: Vec<Command> = lead.queue.drain(..size).collect();
+        let birth = lead.ballot;
         self.propose_entry(Entry::Commands { birth, commands }, cx);
     }
 
@@ -117,7 +125,8 @@ impl Log {
         };
         // The first entry of a log leaves only when its creation is durable. Otherwise the owner of
         // ballot 0 could crash, be created once more, and lead ballot 0 a second time.
-        if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) {
+        let early = self.planted.has(Bug::BeginBeforeCreation);
+        if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) && !early {
             self.vow(to, message, cx);
         } else {
             self.send(to, message, cx);

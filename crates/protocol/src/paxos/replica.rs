@@ -3,7 +3,7 @@
 use super::learner::Snapshot;
 use super::store::SnapshotRecord;
 use super::{Entry, Log, Message, Role};
-use crate::base::{Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
+use crate::base::{Bug, Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
 use crate::log::{Cx, Declined, Leadership, ReplicatedLog};
 use crate::wire::encode;
@@ -71,20 +71,23 @@ impl ReplicatedLog for Log {
 
     fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined> {
         self.planted = cx.planted;
-        let in_flight = match &self.role {
+        let lead = match &mut self.role {
             Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
-            Role::Leading(lead) => lead.commands,
-            Role::Candidate(_) if self.planted.has(crate::base::Bug::HoleFilledWithCommand) => 0,
+            Role::Leading(lead) => lead,
+            Role::Candidate(_) if self.planted.has(Bug::HoleFilledWithCommand) => {
+                self.kept.push_back(command);
+                return Ok(());
+            }
             _ if self.over.is_some() => return Err(Declined::Stopping),
             _ => return Err(Declined::NotPrimary(self.primary_hint())),
         };
         if self.wish.is_some() {
             return Err(Declined::Stopping);
         }
-        if self.queue.len() + in_flight >= cx.limits.proposals {
+        if lead.queue.len() + lead.commands >= cx.limits.proposals {
             return Err(Declined::Busy);
         }
-        self.queue.push_back(command);
+        lead.queue.push_back(command);
         Ok(())
     }
 
@@ -166,7 +169,7 @@ impl ReplicatedLog for Log {
         }
         let ballot = lead.ballot;
         // The window is a bound on what peers hold; the queue is bounded by `limits.proposals`.
-        while self.is_primary() && !self.queue.is_empty() {
+        while self.is_primary() && self.waits() {
             self.cut_batch(cx);
         }
         self.step_down(cx);

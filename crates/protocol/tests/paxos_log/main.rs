@@ -4,5 +4,6 @@
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;
+mod rules;
 mod scenarios;
 mod world;

@@ -34,6 +34,22 @@ fn a_hole_filled_with_a_command_is_caught() {
 }
 
 #[test]
+fn a_queue_that_outlives_its_leadership_is_caught() {
+    caught(Bug::QueueOutlivesLeadership, "taken under");
+}
+
+#[test]
+fn the_named_schedule_catches_a_queue_that_outlives_its_leadership() {
+    let planted = Planted::only(Bug::QueueOutlivesLeadership);
+    let (world, _) = crate::scenarios::outbids_with_a_queue(planted);
+    assert!(
+        world
+            .fault
+            .is_some_and(|fault| fault.contains("taken under"))
+    );
+}
+
+#[test]
 fn the_named_schedule_catches_the_printed_rule_of_convergence() {
     let world = crate::scenarios::chosen_but_seen_once(Planted::only(Bug::NoopOverAccepted));
     assert!(world.fault.is_some());

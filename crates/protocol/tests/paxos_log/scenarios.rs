@@ -466,3 +466,126 @@ fn senseless_messages_are_counted_and_change_nothing() {
     world.heal_and_check();
     assert_eq!(world.fault, None);
 }
+
+/// G27, the beginning: in an outage C promises B, which does not hear of it and follows A again. A
+/// has its lease by B, and no room in its window for the command that it takes then: that waits in
+/// its queue when C's promise deposes it, which it outbids. The command, and what is on its way.
+fn waits_while_its_leader_outbids(world: &mut World) -> u64 {
+    (0..3).for_each(|i| world.isolate(i));
+    while world.propose(0) && world.net.iter().filter(|(.., p)| is_accept(p)).count() < 8 {}
+    world.net.clear();
+    let prepares = |world: &World| world.net.iter().any(|(from, ..)| *from == 1);
+    while !prepares(world) {
+        world.pass(SECOND / 10);
+        world.flush_all();
+    }
+    deliver_only(world, |from, to, _| (from, to) == (1, 2));
+    world.net.clear();
+    world.pass(world.timing.beat);
+    deliver_only(world, |from, to, p| {
+        (from, to) == (0, 1) && matches!(p, Packet::Beat(..))
+    });
+    deliver_only(world, |from, to, _| (from, to) == (1, 0));
+    assert!(world.log(0).has_lease(world.now(0), &world.timing));
+    assert!(world.propose(0));
+    let waits = world.proposed();
+    deliver_only(world, |from, to, p| {
+        (from, to) == (0, 2) && matches!(p, Packet::Beat(..))
+    });
+    deliver_only(world, |from, to, _| (from, to) == (2, 0));
+    assert_eq!(world.primary(), None, "it stands again, with a lease");
+    waits
+}
+
+fn is_accept(packet: &Packet) -> bool {
+    matches!(packet, Packet::Paxos(Paxos::Accept { .. }))
+}
+
+/// Delivers what is on its way and matches, and makes it durable.
+fn deliver_only(world: &mut World, matches: impl Fn(usize, usize, &Packet) -> bool) {
+    let all = std::mem::take(&mut world.net);
+    for (from, to, packet) in all {
+        match matches(from, to, &packet) {
+            true => world.deliver(from, to, packet),
+            false => world.net.push((from, to, packet)),
+        }
+    }
+    world.flush_all();
+}
+
+fn is_chosen(world: &World, number: u64) -> bool {
+    let mut entries = world.truth.values();
+    entries.any(|(entry, _)| match entry {
+        Entry::Commands { commands, .. } => commands.iter().any(|c| c.number == number),
+        _ => false,
+    })
+}
+
+/// The commands that a replica hands back.
+fn dropped(world: &mut World, i: usize) -> Vec<u64> {
+    let dropped = world.step(i, |log, _| log.take_dropped());
+    dropped.iter().flatten().map(|c| c.number).collect()
+}
+
+/// G27, first schedule: A leads again by its higher ballot.
+pub(crate) fn outbids_with_a_queue(planted: Planted) -> (World, u64) {
+    let mut world = three(planted);
+    let waits = waits_while_its_leader_outbids(&mut world);
+    world.cut.clear();
+    world.calm(SECOND);
+    assert_eq!(world.primary(), Some(0));
+    (world, waits)
+}
+
+#[test]
+fn g27_a_queue_ends_with_the_leadership_that_is_outbid_by_its_own_leader() {
+    let (mut world, waits) = outbids_with_a_queue(Planted::NONE);
+    assert_eq!(dropped(&mut world, 0), [waits]);
+    world.heal_and_check();
+    assert!(!is_chosen(&world, waits));
+    assert_eq!(world.fault, None);
+}
+
+/// G27, second schedule: A's higher ballot fails, another seat leads, and A again after it.
+#[test]
+fn g27_a_queue_ends_with_a_candidacy_that_fails() {
+    let mut world = three(Planted::NONE);
+    let waits = waits_while_its_leader_outbids(&mut world);
+    let late = world.net.iter().position(|(_, to, p)| {
+        *to == 2 && matches!(p, Packet::Paxos(Paxos::Prepare { ballot, .. }) if ballot.seat.0 == 0)
+    });
+    let (from, to, prepare) = world.net.remove(late.expect("A stands"));
+    world.net.clear();
+    world.cut.clear();
+    world.isolate(0);
+    world.calm(6 * SECOND);
+    let leader = world.primary().expect("two of three go on");
+    world.net.clear();
+    world.cut.clear();
+    world.deliver(from, to, prepare);
+    world.flush_all();
+    deliver_only(&mut world, |from, to, _| (from, to) == (2, 0));
+    assert_eq!(dropped(&mut world, 0), [waits]);
+    world.calm(SECOND);
+    world.step(leader, |log, cx| log.hand_over(Seat(0), cx));
+    world.calm(SECOND);
+    assert_eq!(world.primary(), Some(0));
+    world.heal_and_check();
+    assert!(!is_chosen(&world, waits));
+    assert_eq!(world.fault, None);
+}
+
+/// G27, as the end of an epoch: what the log's last primary stated of its leases is not chosen in
+/// a later term than its own.
+#[test]
+fn g27_a_log_that_ends_ends_without_what_an_earlier_leadership_left_in_its_queue() {
+    let mut world = three(Planted::NONE);
+    let waits = waits_while_its_leader_outbids(&mut world);
+    world.step(0, |log, cx| log.propose_stop(Epoch(2), cx));
+    world.cut.clear();
+    world.calm(SECOND);
+    assert_eq!(world.log(0).stopped(), Some(Epoch(2)));
+    assert!(!is_chosen(&world, waits));
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}

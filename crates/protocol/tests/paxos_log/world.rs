@@ -110,6 +110,8 @@ pub(crate) struct World {
     pub(crate) truth: BTreeMap<Slot, (Entry, u64)>,
     leaders: BTreeMap<Ballot, (usize, u32)>,
     next_command: u64,
+    /// The ballot that was led where each command was taken.
+    taken: BTreeMap<u64, Ballot>,
     /// What went wrong first.
     pub(crate) fault: Option<String>,
     /// Commands whose primary applied them.
@@ -201,6 +203,7 @@ impl World {
             truth: BTreeMap::new(),
             leaders: BTreeMap::new(),
             next_command: 0,
+            taken: BTreeMap::new(),
             fault: None,
             acknowledged: 0,
             installs: 0,
@@ -312,6 +315,11 @@ impl World {
                     let begin = self.hosts[i].begin;
                     self.check(*birth == begin, || {
                         format!("{slot:?}: born {birth:?} in {begin:?}")
+                    });
+                    let late = |c: &&Command| self.taken.get(&c.number).is_some_and(|b| b != birth);
+                    let late = commands.iter().find(late).map(|c| self.taken[&c.number]);
+                    self.check(late.is_none(), || {
+                        format!("{slot:?}: taken under {late:?}, proposed under {birth:?}")
                     });
                     if first && log.is_primary() {
                         self.acknowledged += commands.len() as u64;
@@ -581,8 +589,17 @@ impl World {
     pub(crate) fn propose(&mut self, i: usize) -> bool {
         self.next_command += 1;
         let command = command(self.next_command);
-        self.step(i, |log, cx| log.propose(command, cx).is_ok())
-            .unwrap_or(false)
+        let lead = self.hosts[i].log.as_ref().and_then(Log::leadership);
+        let taken = self.step(i, |log, cx| log.propose(command, cx).is_ok());
+        if let (Some(true), Some(lead)) = (taken, lead) {
+            self.taken.insert(self.next_command, lead.ballot);
+        }
+        taken == Some(true)
+    }
+
+    /// The number of the command that was proposed last.
+    pub(crate) fn proposed(&self) -> u64 {
+        self.next_command
     }
 
     pub(crate) fn primary(&self) -> Option<usize> {

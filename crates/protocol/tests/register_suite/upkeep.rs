@@ -392,6 +392,27 @@ fn a_delete_leaves_no_trace_once_all_members_have_it_and_the_floor_has_passed() 
     assert!(matches!(old, Some(Answer::Past { .. })), "{old:?}");
 }
 
+/// F8f: an eventual value that a section had adopted and deleted comes when every trace of it is
+/// gone. What is found then where it came to.
+fn late_spread(planted: Planted) -> Option<EventualTag> {
+    let mut world = deleted(planted, true);
+    assert!(world.cells(2).is_empty());
+    let tag = EventualTag {
+        applied: 2,
+        clock: 1,
+        ..EventualTag::default()
+    };
+    let content = copy(Tag::ZERO, "e");
+    world.ask(2, &section_key(), Ask::EventualSpread { tag, content });
+    let seen = world.inspect(2, &section_key()).expect("sound");
+    seen.eventual
+}
+
+#[test]
+fn an_eventual_value_below_the_floor_is_not_taken() {
+    assert_eq!(late_spread(Planted::NONE), None);
+}
+
 #[test]
 fn a_trace_stays_while_one_member_is_down_and_nothing_comes_back_with_it() {
     let mut world = deleted(Planted::NONE, false);
@@ -553,6 +574,11 @@ mod planted {
         let mut world = missed(Planted::only(Bug::RepairNotSent));
         world.rest(4);
         assert!(survey(&mut world, 2, &section_key()).tags.is_empty());
+    }
+
+    #[test]
+    fn an_eventual_value_without_regard_to_the_floor_comes_back() {
+        assert!(late_spread(Planted::only(Bug::SpreadWithoutFloor)).is_some());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
-use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to};
+use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to, value};
 use crate::network::{ClientId, Parcel, RuleId};
-use fermata_protocol::base::NodeName;
+use crate::world::World;
+use fermata_protocol::base::{NodeName, Part};
 use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::register::Message as Register;
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock, paxos};
@@ -112,6 +114,65 @@ fn call_of(parcel: &Parcel) -> Option<u64> {
     }
 }
 
+/// G27: a release by A, whose window is full, waits in an outage that H1 seems dead in. C promises
+/// B, which does not hear of it, and A outbids that with its lease; H1 is back before the release
+/// could be chosen.
+pub(super) fn queued_release(stage: &mut Stage) {
+    stage.again(|setup| setup.limits.window = 1);
+    let [h1, h2, beside] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let mute = stage.mute(h1);
+    let accepts = stage.hold(accepts_of(A));
+    let key = stage.key_beside("x");
+    stage.enter_keys(beside, vec![key], Mode::Exclusive);
+    stage.until(|w| w.network.held(accepts) >= 2);
+    stage.cut(A, &[B, C]);
+    let c_waits = stage.lose(candidacy_of(C));
+    let part = Part::Segment(stage.segment());
+    let promise = stage.hold(move |p| {
+        matches!(p, Parcel::Peer { from, to, message: Message::Paxos { log, message } }
+            if (from.name, *to, log.part) == (C, B, part)
+                && matches!(message, paxos::Message::Promise { .. }))
+    });
+    stage.until(|w| w.network.held(promise) > 0);
+    stage.discard(promise);
+    stage.mend();
+    let segment = stage.segment();
+    let round = move |w: &World| {
+        let room = w.machines[&A].node()?.here().segments.get(&segment)?;
+        Some(room.primary.as_ref()?.ballot().round)
+    };
+    stage.until(|w| round(w).is_none());
+    stage.discard(accepts);
+    let releases = stage.hold(|p| accepts_of(A)(p) && is_release(p));
+    let again = stage.until(|w| round(w).is_some_and(|round| round > 0));
+    stage.expect(again, "A outbids what C has promised, and leads again");
+    stage.release(mute);
+    stage.pass(1_000);
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.release(releases);
+    stage.release(c_waits);
+    stage.pass(1_000);
+    stage.get(h1, s1);
+    stage.leave(h1, s1);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// A log entry with a forced release.
+fn is_release(parcel: &Parcel) -> bool {
+    let Parcel::Peer { message, .. } = parcel else {
+        return false;
+    };
+    let release = |c: &Command| matches!(c.body, Body::Lock(LockCommand::Release { .. }));
+    matches!(message, Message::Paxos { message: paxos::Message::Accept { entry, .. }, .. }
+        if matches!(entry, paxos::Entry::Commands { commands, .. } if commands.iter().any(release)))
+}
+
 /// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's
 /// writes arrive, and A grants before it hears of B.
 pub(super) fn stale_attempt(stage: &mut Stage) {
@@ -174,7 +235,7 @@ pub(super) fn hole(stage: &mut Stage) {
     stage.isolate(B);
     let a_waits = stage.lose(candidacy_of(A));
     let segment = stage.segment();
-    let c_leads = move |w: &crate::world::World| {
+    let c_leads = move |w: &World| {
         let node = w.machines[&C].node();
         node.is_some_and(|n| n.here().led().any(|s| s == segment))
     };
@@ -214,4 +275,23 @@ pub(super) fn hole(stage: &mut Stage) {
     stage.pass(10_000);
     let last = stage.client(&[4]);
     stage.section(last, "v");
+}
+
+/// F2: H1's first write is on its way to a node that is cut off when another one does it; H1 writes
+/// once more, and what came of the first is forgotten. Then the request arrives.
+pub(super) fn forgotten_request(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 1_000_000);
+    let h2 = stage.client(&[6]);
+    let slow = stage.hold(|p| matches!(p, Parcel::Request { to, .. } if *to == NodeName(4)));
+    for text in ["w1", "w2"] {
+        let (key, value) = (stage.key.clone(), value(text));
+        let write = stage.call(h1, Call::Write { key, value });
+        stage.wait(write);
+    }
+    stage.pass(1_000);
+    stage.release(slow);
+    stage.pass(3_000);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
 }

@@ -148,9 +148,10 @@ pub(super) fn lease_at_a_cut_site(stage: &mut Stage) {
 }
 
 /// The longer lease of some scenarios: longer than it takes to elect a primary, microseconds.
-const LONG: u64 = 20_000_000;
+pub(super) const LONG: u64 = 20_000_000;
 
-fn enter_for_long(stage: &mut Stage, client: ClientId) -> Option<SectionIx> {
+/// Enters with that lease.
+pub(super) fn enter_for_long(stage: &mut Stage, client: ClientId) -> Option<SectionIx> {
     let enter = Call::Enter {
         keys: vec![stage.key.clone()],
         mode: Mode::Exclusive,

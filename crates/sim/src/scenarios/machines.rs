@@ -7,6 +7,7 @@ use crate::world::World;
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
 use fermata_protocol::log::ReplicatedLog;
+use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, paxos};
 
 /// F2: the group goes on under the next epoch with the same members; sections before and after.
@@ -96,7 +97,7 @@ pub(super) fn restarted_acceptor(stage: &mut Stage) {
             },
         );
     }
-    let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
     stage.until(|w| *w.outcome(enter) != Outcome::Open);
     stage.pass(1);
     let read = stage.call(reader, Call::Queue { key });
@@ -161,7 +162,7 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     stage.world.start(B);
     stage.pass(2_000);
     stage.world.stop(A, true);
-    let enter = stage.begin_enter(h2, fermata_protocol::request::Mode::Exclusive);
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
     stage.pass(20_000);
     stage.world.start(A);
     let Some(s2) = stage.entered(enter) else {
@@ -170,6 +171,40 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     stage.get(h2, s2);
     stage.leave(h2, s2);
     stage.world.discard(late);
+}
+
+/// A creates its log behind a flush that takes long, and loses power; H1's enqueue was on its way
+/// to B alone. A creates the log once more, and owns its first ballot again.
+pub(super) fn created_twice(stage: &mut Stage) {
+    stage.dark();
+    let (h1, h2) = (stage.client(&[2]), stage.client(&[3]));
+    flush_takes(stage, A, 3_000_000);
+    for name in [A, B, C] {
+        stage.world.start(name);
+    }
+    let to_c = stage.lose(commands_to(C));
+    stage.begin_enter(h1, Mode::Exclusive);
+    stage.pass(5_000);
+    stage.world.kill_client(h1);
+    stage.world.stop(A, true);
+    flush_takes(stage, A, 500);
+    stage.world.start(A);
+    let started = stage.world.machines[&A].node().map(|n| n.here().started);
+    stage.expect(started == Some(false), "A has lost the log that it created");
+    stage.release(to_c);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
+    stage.leave(h2, s2);
+}
+
+/// What carries commands of a log to a node.
+fn commands_to(name: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Paxos { message, .. }, .. }
+        if *to == name && matches!(message, paxos::Message::Accept {
+            entry: paxos::Entry::Commands { .. }, ..
+        }))
+    }
 }
 
 /// A put is stored at one replica of three, which then goes down.
@@ -232,10 +267,14 @@ pub(super) fn read_before_flush(stage: &mut Stage) {
 
 fn flushes_take(stage: &mut Stage, micros: u64) {
     for name in [A, B, C] {
-        let machine = stage.world.machines.get_mut(&name);
-        let disk = &mut machine.expect("a node of this world").disk;
-        disk.latency = (micros, micros);
+        flush_takes(stage, name, micros);
     }
+}
+
+fn flush_takes(stage: &mut Stage, name: NodeName, micros: u64) {
+    let machine = stage.world.machines.get_mut(&name);
+    let disk = &mut machine.expect("a node of this world").disk;
+    disk.latency = (micros, micros);
 }
 
 /// All three lose power, and start again on disks that are quick.

@@ -13,6 +13,7 @@ mod coded;
 mod commands;
 mod found;
 mod identity;
+mod leases;
 mod locks;
 mod machines;
 mod placement;
@@ -58,6 +59,11 @@ pub const ALL: &[Scenario] = &[
         name: "f2-command-twice",
         about: "an enqueue that arrives twice gives one ref",
         play: locks::command_twice,
+    },
+    Scenario {
+        name: "f2-forgotten-request",
+        about: "a write that was answered long ago arrives at another node",
+        play: commands::forgotten_request,
     },
     Scenario {
         name: "f3-pipelined-enters",
@@ -160,6 +166,11 @@ pub const ALL: &[Scenario] = &[
         play: upkeep::late_repair,
     },
     Scenario {
+        name: "f8f-late-spread",
+        about: "an eventual value spreads when its key was deleted, and the trace of that removed",
+        play: upkeep::late_spread,
+    },
+    Scenario {
         name: "f1-late-repair",
         about: "a repair comes when a synch has fenced the member that lacked it",
         play: upkeep::repair_below_fence,
@@ -230,9 +241,24 @@ pub const ALL: &[Scenario] = &[
         play: locks::lease_table_twice,
     },
     Scenario {
+        name: "f10-lease-table-not-taken",
+        about: "a primary dies before it has taken the table of the one before",
+        play: leases::table_not_taken,
+    },
+    Scenario {
         name: "f10-restarted-acceptor",
         about: "an acceptor that restarts is still bound by the read lease that it granted",
         play: machines::restarted_acceptor,
+    },
+    Scenario {
+        name: "f10-drifting-acceptors",
+        about: "acceptors' clocks are as fast as they may be, their primary's as slow",
+        play: leases::drifting_acceptors,
+    },
+    Scenario {
+        name: "f10-drifting-holder",
+        about: "a holder's clock is as slow as it may be, its primary's as fast",
+        play: leases::drifting_holder,
     },
     Scenario {
         name: "f10-new-primary",
@@ -288,6 +314,11 @@ pub const ALL: &[Scenario] = &[
         name: "f20-stale-grant",
         about: "a grant on its way is overtaken by the next section",
         play: locks::stale_grant,
+    },
+    Scenario {
+        name: "f20-grant-without-lease",
+        about: "a deposed primary learns what a section holds that was resumed without it",
+        play: leases::grant_without_lease,
     },
     Scenario {
         name: "g1-adoption",
@@ -375,6 +406,16 @@ pub const ALL: &[Scenario] = &[
         play: found::resume_beside_lease,
     },
     Scenario {
+        name: "g14-resumed-before-primary",
+        about: "the primary dies while a section that was taken over waits for a lease",
+        play: leases::resumed_before_primary,
+    },
+    Scenario {
+        name: "g14-leave-beside-lease",
+        about: "a section that was taken over is left while it waits for a lease",
+        play: leases::leave_beside_lease,
+    },
+    Scenario {
         name: "g16-put-twice",
         about: "an eventual put comes late, and once more after a section has written over it",
         play: found::put_twice,
@@ -428,6 +469,11 @@ pub const ALL: &[Scenario] = &[
         name: "g26-put-at-one",
         about: "a put comes to nothing that has reached the replica of an eventual value alone",
         play: found::put_at_one,
+    },
+    Scenario {
+        name: "g27-queued-release",
+        about: "a release waits in a queue while its leader outbids a stray promise",
+        play: commands::queued_release,
     },
     Scenario {
         name: "g47-gone-caller",
@@ -503,6 +549,11 @@ pub const ALL: &[Scenario] = &[
         name: "lost-disk",
         about: "a node that lost its disk does not vote under its old name",
         play: machines::lost_disk,
+    },
+    Scenario {
+        name: "created-twice",
+        about: "the first primary of a log loses power before the log's creation is durable",
+        play: machines::created_twice,
     },
     Scenario {
         name: "quorum",

@@ -287,6 +287,23 @@ pub(super) fn late_repair(stage: &mut Stage) {
     stage.mend();
 }
 
+/// An eventual value is on its way to C for so long that a section adopts it from the others, and
+/// deletes it, and every trace of that is removed.
+pub(super) fn late_spread(stage: &mut Stage) {
+    tended(stage);
+    let [client, other] = stage.clients([4, 4]);
+    let spread = stage.hold(spread_to(&[C]));
+    stage.eventual_put(other, "e");
+    stage.pass(500);
+    delete(stage, client);
+    random::rest(&mut stage.world);
+    stage.release(spread);
+    stage.pass(500);
+    stage.cut(B, &[A, C, NodeName(4)]);
+    found(stage, client);
+    stage.mend();
+}
+
 /// C lacks v1, and before the repair comes a synch has fenced C, but not stored there.
 pub(super) fn repair_below_fence(stage: &mut Stage) {
     tended(stage);

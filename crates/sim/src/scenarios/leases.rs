@@ -1,0 +1,230 @@
+//! Leases where two rules cross: with a change of primary, with a new generation, with clocks at
+//! the edge of their bound.
+
+use super::locks::{LONG, enter_for_long};
+use super::stage::{A, B, C, Stage, reads_by};
+use crate::history::{OpId, SectionIx};
+use crate::network::{ClientId, Parcel, RuleId};
+use fermata_protocol::base::{LockRef, NodeName};
+use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, SegmentCommand};
+use fermata_protocol::paxos::{Entry, Message as Paxos};
+use fermata_protocol::request::{Held, Mode};
+use fermata_protocol::{Message, lock};
+
+/// H1 holds for long, and reads from memory; its heartbeats are lost. H2 takes the section over,
+/// which is agreed, and waits for H1's lease.
+fn taken_over(stage: &mut Stage) -> Option<([ClientId; 2], SectionIx, OpId, RuleId)> {
+    let h1 = stage.client_with(&[4], |o| o.cached_gets = true);
+    let h2 = stage.client(&[5]);
+    let s1 = enter_for_long(stage, h1)?;
+    stage.put(h1, s1, "v1");
+    let held = stage.notes(h1, s1);
+    let mute = stage.mute(h1);
+    let resume = stage.call(h2, Call::Resume { held });
+    stage.pass(1_000);
+    Some(([h1, h2], s1, resume, mute))
+}
+
+/// G14: the primary dies while H2 waits; the next one knows nothing of H1's lease.
+pub(super) fn resumed_before_primary(stage: &mut Stage) {
+    let Some(([h1, h2], s1, resume, mute)) = taken_over(stage) else {
+        return;
+    };
+    stage.world.stop(A, true);
+    let Some(s2) = stage.entered(resume) else {
+        return;
+    };
+    stage.put(h2, s2, "v2");
+    stage.get(h1, s1);
+    stage.leave(h2, s2);
+    stage.release(mute);
+}
+
+/// G14: H2 gives up while it waits, and H3 enters.
+pub(super) fn leave_beside_lease(stage: &mut Stage) {
+    let Some(([h1, h2], s1, _, mute)) = taken_over(stage) else {
+        return;
+    };
+    let h3 = stage.client(&[6]);
+    let waits = stage.world.clients[h2.0 as usize].session().sections();
+    for section in waits.into_iter().map(|s| s.id) {
+        let wait = true;
+        stage.call(h2, Call::Leave { section, wait });
+    }
+    let Some(s3) = stage.enter(h3) else { return };
+    stage.put(h3, s3, "v3");
+    stage.get(h1, s1);
+    stage.leave(h3, s3);
+    stage.release(mute);
+}
+
+/// F10: A, with little left of H1's lease, hands its log over. Its successor hears H1, and dies
+/// before it has taken A's table, which the next one takes.
+pub(super) fn table_not_taken(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4], |o| o.cached_gets = true);
+    let h2 = stage.client(&[5]);
+    let Some(s1) = enter_for_long(stage, h1) else {
+        return;
+    };
+    stage.put(h1, s1, "v1");
+    let unheard = stage.lose(renewals_to(&[A]));
+    stage.pass(LONG / 1_000 * 3 / 4);
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    let taken = stage.lose(takes_table);
+    stage.world.retire(A);
+    let Some(next) = stage.leader_other_than(A) else {
+        return;
+    };
+    stage.pass(8_000);
+    stage.release(unheard);
+    let unheard = stage.lose(renewals_to(&[A, B, C]));
+    stage.world.stop(next, true);
+    stage.release(taken);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.put(h2, s2, "v2");
+    stage.get(h1, s1);
+    stage.leave(h2, s2);
+    stage.release(unheard);
+}
+
+/// Heartbeats by node 4, of the clients that use it, on their way to any of `to`.
+fn renewals_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from, to: at, message: Message::Lock(message) }
+            if from.name == NodeName(4) && to.contains(at)
+                && matches!(message, lock::Message::Renew { .. }))
+    }
+}
+
+/// A proposal that removes the lease table from the state.
+fn takes_table(parcel: &Parcel) -> bool {
+    let Parcel::Peer { message, .. } = parcel else {
+        return false;
+    };
+    let Message::Paxos { message, .. } = message else {
+        return false;
+    };
+    matches!(message, Paxos::Accept { entry: Entry::Commands { commands, .. }, .. }
+        if commands.iter().any(|c| c.body == Body::Segment(SegmentCommand::LeasesTaken)))
+}
+
+/// What clocks may be wrong by here, parts per million, and a little less than that.
+const BOUND: u64 = 200_000;
+/// See [`BOUND`].
+const WRONG: i64 = 190_000;
+
+/// A node's clock has this rate error from now on.
+fn drifts(stage: &mut Stage, name: NodeName, ppm: i64) {
+    let now = stage.world.now;
+    let machine = stage.world.machines.get_mut(&name);
+    machine
+        .expect("a node of this world")
+        .clock
+        .set_rate(now, ppm);
+}
+
+/// F10: A is cut off but for one node that still reads lock queues from it. By B's clock its read
+/// lease is soon over, by its own it is not.
+pub(super) fn drifting_acceptors(stage: &mut Stage) {
+    stage.again(|setup| {
+        setup.timing.drift_ppm = BOUND;
+        setup.timing.lease = LONG;
+        (setup.timing.election, setup.timing.stagger) = (10_000, 100_000);
+    });
+    for (name, ppm) in [(A, -WRONG), (B, WRONG), (C, WRONG)] {
+        drifts(stage, name, ppm);
+    }
+    let (h1, h2, reader) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    // What processes of before may have granted is over.
+    stage.pass(2 * LONG / 1_000);
+    let Some(s1) = stage.enter(h1) else { return };
+    let names = [2, 3, 4, 5].map(NodeName);
+    stage.cut(A, &names);
+    stage.leave_soon(h1, s1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.pass(1);
+    let key = stage.key.clone();
+    let read = stage.call(reader, Call::Queue { key });
+    stage.wait(read);
+    stage.mend();
+    stage.leave(h2, s2);
+}
+
+/// F10: H1's section ends when its lease is over: by its own clock, which is slow, not by A's
+/// alone. First since it is silent, then since its release was asked for.
+pub(super) fn drifting_holder(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.drift_ppm = BOUND);
+    drifts(stage, A, WRONG);
+    for by_force in [false, true] {
+        let h1 = stage.client_with(&[4], |o| {
+            (o.cached_gets, o.drift_ppm) = (true, BOUND);
+        });
+        let (h2, other) = (stage.client(&[5]), stage.client(&[6]));
+        let now = stage.world.now;
+        stage.world.clients[h1.0 as usize]
+            .clock
+            .set_rate(now, -WRONG);
+        let Some(s1) = enter_for_long(stage, h1) else {
+            return;
+        };
+        stage.put(h1, s1, "v1");
+        let mute = match by_force {
+            false => Some(stage.mute(h1)),
+            true => {
+                let (key, lock_ref) = (stage.key.clone(), stage.queue_at(A)[0]);
+                stage.call(other, Call::Release { key, lock_ref });
+                None
+            }
+        };
+        let Some(s2) = stage.enter(h2) else { return };
+        stage.put(h2, s2, "v2");
+        stage.get(h1, s1);
+        stage.leave(h2, s2);
+        if let Some(mute) = mute {
+            stage.release(mute);
+        }
+    }
+}
+
+/// F20, G14: A reads the key ahead for H1, and is deposed before B and C have answered. H2 resumes
+/// H1's section under the next primary, and puts; then the answers come.
+pub(super) fn grant_without_lease(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    stage.section(h2, "v0");
+    stage.pass(1_000);
+    let slow = stage.hold(reads_by(A, &[B, C]));
+    stage.begin_enter(h1, Mode::Exclusive);
+    stage.until(|w| w.network.held(slow) > 0);
+    stage.pass(500);
+    let deposed = stage.lose(|p| {
+        let Parcel::Peer { from, to, message } = p else {
+            return false;
+        };
+        let of_a = from.name == A || *to == A;
+        of_a && from.name != NodeName(4)
+            && *to != NodeName(4)
+            && !matches!(message, Message::Register(_))
+    });
+    stage.cut(NodeName(4), &[B, C]);
+    let lock_ref = stage.queue_at(A).first().copied().unwrap_or(LockRef(0));
+    stage.leader_other_than(A);
+    let held = vec![Held {
+        key: stage.key.clone(),
+        lock_ref,
+        generation: 0,
+    }];
+    let resume = stage.call(h2, Call::Resume { held });
+    let Some(s2) = stage.entered(resume) else {
+        return;
+    };
+    stage.put(h2, s2, "v1");
+    stage.release(slow);
+    stage.pass(1_000);
+    stage.leave(h2, s2);
+    stage.mend();
+    stage.release(deposed);
+}
