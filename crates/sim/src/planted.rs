@@ -66,6 +66,7 @@ const SCENARIOS: [(Bug, &str); 91] = [
     (Bug::NoDeduplication, "f2-command-twice"),
     (Bug::ReadWithoutWriteBack, "register-write-back"),
     (Bug::LeaseForgottenAtRestart, "f10-restarted-acceptor"),
+    (Bug::GoneMeansReleased, "g45-rumour"),
     (Bug::PastWriteAccepted, "m6-past-put"),
     (Bug::InheritedWithoutSynch, "g2-adoption-for-waiter"),
     (Bug::ReGrantAdopts, "g5-grant-twice"),

@@ -173,6 +173,8 @@ pub enum Bug {
     CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G45: whom the shell takes for gone has no lease any more.
+    GoneMeansReleased,
     /// G14: a new primary grants a ref at once that was resumed before it led.
     ResumedGrantedAtOnce,
     /// G14: a new generation leaves while the old one's lease runs.
@@ -280,6 +282,7 @@ impl Bug {
         Bug::RenewedWhateverLease,
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
+        Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
         Bug::LeaveBesideLease,
         Bug::BeginBeforeCreation,
