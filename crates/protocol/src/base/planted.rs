@@ -197,7 +197,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 93] = [
+    pub const ALL: [Bug; 94] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
