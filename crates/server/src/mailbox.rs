@@ -77,8 +77,8 @@ pub(crate) enum Event {
     Flushed(FlushDone, Duration),
     /// A checkpoint came back.
     Checkpointed(CheckpointDone),
-    /// The reserve was made; false: there is no space for it.
-    Ballast(std::io::Result<bool>),
+    /// The reserve was made, or not.
+    Ballast(std::io::Result<()>),
     /// Hand over what the node leads, flush, and end.
     Retire,
     /// End at once and flush nothing, as if the process had died.
