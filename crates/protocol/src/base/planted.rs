@@ -169,6 +169,8 @@ pub enum Bug {
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
     RenewedWhateverLease,
+    /// G51: a full replica takes no write, whichever comes first.
+    CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
     /// G45: whom the shell takes for gone has no lease any more.
@@ -195,7 +197,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 93] = [
+    pub const ALL: [Bug; 94] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -278,6 +280,7 @@ impl Bug {
         Bug::SectionTimeRestarts,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
+        Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
         Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
