@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 86] = [
+const SCENARIOS: [(Bug, &str); 87] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -127,6 +127,7 @@ const SCENARIOS: [(Bug, &str); 86] = [
     (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
     (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
     (Bug::GrantWithoutLease, "f20-grant-without-lease"),
+    (Bug::WakesWithoutLease, "g41-cut-off-primary"),
 ];
 
 /// Wrong rules of stores that end: none does here.

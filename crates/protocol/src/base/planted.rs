@@ -181,11 +181,13 @@ pub enum Bug {
     ForgottenRunsAgain,
     /// F20: a primary grants without a read lease.
     GrantWithoutLease,
+    /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
+    WakesWithoutLease,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 88] = [
+    pub const ALL: [Bug; 89] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -274,6 +276,7 @@ impl Bug {
         Bug::ReleaseIgnoresDrift,
         Bug::ForgottenRunsAgain,
         Bug::GrantWithoutLease,
+        Bug::WakesWithoutLease,
     ];
 }
 
