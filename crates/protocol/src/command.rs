@@ -200,13 +200,16 @@ pub enum SegmentCommand {
     Floor(LockRef),
 }
 
-/// How long a ref may still have a lease.
+/// How long a ref may still have a lease, and how long its section has lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientLease {
     /// The ref.
     pub lock_ref: LockRef,
     /// Microseconds from the proposal on, by the proposer's clock, lengthened by the drift bound.
     pub left: Micros,
+    /// Microseconds since it entered, as far as the primaries know that have handed it on: no time
+    /// between them, nor that of one which stated no table.
+    pub spent: Micros,
 }
 
 /// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` have

@@ -247,6 +247,7 @@ impl Driver {
                     self.step(Input::Message { from, message })?;
                 }
             }
+            Event::Gone(peer) => self.step(Input::Gone(peer))?,
             Event::Request(call, request, asker) => {
                 self.calls.insert(call, asker);
                 self.step(Input::Request {

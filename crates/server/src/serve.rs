@@ -281,7 +281,8 @@ async fn run_node(
     metrics.void_records.set(opened.recovery.void.len() as f64);
     let mut tasks = JoinSet::new();
     let clock = Arc::new(Clock::new(&resolved.clock));
-    let peers = Peers::start(&resolved, id, &clock, &metrics, &mut tasks).map_err(no_thread)?;
+    let peers = Peers::start(&resolved, id, &clock, &mailbox, &metrics, &mut tasks);
+    let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
     let session = SessionId(seed);
     let gate = Arc::new(Gate::new(backend, metrics.clone(), &resolved, session));

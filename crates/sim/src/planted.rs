@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 87] = [
+const SCENARIOS: [(Bug, &str); 92] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -66,6 +66,7 @@ const SCENARIOS: [(Bug, &str); 87] = [
     (Bug::NoDeduplication, "f2-command-twice"),
     (Bug::ReadWithoutWriteBack, "register-write-back"),
     (Bug::LeaseForgottenAtRestart, "f10-restarted-acceptor"),
+    (Bug::GoneMeansReleased, "g45-rumour"),
     (Bug::PastWriteAccepted, "m6-past-put"),
     (Bug::InheritedWithoutSynch, "g2-adoption-for-waiter"),
     (Bug::ReGrantAdopts, "g5-grant-twice"),
@@ -95,6 +96,10 @@ const SCENARIOS: [(Bug, &str); 87] = [
     (Bug::RefusedTakenAsUnsent, "g25-refused-copy"),
     (Bug::PutDropsEventual, "g26-put-at-one"),
     (Bug::QueueOutlivesLeadership, "g27-queued-release"),
+    (Bug::SynchBesideItsDone, "g28-synch-beside-its-note"),
+    (Bug::InheritedLeavesClean, "g29-synch-beside-a-leave"),
+    (Bug::SettlingNotRepeated, "g30-reader-behind-its-front"),
+    (Bug::SectionTimeRestarts, "g31-longest-section"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),

@@ -479,6 +479,7 @@ mod tests {
             ClientLease {
                 lock_ref: TAG.lock_ref,
                 left: u64::MAX,
+                spent: u64::MAX,
             };
             100
         ];

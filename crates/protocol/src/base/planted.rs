@@ -157,12 +157,22 @@ pub enum Bug {
     PieceTakenAsWhole,
     /// G27: commands that wait when a leadership ends are proposed by the node's next one.
     QueueOutlivesLeadership,
+    /// G28: a reader behind a synch that is complete, and not noted yet, begins another.
+    SynchBesideItsDone,
+    /// G29: a ref that another primary may have in a synch leaves clean, though it wrote nothing.
+    InheritedLeavesClean,
+    /// G30: settling a key for readers that failed is not tried again by itself.
+    SettlingNotRepeated,
+    /// G31: the longest time of a section starts anew with each primary.
+    SectionTimeRestarts,
     /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
     RenewedWhateverLease,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G45: whom the shell takes for gone has no lease any more.
+    GoneMeansReleased,
     /// G14: a new primary grants a ref at once that was resumed before it led.
     ResumedGrantedAtOnce,
     /// G14: a new generation leaves while the old one's lease runs.
@@ -187,7 +197,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 89] = [
+    pub const ALL: [Bug; 94] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -264,9 +274,14 @@ impl Bug {
         Bug::PromiseInOnePiece,
         Bug::PieceTakenAsWhole,
         Bug::QueueOutlivesLeadership,
+        Bug::SynchBesideItsDone,
+        Bug::InheritedLeavesClean,
+        Bug::SettlingNotRepeated,
+        Bug::SectionTimeRestarts,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
         Bug::UsageForgotten,
+        Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
         Bug::LeaveBesideLease,
         Bug::BeginBeforeCreation,

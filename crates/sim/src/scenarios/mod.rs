@@ -21,6 +21,7 @@ mod placement;
 mod registers;
 mod rules;
 mod stage;
+mod synchs;
 mod upkeep;
 
 pub use stage::Stage;
@@ -245,6 +246,11 @@ pub const ALL: &[Scenario] = &[
         name: "f10-restarted-acceptor",
         about: "an acceptor that restarts is still bound by the read lease that it granted",
         play: machines::restarted_acceptor,
+    },
+    Scenario {
+        name: "g45-rumour",
+        about: "a primary is taken for gone while its lease runs",
+        play: machines::rumour,
     },
     Scenario {
         name: "f10-drifting-acceptors",
@@ -480,6 +486,26 @@ pub const ALL: &[Scenario] = &[
         name: "g27-queued-release",
         about: "a release waits in a queue while its leader outbids a stray promise",
         play: commands::queued_release,
+    },
+    Scenario {
+        name: "g28-synch-beside-its-note",
+        about: "a reader is looked after while the word of a complete synch is on its way",
+        play: synchs::beside_its_note,
+    },
+    Scenario {
+        name: "g29-synch-beside-a-leave",
+        about: "a client leaves that wrote nothing while a new primary synchs in its name",
+        play: synchs::beside_a_leave,
+    },
+    Scenario {
+        name: "g30-reader-behind-its-front",
+        about: "a new primary fails to settle a key for a reader that has just come",
+        play: synchs::failed_for_a_reader,
+    },
+    Scenario {
+        name: "g31-longest-section",
+        about: "the primary changes in the longest section that is allowed",
+        play: locks::longest_section,
     },
     Scenario {
         name: "g41-cut-off-primary",
