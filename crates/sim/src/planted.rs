@@ -133,6 +133,7 @@ const SCENARIOS: [(Bug, &str); 92] = [
     (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
     (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
     (Bug::GrantWithoutLease, "f20-grant-without-lease"),
+    (Bug::WakesWithoutLease, "g41-cut-off-primary"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -193,6 +193,8 @@ pub enum Bug {
     ForgottenRunsAgain,
     /// F20: a primary grants without a read lease.
     GrantWithoutLease,
+    /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
+    WakesWithoutLease,
 }
 
 impl Bug {
@@ -292,6 +294,7 @@ impl Bug {
         Bug::ReleaseIgnoresDrift,
         Bug::ForgottenRunsAgain,
         Bug::GrantWithoutLease,
+        Bug::WakesWithoutLease,
     ];
 }
 
