@@ -3,8 +3,8 @@
 //! **What is measured.** A cluster of its own, of real processes on this machine. Some clients work
 //! at one node in closed loops: one writes a register over the connection that it has, one asks for
 //! the node's health over a new one. First they are alone. Then a crowd comes to the same node: the
-//! *silent* connect and say nothing, the *half-open* stop in the middle of a head, the *slow* send a
-//! body of 30 MiB a little each second. Whoever is closed comes again a second later. The figures
+//! *silent* connect and say nothing, the *half-open* stop in the middle of a head, the *slow* send
+//! a body of 30 MiB a little each second. Whoever is closed comes again a second later. The figures
 //! are latencies with the crowd beside those without, and the node's memory and descriptors before,
 //! with, and after the crowd.
 //!
