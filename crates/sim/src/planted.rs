@@ -41,7 +41,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 91] = [
+const SCENARIOS: [(Bug, &str); 93] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -123,6 +123,7 @@ const SCENARIOS: [(Bug, &str); 91] = [
     (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
+    (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
     (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
@@ -133,6 +134,7 @@ const SCENARIOS: [(Bug, &str); 91] = [
     (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
     (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
     (Bug::GrantWithoutLease, "f20-grant-without-lease"),
+    (Bug::WakesWithoutLease, "g41-cut-off-primary"),
 ];
 
 /// Wrong rules of stores that end: none does here.

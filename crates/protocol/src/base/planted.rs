@@ -173,6 +173,8 @@ pub enum Bug {
     SnapshotNotKept,
     /// G37: the entries above a snapshot that a peer is fetching go with the next truncation.
     LentEntriesDropped,
+    /// G51: a full replica takes no write, whichever comes first.
+    CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
     /// G45: whom the shell takes for gone has no lease any more.
@@ -195,11 +197,13 @@ pub enum Bug {
     ForgottenRunsAgain,
     /// F20: a primary grants without a read lease.
     GrantWithoutLease,
+    /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
+    WakesWithoutLease,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 95] = [
+    pub const ALL: [Bug; 97] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -284,6 +288,7 @@ impl Bug {
         Bug::RenewedWhateverLease,
         Bug::SnapshotNotKept,
         Bug::LentEntriesDropped,
+        Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
         Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
@@ -295,6 +300,7 @@ impl Bug {
         Bug::ReleaseIgnoresDrift,
         Bug::ForgottenRunsAgain,
         Bug::GrantWithoutLease,
+        Bug::WakesWithoutLease,
     ];
 }
 

@@ -7,7 +7,7 @@ use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
+    Address, Bug, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
     NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
 use crate::command::{Body, Command, GroupCommand};
@@ -134,6 +134,7 @@ impl Here {
             .map_err(|_| damaged("catalogue"))?;
         let (catalogue_version, catalogue) =
             catalogue.unwrap_or_else(|| (1, Keyspace::built_in().to_vec()));
+        let catalogue = catalogue.into_iter().map(Keyspace::bounded).collect();
         let mut here = Here {
             id,
             config,
@@ -338,7 +339,11 @@ impl Here {
                     };
                     segment.log.flush(&mut cx);
                     self.kept.note(room, segment.log.kept_bytes());
-                    let grants = segment.primary.as_ref().and_then(Primary::wake);
+                    // Without its lease it can do nothing: what is overdue waits for a beat.
+                    let leased = segment.log.has_lease(cx.now, cx.timing)
+                        || cx.planted.has(Bug::WakesWithoutLease);
+                    let primary = segment.primary.as_ref().filter(|_| leased);
+                    let grants = primary.and_then(Primary::wake);
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
                     self.agenda.wish(room, &mut segment.wish, wish);
                     debug_assert!({

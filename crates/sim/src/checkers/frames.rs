@@ -18,8 +18,7 @@ pub fn holds(parcel: &Parcel, frame: usize, found: &mut Vec<Violation>) -> bool 
     if from.name == to || bytes <= frame {
         return true;
     }
-    let mut said = format!("{message:?}");
-    said.truncate(said.floor_char_boundary(200));
+    let said: String = format!("{message:?}").chars().take(200).collect();
     let detail = format!(
         "node {} sends {bytes} bytes to node {}, and a frame holds {frame}: {said}",
         from.name.0, to.0

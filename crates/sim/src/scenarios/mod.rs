@@ -218,6 +218,11 @@ pub const ALL: &[Scenario] = &[
         play: coded::dying_writers,
     },
     Scenario {
+        name: "g51-crowd",
+        about: "writers that fill different members do not wait for each other",
+        play: coded::crowd,
+    },
+    Scenario {
         name: "coded-quorum",
         about: "what is at a majority, but at no quorum, is not acknowledged",
         play: coded::quorum,
@@ -506,6 +511,11 @@ pub const ALL: &[Scenario] = &[
         name: "g31-longest-section",
         about: "the primary changes in the longest section that is allowed",
         play: locks::longest_section,
+    },
+    Scenario {
+        name: "g41-cut-off-primary",
+        about: "a primary has lost its lease when the synch of a grant fails",
+        play: machines::cut_off_primary,
     },
     Scenario {
         name: "g47-gone-caller",
