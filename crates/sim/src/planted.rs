@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 83] = [
+const SCENARIOS: [(Bug, &str); 86] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -124,6 +124,9 @@ const SCENARIOS: [(Bug, &str); 83] = [
     (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
     (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
     (Bug::GrantWithoutLease, "f20-grant-without-lease"),
+    (Bug::AnyGenerationRenewed, "g14-renewed-after-resume"),
+    (Bug::ResumeWithoutFlag, "f16-resumed-over-a-put"),
+    (Bug::VoteCountsFromLast, "f10-late-vote"),
 ];
 
 /// Wrong rules of stores that end: none does here.
