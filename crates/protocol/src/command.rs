@@ -70,6 +70,40 @@ impl Command {
             body,
         }
     }
+
+    /// Bytes that it takes at most, encoded or in memory: what bounds count it with.
+    pub fn bytes(&self) -> usize {
+        let keys = |keys: &[KeyId]| keys.iter().map(|id| id.key.len()).sum::<usize>();
+        let lists = match &self.body {
+            Body::Lock(LockCommand::Enqueue { keys: of, .. }) => list(of) + keys(of),
+            Body::Lock(LockCommand::Leave { clean, .. }) => {
+                list(clean) + clean.iter().map(|(id, _)| id.key.len()).sum::<usize>()
+            }
+            Body::Lock(LockCommand::Release { key, .. }) => {
+                key.as_slice().iter().map(|id| id.key.len()).sum()
+            }
+            Body::Lock(LockCommand::SynchDone { key, .. }) => key.key.len(),
+            Body::Lock(LockCommand::Resume { .. }) => 0,
+            Body::Segment(SegmentCommand::Leases(leases)) => list(leases),
+            Body::Segment(SegmentCommand::LeasesTaken | SegmentCommand::Floor(_)) => 0,
+            Body::Group(GroupCommand::Next(view)) => list(&view.seats),
+            Body::Group(GroupCommand::CreateKeyspace(keyspace)) => keyspace.name.len(),
+            Body::Group(
+                GroupCommand::Split(bytes)
+                | GroupCommand::Decide(bytes)
+                | GroupCommand::Vote(bytes)
+                | GroupCommand::Take(bytes),
+            )
+            | Body::Transaction(bytes) => bytes.len(),
+        };
+        // Numbers may take a little more encoded than in memory.
+        2 * size_of::<Command>() + lists
+    }
+}
+
+/// Bytes of a list, without what its elements refer to.
+fn list<T>(elements: &[T]) -> usize {
+    elements.len() * (size_of::<T>() + size_of::<u64>())
 }
 
 /// What to do, by kind of state.
@@ -166,13 +200,16 @@ pub enum SegmentCommand {
     Floor(LockRef),
 }
 
-/// How long a ref may still have a lease.
+/// How long a ref may still have a lease, and how long its section has lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientLease {
     /// The ref.
     pub lock_ref: LockRef,
     /// Microseconds from the proposal on, by the proposer's clock, lengthened by the drift bound.
     pub left: Micros,
+    /// Microseconds since it entered, as far as the primaries know that have handed it on: no time
+    /// between them, nor that of one which stated no table.
+    pub spent: Micros,
 }
 
 /// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` have

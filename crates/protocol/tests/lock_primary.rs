@@ -4,6 +4,8 @@
 mod leases;
 #[path = "common/ram.rs"]
 mod ram;
+#[path = "lock_primary/synchs.rs"]
+mod synchs;
 
 use bytes::Bytes;
 use fermata_protocol::base::{

@@ -384,6 +384,7 @@ fn a_lease_table_crosses_to_the_next_log_and_is_taken_once() {
     let lease = ClientLease {
         lock_ref: a,
         left: 7,
+        spent: 5,
     };
     assert_eq!(
         segment_command(&mut s, SegmentCommand::LeasesTaken),

@@ -593,24 +593,23 @@ impl LimitsConfig {
             Some(n) if (1..=max).contains(&n) => Ok(n),
             Some(n) => Err(format!("limits.{name} is {n}, not 1 to {max}")),
         };
-        Ok(Limits {
-            key: within(self.key_bytes, default.key, Limits::KEY_MAX, "key_bytes")?,
-            value: within(
-                self.value_bytes,
-                default.value,
-                Limits::VALUE_MAX,
-                "value_bytes",
-            )?,
+        let (key, value) = (Limits::KEY_MAX, Limits::VALUE_MAX);
+        let keys = Limits::SECTION_KEYS_MAX;
+        let limits = Limits {
+            key: within(self.key_bytes, default.key, key, "key_bytes")?,
+            value: within(self.value_bytes, default.value, value, "value_bytes")?,
             grant: within(self.grant_bytes, default.grant, 32 << 20, "grant_bytes")?,
             section_keys: within(
                 self.section_keys,
                 default.section_keys,
-                Limits::SECTION_KEYS_MAX,
+                keys,
                 "section_keys",
             )?,
             requests: within(self.requests, default.requests, 1 << 20, "requests")?,
             ..default
-        })
+        };
+        limits.check()?;
+        Ok(limits)
     }
 }
 

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 86] = [
+const SCENARIOS: [(Bug, &str); 93] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -95,6 +95,10 @@ const SCENARIOS: [(Bug, &str); 86] = [
     (Bug::RefusedTakenAsUnsent, "g25-refused-copy"),
     (Bug::PutDropsEventual, "g26-put-at-one"),
     (Bug::QueueOutlivesLeadership, "g27-queued-release"),
+    (Bug::SynchBesideItsDone, "g28-synch-beside-its-note"),
+    (Bug::InheritedLeavesClean, "g29-synch-beside-a-leave"),
+    (Bug::SettlingNotRepeated, "g30-reader-behind-its-front"),
+    (Bug::SectionTimeRestarts, "g31-longest-section"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),
@@ -112,6 +116,9 @@ const SCENARIOS: [(Bug, &str); 86] = [
     (Bug::PartsOfTwoTags, "coded-dying-writers"),
     (Bug::TwoValuesUnderOneTag, "f8h-name-twice"),
     (Bug::ChecksumIgnored, "f8c-changed-bytes"),
+    (Bug::BatchByCount, "g34-burst"),
+    (Bug::PromiseInOnePiece, "g35-many-votes"),
+    (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
     (Bug::UsageForgotten, "placement-user"),

@@ -4,7 +4,7 @@
 //! the order in which they were made; every collection that is iterated is ordered; so the same
 //! seed gives the same run, byte for byte.
 
-use crate::checkers::Violation;
+use crate::checkers::{Violation, frames};
 use crate::client::{Client, Wish};
 use crate::clock::Clock;
 use crate::dice::Dice;
@@ -118,7 +118,11 @@ impl World {
     }
 
     /// A world in which every machine is still switched off.
+    ///
+    /// # Panics
+    /// If the limits do not fit each other.
     pub fn dark(setup: Setup) -> World {
+        setup.limits.check().expect("limits that fit each other");
         let mut dice = Dice::new(setup.seed);
         let network = Network::new(setup.profile, dice.fork());
         let mut world = World {
@@ -271,10 +275,15 @@ impl World {
             return self.schedule(self.now, Happening::TwinHears(Box::new(parcel)));
         }
         self.monitor.sent(&parcel, &mut self.violations);
-        let way = match self.fates.judge(self.now, &parcel) {
-            Some(Some(late)) => Way::At(self.now + late),
-            Some(None) => Way::Lost,
-            None => self.network.send(self.now, &parcel),
+        let frame = self.setup.limits.frame;
+        let way = if frames::holds(&parcel, frame, &mut self.violations) {
+            match self.fates.judge(self.now, &parcel) {
+                Some(Some(late)) => Way::At(self.now + late),
+                Some(None) => Way::Lost,
+                None => self.network.send(self.now, &parcel),
+            }
+        } else {
+            Way::Lost
         };
         let mark = match way {
             Way::At(_) => ">",

@@ -10,11 +10,13 @@ use fermata_sim::planted::{all, name, spring};
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
 /// does a primary that moves too often break any promise, nor one who waits in vain, or for too
 /// long.
-const EXPECTED: [Bug; 4] = [
+const EXPECTED: [Bug; 6] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
     Bug::GoneCallerStays,
     Bug::RenewedWhateverLease,
+    Bug::SettlingNotRepeated,
+    Bug::SectionTimeRestarts,
 ];
 
 /// Not a scenario's own expectation, nor a panic.

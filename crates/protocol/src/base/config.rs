@@ -1,7 +1,8 @@
-//! What a node is told at its start: the cluster, its timing, its limits.
+//! What a node is told at its start: the cluster, its timing, its limits (`limits`).
 
 use super::ids::{ClusterId, GroupId, KeyspaceId, NodeName, SegmentId, SiteId};
 use super::key::TagRule;
+use super::limits::Limits;
 use super::planted::Planted;
 use super::storage::StoragePolicy;
 use super::time::Micros;
@@ -110,66 +111,6 @@ impl Timing {
     /// A duration shortened by the drift bound: what a holder relies on.
     pub fn shortened(&self, d: Micros) -> Micros {
         d - d * self.drift_ppm / 1_000_000
-    }
-}
-
-/// Bounds that a node enforces; every queue has one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of a key.
-    pub key: usize,
-    /// Bytes of a value.
-    pub value: usize,
-    /// Keys of one section.
-    pub section_keys: usize,
-    /// Bytes of values in one grant, and in one answer to an entry however many segments it spans.
-    /// Values beyond it are left out and read by critical gets. The values of a section's keys
-    /// together may be a thousand times what a frame between nodes or a message to a client holds;
-    /// this bound keeps the entry of a large section as quick as that of a small one, and what a
-    /// primary and a coordinator keep for it small.
-    pub grant: usize,
-    /// Requests open at one node.
-    pub requests: usize,
-    /// Commands waiting or in flight at one log's primary.
-    pub proposals: usize,
-    /// Commands in one slot.
-    pub batch: usize,
-    /// Slots in flight at one log's primary.
-    pub window: usize,
-    /// A segment's primary goes to a site whose entries exceed twice those of all others by this
-    /// many, of those that it remembers (`Timing::usage`).
-    pub usage_lead: u32,
-    /// Slots applied before a log is truncated behind a snapshot.
-    pub snapshot_every: u64,
-    /// Bytes of one chunk of a snapshot or of a catch-up answer.
-    pub chunk: usize,
-}
-
-impl Limits {
-    /// Bytes of a key at most, whatever a cluster is configured to take.
-    pub const KEY_MAX: usize = 32 << 10;
-    /// Bytes of a value at most, whatever a cluster is configured to take: a frame between nodes
-    /// holds a few of them.
-    pub const VALUE_MAX: usize = 32 << 20;
-    /// Keys of one section at most, whatever a cluster is configured to take.
-    pub const SECTION_KEYS_MAX: usize = 1_024;
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            key: 1 << 10,
-            value: 16 << 20,
-            section_keys: 64,
-            grant: 8 << 20,
-            requests: 8_192,
-            proposals: 4_096,
-            batch: 256,
-            window: 256,
-            usage_lead: 10,
-            snapshot_every: 4_096,
-            chunk: 256 << 10,
-        }
     }
 }
 

@@ -149,8 +149,22 @@ pub enum Bug {
     RefusedTakenAsUnsent,
     /// G26: a section's put drops the eventual value at whichever replica it reaches.
     PutDropsEventual,
+    /// G34: a slot and a window are bounded by count alone.
+    BatchByCount,
+    /// G35: an acceptor reports all its votes in one message.
+    PromiseInOnePiece,
+    /// G35: a piece of a report is taken for the whole.
+    PieceTakenAsWhole,
     /// G27: commands that wait when a leadership ends are proposed by the node's next one.
     QueueOutlivesLeadership,
+    /// G28: a reader behind a synch that is complete, and not noted yet, begins another.
+    SynchBesideItsDone,
+    /// G29: a ref that another primary may have in a synch leaves clean, though it wrote nothing.
+    InheritedLeavesClean,
+    /// G30: settling a key for readers that failed is not tried again by itself.
+    SettlingNotRepeated,
+    /// G31: the longest time of a section starts anew with each primary.
+    SectionTimeRestarts,
     /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
@@ -185,7 +199,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 88] = [
+    pub const ALL: [Bug; 95] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -258,7 +272,14 @@ impl Bug {
         Bug::AdoptionOutranks,
         Bug::RefusedTakenAsUnsent,
         Bug::PutDropsEventual,
+        Bug::BatchByCount,
+        Bug::PromiseInOnePiece,
+        Bug::PieceTakenAsWhole,
         Bug::QueueOutlivesLeadership,
+        Bug::SynchBesideItsDone,
+        Bug::InheritedLeavesClean,
+        Bug::SettlingNotRepeated,
+        Bug::SectionTimeRestarts,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
         Bug::UsageForgotten,

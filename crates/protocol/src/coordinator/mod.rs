@@ -391,7 +391,7 @@ impl Coordinator {
                 after,
                 limit,
             } => {
-                let limit = simple::listed(limit);
+                let limit = simple::listed(limit, cx.limits);
                 let keys = cx
                     .topology
                     .local_keys(keyspace, &prefix, after.as_ref(), limit);

@@ -6,7 +6,7 @@ use super::submit::{Answer, Question};
 use super::{
     Client, Cx, Event, Job, Lost, Message, STEP_FIRST, STEPS, Step, Target, command_number,
 };
-use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, SegmentId};
+use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName, SegmentId};
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::request::{Code, Held, RefState, Refusal, Reply};
@@ -25,9 +25,9 @@ const LISTED: u32 = 10_000;
 /// a lease is over, so that the others are not kept waiting.
 const RENEWAL: u64 = 3;
 
-/// A bounded number of keys.
-pub(super) fn listed(limit: u32) -> usize {
-    limit.min(LISTED) as usize
+/// A bounded number of keys: what a frame holds, however long they are.
+pub(super) fn listed(limit: u32, limits: &Limits) -> usize {
+    (limit.min(LISTED) as usize).min(limits.listed_keys())
 }
 
 /// The job of what this node knows by itself.
@@ -247,7 +247,7 @@ pub(super) fn create(
         )));
     }
     for members in cx.topology.group_sizes() {
-        if let Err(why) = keyspace.storage.shape(members) {
+        if let Err(why) = cx.limits.fits(&keyspace.storage, members) {
             let name = keyspace.storage.name();
             return Err(refuse::bad(&format!(
                 "storage {name} is impossible here: {why}"
@@ -290,7 +290,7 @@ pub(super) fn keys(
         keyspace,
         prefix,
         after,
-        limit: limit.min(LISTED),
+        limit: listed(limit, cx.limits) as u32,
         open: BTreeMap::new(),
         found: Vec::new(),
         retry_at: Micros::MAX,

@@ -129,8 +129,9 @@ pub(super) struct Grants {
     ops: BTreeMap<OpId, Target>,
     /// Keys whose last holder left cleanly with this tag, and nothing has happened since.
     left: BTreeMap<KeyId, Tag>,
-    /// Keys held by a batch of readers whose value is certain under this primary.
-    settled: BTreeSet<KeyId>,
+    /// Keys held by a batch of readers whose value is certain under this primary, each with the
+    /// flag that its synch clears: the flag stands until `SynchDone` is applied.
+    settled: BTreeMap<KeyId, Option<u64>>,
     /// Keys whose settling in their front's name has failed, and when it may be tried again:
     /// something of it may be in flight, so that the front does not read but synch (G1).
     unsettled: BTreeMap<KeyId, Micros>,
@@ -152,7 +153,7 @@ impl Grants {
             reads: BTreeMap::new(),
             ops: BTreeMap::new(),
             left: BTreeMap::new(),
-            settled: BTreeSet::new(),
+            settled: BTreeMap::new(),
             settling: BTreeSet::new(),
             unsettled: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -377,7 +378,7 @@ impl Grants {
         };
         let synch = synch || grant.synchs || self.unsettled.contains_key(key);
         let flagged = queue.flag.is_some() && !grant.reads;
-        if flagged || (synch && !self.settled.contains(key)) {
+        if flagged || (synch && !self.settled.contains_key(key)) {
             return self.synch(lock_ref, key, queue.flag, cx);
         }
         match read {
@@ -397,21 +398,33 @@ impl Grants {
         let Some(queue) = queues.queue(key) else {
             return;
         };
-        let settled = self.settled.contains(key) || cx.planted.has(Bug::FrontNotSettled);
-        if queue.flag.is_none() && settled {
+        if self.is_certain(key, queue.flag, cx.planted) {
             return self.read(lock_ref, key, cx);
         }
         self.set(lock_ref, key, Task::Behind);
         let Some(front) = queue.refs.front().copied() else {
             return;
         };
-        let pause = self.unsettled.get(key).copied().unwrap_or(0);
-        let waits = self.settling.contains(key) || cx.now.monotonic < pause;
-        if waits || self.grants.contains_key(&front) {
+        if self.settling.contains(key) || self.grants.contains_key(&front) {
+            return;
+        }
+        let failed = self.unsettled.get(key).copied();
+        if let Some(until) = failed.filter(|until| cx.now.monotonic < *until) {
+            // Nothing else may come that would wake a reader: it waits for the time itself (G30).
+            if !cx.planted.has(Bug::SettlingNotRepeated) {
+                self.set(
+                    lock_ref,
+                    key,
+                    Task::Paused {
+                        until,
+                        synch: false,
+                    },
+                );
+            }
             return;
         }
         let generation = queues.get(front).map_or(0, |k| k.generation);
-        let adopts = front > self.before && !self.settled.contains(key);
+        let adopts = front > self.before && !self.settled.contains_key(key);
         let tag = self.synch_tag(front, generation, cx.planted);
         let op = cx.start(Op::Synch {
             key: key.clone(),
@@ -421,6 +434,17 @@ impl Grants {
         self.ops
             .insert(op, Target::Front(front, key.clone(), queue.flag));
         self.settling.insert(key.clone());
+    }
+
+    /// Whether a reader behind the front may read: the front has settled the key, and it has no
+    /// flag, or the one whose synch is complete and only not noted yet. A second synch under that
+    /// flag would lose it to the first one's `SynchDone` while it is under way (G28).
+    fn is_certain(&self, key: &KeyId, flag: Option<u64>, planted: Planted) -> bool {
+        let again = planted.has(Bug::SynchBesideItsDone);
+        match self.settled.get(key) {
+            Some(cleared) => flag.is_none() || (flag == *cleared && !again),
+            None => flag.is_none() && planted.has(Bug::FrontNotSettled),
+        }
     }
 
     /// A key was settled, or not, in the name of its front. Returns the command that clears the
@@ -443,7 +467,7 @@ impl Grants {
             return None;
         }
         self.unsettled.remove(&key);
-        self.settled.insert(key.clone());
+        self.settled.insert(key.clone(), flag);
         flag.map(|flag| LockCommand::SynchDone { key, flag })
     }
 
@@ -477,7 +501,7 @@ impl Grants {
     /// over many large values costs its primary no more than one grant.
     fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
         self.unsettled.remove(key);
-        self.settled.insert(key.clone());
+        self.settled.entry(key.clone()).or_default();
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
             let value = EntryValue::from(value).within(&mut grant.room);
             grant.tasks.insert(key.clone(), Task::Ready(value, tag));
@@ -508,7 +532,7 @@ impl Grants {
     fn adopts(&self, lock_ref: LockRef, key: &KeyId, planted: Planted) -> bool {
         let lax = planted.has(Bug::ReGrantAdopts) || planted.has(Bug::FrontNotSettled);
         let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
-        first_grant && (lax || !self.settled.contains(key))
+        first_grant && (lax || !self.settled.contains_key(key))
     }
 
     /// The key failed; by a synch again if one was begun.
@@ -556,6 +580,7 @@ impl Grants {
         let flag = *flag;
         match outcome {
             Outcome::Synched { value, tag } => {
+                self.settled.insert(key.clone(), flag);
                 self.ready_with(lock_ref, key, value, tag);
                 flag.map(|flag| LockCommand::SynchDone {
                     key: key.clone(),

@@ -28,6 +28,10 @@
 //!   a ref holds until it is removed, and the table names all that hold, granted or not. Refs that
 //!   were enqueued behind them, or after, have no lease.
 //!
+//! The table says as well how long each section has lasted, so that its longest time (MUSIC's T)
+//! does not start anew with each primary (G31): a duration, since the clocks of two nodes have
+//! nothing in common. A primary that dies states none, and T starts anew once.
+//!
 //! The time that passes between the two primaries is counted for nobody: the holder may be silent
 //! for it. Time left on the old primary's clock is the longer for its drift already; it is
 //! lengthened once more, and never beyond the full lease.
@@ -154,6 +158,7 @@ impl Primary {
             Some(ClientLease {
                 lock_ref,
                 left: until.saturating_sub(now.monotonic),
+                spent: holding.spent(now),
             })
         };
         let holders = queues.refs().filter(|(r, _)| queues.holds(*r));
@@ -167,12 +172,18 @@ impl Primary {
         let Leasing::Taking { table, .. } = &self.leasing else {
             return;
         };
-        let left: BTreeMap<LockRef, Micros> = table.iter().map(|l| (l.lock_ref, l.left)).collect();
+        let table: BTreeMap<LockRef, ClientLease> =
+            table.iter().map(|lease| (lease.lock_ref, *lease)).collect();
         self.leasing = Leasing::Open;
         for (lock_ref, holding) in &mut self.holdings {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
+            let spent = table.get(lock_ref).map_or(0, |lease| lease.spent);
+            if spent > 0 && !cx.planted.has(Bug::SectionTimeRestarts) {
+                holding.before = spent;
+                holding.entered = Some(self.since);
+            }
             // Whoever has been heard since, or has come since, is counted from then.
             if holding.heard > self.since {
                 continue;
@@ -180,8 +191,10 @@ impl Primary {
             // A generation that is younger than the table has no lease: nobody could give it one.
             // The one before it has what the table says.
             let counted = counted(known.origin.lease, cx.timing, cx.planted);
-            holding.told = match left.get(lock_ref) {
-                Some(left) => Told::Until(self.since + counted.min(cx.timing.lengthened(*left))),
+            holding.told = match table.get(lock_ref) {
+                Some(lease) => {
+                    Told::Until(self.since + counted.min(cx.timing.lengthened(lease.left)))
+                }
                 None => Told::NoLease,
             };
         }

@@ -13,7 +13,7 @@ use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
     Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName,
-    Now, Planted, SegmentId, SessionId, StoragePolicy, Timing,
+    Now, Planted, SegmentId, SessionId, StoragePolicy, Tag, Timing,
 };
 use crate::command::{Body, Command, LockCommand, SegmentCommand};
 use crate::io::{Effects, Memory};
@@ -108,8 +108,10 @@ pub(super) struct Holding {
     pub(super) waiter: Option<NodeName>,
     /// When its client was last heard; for a new primary, when it began to lead.
     pub(super) heard: Micros,
-    /// When it was first seen to hold.
+    /// When it was first seen to hold, by this primary.
     pub(super) entered: Option<Micros>,
+    /// How long its section has lasted under the primaries before.
+    pub(super) before: Micros,
     /// This primary, or one before it, has granted it, as far as is known.
     pub(super) granted: bool,
     /// What an earlier primary's table says of its lease, until it is heard.
@@ -138,6 +140,7 @@ impl Holding {
             waiter,
             heard,
             entered: None,
+            before: 0,
             granted: false,
             told: Told::Nothing,
             free_at: 0,
@@ -147,6 +150,14 @@ impl Holding {
             releases: 0,
             released: None,
         }
+    }
+
+    /// How long its section has lasted.
+    pub(super) fn spent(&self, now: Now) -> Micros {
+        let here = self
+            .entered
+            .map_or(0, |at| now.monotonic.saturating_sub(at));
+        self.before + here
     }
 
     /// Whether the ref gets no lease any more, neither by a renewal nor by a grant (G7, G10).
@@ -163,6 +174,15 @@ fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
         && lock_ref.0 > state.commands()
     {
         *lock_ref = LockRef(0);
+    }
+}
+
+/// A ref that held under an earlier primary, and was not granted by this one, is dirty where it has
+/// written nothing: a synch that was begun for it may be at one member, and without a flag nobody
+/// would complete it (G29). A write of its own stands above that, and the key stays clean.
+fn leave_no_cleaner(clean: &mut Vec<(KeyId, Option<Tag>)>, planted: Planted) {
+    if !planted.has(Bug::InheritedLeavesClean) {
+        clean.retain(|(_, written)| written.is_some());
     }
 }
 
@@ -325,11 +345,17 @@ impl Primary {
                 releases = self.count_release(lock_ref, cx);
                 Vec::new()
             }
-            LockCommand::Leave { lock_ref, .. } => {
-                let free_at = self.holdings.get(lock_ref).map_or(0, |h| h.free_at);
+            LockCommand::Leave {
+                lock_ref, clean, ..
+            } => {
+                let holding = self.holdings.get(lock_ref);
+                let free_at = holding.map_or(0, |h| h.free_at);
                 let left = free_at.saturating_sub(cx.now.monotonic);
                 if left > 0 && !cx.planted.has(Bug::LeaveBesideLease) {
                     return reject(from, call, Rejection::Leased(left), cx.fx);
+                }
+                if holding.is_some_and(|h| h.inherited && !h.granted) {
+                    leave_no_cleaner(clean, cx.planted);
                 }
                 Vec::new()
             }
@@ -799,8 +825,8 @@ impl Primary {
         if holding.ends() && !cx.planted.has(Bug::ReleaseWaitsForever) {
             return RefState::Holding { lease: 0 };
         }
-        let entered = *holding.entered.get_or_insert(cx.now.monotonic);
-        if cx.now.monotonic.saturating_sub(entered) >= known.origin.section_max {
+        holding.entered.get_or_insert(cx.now.monotonic);
+        if holding.spent(cx.now) >= known.origin.section_max {
             // The lease runs out from here on; then the section ends (MUSIC's T).
             return RefState::Holding { lease: 0 };
         }

@@ -104,6 +104,7 @@ impl Here {
         memory: &dyn Memory,
         now: Now,
     ) -> Result<Here, String> {
+        config.limits.check()?;
         let damaged = |what| format!("the record of the {what} is corrupt: replace this node");
         let saved = memory
             .get(&record::node("registry"))

@@ -76,23 +76,34 @@ impl Log {
             self.wait_election(cx.now.monotonic + cx.timing.retry, cx.timing);
         }
         // Slots up to `chosen` are not reported: the proposer must fetch them before it leads.
-        let first = Slot(self.chosen.max(above).0.saturating_add(1));
-        let accepted: Vec<_> = self
-            .held
-            .range(first..)
-            .map(|(slot, held)| super::Accepted {
-                slot: *slot,
-                ballot: held.ballot,
-                entry: held.entry.clone(),
-            })
-            .collect();
+        let (accepted, more) = self.votes_above(self.chosen.max(above), cx.limits);
         let answer = Message::Promise {
             ballot,
+            above,
             chosen: self.chosen,
             accepted,
+            more,
             upper: self.upper,
         };
         self.vow(from, answer, cx);
+    }
+
+    /// The votes that follow a slot, as many as a window takes, and whether there are more.
+    fn votes_above(&self, slot: Slot, limits: &Limits) -> (Vec<super::Accepted>, bool) {
+        let at_once = self.planted.has(Bug::PromiseInOnePiece);
+        let (mut accepted, mut bytes) = (Vec::new(), 0);
+        for (slot, held) in self.held.range(Slot(slot.0.saturating_add(1))..) {
+            bytes += held.bytes;
+            if bytes > limits.window_bytes && !accepted.is_empty() && !at_once {
+                return (accepted, true);
+            }
+            accepted.push(super::Accepted {
+                slot: *slot,
+                ballot: held.ballot,
+                entry: held.entry.clone(),
+            });
+        }
+        (accepted, false)
     }
 
     pub(super) fn on_accept(&mut self, from: Seat, ballot: Ballot, offer: Offer, cx: &mut Cx<'_>) {
@@ -125,12 +136,17 @@ impl Log {
             Some(Held {
                 ballot: voted,
                 entry: old,
+                ..
             }) if *voted == ballot => {
                 if *old != entry {
                     return self.ignore("two entries for one slot in one ballot");
                 }
             }
             None if slot <= self.chosen => {}
+            old if !self.has_room(slot, old, &entry, cx.limits) => {
+                self.learn(from, ballot, chosen, cx);
+                return self.ignore("accept beyond the bytes of votes");
+            }
             _ => {
                 self.upper = self.upper.max(upper);
                 self.put_held(slot, ballot, entry, cx.fx);
@@ -145,6 +161,13 @@ impl Log {
     /// unless this replica lags, and then it must fetch first.
     fn horizon(&self, cx: &Cx<'_>) -> Slot {
         Slot(self.chosen.0 + reach(cx.limits))
+    }
+
+    /// Whether a vote fits those that are held. The next slot always does: once everything below
+    /// it is chosen here, too, the log goes on with this acceptor, however much it holds above.
+    fn has_room(&self, slot: Slot, old: Option<&Held>, entry: &Entry, limits: &Limits) -> bool {
+        let others = self.votes - old.map_or(0, |held| held.bytes);
+        slot == self.chosen.next() || others + entry.bytes() <= limits.votes_bytes
     }
 
     /// Promises `ballot` durably. Whoever leads or stands below it does so no longer.

@@ -1,5 +1,6 @@
 //! Who leads: timers, candidacy, phase 1, and what a new leader makes of what it hears.
 
+use super::report::{Piece, Report};
 use super::store::ROUNDS;
 use super::{Cx, Entry, Leading, Log, Message, Role};
 use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timestamp, Timing};
@@ -11,18 +12,32 @@ use alloc::vec::Vec;
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) ballot: Ballot,
-    promises: BTreeMap<Seat, Reported>,
+    reports: BTreeMap<Seat, Report>,
     /// Whether this seat's own acceptor was asked; it is asked last.
     own: bool,
     /// When those that have not answered are asked again.
     pub(super) due: Micros,
 }
 
-/// What one acceptor reported with its promise.
-#[derive(Debug)]
-struct Reported {
-    chosen: Slot,
-    accepted: Vec<super::Accepted>,
+impl Candidate {
+    /// Those that have reported everything.
+    fn whole(&self) -> impl Iterator<Item = (Seat, &Report)> {
+        let all = self.reports.iter().map(|(seat, report)| (*seat, report));
+        all.filter(|(_, report)| report.whole)
+    }
+
+    fn has_whole(&self, seat: Seat) -> bool {
+        self.reports.get(&seat).is_some_and(|report| report.whole)
+    }
+
+    /// What is asked of a seat: what follows what it has reported.
+    fn question(&self, seat: Seat, chosen: Slot) -> Message {
+        let got = self.reports.get(&seat);
+        Message::Prepare {
+            ballot: self.ballot,
+            above: got.map_or(chosen, |report| report.above(chosen)),
+        }
+    }
 }
 
 impl Log {
@@ -74,7 +89,7 @@ impl Log {
         };
         self.take_role(Role::Candidate(Candidate {
             ballot,
-            promises: BTreeMap::new(),
+            reports: BTreeMap::new(),
             own: false,
             due: cx.now.monotonic + cx.timing.retry,
         }));
@@ -88,14 +103,13 @@ impl Log {
             return;
         };
         candidate.due = cx.now.monotonic + cx.timing.retry;
-        let ballot = candidate.ballot;
-        let silent: Vec<Seat> = (0..self.view.len() as u8)
+        let questions: Vec<(Seat, Message)> = (0..self.view.len() as u8)
             .map(Seat)
-            .filter(|s| *s != self.seat && !candidate.promises.contains_key(s))
+            .filter(|s| *s != self.seat && !candidate.has_whole(*s))
+            .map(|s| (s, candidate.question(s, self.chosen)))
             .collect();
-        let above = self.chosen;
-        for seat in silent {
-            self.vow(seat, Message::Prepare { ballot, above }, cx);
+        for (seat, question) in questions {
+            self.vow(seat, question, cx);
         }
     }
 
@@ -104,7 +118,7 @@ impl Log {
         let Role::Candidate(candidate) = &mut self.role else {
             return;
         };
-        if candidate.own || candidate.promises.len() + 1 < quorum {
+        if candidate.own || candidate.whole().count() + 1 < quorum {
             return;
         }
         candidate.own = true;
@@ -118,7 +132,7 @@ impl Log {
             Role::Candidate(candidate) if cx.now.monotonic >= candidate.due => {
                 // What this seat promised itself is sent to it again, too, should it have been
                 // lost.
-                if !candidate.promises.contains_key(&self.seat) {
+                if !candidate.has_whole(self.seat) {
                     candidate.own = false;
                 }
                 self.ask_promises(cx);
@@ -140,24 +154,30 @@ impl Log {
         &mut self,
         from: Seat,
         ballot: Ballot,
-        chosen: Slot,
-        (accepted, upper): (Vec<super::Accepted>, Timestamp),
+        (mut piece, upper): (Piece, Timestamp),
         cx: &mut Cx<'_>,
     ) {
+        let chosen = piece.chosen;
         // A restart may have forgotten part of `chosen`, not of the votes: hence twice the reach.
         let top = chosen
             .0
             .saturating_add(2 * super::acceptor::reach(cx.limits));
-        if accepted.iter().any(|a| a.slot.0 > top) {
+        if piece.accepted.iter().any(|a| a.slot.0 > top) {
             return self.ignore("promise with a slot beyond the horizon");
         }
-        match &mut self.role {
-            Role::Candidate(candidate) if candidate.ballot == ballot => {
-                candidate
-                    .promises
-                    .insert(from, Reported { chosen, accepted });
-            }
+        piece.more &= !self.planted.has(Bug::PieceTakenAsWhole);
+        let candidate = match &mut self.role {
+            Role::Candidate(candidate) if candidate.ballot == ballot => candidate,
             _ => return self.ignore("promise for another ballot"),
+        };
+        let report = candidate.reports.entry(from).or_default();
+        if !report.add(piece, self.chosen) {
+            return self.ignore("promise that says nothing new, or leaves a gap");
+        }
+        if !report.whole {
+            // The round is durable, or nobody had answered.
+            let question = candidate.question(from, self.chosen);
+            self.send(from, question, cx);
         }
         self.upper = self.upper.max(upper);
         self.known = self.known.max(chosen);
@@ -183,11 +203,8 @@ impl Log {
             // Somebody ended the log. There is nothing left to lead.
             return self.take_role(Role::Follower);
         }
-        let usable = candidate
-            .promises
-            .values()
-            .filter(|r| r.chosen <= self.chosen);
-        let ready = usable.count() >= quorum && candidate.promises.contains_key(&self.seat);
+        let usable = candidate.whole().filter(|(_, r)| r.chosen <= self.chosen);
+        let ready = usable.count() >= quorum && candidate.has_whole(self.seat);
         if !ready {
             return;
         }
@@ -196,25 +213,20 @@ impl Log {
             _ => unreachable!("matched above"),
         };
         let merged = self.merge(&candidate);
-        self.lead(candidate.ballot, cx);
-        self.recover_slots(merged, cx);
+        self.lead(candidate.ballot, merged, cx);
+        self.cut(cx);
     }
 
     /// Per slot, the entry of the highest ballot reported: if any was chosen, it is that one.
     fn merge(&self, candidate: &Candidate) -> BTreeMap<Slot, Entry> {
         let mut merged: BTreeMap<Slot, (Ballot, usize, &Entry)> = BTreeMap::new();
-        for reported in candidate
-            .promises
-            .values()
-            .filter(|r| r.chosen <= self.chosen)
-        {
-            for vote in reported.accepted.iter().filter(|a| a.slot > self.chosen) {
-                let best = merged
-                    .entry(vote.slot)
-                    .or_insert((vote.ballot, 0, &vote.entry));
-                if vote.ballot > best.0 {
-                    *best = (vote.ballot, 1, &vote.entry);
-                } else if vote.ballot == best.0 {
+        let usable = candidate.whole().filter(|(_, r)| r.chosen <= self.chosen);
+        for (_, report) in usable {
+            for (slot, (ballot, entry)) in report.votes.range(self.chosen.next()..) {
+                let best = merged.entry(*slot).or_insert((*ballot, 0, entry));
+                if *ballot > best.0 {
+                    *best = (*ballot, 1, entry);
+                } else if *ballot == best.0 {
                     best.1 += 1;
                 }
             }
@@ -231,8 +243,13 @@ impl Log {
             .collect()
     }
 
-    /// Begins to lead `ballot`.
-    pub(super) fn lead(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+    /// Begins to lead `ballot`, with what is to be proposed again.
+    pub(super) fn lead(
+        &mut self,
+        ballot: Ballot,
+        recovered: BTreeMap<Slot, Entry>,
+        cx: &mut Cx<'_>,
+    ) {
         assert_eq!(
             self.promised, ballot,
             "a leader has promised its own ballot"
@@ -242,7 +259,7 @@ impl Log {
         self.fetching = None;
         self.partial = None;
         self.election_at = None;
-        let queue = core::mem::take(&mut self.kept);
+        let queue = core::mem::take(&mut self.kept).into();
         self.take_role(Role::Leading(Leading {
             ballot,
             since: cx.now.monotonic,
@@ -250,8 +267,10 @@ impl Log {
             flights: BTreeMap::new(),
             begin: None,
             ending: false,
+            recovered,
             queue,
             commands: 0,
+            bytes: 0,
             announced: self.chosen,
             acked: alloc::vec![None; self.view.len()],
             due: None,
@@ -267,51 +286,8 @@ impl Log {
         let outlives = self.planted.has(Bug::QueueOutlivesLeadership)
             || self.planted.has(Bug::HoleFilledWithCommand);
         match outlives {
-            true => self.kept.extend(ended.queue),
-            false => self.dropped.extend(ended.queue),
-        }
-    }
-
-    /// Proposes again what was recovered, no-ops in the holes, and above it the own `Begin`, or
-    /// straight away the `Stop` that is wished for. Above a recovered `Stop` nothing is proposed.
-    fn recover_slots(&mut self, mut merged: BTreeMap<Slot, Entry>, cx: &mut Cx<'_>) {
-        let top = merged
-            .last_key_value()
-            .map_or(self.chosen, |(slot, _)| *slot);
-        let mut slot = self.chosen;
-        while slot < top {
-            slot = slot.next();
-            let entry = match merged.remove(&slot) {
-                Some(entry) => entry,
-                None => self.filler(),
-            };
-            let last = matches!(entry, Entry::Stop { .. });
-            self.propose_entry(entry, cx);
-            if last {
-                self.set_ending();
-                return;
-            }
-        }
-        if self.wish.is_some() {
-            self.propose_wished_stop(cx);
-        } else {
-            self.propose_begin(cx);
-        }
-    }
-
-    /// What goes into a hole: never a client's command. One proposed here would take effect before
-    /// commands that were proposed long ago, by a leader that may have answered upon them.
-    fn filler(&mut self) -> Entry {
-        match &mut self.role {
-            Role::Leading(lead)
-                if self.planted.has(Bug::HoleFilledWithCommand) && !lead.queue.is_empty() =>
-            {
-                Entry::Commands {
-                    birth: lead.ballot,
-                    commands: lead.queue.drain(..).collect(),
-                }
-            }
-            _ => Entry::Noop,
+            true => self.kept.extend(ended.queue.into_commands()),
+            false => self.dropped.extend(ended.queue.into_commands()),
         }
     }
 

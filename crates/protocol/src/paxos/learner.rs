@@ -1,11 +1,13 @@
 //! The learner: what is chosen, handing it out in order, catching up, truncation.
 
-use super::store::{CHOSEN, SnapshotRecord};
+use super::store::{CHOSEN, Held, SnapshotRecord};
 use super::{Chunk, Cx, Entry, Log, Message, Role};
 use crate::base::{Ballot, Limits, Micros, Seat, Slot, Timestamp};
 use crate::wire::{decode, encode};
+use alloc::collections::btree_map;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use fermata_codec::checksum;
 
 /// Bytes of the largest snapshot that is taken from a peer.
 const SNAPSHOT_MAX: u64 = 1 << 30;
@@ -131,11 +133,9 @@ impl Snapshot {
     }
 }
 
-/// 64-bit FNV-1a over a snapshot, against torn or mixed transfers (not against forgery).
+/// Against torn or mixed transfers, not against forgery.
 fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    checksum(0, bytes)
 }
 
 impl Log {
@@ -144,6 +144,8 @@ impl Log {
         assert_eq!(slot, self.chosen.next(), "chosen slots are noted in order");
         self.chosen = slot;
         let held = self.held.get(&slot).expect("a chosen entry is held");
+        self.votes -= held.bytes;
+        self.entries += held.bytes;
         if let Entry::Stop { next } = held.entry {
             self.over = Some((slot, next));
             self.known = slot;
@@ -249,7 +251,7 @@ impl Log {
         let mut bytes = 0;
         let mut entries = Vec::new();
         for (_, held) in self.held.range(first..=self.chosen) {
-            bytes += encode(&held.entry).len();
+            bytes += held.bytes;
             if bytes > cx.limits.chunk && !entries.is_empty() {
                 break;
             }
@@ -339,6 +341,35 @@ impl Log {
         self.upper = self.upper.max(record.upper);
         self.known = self.known.max(slot);
         self.over = record.stopped.map(|next| (slot, next));
+        self.weigh();
+    }
+
+    /// The first of the slots up to this one that stay in memory for peers that lag a little: a
+    /// window of them.
+    pub(super) fn tail(&self, slot: Slot, limits: &Limits) -> Slot {
+        let lowest = slot.0.saturating_sub(limits.window as u64) + 1;
+        let (mut keep, mut bytes) = (slot.next(), 0);
+        for (at, held) in self.held.range(Slot(lowest)..=slot).rev() {
+            bytes += held.bytes;
+            if bytes > limits.window_bytes {
+                break;
+            }
+            keep = *at;
+        }
+        keep
+    }
+
+    /// Counts anew what is held: the prefix, or where it begins, has changed at once.
+    pub(super) fn weigh(&mut self) {
+        (self.votes, self.entries) = self.weights();
+    }
+
+    /// Bytes of what is held above the chosen prefix, and of it above the snapshot.
+    pub(super) fn weights(&self) -> (usize, usize) {
+        let all = |held: btree_map::Range<'_, Slot, Held>| held.map(|(_, h)| h.bytes).sum();
+        let votes = self.held.range(self.chosen.next()..);
+        let entries = self.held.range(self.truncated().next()..self.chosen.next());
+        (all(votes), all(entries))
     }
 
     /// The next chosen entry, in order and once per process. Entries that a later ballot made void

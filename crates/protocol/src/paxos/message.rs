@@ -20,7 +20,7 @@ pub enum Entry {
     Commands {
         /// The ballot in which they were first proposed.
         birth: Ballot,
-        /// At most the batch limit.
+        /// At most what the limits of a batch allow.
         commands: Vec<Command>,
     },
     /// The log ends here: every later slot is a no-op by definition.
@@ -28,6 +28,17 @@ pub enum Entry {
         /// The epoch of the successor log.
         next: Epoch,
     },
+}
+
+impl Entry {
+    /// Bytes that it takes at most, encoded or in memory: what bounds count it with.
+    pub fn bytes(&self) -> usize {
+        let commands = match self {
+            Entry::Commands { commands, .. } => commands.iter().map(Command::bytes).sum(),
+            Entry::Noop | Entry::Begin { .. } | Entry::Stop { .. } => 0,
+        };
+        2 * size_of::<Accepted>() + commands
+    }
 }
 
 /// One accepted slot, as an acceptor keeps and reports it.
@@ -44,22 +55,26 @@ pub struct Accepted {
 /// Between the replicas of one log. Sender and receiver are seats of the log's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// Phase 1a for all slots above `above`.
+    /// Phase 1a for all slots; sent again for each piece of the answer.
     Prepare {
         /// The ballot.
         ballot: Ballot,
-        /// The proposer has everything up to here chosen.
+        /// The proposer wants no votes up to here: it has them chosen, or reported.
         above: Slot,
     },
-    /// Phase 1b: promises `ballot` for all slots.
+    /// Phase 1b: promises `ballot` for all slots, and reports a piece of the votes.
     Promise {
         /// The ballot promised.
         ballot: Ballot,
+        /// From the question.
+        above: Slot,
         /// Everything up to here is chosen and may no longer be reported slot by slot: a proposer
         /// that is behind must catch up first, and must not read "nothing reported" as free.
         chosen: Slot,
-        /// Accepted slots above the proposer's `above`, truncated slots excepted.
+        /// Accepted slots above both, in order, as many as a window takes.
         accepted: Vec<Accepted>,
+        /// Whether there are more above the last one.
+        more: bool,
         /// The largest per-ballot number that this acceptor accepted (room for
         /// the floor of a transaction clock).
         upper: Timestamp,

@@ -10,11 +10,11 @@
 //! Lamport's multi-Paxos. A *ballot* is a round and the seat that leads it. Its leader has the
 //! promises of a quorum (phase 1, once for all slots), proposes again whatever these report, and
 //! then needs one round trip per slot (phase 2). [`Log`] is one replica in all three roles:
-//! `acceptor` (promises, votes, leases given), `proposer` (batches, phase 2, the lease held),
-//! `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads, `store`
-//! for what is on disk, `late` for members that missed the log's beginning, and `replica` for what
-//! the state machine above sees. It is a plain struct: time and messages come in, writes and
-//! messages go out, nothing is drawn at random.
+//! `acceptor` (promises, votes, leases given), `proposer` (phase 2, the lease held) with its
+//! `queue`, `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads
+//! and `report` for what it is told in phase 1, `store` for what is on disk, `late` for members
+//! that missed the log's beginning, and `replica` for what the state machine above sees. It is a
+//! plain struct: time and messages come in, writes and messages go out, nothing is drawn at random.
 //!
 //! # What always holds
 //! * **P1** A promise is never taken back, and leaves only when it is durable. So does a vote, also
@@ -25,8 +25,9 @@
 //!   the process that created it; nothing of it leaves before the creation is durable.
 //! * **P3** Of the entries that a quorum reports for a slot, the one of the highest ballot is
 //!   proposed, whoever else reported nothing. No-ops go only where none reports any (F13).
-//!   "None" counts only from an acceptor that reports slot by slot from our chosen prefix on: one
-//!   that has more chosen, or truncated, does not count until we have caught up.
+//!   "None" counts only from an acceptor that reports slot by slot from our chosen prefix on, up to
+//!   its last vote, in as many pieces as that takes (`report`): one that has more chosen, or
+//!   truncated, does not count until we have caught up.
 //! * **P4** Holes get no-ops, never commands, and commands go above everything recovered (F3f).
 //! * **P5** The first own entry of a ballot is its `Begin`; commands are proposed after it is
 //!   chosen. Commands keep the ballot they were born in, and those born below the highest `Begin`
@@ -46,8 +47,12 @@
 //! * **P9** What is unreadable is not absent. A replica with a corrupt vote is silent in phase 1
 //!   until it has learned that slot from the others; with a corrupt promise it does not come back
 //!   at all.
-//! * **P10** Memory is bounded: proposals by `Limits::proposals`, slots in flight by `window`,
-//!   votes held above the chosen prefix by `snapshot_every` and `window`, answers by `chunk`.
+//! * **P10** Memory and messages are bounded, in count and in bytes: proposals by
+//!   `Limits::proposals`, a slot by `batch`, slots in flight and reports by `window`, votes held
+//!   above the chosen prefix by `snapshot_every` with `window` and by `votes_bytes`, other answers
+//!   by `chunk`. A slot above the bytes of votes is not voted for, unless it is the next one, so
+//!   that a full acceptor goes on. `Limits::check` computes from these that every message fits a
+//!   frame.
 //! * **P11** A command is proposed by the leadership that took it, or never (G27). P5 makes void
 //!   what a leadership *proposed* and a later one finds; what still waits when a leadership ends is
 //!   handed back, also where the same seat outbids its own ballot, and leads on.
@@ -74,7 +79,9 @@ mod late;
 mod learner;
 pub mod message;
 mod proposer;
+mod queue;
 mod replica;
+mod report;
 mod store;
 
 pub use crate::log::{Cx, Declined, Leadership};
@@ -93,6 +100,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use election::Candidate;
 use learner::{Fetching, Partial, Snapshot};
+use queue::Queue;
+use report::Piece;
 use store::{CHOSEN, CreatedRecord, Held};
 
 /// The answer to a leader's beat.
@@ -133,6 +142,10 @@ pub struct Log {
     used: u32,
     /// Votes and learned entries, above the truncation and a little below it.
     held: BTreeMap<Slot, Held>,
+    /// Bytes of what is held above the chosen prefix.
+    votes: usize,
+    /// Bytes of what is held of the chosen prefix above the snapshot.
+    entries: usize,
     /// Slots whose vote is unreadable.
     void: BTreeSet<Slot>,
     upper: Timestamp,
@@ -200,11 +213,15 @@ struct Leading {
     begin: Option<Slot>,
     /// A `Stop` is proposed: nothing comes after it.
     ending: bool,
+    /// What phase 1 reported and is not proposed again yet.
+    recovered: BTreeMap<Slot, Entry>,
     /// Commands that were taken and not proposed yet. They are here, and not in the log, so that
     /// they cannot outlive the leadership that took them (P11).
-    queue: VecDeque<Command>,
+    queue: Queue,
     /// Commands in flight.
     commands: usize,
+    /// Bytes of what is in flight.
+    bytes: usize,
     /// By seat: when the latest message left that the seat acknowledged.
     acked: Vec<Option<Micros>>,
     /// When flights are sent again.
@@ -221,6 +238,7 @@ struct Flight {
     sent: Micros,
     /// When it was last sent.
     last: Micros,
+    bytes: usize,
 }
 
 impl Log {
@@ -244,8 +262,8 @@ impl Log {
         log.planted = cx.planted;
         log.hint = Some(first);
         if seat == first {
-            log.lead(log.promised, cx);
-            log.propose_begin(cx);
+            log.lead(log.promised, BTreeMap::new(), cx);
+            log.cut(cx);
         } else {
             // As if restarted: a creation that was not durable may have granted leases before.
             log.wait_election(log.boot_over(cx.timing), cx.timing);
@@ -269,6 +287,8 @@ impl Log {
             },
             used: 0,
             held: BTreeMap::new(),
+            votes: 0,
+            entries: 0,
             void: BTreeSet::new(),
             upper: Timestamp::default(),
             boot,
@@ -330,6 +350,7 @@ impl Log {
         if let Some(Entry::Stop { next }) = log.held.get(&log.chosen).map(|h| &h.entry) {
             log.over = Some((log.chosen, *next));
         }
+        log.weigh();
         Ok(Recovered { log, slot, state })
     }
 
@@ -353,10 +374,20 @@ impl Log {
             Message::Prepare { ballot, above } => self.on_prepare(from, ballot, above, cx),
             Message::Promise {
                 ballot,
+                above,
                 chosen,
                 accepted,
+                more,
                 upper,
-            } => self.on_promise(from, ballot, chosen, (accepted, upper), cx),
+            } => {
+                let piece = Piece {
+                    above,
+                    chosen,
+                    accepted,
+                    more,
+                };
+                self.on_promise(from, ballot, (piece, upper), cx);
+            }
             Message::Accept {
                 ballot,
                 slot,
@@ -447,6 +478,8 @@ impl Log {
             );
             assert!(!self.void.contains(slot));
         }
+        let weighed = (self.votes, self.entries);
+        assert_eq!(weighed, self.weights(), "what is held is counted");
         if let Some((slot, _)) = self.over {
             assert!(self.chosen == slot, "nothing is chosen above the stop");
         }

@@ -2,8 +2,7 @@
 
 use super::store::ROUNDS;
 use super::{Cx, Entry, Flight, Log, Message, Role};
-use crate::base::{Ballot, Bug, Micros, Seat, Slot};
-use crate::command::Command;
+use crate::base::{Ballot, Bug, Limits, Micros, Seat, Slot};
 use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
@@ -26,24 +25,75 @@ impl Log {
         }
     }
 
+    /// Proposes what is to be proposed, as far as the window allows: what was recovered, with
+    /// no-ops in its holes; the own `Begin`, or straight away the `Stop` that is wished for; then
+    /// commands. Above a `Stop` nothing is proposed.
     pub(super) fn cut(&mut self, cx: &mut Cx<'_>) {
-        let window = cx.limits.window as u64;
         while let Role::Leading(lead) = &self.role {
-            // Nothing of a client's before the own `Begin` is chosen. In ballot 0 this also keeps
-            // every entry back until the log's creation is durable here (see `create`).
-            if lead.ending || !self.is_primary() {
+            let next = lead.next;
+            if lead.ending {
                 return;
-            }
-            if lead.queue.is_empty() {
-                if self.wish.is_some() {
-                    self.propose_wished_stop(cx);
+            } else if !lead.recovered.is_empty() {
+                let bytes = lead.recovered.get(&next).map_or(0, Entry::bytes);
+                if !self.has_window(bytes, cx.limits) {
+                    return;
                 }
+                self.propose_recovered(next, cx);
+            } else if lead.begin.is_none() && self.wish.is_none() {
+                self.propose_begin(cx);
+            } else if lead.begin.is_some() && !self.is_primary() {
+                // Nothing of a client's before the own `Begin` is chosen. In ballot 0 this also
+                // keeps every entry back until the log's creation is durable here (see `create`).
+                return;
+            } else if lead.begin.is_none() || lead.queue.is_empty() {
+                return self.propose_wished_stop(cx);
+            } else if self.has_window(lead.queue.batch(cx.limits, self.planted).1, cx.limits) {
+                self.cut_batch(cx);
+            } else {
                 return;
             }
-            if lead.next.0 > self.chosen.0 + window {
-                return;
+        }
+    }
+
+    /// Whether the next slot may be in flight, too, with so many bytes.
+    fn has_window(&self, bytes: usize, limits: &Limits) -> bool {
+        let Role::Leading(lead) = &self.role else {
+            return false;
+        };
+        let fits = lead.flights.is_empty()
+            || lead.bytes + bytes <= limits.window_bytes
+            || self.planted.has(Bug::BatchByCount);
+        fits && lead.next.0 <= self.chosen.0 + limits.window.max(1) as u64
+    }
+
+    /// Proposes again what was recovered for a slot. A hole gets no client's command: one proposed
+    /// here would take effect before commands that were proposed long ago, by a leader that may
+    /// have answered upon them.
+    fn propose_recovered(&mut self, slot: Slot, cx: &mut Cx<'_>) {
+        let Role::Leading(lead) = &mut self.role else {
+            return;
+        };
+        let entry = match lead.recovered.remove(&slot) {
+            Some(entry) => entry,
+            None => self.filler(),
+        };
+        if matches!(entry, Entry::Stop { .. }) {
+            self.set_ending();
+        }
+        self.propose_entry(entry, cx);
+    }
+
+    fn filler(&mut self) -> Entry {
+        match &mut self.role {
+            Role::Leading(lead)
+                if self.planted.has(Bug::HoleFilledWithCommand) && !lead.queue.is_empty() =>
+            {
+                Entry::Commands {
+                    birth: lead.ballot,
+                    commands: lead.queue.take(lead.queue.len()),
+                }
             }
-            self.cut_batch(cx);
+            _ => Entry::Noop,
         }
     }
 
@@ -56,8 +106,8 @@ impl Log {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
-        let size = lead.queue.len().min(cx.limits.batch.max(1));
-        let commands: Vec<Command> = lead.queue.drain(..size).collect();
+        let (count, _) = lead.queue.batch(cx.limits, self.planted);
+        let commands = lead.queue.take(count);
         let birth = lead.ballot;
         self.propose_entry(Entry::Commands { birth, commands }, cx);
     }
@@ -95,6 +145,8 @@ impl Log {
         if let Entry::Commands { commands, .. } = &entry {
             lead.commands += commands.len();
         }
+        let bytes = entry.bytes();
+        lead.bytes += bytes;
         let now = cx.now.monotonic;
         lead.flights.insert(
             slot,
@@ -102,6 +154,7 @@ impl Log {
                 votes: 0,
                 sent: now,
                 last: now,
+                bytes,
             },
         );
         lead.due.get_or_insert(now + cx.timing.retry);
@@ -162,7 +215,8 @@ impl Log {
                 Some(flight) if flight.votes.count_ones() as usize >= quorum => {}
                 _ => return,
             }
-            lead.flights.remove(&next);
+            let flight = lead.flights.remove(&next).expect("just found");
+            lead.bytes -= flight.bytes;
             if let Some(Entry::Commands { commands, .. }) = self.held.get(&next).map(|h| &h.entry) {
                 lead.commands -= commands.len();
             }

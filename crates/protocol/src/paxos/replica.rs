@@ -84,10 +84,14 @@ impl ReplicatedLog for Log {
         if self.wish.is_some() {
             return Err(Declined::Stopping);
         }
-        if lead.queue.len() + lead.commands >= cx.limits.proposals {
+        let count = lead.queue.len() + lead.commands;
+        let (bytes, more) = (lead.queue.bytes() + lead.bytes, command.bytes());
+        let full = count > 0 && bytes + more > cx.limits.proposals_bytes
+            || more > cx.limits.command_bytes();
+        if count >= cx.limits.proposals || full && !self.planted.has(Bug::BatchByCount) {
             return Err(Declined::Busy);
         }
-        lead.queue.push_back(command);
+        lead.queue.push(command);
         Ok(())
     }
 
@@ -125,7 +129,8 @@ impl ReplicatedLog for Log {
     }
 
     fn needs_snapshot(&self, limits: &Limits) -> bool {
-        self.delivered.0 - self.truncated().0 >= limits.snapshot_every
+        let slots = self.delivered.0 - self.truncated().0;
+        slots >= limits.snapshot_every || (slots > 0 && self.entries >= limits.entries_bytes)
     }
 
     // A few entries stay in memory for peers that lag a little.
@@ -152,9 +157,10 @@ impl ReplicatedLog for Log {
         };
         let raw = encode(&record);
         self.put_snapshot(raw.clone(), slot, cx.fx);
-        let keep = Slot(slot.0.saturating_sub(cx.limits.window as u64) + 1);
-        self.held = self.held.split_off(&keep);
         self.snapshot = Snapshot::new(&record, raw);
+        let keep = self.tail(slot, cx.limits);
+        self.held = self.held.split_off(&keep);
+        self.weigh();
     }
 
     // The successor is named in the release and runs phase 1 at once; what was proposed here is
@@ -168,7 +174,7 @@ impl ReplicatedLog for Log {
             return;
         }
         let ballot = lead.ballot;
-        // The window is a bound on what peers hold; the queue is bounded by `limits.proposals`.
+        // Past the window, which keeps peers from holding much: the queue is bounded, too.
         while self.is_primary() && self.waits() {
             self.cut_batch(cx);
         }

@@ -78,6 +78,19 @@ pub(super) struct SnapshotRecord {
 pub(super) struct Held {
     pub(super) ballot: Ballot,
     pub(super) entry: Entry,
+    /// Of the entry.
+    pub(super) bytes: usize,
+}
+
+impl Held {
+    pub(super) fn new(ballot: Ballot, entry: Entry) -> Held {
+        let bytes = entry.bytes();
+        Held {
+            ballot,
+            entry,
+            bytes,
+        }
+    }
 }
 
 /// Everything that one replica has on disk.
@@ -186,8 +199,7 @@ impl Disk {
             Ok(Ok(vote)) => {
                 self.chosen = self.chosen.max(vote.chosen);
                 self.upper = self.upper.max(vote.upper);
-                let (ballot, entry) = (vote.ballot, vote.entry);
-                self.held.insert(slot, Held { ballot, entry });
+                self.held.insert(slot, Held::new(vote.ballot, vote.entry));
             }
             // Neither "voted for nothing" nor any guess: see `Log::muted`.
             _ => {
@@ -243,7 +255,12 @@ impl Log {
         });
         fx.put(record::accepted(self.id, slot), value);
         self.void.remove(&slot);
-        self.held.insert(slot, Held { ballot, entry });
+        let held = Held::new(ballot, entry);
+        let more = held.bytes;
+        let less = self.held.insert(slot, held).map_or(0, |old| old.bytes);
+        if slot > self.chosen {
+            self.votes = self.votes - less + more;
+        }
     }
 
     /// Replaces everything up to the snapshot's slot by the snapshot, in one batch.

@@ -22,7 +22,13 @@ pub fn encode<T: Serialize>(value: &T) -> Bytes {
     Bytes::from(encoded)
 }
 
-/// The same, behind what is in `before`, whose room is used.
+/// How many bytes [`encode`] makes of a value.
+pub fn size<T: Serialize>(value: &T) -> usize {
+    let counted = postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default());
+    counted.expect("counting cannot fail")
+}
+
+/// The encoding of a value behind what is in `before`, whose room is used.
 fn encode_onto<T: Serialize>(before: Vec<u8>, value: &T) -> Vec<u8> {
     let encoded = postcard::serialize_with_flavor(value, Onto(before));
     encoded.expect("encoding into memory cannot fail")

@@ -13,7 +13,7 @@ fn counted() -> u64 {
 
 impl Bench {
     /// The primary dies; the next one begins at once, and knows the log alone.
-    fn succeed(&mut self) {
+    pub(super) fn succeed(&mut self) {
         let ballot = Ballot {
             round: self.primary.ballot().round + 1,
             seat: Seat(0),
@@ -124,6 +124,7 @@ fn renewed_around_the_taking(planted: Planted) -> [RefState; 2] {
     let lease = ClientLease {
         lock_ref: refs[0],
         left: 5,
+        spent: 0,
     };
     bench
         .state

@@ -1,6 +1,7 @@
 //! One replicated log against an adversarial world: random schedules, named schedules, and planted
 //! bugs that both must catch.
 
+mod bounds;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;

@@ -34,6 +34,31 @@ fn a_hole_filled_with_a_command_is_caught() {
 }
 
 #[test]
+fn a_piece_of_a_report_taken_for_the_whole_is_caught() {
+    caught(Bug::PieceTakenAsWhole, "applied");
+}
+
+#[test]
+fn a_batch_bounded_by_count_is_caught() {
+    let world = crate::bounds::burst(Planted::only(Bug::BatchByCount));
+    assert!(
+        world
+            .fault
+            .is_some_and(|fault| fault.contains("longer than a frame"))
+    );
+}
+
+#[test]
+fn a_promise_in_one_piece_is_caught() {
+    let world = crate::bounds::many_votes(Planted::only(Bug::PromiseInOnePiece));
+    assert!(
+        world
+            .fault
+            .is_some_and(|fault| fault.contains("longer than a frame"))
+    );
+}
+
+#[test]
 fn a_queue_that_outlives_its_leadership_is_caught() {
     caught(Bug::QueueOutlivesLeadership, "taken under");
 }

@@ -8,6 +8,7 @@ use fermata_protocol::log::ReplicatedLog;
 /// One schedule; what went wrong, if anything.
 pub(crate) fn schedule(n: usize, seed: u64, planted: Planted) -> World {
     let mut world = World::new(n, seed, planted);
+    world.largest = world.limits.key as u64;
     world.rotten = (seed.is_multiple_of(3) && n > 1).then_some(seed as usize % n);
     let steps = 40 + world.rng.below(60);
     let may_stop = world.rng.below(4) == 0;
@@ -44,7 +45,11 @@ fn act(world: &mut World, n: usize, may_stop: bool) {
             }
         }
         11 => power_cut(world, n, i),
-        12 => (0..n).for_each(|i| world.restart(i)),
+        12 => {
+            (0..n).for_each(|i| world.restart(i));
+            // Nodes may be told other limits than those under which they voted.
+            world.limits.window_bytes = [1_500, 4_000][world.rng.below(2) as usize];
+        }
         13 => {
             // What is late never comes.
             let keep = world.rng.below(2);

@@ -110,6 +110,8 @@ pub(crate) struct World {
     pub(crate) truth: BTreeMap<Slot, (Entry, u64)>,
     leaders: BTreeMap<Ballot, (usize, u32)>,
     next_command: u64,
+    /// Bytes of the largest key that a command names.
+    pub(crate) largest: u64,
     /// The ballot that was led where each command was taken.
     taken: BTreeMap<u64, Ballot>,
     /// What went wrong first.
@@ -148,12 +150,38 @@ fn parse(state: &[u8]) -> ((Slot, u64), Ballot) {
 }
 
 pub(crate) fn command(number: u64) -> Command {
+    large(number, 0)
+}
+
+/// A command with a key of so many bytes.
+pub(crate) fn large(number: u64, bytes: usize) -> Command {
     let body = Body::Lock(LockCommand::Release {
         lock_ref: LockRef(number),
-        key: None,
+        key: Some(KeyId {
+            keyspace: Keyspace::SECTIONS,
+            key: vec![7; bytes].into(),
+        }),
     });
     let (session, epoch) = (SessionId(1), Epoch(1));
     Command::new(session, number, 0, epoch, body)
+}
+
+/// Bounds of bytes so small that a few commands reach them.
+pub(crate) fn small() -> Limits {
+    Limits {
+        key: 300,
+        value: 500,
+        section_keys: 2,
+        grant: 500,
+        proposals_bytes: 12_000,
+        batch_bytes: 1_500,
+        window_bytes: 4_000,
+        votes_bytes: 12_000,
+        entries_bytes: 8_000,
+        node_entries_bytes: 8_000,
+        frame: 6_500,
+        ..Limits::default()
+    }
 }
 
 impl World {
@@ -188,8 +216,9 @@ impl World {
             proposals: 16,
             snapshot_every: 8,
             chunk: 64,
-            ..Limits::default()
+            ..small()
         };
+        limits.check().expect("bounds that fit each other");
         let mut world = World {
             hosts,
             view,
@@ -203,6 +232,7 @@ impl World {
             truth: BTreeMap::new(),
             leaders: BTreeMap::new(),
             next_command: 0,
+            largest: 0,
             taken: BTreeMap::new(),
             fault: None,
             acknowledged: 0,
@@ -367,6 +397,12 @@ impl World {
                 panic!("a log only sends log messages");
             };
             assert_eq!(log, ID);
+            let bytes = fermata_protocol::wire::size(&message);
+            if bytes > self.limits.frame {
+                let what = format!("a message of {bytes} bytes is longer than a frame");
+                self.check(false, || what);
+                continue;
+            }
             let to = usize::from(self.view.seat_of(to).expect("a seat of the view").0);
             match when {
                 When::Now => self.net.push((i, to, Packet::Paxos(message))),
@@ -588,7 +624,8 @@ impl World {
 
     pub(crate) fn propose(&mut self, i: usize) -> bool {
         self.next_command += 1;
-        let command = command(self.next_command);
+        let bytes = self.rng.below(self.largest + 1);
+        let command = large(self.next_command, bytes as usize);
         let lead = self.hosts[i].log.as_ref().and_then(Log::leadership);
         let taken = self.step(i, |log, cx| log.propose(command, cx).is_ok());
         if let (Some(true), Some(lead)) = (taken, lead) {

@@ -31,13 +31,10 @@ pub(crate) use incoming::{Incoming, listen};
 use crate::clock::Clock;
 use crate::config::Resolved;
 use crate::metrics::Metrics;
-use bytes::Bytes;
 use delay::Delayer;
 use ending::Patience;
 use fermata_protocol::Message;
-use fermata_protocol::base::{ClusterId, NodeId, NodeName};
-use fermata_protocol::register::message::{Answer, Ask, Content};
-use fermata_protocol::{lock, paxos, register};
+use fermata_protocol::base::{ClusterId, Limits, NodeId, NodeName};
 use outgoing::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A frame is at most this long, length field excluded: several of the largest values.
-pub(crate) const FRAME_MAX: usize = 96 << 20;
+pub(crate) const FRAME_MAX: usize = Limits::FRAME_MAX;
 /// A greeting is at most this long.
 const GREETING_MAX: usize = 256;
 /// A greeting that takes longer than this is given up.
@@ -135,44 +132,7 @@ impl Peers {
     }
 }
 
-/// About how many bytes a message takes: exact for what can be large.
+/// About how many bytes a message takes, in a frame and in memory.
 fn weight(message: &Message) -> usize {
-    let bytes = |content: &Content| match content {
-        Content::Value(fragment) => fragment.bytes.len(),
-        Content::Absent | Content::Tombstone => 0,
-    };
-    let asked = |ask: &Ask| match ask {
-        Ask::Store { content, .. }
-        | Ask::EventualPut { content, .. }
-        | Ask::EventualSpread { content, .. } => bytes(content),
-        _ => 0,
-    };
-    let answered = |answer: &Answer| match answer {
-        Answer::Cells {
-            versions, eventual, ..
-        } => {
-            let contents = versions.iter().map(|version| &version.content);
-            contents
-                .chain(eventual.iter().map(|(_, c)| c))
-                .map(bytes)
-                .sum()
-        }
-        Answer::EventualValue { content } => bytes(content),
-        Answer::Listed { keys, .. } => keys.iter().map(|(_, k)| 16 + k.key.len()).sum(),
-        _ => 0,
-    };
-    let payload = match message {
-        Message::Register(register::Message::Ask { ask, .. }) => asked(ask),
-        Message::Register(register::Message::Answer { answer, .. }) => answered(answer),
-        Message::Lock(lock::Message::Granted { latest, .. }) => latest
-            .iter()
-            .filter_map(|l| l.value.known()?.map(Bytes::len))
-            .sum(),
-        Message::Paxos {
-            message: paxos::Message::Chunk(chunk) | paxos::Message::Birth { chunk, .. },
-            ..
-        } => chunk.data.len(),
-        _ => 0,
-    };
-    256 + payload
+    size_of::<Message>() + fermata_protocol::wire::size(message)
 }

@@ -20,6 +20,7 @@
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
 //! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
+//! | messages fit frames | G34, G35 | `frames` | messages |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
@@ -30,6 +31,7 @@ pub mod data_store;
 pub mod durability;
 pub mod eventual;
 pub mod exclusivity;
+pub mod frames;
 pub mod latest_state;
 pub mod leases;
 pub mod linearizable;
@@ -47,7 +49,7 @@ pub const PROGRESS: &str = "progress";
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
 /// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
 /// which the policies that may be stuck are held to.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -68,6 +70,7 @@ pub const NAMES: [&str; 21] = [
     durability::ACKNOWLEDGED,
     stuck::LOST,
     at_rest::NAME,
+    frames::NAME,
     PROGRESS,
 ];
 

@@ -1,11 +1,13 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
-use super::stage::{A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to, value};
+use super::stage::{
+    A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to, proposals_of, value,
+};
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
 use fermata_protocol::base::{NodeName, Part};
 use fermata_protocol::client::Call;
-use fermata_protocol::command::{Body, Command, LockCommand};
+use fermata_protocol::command::LockCommand;
 use fermata_protocol::register::Message as Register;
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock, paxos};
@@ -145,7 +147,9 @@ pub(super) fn queued_release(stage: &mut Stage) {
     };
     stage.until(|w| round(w).is_none());
     stage.discard(accepts);
-    let releases = stage.hold(|p| accepts_of(A)(p) && is_release(p));
+    let releases = stage.hold(proposals_of(A, |c| {
+        matches!(c, LockCommand::Release { .. })
+    }));
     let again = stage.until(|w| round(w).is_some_and(|round| round > 0));
     stage.expect(again, "A outbids what C has promised, and leads again");
     stage.release(mute);
@@ -161,16 +165,6 @@ pub(super) fn queued_release(stage: &mut Stage) {
     };
     stage.get(h2, s2);
     stage.leave(h2, s2);
-}
-
-/// A log entry with a forced release.
-fn is_release(parcel: &Parcel) -> bool {
-    let Parcel::Peer { message, .. } = parcel else {
-        return false;
-    };
-    let release = |c: &Command| matches!(c.body, Body::Lock(LockCommand::Release { .. }));
-    matches!(message, Message::Paxos { message: paxos::Message::Accept { entry, .. }, .. }
-        if matches!(entry, paxos::Entry::Commands { commands, .. } if commands.iter().any(release)))
 }
 
 /// F4: A's synch is stored at A alone when A is cut off; B's synch settles another value; then A's

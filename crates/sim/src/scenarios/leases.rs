@@ -170,8 +170,8 @@ pub(super) fn drifting_acceptors(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F10: A leads with B's vote alone. B's vote for one proposal is late, and A, whom B hears no more,
-/// has repeated the proposal by then. A still reads lock queues for one node.
+/// F10: A leads with B's vote alone. B's vote for one proposal is late, and A, whom B hears no
+/// more, has repeated the proposal by then. A still reads lock queues for one node.
 pub(super) fn late_vote(stage: &mut Stage) {
     let [h1, h2, reader, other] = stage.clients([4, 5, 6, 6]);
     let Some(s1) = stage.enter(h1) else { return };

@@ -321,6 +321,24 @@ pub(super) fn idle_key_again(stage: &mut Stage) {
     stage.release(late);
 }
 
+/// G31: a client that would hold for ever has a section of 8 s at most, and its primary ends with
+/// its log after 5 of them.
+pub(super) fn longest_section(stage: &mut Stage) {
+    stage.key = stage.short_sections(8_000_000);
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    stage.pass(5_000);
+    stage.next_epoch();
+    stage.pass(7_000);
+    let over = stage.queue_at(A).is_empty();
+    stage.expect(
+        over,
+        "a section ends with its longest time, whoever leads by then",
+    );
+    stage.section(h2, "v2");
+}
+
 /// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it
 /// expires.
 pub(super) fn lost_key(stage: &mut Stage) {

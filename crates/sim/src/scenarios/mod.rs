@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod bounds;
 mod callers;
 mod clocks;
 mod coded;
@@ -20,6 +21,7 @@ mod placement;
 mod registers;
 mod rules;
 mod stage;
+mod synchs;
 mod upkeep;
 
 pub use stage::Stage;
@@ -481,9 +483,39 @@ pub const ALL: &[Scenario] = &[
         play: found::put_at_one,
     },
     Scenario {
+        name: "g34-burst",
+        about: "more waits for a window than a frame holds",
+        play: bounds::burst,
+    },
+    Scenario {
+        name: "g35-many-votes",
+        about: "a leader dies when the others have voted for more than a frame holds",
+        play: bounds::many_votes,
+    },
+    Scenario {
         name: "g27-queued-release",
         about: "a release waits in a queue while its leader outbids a stray promise",
         play: commands::queued_release,
+    },
+    Scenario {
+        name: "g28-synch-beside-its-note",
+        about: "a reader is looked after while the word of a complete synch is on its way",
+        play: synchs::beside_its_note,
+    },
+    Scenario {
+        name: "g29-synch-beside-a-leave",
+        about: "a client leaves that wrote nothing while a new primary synchs in its name",
+        play: synchs::beside_a_leave,
+    },
+    Scenario {
+        name: "g30-reader-behind-its-front",
+        about: "a new primary fails to settle a key for a reader that has just come",
+        play: synchs::failed_for_a_reader,
+    },
+    Scenario {
+        name: "g31-longest-section",
+        about: "the primary changes in the longest section that is allowed",
+        play: locks::longest_section,
     },
     Scenario {
         name: "g47-gone-caller",

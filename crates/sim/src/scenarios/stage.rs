@@ -16,6 +16,7 @@ use fermata_protocol::base::{
     TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
+use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::register::{Ask, Content, Message as Register, policy};
 use fermata_protocol::request::{Held, Mode};
 use fermata_protocol::{Message, Operation, lock, paxos};
@@ -148,11 +149,25 @@ impl Stage {
 
     /// The same with a keyspace of either purpose.
     pub fn keyspace(&mut self, members: u16, purpose: Purpose, storage: StoragePolicy) -> KeyId {
+        self.furnished(members, purpose, storage, 3_600_000_000)
+    }
+
+    /// The same with replicated sections among three members, that last so long at most.
+    pub fn short_sections(&mut self, section_max: u64) -> KeyId {
+        self.furnished(3, Purpose::Sections, StoragePolicy::Replicated, section_max)
+    }
+
+    fn furnished(
+        &mut self,
+        members: u16,
+        purpose: Purpose,
+        storage: StoragePolicy,
+        section_max: u64,
+    ) -> KeyId {
         self.again(|setup| {
             setup.cluster = cluster::schedule(members);
             setup.timing.request = 4_000_000;
         });
-        let section_max = 3_600_000_000;
         let catalogue = &mut self.world.history.catalogue;
         let id = catalogue.add(purpose, storage, section_max);
         catalogue::furnish(&mut self.world);
@@ -619,6 +634,22 @@ pub(super) fn accepts_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static
     move |parcel| {
         matches!(parcel, Parcel::Peer { from, message: Message::Paxos { message, .. }, .. }
             if from.name == leader && matches!(message, paxos::Message::Accept { .. }))
+    }
+}
+
+/// The same, for entries with such a command to the lock queues.
+pub(super) fn proposals_of(
+    leader: NodeName,
+    so: fn(&LockCommand) -> bool,
+) -> impl Fn(&Parcel) -> bool + 'static {
+    let accepts = accepts_of(leader);
+    move |parcel| {
+        let such = |c: &Command| matches!(&c.body, Body::Lock(body) if so(body));
+        accepts(parcel)
+            && matches!(parcel, Parcel::Peer { message: Message::Paxos { message, .. }, .. }
+                if matches!(message, paxos::Message::Accept { entry, .. }
+                    if matches!(entry, paxos::Entry::Commands { commands, .. }
+                        if commands.iter().any(such))))
     }
 }
 

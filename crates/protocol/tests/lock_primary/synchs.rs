@@ -1,0 +1,197 @@
+//! What a primary begins for whoever holds or reads, how that ends, and how long a section may
+//! last.
+
+use super::*;
+#[cfg(feature = "planted-bugs")]
+use fermata_protocol::base::Bug;
+
+impl Bench {
+    /// What this primary states of its leases is chosen, and the next one takes it.
+    fn hand_on(&mut self) {
+        let (queues, now) = (self.state.queues(), at(self.now));
+        let table = self.primary.close(queues, now, &self.config.timing);
+        self.apply(&table.expect("somebody holds"));
+        self.succeed();
+        let taken = self.primary.take_proposals().pop();
+        self.apply(&taken.expect("the table is taken"));
+    }
+
+    /// Renews a ref every half lease, for as long as it gets one; how long that was.
+    fn renews_for(&mut self, lock_ref: LockRef, longest: u64) -> u64 {
+        let begun = self.now;
+        while self.renew(lock_ref) == LEASED && self.now < begun + longest {
+            self.now += LEASE / 2;
+        }
+        self.now - begun
+    }
+
+    /// The operations of grants that a step has begun.
+    fn begins(&mut self, act: impl FnOnce(&mut Bench)) -> Vec<OpId> {
+        let before: Vec<OpId> = self.started.keys().copied().collect();
+        act(self);
+        let new = self.started.keys().filter(|op| !before.contains(op));
+        new.copied().collect()
+    }
+
+    /// The one operation that a step has begun.
+    fn begins_one(&mut self, act: impl FnOnce(&mut Bench)) -> OpId {
+        match self.begins(act)[..] {
+            [op] => op,
+            ref ops => panic!("{ops:?}"),
+        }
+    }
+
+    /// A reader comes, and is applied; its ref.
+    fn reader(&mut self) -> LockRef {
+        let mut body = enqueue("k");
+        if let LockCommand::Enqueue { mode, .. } = &mut body {
+            *mode = Mode::Shared;
+        }
+        let command = self.command(body);
+        let submitted = command.clone();
+        self.step(|it, state, cx| it.on_submit(NodeName(9), 1, submitted, state, cx));
+        self.primary.take_proposals();
+        match self.apply(&command) {
+            Outcome::Enqueued { lock_ref } => lock_ref,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What a synch finds.
+fn synched(tag: Tag) -> register::Outcome {
+    register::Outcome::Synched { value: None, tag }
+}
+
+const LONGEST: u64 = ORIGIN.section_max;
+
+#[test]
+fn a_section_gets_no_lease_beyond_its_longest_time() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.renews_for(refs[0], 2 * LONGEST), LONGEST);
+    assert_eq!(bench.renew(refs[0]), NO_LEASE);
+    bench.now += LEASE + LEASE / 10;
+    bench.tick();
+    assert_eq!(bench.primary.take_proposals().len(), 1, "and is released");
+}
+
+/// How long a section is renewed whose primary changes four times, each stating its leases.
+fn renewed_over_four_primaries(planted: Planted) -> u64 {
+    let (mut bench, refs) = Bench::planted(1, planted);
+    let mut spent = 0;
+    for _ in 0..4 {
+        spent += bench.renews_for(refs[0], LONGEST / 3);
+        bench.hand_on();
+    }
+    spent + bench.renews_for(refs[0], LONGEST)
+}
+
+#[test]
+fn the_longest_time_of_a_section_goes_on_over_primaries() {
+    assert_eq!(renewed_over_four_primaries(Planted::NONE), LONGEST);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_section_whose_time_restarts_outlives_its_longest() {
+    let planted = Planted::only(Bug::SectionTimeRestarts);
+    assert!(renewed_over_four_primaries(planted) > LONGEST);
+}
+
+/// G28: the synch for the first of two readers is complete, and its `SynchDone` is in flight, when
+/// the second one is looked after. Whether what is begun for that one is a read, which grants it.
+fn second_reader_reads(planted: Planted) -> bool {
+    let (mut bench, refs) = Bench::planted(1, planted);
+    let (lock_ref, key) = (refs[0], None);
+    let release = bench.command(LockCommand::Release { lock_ref, key });
+    bench.apply(&release);
+    let mut first = LockRef(0);
+    let synch = bench.begins_one(|bench| first = bench.reader());
+    bench.reader();
+    let tag = Tag::synch(first, 0, Epoch::FIRST, Ballot::default(), 1);
+    let next = bench.begins_one(|bench| bench.read_ends(synch, synched(tag)));
+    let done = bench.primary.take_proposals();
+    assert_eq!(done.len(), 1, "the flag is cleared");
+    bench.read_ends(next, entry(None, tag));
+    let reads = bench.granted().is_some();
+    bench.apply(&done[0]);
+    let queue = bench.state.queues().queue(&key_of("k"));
+    assert_eq!(queue.and_then(|q| q.flag), None);
+    reads
+}
+
+#[test]
+fn a_reader_behind_a_synch_that_is_not_noted_yet_begins_no_other() {
+    assert!(second_reader_reads(Planted::NONE));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_second_synch_loses_its_flag_while_it_is_under_way() {
+    let planted = Planted::only(Bug::SynchBesideItsDone);
+    assert!(!second_reader_reads(planted));
+}
+
+/// G29: what a primary proposes for the leave of a ref that wrote nothing, or wrote this.
+fn leaves(bench: &mut Bench, lock_ref: LockRef, written: Option<Tag>) -> usize {
+    let leave = bench.command(LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        clean: vec![(key_of("k"), written)],
+        waiting_only: false,
+    });
+    bench.step(|it, state, cx| it.on_submit(NODE, 1, leave, state, cx));
+    match bench.primary.take_proposals().pop().map(|c| c.body) {
+        Some(Body::Lock(LockCommand::Leave { clean, .. })) => clean.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_ref_that_another_primary_may_have_in_a_synch_leaves_dirty_where_it_wrote_nothing() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(leaves(&mut bench, refs[0], None), 0);
+    let own = Tag::critical(refs[0], 0, 1, SessionId(9));
+    assert_eq!(leaves(&mut bench, refs[0], Some(own)), 1);
+    // This primary's own synch for it is complete, and above all that others have begun.
+    let again = [refs[0]];
+    let synch = bench.begins_one(|bench| {
+        let held = [(again[0], 0)];
+        bench.step(|it, state, cx| it.on_renew(NODE, &held, &again, state.queues(), cx));
+    });
+    bench.read_ends(
+        synch,
+        synched(Tag::synch(refs[0], 0, Epoch::FIRST, Ballot::default(), 1)),
+    );
+    assert!(bench.granted().is_some());
+    assert_eq!(leaves(&mut bench, refs[0], None), 1);
+}
+
+/// G30: a reader comes behind one that an earlier primary has granted, and settling the key for
+/// both fails: the operations that ticks begin, nothing else happening.
+fn begun_after_a_failed_settling(planted: Planted) -> usize {
+    let (mut bench, refs) = Bench::planted(0, planted);
+    assert!(refs.is_empty());
+    bench.reader();
+    bench.succeed();
+    let settling = bench.begins_one(|bench| {
+        bench.reader();
+    });
+    let wakes = bench.primary.wake();
+    assert_eq!(wakes, None, "nothing is due while it is under way");
+    bench.read_ends(settling, register::Outcome::StaleSequence);
+    bench.now += LEASE;
+    bench.begins(Bench::tick).len()
+}
+
+#[test]
+fn a_reader_behind_its_front_is_not_forgotten_when_settling_fails() {
+    assert_eq!(begun_after_a_failed_settling(Planted::NONE), 1);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_settling_that_is_not_repeated_leaves_a_reader_waiting() {
+    let planted = Planted::only(Bug::SettlingNotRepeated);
+    assert_eq!(begun_after_a_failed_settling(planted), 0);
+}
