@@ -111,11 +111,28 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// What takes long, needs rights that a build service lacks, or prints figures: not in the gate.
-const DEEP: &[Section] = &[Section {
-    title: "simulator, many random schedules",
-    cargo: &["sim", "--seeds", "2000"],
-    env: &[],
-}];
+const DEEP: &[Section] = &[
+    Section {
+        title: "simulator, many random schedules",
+        cargo: &["sim", "--seeds", "2000"],
+        env: &[],
+    },
+    Section {
+        title: "sites whose packets are lost, in network namespaces",
+        cargo: &[
+            "test",
+            "--package",
+            "fermata",
+            "--features",
+            "namespaces",
+            "--test",
+            "namespaces",
+            "--",
+            "--nocapture",
+        ],
+        env: &[],
+    },
+];
 
 /// Runs the gate.
 pub(crate) fn run() -> ExitCode {

@@ -37,6 +37,9 @@ impl Disks {
     }
 }
 
+/// The ring has two to this many segments.
+pub(crate) const SEGMENT_BITS: u8 = 4;
+
 /// A running cluster. Dropped, its nodes end at once and their directories go.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
@@ -74,7 +77,7 @@ impl Cluster {
         }
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xbe),
-            segment_bits: 3,
+            segment_bits: SEGMENT_BITS,
             sites: (1..=n).map(|s| format!("s{s}")).collect(),
             nodes,
             groups: vec![],
@@ -109,6 +112,14 @@ impl Cluster {
         let node = &self.config.nodes[at];
         let options = Options::new([format!("http://{}", node.grpc)]).site(&node.site);
         Ok(Client::connect(options).await?)
+    }
+
+    /// Ends a node without a word, as if its process had been killed.
+    pub(crate) async fn kill(&mut self, at: usize) {
+        let done = &mut self.nodes[at].done;
+        done.abort();
+        // It was aborted; now its sockets are closed.
+        let _aborted = done.await;
     }
 
     /// HOST:PORT of the REST face of a node.

@@ -2,6 +2,7 @@
 //!
 //! * `storage` is Table I of CassandrEAS: what each storage policy keeps, from running clusters.
 //! * `figure1` is its Figure 1: latency and throughput of the policies beside each other.
+//! * `outage` is the time without a primary after a death.
 //! * `music` has MUSIC's figures: Fermata beside Cassandra, `ZooKeeper` and etcd.
 //!
 //! They need a release build (`cargo run --release -p bench -- …`) to mean anything about time;
@@ -12,6 +13,7 @@ mod cluster;
 mod cpu;
 mod figure1;
 mod music;
+mod outage;
 mod report;
 mod storage;
 mod workload;
@@ -33,6 +35,8 @@ enum What {
     Storage(storage::StorageArgs),
     /// Figure 1 of CassandrEAS: latency and throughput by write ratio and by size of values.
     Figure1(figure1::Figure1Args),
+    /// How long a site waits after the death of the node that led what it enters.
+    Outage(outage::OutageArgs),
     /// MUSIC's figures, beside real Cassandra, ZooKeeper and etcd.
     Music(music::MusicArgs),
 }
@@ -50,6 +54,7 @@ fn main() -> Result<()> {
         match cli.what {
             What::Storage(args) => storage::run(args).await,
             What::Figure1(args) => figure1::run(args).await,
+            What::Outage(args) => outage::run(args).await,
             What::Music(_) => unreachable!("it has returned above"),
         }
     })

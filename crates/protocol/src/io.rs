@@ -56,6 +56,10 @@ pub enum Input {
     /// The node is about to stop: it hands over what it leads, so that nobody waits for an
     /// election.
     Retire,
+    /// The process of a peer has ended, as far as the shell can tell: its machine answers, and its
+    /// port does not. A hint, for which nothing waits and on which no promise rests: it may be
+    /// wrong, late, or never come.
+    Gone(NodeName),
     /// Whether the disk takes writes. While it does not, reads go on and writes are refused.
     Writable(bool),
 }

@@ -22,6 +22,7 @@ struct Small {
     inputs: VecDeque<(usize, Input)>,
     replies: Vec<(CallId, Reply)>,
     now: u64,
+    dead: Option<usize>,
 }
 
 fn cluster(n: u16) -> Cluster {
@@ -85,12 +86,16 @@ impl Small {
             inputs: VecDeque::new(),
             replies: Vec::new(),
             now: 0,
+            dead: None,
         };
         small.run(2_000_000);
         small
     }
 
     fn step(&mut self, i: usize, input: Input) {
+        if self.dead == Some(i) {
+            return;
+        }
         let (node, ram) = &mut self.nodes[i];
         let mut fx = Effects::new();
         node.step(at(self.now), input, ram, &mut fx);
@@ -145,6 +150,10 @@ impl Small {
         last.unwrap_or_else(|| panic!("no answer to request {number}"))
             .1
             .clone()
+    }
+
+    fn is_answered(&self, number: u64) -> bool {
+        self.replies.iter().any(|(call, _)| *call == CallId(number))
     }
 
     fn ask(&mut self, i: usize, number: u64, operation: Operation) -> Reply {
@@ -431,6 +440,43 @@ fn a_read_finds_a_value_that_no_grant_carries() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// A node dies that led half of the segments, and another site enters keys of all of them one after
+/// the other, as it did before.
+#[test]
+fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut small = Small::new(3);
+    let mut number = 0;
+    for name in names {
+        let (held, _) = entered(small.ask(1, number + 1, enter(name)));
+        let leave = Operation::Leave {
+            keys: vec![(held, Leaving::Clean(None))],
+        };
+        small.ask(1, number + 2, leave);
+        number += 2;
+    }
+    small.dead = Some(0);
+    let died = small.now;
+    small.run(10_000);
+    for i in [1, 2] {
+        small.step(i, Input::Gone(NodeName(0)));
+    }
+    let after = names.map(|name| {
+        number += 1;
+        small.begin(1, 9, number, enter(name));
+        while !small.is_answered(number) {
+            small.run(10_000);
+        }
+        entered(small.answer(number));
+        small.now - died
+    });
+    let timing = Timing::default();
+    let first = after.iter().find(|took| **took > timing.beat);
+    let first = *first.expect("the dead node led some of the segments");
+    assert!(first <= timing.lease + 150_000, "{after:?}");
+    assert!(after[7] <= first + 200_000, "{after:?}");
 }
 
 /// Enters `k` after whoever holds it, for 20 s at most.

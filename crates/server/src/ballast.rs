@@ -13,7 +13,7 @@
 //! stuck until space returns, and the reads of this node wait for other replicas.
 
 use fermata_storage::Disk;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::Arc;
 
 /// The file's name, beside the store's.
@@ -35,27 +35,14 @@ impl Ballast {
         Ballast { disk, bytes }
     }
 
-    /// Takes the space, unless it is taken already; false if there is none. Blocks.
+    /// Takes the space, unless it is taken already. Blocks.
     ///
     /// # Errors
-    /// What the disk said.
-    pub(crate) fn raise(&self) -> io::Result<bool> {
-        let file = match self.disk.open(NAME) {
-            Ok(file) => file,
-            Err(error) if is_full(&error) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        match file.allocate(self.bytes) {
-            Ok(()) => Ok(true),
-            Err(error) => {
-                self.release();
-                if is_full(&error) {
-                    Ok(false)
-                } else {
-                    Err(error)
-                }
-            }
-        }
+    /// What the disk said, that it is full among other things.
+    pub(crate) fn raise(&self) -> io::Result<()> {
+        let file = self.disk.open(NAME)?;
+        let taken = file.allocate(self.bytes);
+        taken.inspect_err(|_| self.release())
     }
 
     /// Gives the space back. Blocks.
@@ -65,31 +52,26 @@ impl Ballast {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_storage::MemDisk;
+    use fermata_storage::{Lack, MemDisk};
 
     #[test]
     fn the_reserve_tells_when_space_has_returned() {
         let disk = Arc::new(MemDisk::new());
         let ballast = Ballast::new(disk.clone(), 4_096);
         disk.set_full(true);
-        assert!(!ballast.raise().unwrap());
+        let refused = ballast.raise().unwrap_err();
+        assert_eq!(Lack::of(&refused), Some(Lack::Space));
         assert!(disk.list().unwrap().is_empty());
         disk.set_full(false);
-        assert!(ballast.raise().unwrap() && ballast.raise().unwrap());
+        ballast.raise().unwrap();
+        ballast.raise().unwrap();
         ballast.release();
         ballast.release();
         assert!(disk.list().unwrap().is_empty());
         disk.fail_after(Some(0));
-        assert!(ballast.raise().is_err());
+        assert_eq!(Lack::of(&ballast.raise().unwrap_err()), None);
     }
 }

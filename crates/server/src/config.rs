@@ -26,9 +26,11 @@
 //!
 //! [`ServerConfig::resolve`] checks all of it once; behind it nothing is checked again.
 
+mod clients;
 mod engine;
 
 use crate::wan::Profile;
+pub use clients::{Clients, ClientsConfig};
 pub use engine::{EngineConfig, EngineKind, Secret};
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName,
@@ -77,6 +79,9 @@ pub struct ServerConfig {
     /// Bounds.
     #[serde(default)]
     pub limits: LimitsConfig,
+    /// Connections of clients.
+    #[serde(default)]
+    pub clients: ClientsConfig,
     /// The interval clock.
     #[serde(default)]
     pub clock: ClockConfig,
@@ -103,6 +108,7 @@ impl ServerConfig {
             cluster_file: None,
             timing: TimingConfig::default(),
             limits: LimitsConfig::default(),
+            clients: ClientsConfig::default(),
             clock: ClockConfig::default(),
             engine: EngineConfig::default(),
             cluster: Some(cluster),
@@ -274,6 +280,8 @@ pub struct Resolved {
     pub listen_rest: SocketAddr,
     /// Where the data lies; empty on another engine.
     pub data_dir: PathBuf,
+    /// What connections of clients are granted.
+    pub clients: Clients,
     /// The interval clock.
     pub clock: ClockConfig,
 }
@@ -334,6 +342,7 @@ impl ServerConfig {
             site,
             profile,
             data_dir: self.data_dir.clone(),
+            clients: self.clients.resolve()?,
             clock: self.clock.resolve()?,
         })
     }
@@ -659,7 +668,7 @@ mod tests {
                 members: members.to_vec(),
             }
         }
-        let spoils: [(&str, Spoil); 14] = [
+        let spoils: [(&str, Spoil); 15] = [
             ("bound_us", |c| c.clock.bound_us = Some(PROMISE_MAX + 1)),
             ("not in the cluster", |c| c.node = "nobody".into()),
             ("--insecure", |c| c.listen_grpc = Some("0.0.0.0:1".into())),
@@ -678,6 +687,7 @@ mod tests {
             ("no node 9", |c| {
                 cluster(c).groups = vec![group(0, 15, &[9])]
             }),
+            ("clients.idle_ms", |c| c.clients.idle_ms = Some(0)),
             ("value_bytes", |c| c.limits.value_bytes = Some(1 << 40)),
             ("beat_ms", |c| c.timing.beat_ms = Some(1_000)),
         ];

@@ -17,11 +17,12 @@
 //! ```
 //!
 //! **Invariants.** D1: an output in `held` leaves after `store.durable()` has reached its number,
-//! and after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk
-//! is told to the node once when it begins and once when it ends, which is when the reserve
-//! ([`crate::ballast`]) is there again; any other failure of the disk ends the loop. D4: while the
-//! log is stuck, messages to peers that would have to wait are lost beyond a bound, as they are
-//! when a connection breaks; answers to clients are bounded by the open requests.
+//! and after all held before it. D2: at most one flush and one checkpoint are out. D3: a full disk,
+//! or a lack of descriptors, is told to the node once when it begins and once when it ends, which
+//! is when the reserve ([`crate::ballast`]) is there again; any other failure of the disk ends the
+//! loop. D4: while the log is stuck, messages to peers that would have to wait are lost beyond a
+//! bound, as they are when a connection breaks; answers to clients are bounded by the open
+//! requests.
 //!
 //! **Stop.** A node that is told to stop retires: it hands over what it leads, so that nobody waits
 //! for an election, goes on answering for a moment, flushes, and ends.
@@ -37,7 +38,7 @@ use fermata_protocol::base::{Config, Micros, NodeId, NodeName};
 use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
 use fermata_protocol::request::{ClockState, ClockStatus};
 use fermata_protocol::{CallId, Message, Node, Reply, register};
-use fermata_storage::{Batch, Checkpoint, Flush, Lsn, Op, Outcome, Store};
+use fermata_storage::{Batch, Checkpoint, Flush, Lack, Lsn, Op, Outcome, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,7 +162,7 @@ impl Driver {
         let flusher = Worker::start("flush", move |flush: Flush| {
             let begun = Instant::now();
             let done = flush.run();
-            if matches!(done.outcome(), Outcome::Full) {
+            if matches!(done.outcome(), Outcome::Full(Lack::Space)) {
                 reserve.release();
             }
             back.put(Event::Flushed(done, begun.elapsed()));
@@ -247,6 +248,7 @@ impl Driver {
                     self.step(Input::Message { from, message })?;
                 }
             }
+            Event::Gone(peer) => self.step(Input::Gone(peer))?,
             Event::Request(call, request, asker) => {
                 self.calls.insert(call, asker);
                 self.step(Input::Request {
@@ -263,12 +265,15 @@ impl Driver {
             }
             Event::Flushed(done, took) => {
                 self.metrics.flush_seconds.record(took.as_secs_f64());
-                let full = matches!(done.outcome(), Outcome::Full);
+                let lack = match done.outcome() {
+                    Outcome::Full(lack) => Some(*lack),
+                    _ => None,
+                };
                 self.store.flushed(done);
-                self.after_flush(full)?;
+                self.after_flush(lack)?;
             }
             Event::Checkpointed(done) => {
-                if matches!(done.outcome(), Outcome::Full) {
+                if matches!(done.outcome(), Outcome::Full(_)) {
                     self.checkpoint_after = clock::monotonic() + FULL_RETRY;
                 }
                 self.store.checkpointed(done);
@@ -284,24 +289,26 @@ impl Driver {
         Ok(())
     }
 
-    fn after_flush(&mut self, full: bool) -> Result<(), String> {
-        if !full {
+    fn after_flush(&mut self, lack: Option<Lack>) -> Result<(), String> {
+        let Some(lack) = lack else {
             self.stuck_until = None;
             self.release_held();
             return Ok(());
-        }
-        // The flush thread has given the reserve back: what did not fit is tried again at once.
+        };
+        // Where it is space, the flush thread has given the reserve back: what did not fit is tried
+        // again at once.
         let pause = self.stuck_until.map_or(0, |_| FULL_RETRY);
         self.stuck_until = Some(clock::monotonic() + pause);
-        self.is_full()
+        self.lacks(lack)
     }
 
-    fn after_raise(&mut self, raised: std::io::Result<bool>) -> Result<(), String> {
+    fn after_raise(&mut self, raised: std::io::Result<()>) -> Result<(), String> {
         self.raising = false;
-        match raised {
-            Ok(false) => return self.is_full(),
-            Ok(true) => {}
-            Err(error) => tracing::warn!(%error, "no space is kept in reserve"),
+        if let Err(error) = raised {
+            if let Some(lack) = Lack::of(&error) {
+                return self.lacks(lack);
+            }
+            tracing::warn!(%error, "no space is kept in reserve");
         }
         if self.stuck_until.is_none() && self.full_until.take().is_some() {
             tracing::info!("the disk takes writes again");
@@ -311,13 +318,13 @@ impl Driver {
         Ok(())
     }
 
-    /// There is no space: the node is told, the first time.
-    fn is_full(&mut self) -> Result<(), String> {
+    /// Nothing can be written for now: the node is told, the first time.
+    fn lacks(&mut self, lack: Lack) -> Result<(), String> {
         let next = clock::monotonic() + FULL_RETRY;
         if self.full_until.replace(next).is_some() {
             return Ok(());
         }
-        tracing::error!("the disk is full: reads go on, writes are refused");
+        tracing::error!("{lack}: reads go on, writes are refused");
         self.metrics.writable.set(0.0);
         self.step(Input::Writable(false))
     }

@@ -2,7 +2,8 @@
 //! admission, answers, cancellation.
 //!
 //! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
-//! open requests are bounded in number and in memory. An [`Open`] call that is dropped before its
+//! open requests are bounded in number and in memory; bodies that arrive take theirs from the same
+//! bound. An [`Open`] call that is dropped before its
 //! last answer is cancelled: a client that hangs up costs nothing.
 
 use crate::clock;
@@ -19,11 +20,9 @@ use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// Most bytes of values in open requests, in KiB.
-const KIB_MAX: usize = 512 << 10;
 /// How long the keeper of the catalogue may take to tell whether there is a keyspace that this node
 /// does not know: another node may just have created it.
 const KEEPER: Duration = Duration::from_secs(3);
@@ -62,6 +61,7 @@ pub(crate) struct Gate {
     backend: Backend,
     names: RwLock<Arc<Names>>,
     requests: Arc<Semaphore>,
+    /// For the bytes of requests that arrive, and of values in those that are open, in KiB.
     kib: Arc<Semaphore>,
     next_call: AtomicU64,
     /// The node's own session for asking itself, and a counter that grows with the wall clock, also
@@ -162,7 +162,9 @@ impl Gate {
             ))),
             cluster: config.cluster.clone(),
             requests: Arc::new(Semaphore::new(config.limits.requests)),
-            kib: Arc::new(Semaphore::new(KIB_MAX)),
+            kib: Arc::new(Semaphore::new(
+                resolved.clients.request_bytes.div_ceil(1 << 10),
+            )),
             next_call: AtomicU64::new(1),
             own: (session, AtomicU64::new(0)),
             drawn: AtomicU64::new(0),
@@ -219,27 +221,14 @@ impl Gate {
             request.operation,
             Operation::Enter { .. } | Operation::Resume { .. }
         );
-        let kib = (payload(&request.operation) / 1_024 + 1) as u32;
-        let busy = |what: &'static str| {
-            move |_: TryAcquireError| {
-                self.metrics.refused(operation, Code::Busy);
-                let detail =
-                    format!("this node has {what} open: try again later, or at another node");
-                Refusal::definite(Code::Busy, detail)
-            }
-        };
-        let requests = busy("too many requests (limits.requests)");
-        let bytes = busy("512 MiB of values in requests");
-        let permits = [
-            self.requests
-                .clone()
-                .try_acquire_owned()
-                .map_err(requests)?,
-            self.kib
-                .clone()
-                .try_acquire_many_owned(kib)
-                .map_err(bytes)?,
-        ];
+        let place = self.requests.clone().try_acquire_owned();
+        let place = place.map_err(|_| busy("too many requests (limits.requests)"));
+        let permits = place.and_then(|place| {
+            let bytes = self.admit_bytes(payload(&request.operation) + 1)?;
+            Ok([place, bytes])
+        });
+        let permits =
+            permits.inspect_err(|refusal| self.metrics.refused(operation, refusal.code))?;
         let since = clock::monotonic();
         let asker = Call {
             id,
@@ -260,6 +249,16 @@ impl Gate {
             Backend::Engine(engine) => At::Engine(engine.start(request, asker)),
         };
         Ok(Open { at, done: false })
+    }
+
+    /// A permit for so many bytes, in whole KiB.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] if they are too many beside those that have one.
+    pub(crate) fn admit_bytes(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        let permit = self.kib.clone().try_acquire_many_owned(kib);
+        permit.map_err(|_| busy("as many bytes of requests as it may have (clients.request_bytes)"))
     }
 
     /// Asks and waits for the last answer; refusals are errors.
@@ -427,6 +426,12 @@ fn shortage(storage: &StorageStatus) -> Option<String> {
         "{}: {} of {} members, needs {}: unavailable",
         storage.keyspace, reach.heard, reach.members, reach.needed
     ))
+}
+
+/// The refusal of a request beside so many others.
+fn busy(what: &str) -> Refusal {
+    let detail = format!("this node has {what} open: try again later, or at another node");
+    Refusal::definite(Code::Busy, detail)
 }
 
 /// The refusal of a node that goes down before it has answered.

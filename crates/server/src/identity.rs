@@ -154,7 +154,7 @@ fn create(
     let done = flush.run();
     match done.outcome() {
         Outcome::Done => {}
-        Outcome::Full => return Err(format!("the disk of {} is full", dir.display())),
+        Outcome::Full(lack) => return Err(format!("cannot write to {}: {lack}", dir.display())),
         Outcome::Fatal(e) => return Err(format!("cannot write to {}: {e}", dir.display())),
     }
     store.flushed(done);

@@ -6,10 +6,11 @@
 //!
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
 //! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
-//! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`gate`] (admission of
-//! clients' requests), [`grpc`] and [`rest`] (the faces), [`music`] (MUSIC's own REST interface),
-//! [`metrics`]; and [`engine`], which stands in for driver, disk and transport where the same faces
-//! serve an engine over stores that others run.
+//! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`listen`] (clients'
+//! connections, within [`descriptors`]), [`gate`] (admission of their requests), [`grpc`] and
+//! [`rest`] (the faces), [`music`] (MUSIC's own REST interface), [`metrics`]; and [`engine`], which
+//! stands in for driver, disk and transport where the same faces serve an engine over stores that
+//! others run.
 //!
 //! ```text
 //!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
@@ -25,11 +26,13 @@
 mod ballast;
 mod clock;
 pub mod config;
+mod descriptors;
 mod driver;
 mod engine;
 mod gate;
 mod grpc;
 mod identity;
+mod listen;
 mod mailbox;
 mod metrics;
 mod music;
@@ -40,7 +43,7 @@ pub mod wan;
 mod worker;
 
 pub use clock::random;
-pub use config::{ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
+pub use config::{ClientsConfig, ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
 pub use serve::{
     Faces, Listeners, Medium, StartError, init_logs, run, run_engine, run_engine_on, run_on,
     run_over,

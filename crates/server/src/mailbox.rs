@@ -8,7 +8,7 @@
 use crate::clock;
 use crate::gate::is_last;
 use crate::metrics::Metrics;
-use fermata_protocol::base::{Interval, Micros, NodeId};
+use fermata_protocol::base::{Interval, Micros, NodeId, NodeName};
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -67,6 +67,8 @@ pub(crate) enum Event {
         /// For its bytes.
         permit: OwnedSemaphorePermit,
     },
+    /// A peer's machine answers that nobody listens on the peer's port.
+    Gone(NodeName),
     /// A client's request.
     Request(CallId, Box<Request>, Call),
     /// Nobody waits for this call any more.
@@ -75,8 +77,8 @@ pub(crate) enum Event {
     Flushed(FlushDone, Duration),
     /// A checkpoint came back.
     Checkpointed(CheckpointDone),
-    /// The reserve was made; false: there is no space for it.
-    Ballast(std::io::Result<bool>),
+    /// The reserve was made, or not.
+    Ballast(std::io::Result<()>),
     /// Hand over what the node leads, flush, and end.
     Retire,
     /// End at once and flush nothing, as if the process had died.

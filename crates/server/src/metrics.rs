@@ -71,6 +71,14 @@ pub(crate) struct Metrics {
     asks_store: Counter,
 }
 
+/// The connections of one face.
+pub(crate) struct Connections {
+    pub(crate) open: Gauge,
+    pub(crate) refused: Counter,
+    /// Those that were closed since they had no request open.
+    pub(crate) ended: Counter,
+}
+
 const SECONDS: [f64; 14] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 ];
@@ -237,6 +245,15 @@ impl Metrics {
         });
     }
 
+    /// What a face counts of its clients' connections.
+    pub(crate) fn connections(&self, face: &'static str) -> Connections {
+        with_local_recorder(&self.recorder, || Connections {
+            open: gauge!("fermata_connections", "face" => face),
+            refused: counter!("fermata_connections_refused_total", "face" => face),
+            ended: counter!("fermata_connections_ended_total", "face" => face),
+        })
+    }
+
     /// This node gave up a connection to or from another, for that reason.
     pub(crate) fn connection_ended(&self, reason: &'static str) {
         with_local_recorder(&self.recorder, || {
@@ -267,6 +284,15 @@ fn describe() {
     g!(
         "fermata_open_requests",
         "Client requests without their last answer."
+    );
+    g!("fermata_connections", "Connections of clients, by face.");
+    c!(
+        "fermata_connections_refused_total",
+        "Connections of clients for which there was no place."
+    );
+    c!(
+        "fermata_connections_ended_total",
+        "Connections closed since they asked for nothing, for too long or beside others."
     );
     g!(
         "fermata_outputs_awaiting_flush",

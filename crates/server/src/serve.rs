@@ -1,15 +1,16 @@
 //! Start, run and stop of one node.
 
 use crate::clock::Clock;
-use crate::config::{LogFormat, Resolved, ServerConfig};
+use crate::config::{Clients, LogFormat, Resolved, ServerConfig};
+use crate::descriptors::Descriptors;
 use crate::driver::{Driver, Parts};
 use crate::engine::Engine;
 use crate::gate::{Backend, Gate};
+use crate::listen::{self, Face, Terms};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::{self, Incoming, Peers};
-use crate::{clock, grpc, identity, rest};
-use axum::serve::ListenerExt;
+use crate::{clock, identity};
 use fermata_engine::Service;
 use fermata_protocol::base::{NodeName, SessionId};
 use fermata_storage::{Disk, Options};
@@ -223,6 +224,7 @@ pub async fn run_engine_on(
     service: Arc<dyn Service>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    let kept = Descriptors::reserve(0).map_err(StartError::Config)?;
     let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
     let metrics = Arc::new(Metrics::of_engine());
     let engine = Arc::new(Engine::new(service, metrics.clone()));
@@ -230,8 +232,7 @@ pub async fn run_engine_on(
     let backend = Backend::Engine(engine.clone());
     let gate = Arc::new(Gate::new(backend, metrics, &resolved, SessionId(seed)));
     let mut tasks = JoinSet::new();
-    let Faces { grpc, rest } = listeners;
-    let faces = serve_faces(gate.clone(), grpc, rest, &mut tasks).await;
+    let faces = serve_faces(listeners, gate.clone(), resolved.clients, kept, &mut tasks).await;
     tracing::info!(
         engine = %engine.describe(), grpc = %resolved.listen_grpc, rest = %resolved.listen_rest,
         "started"
@@ -272,6 +273,7 @@ async fn run_node(
     if resolved.engine.is_some() {
         return Err(not_native(&resolved));
     }
+    let kept = Descriptors::reserve(resolved.nodes.len()).map_err(StartError::Config)?;
     let opened = open_store(&resolved, medium).await?;
     let id = opened.id;
     let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
@@ -281,7 +283,8 @@ async fn run_node(
     metrics.void_records.set(opened.recovery.void.len() as f64);
     let mut tasks = JoinSet::new();
     let clock = Arc::new(Clock::new(&resolved.clock));
-    let peers = Peers::start(&resolved, id, &clock, &metrics, &mut tasks).map_err(no_thread)?;
+    let peers = Peers::start(&resolved, id, &clock, &mailbox, &metrics, &mut tasks);
+    let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
     let session = SessionId(seed);
     let gate = Arc::new(Gate::new(backend, metrics.clone(), &resolved, session));
@@ -307,7 +310,9 @@ async fn run_node(
         metrics,
     };
     tasks.spawn(transport::listen(listeners.peer, incoming));
-    let faces = serve_faces(gate.clone(), listeners.grpc, listeners.rest, &mut tasks).await;
+    let Listeners { grpc, rest, .. } = listeners;
+    let faces = Faces { grpc, rest };
+    let faces = serve_faces(faces, gate.clone(), resolved.clients, kept, &mut tasks).await;
     tracing::info!(
         node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
     );
@@ -413,11 +418,13 @@ async fn last_answers(mut faces: JoinSet<()>) {
 
 /// Serves gRPC and REST, and looks after the node's health.
 async fn serve_faces(
+    listeners: Faces,
     gate: Arc<Gate>,
-    grpc_listener: TcpListener,
-    rest_listener: Option<TcpListener>,
+    clients: Clients,
+    kept: Descriptors,
     tasks: &mut JoinSet<()>,
 ) -> JoinSet<()> {
+    let Faces { grpc, rest } = listeners;
     let (reporter, health) = tonic_health::server::health_reporter();
     // The reporter begins with "serving".
     report(&reporter, false).await;
@@ -435,19 +442,26 @@ async fn serve_faces(
             tokio::time::sleep(again).await;
         }
     });
-    let mut routes = tonic::service::Routes::new(grpc::service(gate.clone()));
+    let mut routes = tonic::service::Routes::new(crate::grpc::service(gate.clone()));
     routes = routes.add_service(health).add_service(reflection);
     let mut faces = JoinSet::new();
-    let rest_routes = rest::router(gate.clone());
-    match rest_listener {
-        Some(listener) => {
-            faces.spawn(serve_axum(listener, rest_routes, gate.clone()));
-            faces.spawn(serve_tonic(grpc_listener, routes, gate));
+    let rest_routes = crate::rest::router(gate.clone());
+    let terms = Terms {
+        gate,
+        clients,
+        descriptors: kept,
+        faces: 1 + usize::from(rest.is_some()),
+    };
+    let calls = routes.into_axum_router();
+    match rest {
+        Some(rest) => {
+            faces.spawn(listen::serve(rest, Face::Http, rest_routes, terms.clone()));
+            faces.spawn(listen::serve(grpc, Face::Grpc, calls, terms));
         }
         None => {
             // What is no path of either is answered by REST.
-            let both = rest_routes.merge(routes.into_axum_router().reset_fallback());
-            faces.spawn(serve_axum(grpc_listener, both, gate));
+            let both = rest_routes.merge(calls.reset_fallback());
+            faces.spawn(listen::serve(grpc, Face::Http, both, terms));
         }
     }
     faces
@@ -463,32 +477,4 @@ async fn report(reporter: &tonic_health::server::HealthReporter, healthy: bool) 
     reporter
         .set_service_status("fermata.v1.Fermata", status)
         .await;
-}
-
-async fn serve_axum(listener: TcpListener, routes: axum::Router, gate: Arc<Gate>) {
-    let listener = listener.tap_io(|stream| {
-        // Without it answers come later, not wrongly.
-        let _ = stream.set_nodelay(true);
-    });
-    let served = axum::serve(listener, routes)
-        .with_graceful_shutdown(async move { gate.closed().await })
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "a face ended");
-    }
-}
-
-async fn serve_tonic(listener: TcpListener, routes: tonic::service::Routes, gate: Arc<Gate>) {
-    let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
-    let served = tonic::transport::Server::builder()
-        // In pieces of 16 KiB, the default, a large value takes dozens of writes and reads.
-        .max_frame_size(1 << 20)
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20)
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, gate.closed())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the gRPC face ended");
-    }
 }

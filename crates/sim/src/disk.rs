@@ -113,7 +113,7 @@ impl Disk {
         let done = flush.run();
         let result = match done.outcome() {
             Outcome::Done => Flushed::Through(flush_last),
-            Outcome::Full => Flushed::Full,
+            Outcome::Full(_) => Flushed::Full,
             Outcome::Fatal(_) => Flushed::Broken,
         };
         store.flushed(done);

@@ -177,6 +177,11 @@ impl Network {
         self.cuts.insert((from, to));
     }
 
+    /// Whether a connection between two ends can be opened, which takes both directions.
+    pub fn connects(&self, one: End, other: End) -> bool {
+        !self.cuts.contains(&(one, other)) && !self.cuts.contains(&(other, one))
+    }
+
     /// Mends one direction between two ends.
     pub fn mend(&mut self, from: End, to: End) {
         self.cuts.remove(&(from, to));

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 93] = [
+const SCENARIOS: [(Bug, &str); 94] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -66,6 +66,7 @@ const SCENARIOS: [(Bug, &str); 93] = [
     (Bug::NoDeduplication, "f2-command-twice"),
     (Bug::ReadWithoutWriteBack, "register-write-back"),
     (Bug::LeaseForgottenAtRestart, "f10-restarted-acceptor"),
+    (Bug::GoneMeansReleased, "g45-rumour"),
     (Bug::PastWriteAccepted, "m6-past-put"),
     (Bug::InheritedWithoutSynch, "g2-adoption-for-waiter"),
     (Bug::ReGrantAdopts, "g5-grant-twice"),

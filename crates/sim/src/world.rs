@@ -618,6 +618,26 @@ impl World {
         for caller in machine.stop(power) {
             self.broken(name, caller);
         }
+        if !power {
+            self.refused(name);
+        }
+    }
+
+    /// A node is told that the process of another is gone, whether that is so or not.
+    pub fn rumour(&mut self, at: NodeName, gone: NodeName) {
+        self.note(|| format!("! node {} takes node {} for gone", at.0, gone.0));
+        self.input(at, Input::Gone(gone));
+    }
+
+    /// The machine of a stopped process answers those who can reach it that nobody listens there.
+    fn refused(&mut self, gone: NodeName) {
+        let others: Vec<NodeName> = self.machines.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != gone) {
+            let (here, there) = (End::Node(other), End::Node(gone));
+            if self.network.connects(here, there) {
+                self.input(other, Input::Gone(gone));
+            }
+        }
     }
 
     /// A node is told that it will be stopped: it hands over what it leads.

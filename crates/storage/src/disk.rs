@@ -4,6 +4,7 @@
 //! the operating system; [`crate::MemDisk`] is one in memory that can lose power. The store relies
 //! on exactly what is written here and in "Assumptions about the medium" of `docs/formats/wal.md`.
 
+use std::fmt;
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -50,12 +51,44 @@ pub trait File: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// True for "no space left" and "quota exceeded": the errors after which nothing is broken.
+/// What a machine may run out of without anything being broken: the same can be done later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Space on the disk, or of a quota.
+    Space,
+    /// Descriptors, of this process or of the machine. Only what opens a file runs out of them.
+    Files,
+}
+
+impl Lack {
+    /// What is lacking, if that is why something failed.
+    pub fn of(error: &io::Error) -> Option<Lack> {
+        let files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some(Lack::Space),
+            _ if files
+                .map(|e| Some(e.raw_os_error()))
+                .contains(&error.raw_os_error()) =>
+            {
+                Some(Lack::Files)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::Space => "the disk is full",
+            Lack::Files => "too many files are open to open one more (ulimit -n)",
+        })
+    }
+}
+
+/// True for "no space left" and "quota exceeded".
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-    )
+    Lack::of(error) == Some(Lack::Space)
 }
 
 /// Real files in one directory, which this process holds under an exclusive lock.

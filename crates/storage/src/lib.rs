@@ -33,8 +33,9 @@
 //! * **S4, one outstanding.** A flush starts only after the one before it is durable. Hence a later
 //!   flush in the log proves that an earlier one was complete, which is what S3 judges by.
 //! * **S5, full is not broken.** A full disk fails a flush or a checkpoint in a way that can be
-//!   repeated at the same place; reads go on. Every other write error, and every failed sync, is
-//!   final: after it the page cache cannot be trusted and the node has to stop.
+//!   repeated at the same place; reads go on. So does a lack of descriptors, which only the birth
+//!   of a segment meets: nothing was written then. Every other write error, and every failed sync,
+//!   is final: after it the page cache cannot be trusted and the node has to stop.
 //!
 //! The bytes are described in `docs/formats/wal.md`, with what is assumed of the medium.
 //!
@@ -68,7 +69,7 @@ mod table;
 mod wal;
 
 pub use batch::{Batch, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op};
-pub use disk::{Disk, File, FileDisk};
+pub use disk::{Disk, File, FileDisk, Lack};
 pub use mem_disk::MemDisk;
 pub use store::{
     Checkpoint, CheckpointDone, Lsn, OpenError, Options, Outcome, Recovery, Stats, Store, Void,

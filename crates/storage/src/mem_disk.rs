@@ -35,6 +35,7 @@ struct State {
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
     full: bool,
+    crowded: bool,
     changes: u64,
     fail_after: Option<u64>,
 }
@@ -203,6 +204,7 @@ impl Clone for MemDisk {
             durable_names: state.durable_names.clone(),
             unsynced_names: state.unsynced_names.clone(),
             full: state.full,
+            crowded: state.crowded,
             changes: state.changes,
             fail_after: state.fail_after,
         };
@@ -294,6 +296,11 @@ impl MemDisk {
         self.state().full = full;
     }
 
+    /// While `crowded`, no file can be opened, as when a process has too many open.
+    pub fn set_crowded(&self, crowded: bool) {
+        self.state().crowded = crowded;
+    }
+
     /// After `left` more changes (writes, syncs, creations, ...) every change fails, as if the
     /// power were out; `None` turns it off.
     pub fn fail_after(&self, left: Option<u64>) {
@@ -316,6 +323,9 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl Disk for MemDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut state = self.state();
+        if state.crowded {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let id = match state.names.get(name) {
             Some(id) => *id,
             None => {

@@ -54,6 +54,8 @@ pub(crate) struct ServerArgs {
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
+    clients: ClientArgs,
+    #[command(flatten)]
     clock: ClockArgs,
     /// Stop when standard input closes: for a parent that must leave no node behind.
     #[arg(long, hide = true)]
@@ -185,6 +187,30 @@ struct LimitArgs {
     requests: Option<u64>,
 }
 
+/// `[clients]`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connections of clients")]
+struct ClientArgs {
+    /// Connections of each face: of gRPC, and of REST.
+    #[arg(long, env = "FERMATA_CONNECTIONS", value_name = "N")]
+    connections: Option<u64>,
+    /// Those from one address [default: no bound].
+    #[arg(long, env = "FERMATA_CONNECTIONS_PER_ADDRESS", value_name = "N")]
+    connections_per_address: Option<u64>,
+    /// Bytes of requests that arrive, and of values in those that are open.
+    #[arg(long, env = "FERMATA_REQUEST_BYTES", value_name = "N")]
+    request_bytes: Option<u64>,
+    /// Milliseconds until its first request has begun.
+    #[arg(long, env = "FERMATA_HEAD_MS", value_name = "MS")]
+    head_ms: Option<u64>,
+    /// Milliseconds without anything of a body, or of an answer taken.
+    #[arg(long, env = "FERMATA_BODY_MS", value_name = "MS")]
+    body_ms: Option<u64>,
+    /// Milliseconds without an open request.
+    #[arg(long, env = "FERMATA_IDLE_MS", value_name = "MS")]
+    idle_ms: Option<u64>,
+}
+
 /// `[clock]`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Interval clock")]
@@ -310,6 +336,18 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
         ("requests", args.limits.requests),
     ];
     overlay_section(&mut table, "limits", numbers(limits)?)?;
+    let clients = [
+        ("connections", args.clients.connections),
+        (
+            "connections_per_address",
+            args.clients.connections_per_address,
+        ),
+        ("request_bytes", args.clients.request_bytes),
+        ("head_ms", args.clients.head_ms),
+        ("body_ms", args.clients.body_ms),
+        ("idle_ms", args.clients.idle_ms),
+    ];
+    overlay_section(&mut table, "clients", numbers(clients)?)?;
     let clock = [("bound_us", args.clock.clock_bound_us)];
     overlay_section(&mut table, "clock", numbers(clock)?)?;
     overlay_engine(&mut table, args.engine, password)?;

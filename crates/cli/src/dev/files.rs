@@ -111,6 +111,7 @@ pub(super) fn write(
             cluster_file: Some(cluster.clone()),
             timing: Default::default(),
             limits: Default::default(),
+            clients: Default::default(),
             clock: ClockConfig {
                 bound_us: plan.clock_bound_us,
                 ..ClockConfig::default()

@@ -171,6 +171,8 @@ pub enum Bug {
     RenewedWhateverLease,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G45: whom the shell takes for gone has no lease any more.
+    GoneMeansReleased,
     /// G14: a new primary grants a ref at once that was resumed before it led.
     ResumedGrantedAtOnce,
     /// G14: a new generation leaves while the old one's lease runs.
@@ -199,7 +201,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 95] = [
+    pub const ALL: [Bug; 96] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -283,6 +285,7 @@ impl Bug {
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
         Bug::UsageForgotten,
+        Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
         Bug::LeaveBesideLease,
         Bug::BeginBeforeCreation,

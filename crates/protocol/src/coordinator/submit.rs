@@ -7,9 +7,11 @@
 //! says: some transmission of the command may be, or become, chosen although nobody answered for
 //! it.
 //!
-//! Departure from the obvious: a hint to a node that has just been silent is not followed at once.
-//! Followers name a dead primary until they miss its beats, and following them would turn the
-//! search into a loop.
+//! Departure from the obvious: a hint to a node that has just been silent is not followed at once,
+//! and one to a node that has not been heard for a lease is none. Followers name a dead primary
+//! until they miss its beats, and following them would turn the search into a loop. What a search
+//! found out about another segment says nothing of this one: each would wait for its own answer
+//! from the dead.
 
 use super::timers::Timers;
 use super::topology::{Target, Topology};
@@ -145,8 +147,10 @@ impl Submitter {
             unsure: false,
             last: None,
         };
-        let first = self.hints.get(&target).copied();
-        let first = first.or_else(|| cx.topology.primary(target));
+        let hint = self.hints.get(&target).copied();
+        let heard = |node: &NodeName| cx.topology.hears(*node);
+        let first = hint.filter(heard);
+        let first = first.or_else(|| cx.topology.primary(target).filter(heard));
         self.transmit(id, &mut ask, first, cx);
         self.open.insert(id, ask);
         self.owners.insert((task, id));
@@ -259,9 +263,9 @@ impl Submitter {
         rejection: &Rejection,
         cx: &mut Cx<'_>,
     ) -> Option<bool> {
-        let pause = cx.timing.retry / 4;
+        let pause = cx.timing.retry / 8;
         match rejection {
-            Rejection::NotPrimary(Some(hint)) if *hint != from => {
+            Rejection::NotPrimary(Some(hint)) if *hint != from && cx.topology.hears(*hint) => {
                 let hint = *hint;
                 if ask.silent == Some(hint) || ask.hops >= HOPS {
                     ask.silent = None;
@@ -393,14 +397,17 @@ fn fits(question: &Question, answer: &Answer) -> bool {
     }
 }
 
-/// The next member in turn, but not the one that was silent just now, where there is another.
+/// The next member in turn, but not one that is not heard or was silent just now, where there is
+/// another.
 fn turn(ask: &mut Ask, topology: &dyn Topology) -> Option<NodeName> {
     let members = topology.members(ask.target);
+    let heard = |node: &NodeName| topology.hears(*node);
+    let some_heard = members.iter().any(heard);
     for _ in 0..members.len() {
-        let pick = members.get(ask.turn % members.len()).copied();
+        let pick = *members.get(ask.turn % members.len())?;
         ask.turn += 1;
-        if pick != ask.silent {
-            return pick;
+        if Some(pick) != ask.silent && (heard(&pick) || !some_heard) {
+            return Some(pick);
         }
     }
     members.first().copied()

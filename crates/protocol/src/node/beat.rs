@@ -96,6 +96,21 @@ impl Node {
 }
 
 impl Here {
+    /// A peer is taken for dead until it is heard: it is not asked where another can be, and what
+    /// it led is led by another as soon as its lease is over.
+    pub(super) fn on_gone(&mut self, peer: NodeName, step: &mut Step<'_>) {
+        self.alive.remove(&peer);
+        let groups = self.groups.values().map(|g| g.log.id());
+        let segments = self.segments.values().map(|s| s.log.id());
+        for id in groups.chain(segments).collect::<Vec<_>>() {
+            self.with_log(id, step, |log, cx| {
+                if let Some(seat) = log.view().seat_of(peer) {
+                    log.on_gone(seat, cx);
+                }
+            });
+        }
+    }
+
     /// The logs that this node leads and `peer` has a seat in.
     fn leads_with(&self, peer: NodeName) -> Vec<(LogId, crate::base::Ballot, crate::base::Slot)> {
         let lead = |log: &Log| {

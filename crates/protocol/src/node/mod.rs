@@ -100,6 +100,7 @@ impl Node {
             }
             Input::Tick => self.tick(&mut step),
             Input::Retire => self.retire(&mut step),
+            Input::Gone(peer) => self.here.on_gone(peer, &mut step),
             Input::Writable(writable) => {
                 self.here.writable = writable;
                 if !writable {

@@ -141,6 +141,10 @@ impl Topology for Known<'_> {
         }
     }
 
+    fn hears(&self, node: NodeName) -> bool {
+        self.is_fresh(node)
+    }
+
     fn members(&self, target: Target) -> Vec<NodeName> {
         let group = match target {
             Target::Segment(segment) => self.here.config.cluster.group_of(segment),

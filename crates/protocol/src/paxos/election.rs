@@ -66,6 +66,38 @@ impl Log {
         self.stand(cx);
     }
 
+    /// The process that leads this log from that seat is gone, says somebody who may be wrong. Its
+    /// lease binds this acceptor all the same, and nothing is waited for beyond it but the seats
+    /// that come first.
+    pub fn on_gone(&mut self, gone: Seat, cx: &mut Cx<'_>) {
+        self.planted = cx.planted;
+        if self.hint != Some(gone) || gone == self.seat {
+            return;
+        }
+        self.hint = None;
+        if self.planted.has(Bug::GoneMeansReleased) {
+            self.grant = None;
+        }
+        if matches!(self.role, Role::Follower) {
+            let over = self.grant.as_ref().map_or(0, |grant| grant.until);
+            let over = over.max(self.boot_over(cx.timing)).max(cx.now.monotonic);
+            let before = self.seat.0 - u8::from(gone < self.seat);
+            self.election_at = Some(over + cx.timing.stagger * Micros::from(before));
+        }
+    }
+
+    /// An acceptor is bound by the lease of another ballot, which is soon over if its holder is
+    /// dead: it is asked again before an answer that was lost would be.
+    pub(super) fn on_leased(&mut self, ballot: Ballot, cx: &Cx<'_>) {
+        self.ignore("bound by a lease");
+        if let Role::Candidate(candidate) = &mut self.role
+            && candidate.ballot == ballot
+        {
+            let soon = cx.now.monotonic + cx.timing.retry / 8;
+            candidate.due = candidate.due.min(soon);
+        }
+    }
+
     /// Phase 1 for all slots, with a ballot that no process ever led: the round is durable before
     /// anybody hears of it.
     ///

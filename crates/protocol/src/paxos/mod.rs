@@ -63,6 +63,12 @@
 //! * A candidate asks its own acceptor last. One that is cut off thus does not promise itself a
 //!   ballot that nobody supports, and follows the leader again when the cut heals. Where a seat has
 //!   promised such a ballot all the same, the leader that holds a lease outbids it at once.
+//! * A follower waits beyond the lease of a leader that it does not hear, for that one may only be
+//!   slow. Where its process is gone, as far as the shell can tell ([`Log::on_gone`]), it stands as
+//!   soon as the lease is over. The hint shortens what is waited for convenience, never a lease
+//!   (P7), and so may be wrong. A seat that is cut off disturbs nobody by standing: acceptors that
+//!   hear a leader are bound by its lease, which is what a round of questions before phase 1 would
+//!   find out.
 //! * Beats go by node pair, not by log, so the node sends them ([`Log::beat`], [`Log::on_beat`],
 //!   [`Log::on_beat_ack`]). Votes extend the lease as well.
 //!
@@ -406,7 +412,7 @@ impl Log {
             Message::Accepted { ballot, slot } => self.on_accepted(from, ballot, slot),
             Message::Chosen { ballot, chosen } => self.on_chosen(from, ballot, chosen, cx),
             Message::Refused { ballot, promised } => self.on_refused(ballot, promised, cx),
-            Message::Leased { .. } => self.ignore("bound by a lease"),
+            Message::Leased { ballot, .. } => self.on_leased(ballot, cx),
             Message::Release { ballot, successor } => {
                 self.on_release(from, ballot, successor, cx);
             }

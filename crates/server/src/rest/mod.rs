@@ -13,10 +13,11 @@ mod tests;
 mod token;
 
 use crate::gate::Gate;
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
@@ -24,7 +25,7 @@ use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
-use problem::Problem;
+pub(crate) use problem::Problem;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -92,7 +93,7 @@ pub(crate) fn router(gate: Arc<Gate>) -> Router {
     router
         .fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
-        .layer(axum::middleware::from_fn(typed))
+        .layer(from_fn_with_state(largest as u64, well_formed))
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
             gate: gate.clone(),
@@ -101,9 +102,20 @@ pub(crate) fn router(gate: Arc<Gate>) -> Router {
         .merge(crate::music::router(gate))
 }
 
+/// What is wrong with a request whoever handles it.
+///
 /// A body must say what it is. Otherwise any page in a browser on this machine could lock keys
 /// here: a form or text needs no leave to be sent across origins, JSON does.
-async fn typed(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+async fn well_formed(State(largest): State<u64>, request: Request, next: Next) -> Response {
+    if !is_escaped(request.uri()) {
+        let detail = "a percent sign in the path or the query is not followed by two hexadecimal \
+                      digits: write %25 for the sign itself";
+        return Problem::bad(detail).into_response();
+    }
+    // At once, and not when so much has arrived.
+    if request.body().size_hint().lower() > largest {
+        return too_long().into_response();
+    }
     let headers = request.headers();
     let length = headers.get(header::CONTENT_LENGTH).map(|v| v.as_bytes());
     let empty =
@@ -117,6 +129,16 @@ async fn typed(request: axum::extract::Request, next: axum::middleware::Next) ->
         return Problem::no_kind().into_response();
     }
     next.run(request).await
+}
+
+/// Whether every percent sign stands for a byte.
+fn is_escaped(uri: &Uri) -> bool {
+    let target = uri.path_and_query().map_or("", |target| target.as_str());
+    let byte = |rest: &str| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    target.split('%').skip(1).all(byte)
 }
 
 /// The `at`-th segment of a path, decoded: any bytes.
@@ -148,13 +170,17 @@ fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
 fn body(body: Body) -> Result<Bytes, Problem> {
     body.map_err(|e| {
         if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = "the body is longer than twice the largest value (limits.value_bytes) \
-                          and 64 KiB: send less, or the value as application/octet-stream";
-            Refusal::definite(Code::TooLarge, detail).into()
+            too_long()
         } else {
             Problem::bad(format!("the body cannot be read: {}", e.body_text()))
         }
     })
+}
+
+fn too_long() -> Problem {
+    let detail = "the body is longer than twice the largest value (limits.value_bytes) and 64 KiB: \
+                  send less, or the value as application/octet-stream";
+    Refusal::definite(Code::TooLarge, detail).into()
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(bytes: &Bytes) -> Result<T, Problem> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// An error as REST tells it.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     /// `urn:fermata:problem:` and the code.
     #[serde(rename = "type")]
     kind: String,
@@ -33,23 +33,23 @@ impl Problem {
     }
 
     /// Malformed, in a way that only REST can be.
-    pub(super) fn bad(detail: impl Into<String>) -> Problem {
+    pub(crate) fn bad(detail: impl Into<String>) -> Problem {
         Refusal::definite(Code::BadRequest, detail).into()
     }
 
     /// The key has no value.
-    pub(super) fn no_value() -> Problem {
+    pub(crate) fn no_value() -> Problem {
         Problem::new("no_value", 404, "No value", "the key has no value".into())
     }
 
     /// No such path.
-    pub(super) fn no_route() -> Problem {
+    pub(crate) fn no_route() -> Problem {
         let detail = "there is nothing at this path: see /openapi.json".into();
         Problem::new("no_such_path", 404, "No such path", detail)
     }
 
     /// The body does not say what it is, or is what nobody here reads.
-    pub(super) fn no_kind() -> Problem {
+    pub(crate) fn no_kind() -> Problem {
         let detail = "the body's Content-Type is neither application/json nor \
                       application/octet-stream: send one of them";
         Problem::new(
@@ -61,14 +61,33 @@ impl Problem {
     }
 
     /// The path has no such method.
-    pub(super) fn no_method() -> Problem {
+    pub(crate) fn no_method() -> Problem {
         let detail = "this path does not take this method: see /openapi.json".into();
         Problem::new("no_such_method", 405, "No such method", detail)
     }
 
+    /// The body of the request did not come.
+    pub(crate) fn late() -> Problem {
+        let detail = "the body did not arrive in time (clients.body_ms): send the request again";
+        Problem::new(
+            "body_timeout",
+            408,
+            "The body did not arrive",
+            detail.into(),
+        )
+    }
+
     /// The node cannot reach its quorums.
-    pub(super) fn unhealthy(detail: String) -> Problem {
+    pub(crate) fn unhealthy(detail: String) -> Problem {
         Refusal::definite(Code::Unavailable, detail).into()
+    }
+}
+
+impl Problem {
+    /// The same with another status than its code has elsewhere.
+    pub(crate) fn with_status(self, status: StatusCode) -> Problem {
+        let status = status.as_u16();
+        Problem { status, ..self }
     }
 }
 

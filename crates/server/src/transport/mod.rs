@@ -30,6 +30,7 @@ pub(crate) use incoming::{Incoming, listen};
 
 use crate::clock::Clock;
 use crate::config::Resolved;
+use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use delay::Delayer;
 use ending::Patience;
@@ -73,6 +74,7 @@ impl Peers {
         resolved: &Resolved,
         id: NodeId,
         clock: &Arc<Clock>,
+        mailbox: &Arc<Mailbox>,
         metrics: &Arc<Metrics>,
         tasks: &mut tokio::task::JoinSet<()>,
     ) -> std::io::Result<Peers> {
@@ -99,7 +101,8 @@ impl Peers {
                 metrics.peer(&node.label),
             ));
             let address = node.peer.clone();
-            let run = outgoing::run(peer.clone(), address, patience, metrics.clone());
+            let (mailbox, metrics) = (mailbox.clone(), metrics.clone());
+            let run = outgoing::run(peer.clone(), address, patience, mailbox, metrics);
             tasks.spawn(run);
             let delay = resolved.profile.one_way(resolved.site, info.site);
             if !delay.is_zero() {

@@ -3,6 +3,7 @@
 use super::ending::{BEAT, Ended, Patience};
 use super::{FRAME_MAX, GREETING_MAX, Greeting, MAGIC, weight};
 use crate::clock::Clock;
+use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use fermata_protocol::base::{Interval, NodeId};
 use fermata_protocol::message::Envelope;
@@ -115,6 +116,7 @@ pub(super) async fn run(
     peer: Arc<Outgoing>,
     address: String,
     patience: Patience,
+    mailbox: Arc<Mailbox>,
     metrics: Arc<Metrics>,
 ) {
     let [first, longest] = BACKOFF;
@@ -131,6 +133,9 @@ pub(super) async fn run(
                 tracing::info!(peer = to, why = %ended, "connection lost");
             }
             Err(error) => {
+                if error.kind() == ErrorKind::ConnectionRefused {
+                    mailbox.put(Event::Gone(peer.greeting.to));
+                }
                 // Said once, not at every attempt.
                 let said = error.to_string();
                 if said != complaint {

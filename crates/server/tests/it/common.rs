@@ -2,7 +2,7 @@
 
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
-use fermata_server::config::{ClockConfig, LimitsConfig, TimingConfig};
+use fermata_server::config::{ClientsConfig, ClockConfig, LimitsConfig, TimingConfig};
 use fermata_server::{
     ClusterConfig, Listeners, Medium, NodeConfig, ServerConfig, StartError, run_on, run_over,
 };
@@ -33,6 +33,7 @@ pub(crate) struct Choice {
     pub(crate) rtt: Option<&'static str>,
     pub(crate) timing: TimingConfig,
     pub(crate) limits: LimitsConfig,
+    pub(crate) clients: ClientsConfig,
     pub(crate) media: HashMap<usize, Medium>,
     /// By node; where there is none: no interval clock, whatever this machine's kernel says.
     pub(crate) clocks: Vec<ClockConfig>,
@@ -119,6 +120,7 @@ impl TestCluster {
                 rtt: choice.rtt.unwrap_or("none").into(),
                 timing: choice.timing.clone(),
                 limits: choice.limits.clone(),
+                clients: choice.clients.clone(),
                 clock: clock.unwrap_or(&honest).clone(),
                 ..ServerConfig::new(node, data_dir, cluster)
             }

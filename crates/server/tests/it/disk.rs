@@ -143,6 +143,30 @@ async fn a_full_disk_reads_on_refuses_writes_and_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_descriptors_refuses_writes_and_goes_on() {
+    let disk = Arc::new(MemDisk::new());
+    let cluster = start_over(1, vec![disk.clone()]).await;
+    let mut client = cluster.client(0).await;
+    let mut session = Session::new(57);
+    write(&mut client, &mut session, "k", b"v".to_vec())
+        .await
+        .unwrap();
+    disk.set_crowded(true);
+    // The segment that is open has room for some.
+    let mut more = async || write(&mut client, &mut session, "f", vec![1; 20_000]).await;
+    while more().await.is_ok() {}
+    eventually!(cluster.metric(0, "fermata_disk_writable").await == 0.0);
+    assert_eq!(read(&mut client, &mut session, "k").await.unwrap(), b"v");
+    disk.set_crowded(false);
+    eventually!(
+        write(&mut client, &mut session, "k", b"w".to_vec())
+            .await
+            .is_ok()
+    );
+    assert_eq!(cluster.metric(0, "fermata_disk_writable").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_starts_on_a_full_disk_reads() {
     let quota = Quota::new(u64::MAX);
     let mut cluster = start_over(1, vec![Arc::new(quota.clone())]).await;

@@ -1,8 +1,8 @@
 //! Nodes that are deposed, restarted, wiped, and change their view.
 
 use super::stage::{A, B, C, Stage, store_of};
-use crate::history::Outcome;
-use crate::network::{End, Parcel};
+use crate::history::{Outcome, SectionIx};
+use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
@@ -84,6 +84,17 @@ pub(super) fn restarted_acceptor(stage: &mut Stage) {
     stage.cut(A, &names);
     stage.world.stop(B, true);
     stage.world.start(B);
+    leave_and_enter_elsewhere(stage, (h1, s1), h2, reader);
+}
+
+/// The holder leaves and another enters, through whoever leads on their side; then somebody on the
+/// other side reads the queue.
+fn leave_and_enter_elsewhere(
+    stage: &mut Stage,
+    (h1, s1): (ClientId, SectionIx),
+    h2: ClientId,
+    reader: ClientId,
+) {
     let key = stage.key.clone();
     stage
         .world
@@ -104,6 +115,19 @@ pub(super) fn restarted_acceptor(stage: &mut Stage) {
     stage.pass(1_500);
     let _ended = stage.world.outcome(read);
     stage.mend();
+}
+
+/// G45: A is cut off but for one node that still reads lock queues from it, and all others are told
+/// that its process is gone.
+pub(super) fn rumour(stage: &mut Stage) {
+    let (h1, h2, reader) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = stage.enter(h1) else { return };
+    let others: Vec<_> = [2, 3, 4, 5].map(NodeName).to_vec();
+    stage.cut(A, &others);
+    for other in others {
+        stage.world.rumour(other, A);
+    }
+    leave_and_enter_elsewhere(stage, (h1, s1), h2, reader);
 }
 
 /// F13: a command is accepted by A and C, chosen, and acted upon; A is cut off; B leads with C.

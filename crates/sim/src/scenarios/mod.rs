@@ -248,6 +248,11 @@ pub const ALL: &[Scenario] = &[
         play: machines::restarted_acceptor,
     },
     Scenario {
+        name: "g45-rumour",
+        about: "a primary is taken for gone while its lease runs",
+        play: machines::rumour,
+    },
+    Scenario {
         name: "f10-drifting-acceptors",
         about: "acceptors' clocks are as fast as they may be, their primary's as slow",
         play: leases::drifting_acceptors,

@@ -4,7 +4,7 @@
 //! as soon as that flush is durable, the table may hold all of it without getting ahead of the log.
 
 use super::{Frozen, Lsn, Outcome, Store};
-use crate::disk::Disk;
+use crate::disk::{Disk, Lack};
 use crate::memtable::Memtable;
 use crate::table::{Table, Written};
 use crate::wal;
@@ -58,7 +58,7 @@ impl Checkpoint {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Fatal(error),
             },
-            Ok(Written::Full) => Outcome::Full,
+            Ok(Written::Full) => Outcome::Full(Lack::Space),
             Err(error) => Outcome::Fatal(error),
         };
         CheckpointDone {
@@ -143,7 +143,7 @@ impl Store {
                 }
                 Err(error) => self.fail(&error),
             },
-            Outcome::Full => {
+            Outcome::Full(_) => {
                 frozen.stalled = true;
                 self.stats.full += 1;
             }

@@ -268,7 +268,7 @@ impl Store {
         let FlushDone { flush, outcome } = done;
         match outcome {
             Outcome::Done => self.advance(flush),
-            Outcome::Full => {
+            Outcome::Full(_) => {
                 self.stats.full += 1;
                 self.retry = Some(flush);
             }

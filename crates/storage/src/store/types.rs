@@ -1,5 +1,6 @@
 //! The small types of the store's interface.
 
+use crate::disk::Lack;
 use crate::wal;
 use bytes::Bytes;
 use std::fmt;
@@ -65,8 +66,8 @@ pub struct Recovery {
 pub enum Outcome {
     /// It is durable.
     Done,
-    /// The disk is full. Nothing is broken; take it again later.
-    Full,
+    /// Something is lacking that may be there later. Nothing is broken; take it again then.
+    Full(Lack),
     /// The disk cannot be trusted any more: stop the node. It may or may not have taken effect.
     Fatal(io::Error),
 }

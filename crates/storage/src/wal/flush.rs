@@ -4,7 +4,7 @@
 use super::SECTOR;
 use super::record::Gathered;
 use super::segment::{self, Header};
-use crate::disk::{Disk, File, is_full};
+use crate::disk::{Disk, File, Lack};
 use crate::store::Outcome;
 use std::io;
 use std::sync::Arc;
@@ -72,12 +72,13 @@ impl Flush {
     /// Writes and syncs; blocks.
     ///
     /// A full disk shows where space is asked for: when a segment is made, or, on file systems that
-    /// copy on write, when it is written. Then the same bytes can be written again at the same
-    /// place. Anything else, and any failed sync, is final.
+    /// copy on write, when it is written; and a lack of descriptors where a segment is made. Then
+    /// the same bytes can be written again at the same place. Anything else, and any failed sync,
+    /// is final.
     pub fn run(mut self) -> FlushDone {
         let outcome = match self.write() {
             Ok(()) => Outcome::Done,
-            Err(WriteError::Full) => Outcome::Full,
+            Err(WriteError::Lack(lack)) => Outcome::Full(lack),
             Err(WriteError::Fatal(error)) => Outcome::Fatal(error),
         };
         FlushDone {
@@ -125,16 +126,15 @@ impl Flush {
 }
 
 enum WriteError {
-    Full,
+    Lack(Lack),
     Fatal(io::Error),
 }
 
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> Self {
-        if is_full(&error) {
-            Self::Full
-        } else {
-            Self::Fatal(error)
+        match Lack::of(&error) {
+            Some(lack) => Self::Lack(lack),
+            None => Self::Fatal(error),
         }
     }
 }

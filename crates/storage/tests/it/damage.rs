@@ -3,7 +3,7 @@
 use crate::common::{
     checkpoint, contents, find, flush, log_only, open, put, read, small, try_open,
 };
-use fermata_storage::{Batch, Disk, MemDisk, OpenError, Options, Outcome, Void};
+use fermata_storage::{Batch, Disk, Lack, MemDisk, OpenError, Options, Outcome, Void};
 use std::sync::Arc;
 
 const FIRST: &str = "wal-0000000000000001";
@@ -335,7 +335,7 @@ fn a_full_disk_delays_a_flush_and_reads_go_on() {
     put(&mut store, "b", vec![2; 3000]);
     for _ in 0..3 {
         let done = store.take_flush().expect("the same flush again").run();
-        assert!(matches!(done.outcome(), Outcome::Full));
+        assert!(matches!(done.outcome(), Outcome::Full(_)));
         store.flushed(done);
         assert_eq!((store.durable(), store.failure()), (1, None));
         assert_eq!(store.get(b"b").unwrap().unwrap().len(), 3000);
@@ -351,6 +351,30 @@ fn a_full_disk_delays_a_flush_and_reads_go_on() {
     assert_eq!(store.stats().full, 3);
     let (again, recovery) = open(&Arc::new(disk.crash(1)), log_only());
     assert_eq!(recovery.last, 5);
+    assert_eq!(contents(&again), contents(&store));
+}
+
+#[test]
+fn a_lack_of_descriptors_delays_the_next_segment_and_breaks_nothing() {
+    let disk = disk();
+    let (mut store, _) = open(&disk, log_only());
+    put(&mut store, "a", vec![1; 3000]);
+    flush(&mut store);
+    disk.set_crowded(true);
+    // Longer than what is left of the segment.
+    put(&mut store, "b", vec![2; log_only().segment_bytes as usize]);
+    for _ in 0..2 {
+        let done = store.take_flush().expect("the same flush again").run();
+        assert!(matches!(done.outcome(), Outcome::Full(Lack::Files)));
+        store.flushed(done);
+        assert_eq!((store.durable(), store.failure()), (1, None));
+        assert_eq!(store.get(b"a").unwrap().unwrap().len(), 3000);
+    }
+    disk.set_crowded(false);
+    flush(&mut store);
+    assert_eq!(store.durable(), 2);
+    let (again, recovery) = open(&Arc::new(disk.crash(1)), log_only());
+    assert_eq!(recovery.last, 2);
     assert_eq!(contents(&again), contents(&store));
 }
 
@@ -376,7 +400,7 @@ fn a_full_disk_delays_a_checkpoint_and_reads_and_restarts_go_on() {
     for _ in 0..2 {
         let done = store.take_checkpoint().expect("due").run();
         assert!(
-            matches!(done.outcome(), Outcome::Full),
+            matches!(done.outcome(), Outcome::Full(_)),
             "{:?}",
             done.outcome()
         );

@@ -74,6 +74,9 @@ impl Topology for Cluster {
     fn primary(&self, _target: Target) -> Option<NodeName> {
         Some(self.primary)
     }
+    fn hears(&self, _node: NodeName) -> bool {
+        true
+    }
     fn members(&self, _target: Target) -> Vec<NodeName> {
         (0..3).map(NodeName).collect()
     }
