@@ -48,7 +48,7 @@ fn all_in(row: Option<&Row>) -> Result<Vec<Keyspace>, StoreError> {
         let created: Vec<Keyspace> = wire::decode(&row.state).map_err(|_| {
             StoreError::Refused("the catalogue was not written by this version".into())
         })?;
-        all.extend(created);
+        all.extend(created.into_iter().map(Keyspace::bounded));
     }
     Ok(all)
 }

@@ -134,6 +134,14 @@ pub struct Origin {
     pub section_max: Micros,
 }
 
+impl Origin {
+    /// Whether its times are such as a coordinator takes from a keyspace. Others are refused by
+    /// whoever applies the command: a primary adds them to its clock.
+    pub fn is_bounded(&self) -> bool {
+        self.lease.max(self.section_max) <= Keyspace::SECTION_MAX
+    }
+}
+
 /// A command to a segment's lock queues. Its number in the segment's history is the lock ref that
 /// an enqueue gives, the position that a forced release sets the flag to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -145,12 +145,16 @@ impl GroupState {
 /// The id that a new keyspace gets in a catalogue.
 ///
 /// # Errors
-/// A definite refusal: it cannot have that name, the name is taken, or there is no room.
+/// A definite refusal: it cannot have that name or those times, the name is taken, or there is no
+/// room.
 pub fn place_in(catalogue: &[Keyspace], wanted: &Keyspace) -> Result<KeyspaceId, Refusal> {
     let refuse = |code, why: String| Err(Refusal::definite(code, why));
     if !Keyspace::is_name(&wanted.name) {
         let why = "a keyspace's name has 1 to 64 of a-z, 0-9, - and _; choose another";
         return refuse(Code::BadRequest, why.into());
+    }
+    if let Err(why) = wanted.check_times() {
+        return refuse(Code::BadRequest, why);
     }
     if let Some(known) = catalogue.iter().find(|known| known.name == wanted.name) {
         return refuse(Code::KeyspaceExists, exists(known, wanted));

@@ -406,3 +406,37 @@ fn a_lease_table_crosses_to_the_next_log_and_is_taken_once() {
         Outcome::Gone
     );
 }
+
+/// A primary adds these times to its clock, and a peer may send any.
+#[test]
+fn times_that_no_keyspace_has_are_refused() {
+    let mut s = Script::new();
+    let endless = [(u64::MAX, 1), (1, u64::MAX)].map(|(lease, section_max)| Origin {
+        lease,
+        section_max,
+        ..origin()
+    });
+    for origin in endless {
+        let applied = s.apply(LockCommand::Enqueue {
+            keys: vec![key("k")],
+            mode: Mode::Exclusive,
+            origin,
+        });
+        assert!(
+            matches!(applied.outcome, Outcome::Refused(_)),
+            "{applied:?}"
+        );
+    }
+    let lock_ref = s.enqueue(&["k"], Mode::Exclusive);
+    for origin in endless {
+        let applied = s.apply(LockCommand::Resume {
+            lock_ref,
+            generation: 0,
+            origin,
+        });
+        assert!(
+            matches!(applied.outcome, Outcome::Refused(_)),
+            "{applied:?}"
+        );
+    }
+}

@@ -10,7 +10,7 @@ use fermata_protocol::base::{
     Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
-use fermata_protocol::request::{Critical, EntryValue, Held, Leaving, Mode};
+use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
 use fermata_protocol::{
     CallId, Effects, Input, Message, Node, Operation, Output, Reply, Request, coordinator,
 };
@@ -362,6 +362,53 @@ fn a_repetition_that_is_refused_does_not_take_the_place_of_who_waits() {
         small.step(to, input);
     }
     assert_eq!(answers, [(2, 2, false), (1, 1, true)]);
+}
+
+/// The command comes from a peer that has not asked whether its times make sense.
+#[test]
+fn a_keyspace_whose_times_are_out_of_bounds_is_refused_by_the_group() {
+    let mut small = Small::new(3);
+    let day = 86_400_000_000;
+    let times = [
+        (1, day),
+        (u64::MAX, u64::MAX),
+        (day, day - 1),
+        (day, u64::MAX),
+    ];
+    for (number, (lease, section_max)) in (1..).zip(times) {
+        let keyspace = Keyspace {
+            name: "odd".into(),
+            lease,
+            section_max,
+            ..Keyspace::built_in()[0].clone()
+        };
+        let body = Body::Group(GroupCommand::CreateKeyspace(keyspace.clone()));
+        let command = Command::new(SessionId(5), number, 0, Epoch::FIRST, body);
+        let from = small.nodes[0].0.id();
+        for i in 0..3 {
+            let command = command.clone();
+            let message = Message::Coordinator(coordinator::Message::Propose { call: 0, command });
+            small
+                .inputs
+                .push_back((i, Input::Message { from, message }));
+        }
+        // Who asks for it properly is told why.
+        let reply = small.ask(0, 2 * number, Operation::CreateKeyspace(keyspace));
+        let Reply::Refused(refusal) = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(refusal.code, Code::BadRequest);
+        assert!(refusal.detail.contains(" ms"), "{}", refusal.detail);
+        let keyspace = Keyspace {
+            name: "good".into(),
+            ..Keyspace::built_in()[0].clone()
+        };
+        small.ask(0, 2 * number + 1, Operation::CreateKeyspace(keyspace));
+        let here = small.nodes[1].0.here();
+        let (_, known) = here.groups[&GroupId(1)].state.catalogue();
+        let names: Vec<&str> = known.iter().map(|k| &k.name[..]).collect();
+        assert_eq!(names, ["default", "registers", "good"]);
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 94] = [
+const SCENARIOS: [(Bug, &str); 95] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -122,6 +122,7 @@ const SCENARIOS: [(Bug, &str); 94] = [
     (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
+    (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
     (Bug::LeaveBesideLease, "g14-leave-beside-lease"),

@@ -31,7 +31,9 @@
 //!   header, a missing file) makes [`Store::open`] fail; only what can be the torn end of a flush
 //!   that nobody had an answer from is dropped.
 //! * **S4, one outstanding.** A flush starts only after the one before it is durable. Hence a later
-//!   flush in the log proves that an earlier one was complete, which is what S3 judges by.
+//!   flush in the log proves that an earlier one was complete, which is what S3 judges by. So does
+//!   a mark at the segment's start, which each flush leaves when it is durable: it outlives the end
+//!   of the log (G52).
 //! * **S5, full is not broken.** A full disk fails a flush or a checkpoint in a way that can be
 //!   repeated at the same place; reads go on. So does a lack of descriptors, which only the birth
 //!   of a segment meets: nothing was written then. Every other write error, and every failed sync,

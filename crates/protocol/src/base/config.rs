@@ -7,6 +7,7 @@ use super::planted::Planted;
 use super::storage::StoragePolicy;
 use super::time::Micros;
 use super::view::View;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -105,12 +106,13 @@ impl Default for Timing {
 impl Timing {
     /// A duration lengthened by the drift bound: what a granter waits.
     pub fn lengthened(&self, d: Micros) -> Micros {
-        d + d * self.drift_ppm / 1_000_000 + 1
+        let drift = d.saturating_mul(self.drift_ppm) / 1_000_000;
+        d.saturating_add(drift).saturating_add(1)
     }
 
     /// A duration shortened by the drift bound: what a holder relies on.
     pub fn shortened(&self, d: Micros) -> Micros {
-        d - d * self.drift_ppm / 1_000_000
+        d - d.saturating_mul(self.drift_ppm) / 1_000_000
     }
 }
 
@@ -147,6 +149,47 @@ impl Keyspace {
     pub const SECTIONS: KeyspaceId = KeyspaceId(1);
     /// The keyspace of registers that every cluster has.
     pub const REGISTERS: KeyspaceId = KeyspaceId(2);
+
+    /// The shortest lease, microseconds: a shorter one ends in transit.
+    pub const LEASE_MIN: Micros = 100_000;
+    /// The longest lease, a day: for so long a key stays locked whose holder has died.
+    pub const LEASE_MAX: Micros = 86_400_000_000;
+    /// What the longest section may be at most, ten years: no sum of times overflows.
+    pub const SECTION_MAX: Micros = 3_660 * Keyspace::LEASE_MAX;
+
+    /// Whether its lease and its longest section are within their bounds.
+    ///
+    /// # Errors
+    /// One sentence that names the bound.
+    pub fn check_times(&self) -> Result<(), String> {
+        let ms = |micros: Micros| micros / 1_000;
+        if !(Keyspace::LEASE_MIN..=Keyspace::LEASE_MAX).contains(&self.lease) {
+            return Err(format!(
+                "a keyspace's lease is {} ms to {} ms, a day, not {} us; choose another",
+                ms(Keyspace::LEASE_MIN),
+                ms(Keyspace::LEASE_MAX),
+                self.lease
+            ));
+        }
+        if !(self.lease..=Keyspace::SECTION_MAX).contains(&self.section_max) {
+            return Err(format!(
+                "a keyspace's longest section is at least its lease ({} ms) and at most {} ms, \
+                 ten years, not {} us; choose another",
+                ms(self.lease),
+                ms(Keyspace::SECTION_MAX),
+                self.section_max
+            ));
+        }
+        Ok(())
+    }
+
+    /// The keyspace with its times within their bounds. One that was made before there were any is
+    /// used by the nearest that are.
+    pub fn bounded(mut self) -> Keyspace {
+        self.lease = self.lease.clamp(Keyspace::LEASE_MIN, Keyspace::LEASE_MAX);
+        self.section_max = self.section_max.clamp(self.lease, Keyspace::SECTION_MAX);
+        self
+    }
 
     /// Whether a keyspace can have this name: 1 to 64 of a-z, 0-9, - and _.
     pub fn is_name(name: &str) -> bool {

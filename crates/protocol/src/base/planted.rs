@@ -169,6 +169,8 @@ pub enum Bug {
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
     RenewedWhateverLease,
+    /// G51: a full replica takes no write, whichever comes first.
+    CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
     /// G45: whom the shell takes for gone has no lease any more.
@@ -201,7 +203,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 96] = [
+    pub const ALL: [Bug; 97] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -284,6 +286,7 @@ impl Bug {
         Bug::SectionTimeRestarts,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
+        Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
         Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,

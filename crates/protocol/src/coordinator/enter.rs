@@ -6,15 +6,12 @@ use super::desk::Desk;
 use super::refuse;
 use super::submit::Answer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
-use crate::base::{Address, Bug, KeyId, Micros, Purpose, SegmentId};
+use crate::base::{Address, Bug, KeyId, Keyspace, Micros, Purpose, SegmentId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
-
-/// The shortest lease that a client may ask for, microseconds: shorter ones end in transit.
-pub(super) const LEASE_MIN: Micros = 100_000;
 
 /// How a section is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -169,14 +166,14 @@ fn origin(
     }
     let lease = match lease {
         None => silent.min(longest),
-        Some(asked) if (LEASE_MIN..=longest).contains(&asked) => asked,
+        Some(asked) if (Keyspace::LEASE_MIN..=longest).contains(&asked) => asked,
         Some(asked) => {
             let ms = |micros: Micros| micros / 1_000;
             return Err(refuse::bad(&format!(
                 "a lease of {} ms was asked for: one is at least {} ms and at most {} ms, the \
                  longest section of the keyspace",
                 ms(asked),
-                ms(LEASE_MIN),
+                ms(Keyspace::LEASE_MIN),
                 ms(longest)
             )));
         }

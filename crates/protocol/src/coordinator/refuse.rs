@@ -79,6 +79,25 @@ pub(super) fn write_unsure(key: &KeyId, cx: &Cx<'_>) -> Refusal {
     Refusal::unknown(Code::Unavailable, text)
 }
 
+/// An operation outside sections was fenced by a sweep, which settles what unfinished writes have
+/// left.
+pub(super) fn swept_out(what: &str, may_have: bool) -> Refusal {
+    let why = "unfinished writes of this key were settled while it was one of them";
+    match may_have {
+        true => unsure(what, Code::Busy, why),
+        false => Refusal::definite(Code::Busy, format!("{what} was refused: {why}; try again")),
+    }
+}
+
+/// What was sent may be done, and must be looked for before it is done again.
+fn unsure(what: &str, code: Code, why: &str) -> Refusal {
+    let text = format!(
+        "{what} has no confirmation: {why}; it may have taken effect: read the key before you \
+         write it again"
+    );
+    Refusal::unknown(code, text)
+}
+
 /// A write of a register is repeated, and nothing tells what came of it before (G19).
 pub(super) fn write_repeated(key: &KeyId, cx: &Cx<'_>) -> Refusal {
     if shortage(key, cx).is_some() {
@@ -230,14 +249,13 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &
         register::Outcome::Busy {
             may_have_taken_effect,
         } => {
-            let text = format!(
-                "{what} was refused: too many writes of this key are unfinished (delta of its \
-                 keyspace); try again"
-            );
-            Refusal {
-                code: Code::Busy,
-                may_have_taken_effect: *may_have_taken_effect,
-                detail: text,
+            let why = "too many writes of this key are unfinished (delta of its keyspace)";
+            match may_have_taken_effect {
+                true => unsure(what, Code::Busy, why),
+                false => {
+                    let text = format!("{what} was refused: {why}; try again");
+                    Refusal::definite(Code::Busy, text)
+                }
             }
         }
         register::Outcome::Undecodable => {

@@ -239,13 +239,7 @@ pub(super) fn create(
             "a keyspace's name is 1 to 64 of a-z, 0-9, - and _",
         ));
     }
-    if keyspace.lease == 0 || keyspace.section_max < keyspace.lease {
-        return Err(refuse::bad(&format!(
-            "a keyspace's lease ({} ms) is more than 0 and at most its longest section ({} ms)",
-            keyspace.lease / 1_000,
-            keyspace.section_max / 1_000
-        )));
-    }
+    keyspace.check_times().map_err(|why| refuse::bad(&why))?;
     for members in cx.topology.group_sizes() {
         if let Err(why) = cx.limits.fits(&keyspace.storage, members) {
             let name = keyspace.storage.name();

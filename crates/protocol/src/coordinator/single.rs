@@ -18,7 +18,7 @@ use super::desk::Desk;
 use super::leave::{Background, Leaves, Left};
 use super::refuse;
 use super::{Client, Cx, Event, Job, Step};
-use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, Keyspace, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::register;
 use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
@@ -172,6 +172,13 @@ impl Job for One {
                     let busy = refuse::failed(self.what, &outcome, &self.key, cx);
                     self.sweep(busy, client, desk, cx)
                 }
+                // No ref is past here, for there is none: a sweep has fenced it.
+                register::Outcome::Past {
+                    may_have_taken_effect,
+                } => {
+                    let unsure = may_have_taken_effect && self.writes();
+                    Step::refuse(refuse::swept_out(self.what, unsure))
+                }
                 register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
                 register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
                 register::Outcome::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
@@ -235,7 +242,7 @@ pub(super) fn synch(
 /// soon sets the flag, and the next holder's synch fences the put (F1). But it outlasts the silence
 /// after which a client asks another node, where the repeated request finds its ref.
 fn lease(key: &KeyId, cx: &Cx<'_>) -> Option<Micros> {
-    let short = (cx.timing.request / 2).max(super::enter::LEASE_MIN);
+    let short = (cx.timing.request / 2).max(Keyspace::LEASE_MIN);
     let longest = cx.topology.keyspace(key.keyspace)?.lease;
     (short < longest).then_some(short)
 }

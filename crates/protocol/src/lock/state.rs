@@ -217,6 +217,9 @@ impl Queues {
         origin: Origin,
         position: u64,
     ) -> Outcome {
+        if !origin.is_bounded() {
+            return times_refused();
+        }
         let full = |key| {
             self.keys
                 .get(key)
@@ -358,6 +361,10 @@ impl Queues {
             ));
             return;
         }
+        if !origin.is_bounded() {
+            applied.outcome = times_refused();
+            return;
+        }
         // A new ref would stand at the head above the refs that wait behind it, and outrank their
         // writes for ever. The ref therefore stays and its generation grows: tags of the new
         // generation lie above those of the old and below those of every later ref.
@@ -424,4 +431,10 @@ impl Queues {
             }
         }
     }
+}
+
+/// Nobody can wait for such a lease, nor add it to a clock (see [`Origin::is_bounded`]).
+fn times_refused() -> Outcome {
+    let why = "a section's lease and longest time are at most ten years; nothing was changed";
+    Outcome::Refused(Refusal::definite(Code::BadRequest, why))
 }

@@ -4,7 +4,7 @@
 
 use super::agenda::Room;
 use super::{Here, Node, Step};
-use crate::base::{Interval, LogId, NodeId, NodeName, Part};
+use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName, Part};
 use crate::io::Effects;
 use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
@@ -155,12 +155,12 @@ impl Here {
     pub(super) fn learn_catalogue(
         &mut self,
         version: u64,
-        keyspaces: Vec<crate::base::Keyspace>,
+        keyspaces: Vec<Keyspace>,
         fx: &mut Effects,
     ) {
         if version > self.catalogue_version {
             self.catalogue_version = version;
-            self.catalogue = keyspaces;
+            self.catalogue = keyspaces.into_iter().map(Keyspace::bounded).collect();
             let saved = (self.catalogue_version, &self.catalogue);
             fx.put(record::node("catalogue"), wire::encode(&saved));
         }

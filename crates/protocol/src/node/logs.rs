@@ -132,6 +132,7 @@ impl Here {
             .map_err(|_| damaged("catalogue"))?;
         let (catalogue_version, catalogue) =
             catalogue.unwrap_or_else(|| (1, Keyspace::built_in().to_vec()));
+        let catalogue = catalogue.into_iter().map(Keyspace::bounded).collect();
         let mut here = Here {
             id,
             config,

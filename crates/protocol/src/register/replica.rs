@@ -23,6 +23,9 @@ use bytes::Bytes;
 
 /// Puts of one section that a replica keeps before it knows that any of them is final.
 pub(super) const PIPELINED_MAX: usize = 64;
+/// Writes of a register that a replica takes although it is full, each for being the first of all
+/// that are unfinished.
+const FIRSTS_MAX: usize = PIPELINED_MAX;
 /// Sweeps of one key that have died one after the other, for each of which there is room.
 pub(super) const SWEEPS_MAX: usize = 32;
 
@@ -575,7 +578,7 @@ impl Case<'_, '_> {
             return Ok(Answer::DiskFull);
         }
         if let Kept::FromFinal(most) = self.kept {
-            let room = room(most, at.0, cell.head.fence);
+            let room = room(most, at.0, cell.head.fence) + self.room_for_first(&cell, at.0);
             let full = |cell: &Cell<'_>| cell.head.versions().len() >= room;
             if full(&cell) {
                 // No room for the grace time: what is below a final tag goes now.
@@ -591,6 +594,23 @@ impl Case<'_, '_> {
             cell.drop_outranked(self.cx.fx, at.0);
         }
         Ok(Answer::Stored)
+    }
+
+    /// Room for the write of a register whose tag is below those of all unfinished ones here.
+    ///
+    /// Writers that fill different members would wait for each other, and a sweep, which alone ends
+    /// that, fences them all out. So there is an order in which they go: the first of those that
+    /// live finds room at every member, unless dead ones are before it, ends, and lets the next one
+    /// be the first (G51). A writer that comes takes a tag above those that it finds, so that
+    /// hardly ever one comes before those that wait.
+    fn room_for_first(&self, cell: &Cell<'_>, tag: Tag) -> usize {
+        let settled = self.settled.max(cell.head.dropped);
+        let unfinished = cell.head.versions().iter().filter(|v| v.tag > settled);
+        // What was told of a tag with nothing below it was not remembered: the lowest may be final.
+        let forgotten = unfinished.clone().count() == cell.head.versions().len();
+        let mut unfinished = unfinished.skip(usize::from(forgotten));
+        let first = tag.lock_ref == LockRef(0) && unfinished.all(|v| tag < v.tag);
+        usize::from(first && !self.cx.planted.has(Bug::CrowdWithoutOrder)) * FIRSTS_MAX
     }
 
     pub(super) fn eventual_spread(

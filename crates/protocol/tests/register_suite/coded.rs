@@ -208,6 +208,49 @@ fn a_writer_that_one_full_replica_stops_is_told() {
     assert!(matches!(busy, Outcome::Busy { .. }), "{busy:?}");
 }
 
+/// Sixteen writers where a member keeps parts of one, in sixteen orders: the members are filled by
+/// different ones, and yet none waits for room that only another one can make.
+#[test]
+fn writers_beyond_delta_all_complete() {
+    for seed in 1..=16 {
+        let mut w = World::new(5, 4, seed, Planted::NONE);
+        w.storage = StoragePolicy::Coded(terms(1, 1));
+        if seed > 8 {
+            run_at(&mut w, 3, write(99, "before"));
+        }
+        let begin = |w: &mut World, i: usize| {
+            let caller = i % 4;
+            (
+                w.start(caller, write(i as u128 + 1, &i.to_string())),
+                caller,
+            )
+        };
+        let ids: Vec<(OpId, usize)> = (0..16).map(|i| begin(&mut w, i)).collect();
+        // All know which tags there are before any of them stores.
+        while w.deliver_one(|l| !is_store(l)) {
+            (0..5).for_each(|i| w.flush(i));
+        }
+        while !w.bag.is_empty() {
+            let at = w.rng.below(w.bag.len() as u64) as usize;
+            let letter = w.bag.swap_remove(at);
+            w.deliver(letter);
+            (0..5).for_each(|i| w.flush(i));
+        }
+        for _ in 0..20 {
+            w.advance(w.timing.beat);
+            w.settle();
+        }
+        for (id, caller) in ids {
+            let outcome = w.outcome(id, caller);
+            assert!(
+                matches!(outcome, Some(Outcome::Stored { .. })),
+                "seed {seed}: {outcome:?}"
+            );
+        }
+        assert!(found(run(&mut w, read())).is_some());
+    }
+}
+
 /// More puts in flight than δ, which reach the replicas in opposite orders: none waits for room
 /// that only another one can make.
 #[test]

@@ -164,6 +164,36 @@ async fn a_keyspace_is_known_everywhere_once_created() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keyspace_with_a_lease_that_nobody_can_wait_for_is_refused() {
+    let cluster = TestCluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let mut session = Session::new(7);
+    for (lease_us, section_max_us) in [(u64::MAX, u64::MAX), (1, 0), (0, u64::MAX), (0, 1)] {
+        let create = v1::CreateKeyspaceRequest {
+            header: session.header(),
+            keyspace: Some(v1::Keyspace {
+                name: "odd".into(),
+                purpose: v1::Purpose::Sections.into(),
+                lease_us,
+                section_max_us,
+                ..v1::Keyspace::default()
+            }),
+        };
+        let status = client.create_keyspace(create).await.unwrap_err();
+        let refusal = errors::from_status(&status);
+        assert_eq!(refusal.code, Code::BadRequest);
+        assert!(refusal.detail.contains("ms"), "{}", refusal.detail);
+    }
+    let rest = crate::http::Rest(cluster.node(0).rest.clone());
+    let odd = serde_json::json!({
+        "name": "odd", "purpose": "sections", "lease_ms": u64::MAX / 1_000,
+        "section_max_ms": u64::MAX / 1_000,
+    });
+    let (status, said) = rest.json("POST", "/v1/keyspaces", odd).await;
+    assert_eq!(status, 400, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_requests_are_refused_and_change_nothing() {
     let cluster = TestCluster::start(1).await;
     let mut client = cluster.client(0).await;

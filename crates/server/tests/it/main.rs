@@ -3,6 +3,7 @@
 mod clients;
 mod clock;
 mod cluster;
+mod coded;
 mod common;
 mod cut;
 mod disk;

@@ -250,6 +250,35 @@ pub(super) fn dying_writers(stage: &mut Stage) {
     );
 }
 
+/// G51: a member keeps parts of one unfinished write. Those of "left" fill two members, and those
+/// of "right" the others; both writers live.
+pub(super) fn crowd(stage: &mut Stage) {
+    let key = stage.coded(MEMBERS, StoragePolicy::Coded(terms(1)));
+    let [first, one, other] = stage.clients([6, 7, 8]);
+    stage.write(first, &key, "v1");
+    let held = [
+        stage.hold(parts_of("left", &members(&[3, 4, 5]))),
+        stage.hold(parts_of("right", &members(&[1, 2]))),
+    ];
+    let writes = [
+        stage.begin_write(one, &key, "left"),
+        stage.begin_write(other, &key, "right"),
+    ];
+    stage.pass(300);
+    for rule in held {
+        stage.release(rule);
+    }
+    for write in writes {
+        stage.wait(write);
+    }
+    let done = |write: OpId| matches!(stage.world.outcome(write), Outcome::Done(_));
+    let all = writes.into_iter().all(done);
+    stage.expect(
+        all,
+        "of writers that meet, one goes first, and then the other",
+    );
+}
+
 /// A value's parts are at three members of five.
 pub(super) fn quorum(stage: &mut Stage) {
     let key = stage.coded(MEMBERS, StoragePolicy::Coded(terms(3)));

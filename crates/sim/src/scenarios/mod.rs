@@ -218,6 +218,11 @@ pub const ALL: &[Scenario] = &[
         play: coded::dying_writers,
     },
     Scenario {
+        name: "g51-crowd",
+        about: "writers that fill different members do not wait for each other",
+        play: coded::crowd,
+    },
+    Scenario {
         name: "coded-quorum",
         about: "what is at a majority, but at no quorum, is not acknowledged",
         play: coded::quorum,

@@ -1,5 +1,5 @@
 //! One write, in as many pieces as there are large values, and one `fdatasync` for all that was
-//! appended.
+//! appended; then the mark, for which nobody waits.
 
 use super::SECTOR;
 use super::record::Gathered;
@@ -76,7 +76,7 @@ impl Flush {
     /// the same bytes can be written again at the same place. Anything else, and any failed sync,
     /// is final.
     pub fn run(mut self) -> FlushDone {
-        let outcome = match self.write() {
+        let outcome = match self.write().and_then(|()| self.mark()) {
             Ok(()) => Outcome::Done,
             Err(WriteError::Lack(lack)) => Outcome::Full(lack),
             Err(WriteError::Fatal(error)) => Outcome::Fatal(error),
@@ -108,6 +108,20 @@ impl Flush {
         self.disk.sync_dir().map_err(WriteError::Fatal)?;
         self.file = Some(file);
         Ok(())
+    }
+
+    /// Notes in the segment's mark that this flush is durable.
+    fn mark(&self) -> Result<(), WriteError> {
+        let file = self
+            .file
+            .as_ref()
+            .expect("a flush that is done has its file");
+        let end = self.offset + self.bytes.len() as u64;
+        match segment::write_mark(&**file, self.segment, end) {
+            // Where a write takes new space, the mark before this one stays: the flush is done.
+            Err(error) if Lack::of(&error).is_some() => Ok(()),
+            other => other.map_err(WriteError::Fatal),
+        }
     }
 
     /// Writes the records, and zeros ahead where it is time for some.

@@ -1,17 +1,19 @@
 //! The write-ahead log: segments of records, flushed in order.
 //!
 //! `docs/formats/wal.md` has the bytes. In short: a segment `wal-N` is a file of fixed length, all
-//! zeros but for a header in its first sector and what was flushed to it. A flush writes its
-//! records as one contiguous region right after the flush before it, or at the start of a new
-//! segment; it never spans segments. A record is one batch: a head with its own checksum, the list
-//! of changes with all keys under a second one, and the values, each under its own. Log sequence
-//! numbers grow by one per record, without gaps, over all segments.
+//! zeros but for a header in its first sector, a mark in its second and what was flushed to it. A
+//! flush writes its records as one contiguous region right after the flush before it, or at the
+//! start of a new segment; it never spans segments. A record is one batch: a head with its own
+//! checksum, the list of changes with all keys under a second one, and the values, each under its
+//! own. Log sequence numbers grow by one per record, without gaps, over all segments.
 //!
 //! **Torn or rotten?** After the last good record recovery finds something that is not a record.
-//! Two facts tell the end of a flush that was cut by a crash from damage to acknowledged data:
+//! Three facts tell the end of a flush that was cut by a crash from damage to acknowledged data:
 //!
 //! * every head says where its flush began, and a flush begins only when the one before is
 //!   durable: a good head further on, of a flush that began after the bad place, proves damage;
+//! * the mark says how far the segment was durable, one flush late at most: what is missed before
+//!   it is damage, though nothing but zeros be left (G52);
 //! * before a flush the place was all zeros, and sectors are written whole or not at all: a torn
 //!   record has a whole sector of zeros in it; a rotten one does not.
 //!

@@ -1,7 +1,7 @@
 //! Reading the log back: what was durable, what was torn, what is damaged.
 
 use super::record::{ALIGN, Change, HEAD, Head};
-use super::segment::{self, BadHeader, Header, VERSION};
+use super::segment::{self, BadHeader, Header, MARK_AT, VERSION};
 use super::{RECORDS_START, SECTOR, SegmentInfo, Tail};
 use crate::disk::{Disk, File};
 use crate::memtable::{Entry, Memtable};
@@ -74,11 +74,14 @@ pub(crate) fn recover(
             // A process may have died after its write and before its sync: what was just read is
             // then in the page cache alone.
             segment.file.sync()?;
+            let (number, end) = (segment.header.number, reader.at as u64);
+            segment::write_mark(&*segment.file, number, end)?;
+            segment.file.sync()?;
             out.tail = Some(Tail {
-                segment: segment.header.number,
+                segment: number,
                 file: segment.file,
-                offset: reader.at as u64,
-                written: reader.at as u64,
+                offset: end,
+                written: end,
                 size: segment.header.size,
             });
         }
@@ -176,21 +179,27 @@ struct SegmentReader {
     number: u64,
     bytes: Bytes,
     at: usize,
-    /// Where the last flush of this segment began, as far as good heads from the first place in
-    /// doubt on tell; `None` as long as nothing is in doubt.
-    last_flush: Option<usize>,
+    /// Everything before is durable, as the mark says.
+    marked: usize,
+    /// Everything before is durable, as the mark says and the good heads from the first place in
+    /// doubt on: where the last of their flushes began. `None` as long as nothing is in doubt.
+    durable: Option<usize>,
     is_last: bool,
 }
 
 impl SegmentReader {
-    fn new(segment: &Segment, is_last: bool) -> Result<Self, io::Error> {
+    fn new(segment: &Segment, is_last: bool) -> Result<Self, OpenError> {
+        let number = segment.header.number;
         let mut bytes = vec![0; segment.header.size as usize];
         segment.file.read_at(0, &mut bytes)?;
+        let marked = segment::read_mark(&bytes, number)
+            .ok_or_else(|| OpenError::corrupt(number, MARK_AT as u64))?;
         Ok(Self {
-            number: segment.header.number,
+            number,
             bytes: bytes.into(),
             at: RECORDS_START as usize,
-            last_flush: None,
+            marked: marked as usize,
+            durable: None,
             is_last,
         })
     }
@@ -239,7 +248,7 @@ impl SegmentReader {
                 Err(self.corrupt())
             };
         }
-        if self.last_flush() > self.at {
+        if self.durable() > self.at {
             return Err(self.corrupt());
         }
         if self.has_zero_sector(self.at, self.at + len) {
@@ -256,7 +265,7 @@ impl SegmentReader {
                 value: None,
                 span: (from, to),
                 ..
-            } => self.is_last && self.last_flush() <= self.at && self.has_zero_sector(*from, *to),
+            } => self.is_last && self.durable() <= self.at && self.has_zero_sector(*from, *to),
             _ => false,
         })
     }
@@ -283,19 +292,17 @@ impl SegmentReader {
         self.bytes[self.at..].iter().all(|byte| *byte == 0)
     }
 
-    /// Where the last flush began, sought in all that follows; computed once.
-    fn last_flush(&mut self) -> usize {
-        if let Some(known) = self.last_flush {
+    /// Up to where the segment is durable for certain; sought in all that follows, once.
+    fn durable(&mut self) -> usize {
+        if let Some(known) = self.durable {
             return known;
         }
         let heads = (self.at..self.bytes.len())
             .step_by(ALIGN)
             .filter_map(|at| Head::decode(&self.bytes, self.number, at));
-        let found = heads
-            .map(|head| head.flush_start as usize)
-            .max()
-            .unwrap_or(0);
-        self.last_flush = Some(found);
+        let begun = heads.map(|head| head.flush_start as usize);
+        let found = begun.fold(self.marked, usize::max);
+        self.durable = Some(found);
         found
     }
 

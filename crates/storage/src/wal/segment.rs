@@ -1,6 +1,6 @@
-//! Segment files: their names, their header, and how one is born.
+//! Segment files: their names, their header, their mark, and how one is born.
 
-use super::{u32_at, u64_at};
+use super::{SECTOR, u32_at, u64_at};
 use crate::checksum::crc32c;
 use crate::disk::{Disk, File};
 use std::io;
@@ -8,10 +8,14 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"FERMWAL\0";
 /// Version of the log's format.
-pub(super) const VERSION: u32 = 1;
-/// Where records start: the header has its sector to itself, so no flush ever rewrites it.
-pub(crate) const RECORDS_START: u64 = 512;
+pub(super) const VERSION: u32 = 2;
+/// Where records start: the header has its sector to itself, so that no flush ever rewrites it, and
+/// so has the mark.
+pub(crate) const RECORDS_START: u64 = 2 * SECTOR as u64;
 const HEADER: usize = 48;
+/// Where the mark is.
+pub(super) const MARK_AT: usize = SECTOR;
+const MARK: usize = 12;
 /// Name of a segment that is being made.
 const UNFINISHED: &str = "segment.new";
 
@@ -68,6 +72,28 @@ impl Header {
     }
 }
 
+/// A segment's mark: everything before `end` is durable there.
+fn mark(number: u64, end: u64) -> [u8; MARK] {
+    let mut out = [0; MARK];
+    out[..8].copy_from_slice(&end.to_le_bytes());
+    let crc = crc32c(&[&number.to_le_bytes(), &out[..8]]);
+    out[8..].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// Writes the mark. Nobody waits until it is durable: the next flush's sync makes it so, or the
+/// system's own writing, where no flush comes.
+pub(super) fn write_mark(file: &dyn File, number: u64, end: u64) -> io::Result<()> {
+    file.write_at(MARK_AT as u64, &mark(number, end))
+}
+
+/// Where the segment is durable up to, at least; none where the mark is damaged: it is made with
+/// the segment, and sectors are written whole.
+pub(super) fn read_mark(bytes: &[u8], number: u64) -> Option<u64> {
+    let end = u64_at(bytes, MARK_AT);
+    (bytes[MARK_AT..][..MARK] == mark(number, end)).then_some(end)
+}
+
 /// The file name of a segment.
 pub(crate) fn name(number: u64) -> String {
     format!("wal-{number:016}")
@@ -97,9 +123,10 @@ pub(super) fn create(
     let made = (|| {
         file.set_len(0)?;
         file.allocate(header.size)?;
-        let mut sector = [0; RECORDS_START as usize];
-        sector[..HEADER].copy_from_slice(&header.encode());
-        file.write_at(0, &sector)?;
+        let mut start = [0; RECORDS_START as usize];
+        start[..HEADER].copy_from_slice(&header.encode());
+        start[MARK_AT..][..MARK].copy_from_slice(&mark(header.number, RECORDS_START));
+        file.write_at(0, &start)?;
         flush(&*file)
     })();
     if let Err(error) = made {
@@ -134,6 +161,22 @@ mod tests {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(Header::decode(&bad, 7).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_mark_reads_back_and_every_flipped_bit_shows() {
+        let mut bytes = [0; RECORDS_START as usize];
+        assert_eq!(read_mark(&bytes, 7), None);
+        bytes[MARK_AT..][..MARK].copy_from_slice(&mark(7, 4_711));
+        assert_eq!(
+            (read_mark(&bytes, 7), read_mark(&bytes, 8)),
+            (Some(4_711), None)
+        );
+        for bit in 0..MARK * 8 {
+            let mut bad = bytes;
+            bad[MARK_AT + bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_mark(&bad, 7), None, "bit {bit}");
         }
     }
 

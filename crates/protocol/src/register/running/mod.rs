@@ -15,6 +15,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+/// How many times `timing.retry` an operation waits in a crowd of unfinished writes before it says
+/// so, or sweeps, which ends with all of them.
+const CROWD: Micros = 4;
+
 /// What is asked in the present phase.
 #[derive(Clone, Debug)]
 enum Phase {
@@ -189,9 +193,11 @@ impl Running {
 
     /// When something is to be done although nothing arrives.
     pub(super) fn wake(&self, cx: &Cx<'_>) -> Micros {
-        let patience = self.began + cx.timing.retry;
+        let turns = [1, CROWD].map(|times| self.began + times * cx.timing.retry);
         let refused = self.members.iter().any(|m| m.refusal.is_some() || m.past);
-        let patience = (refused && patience > cx.now.monotonic).then_some(patience);
+        let patience = turns
+            .into_iter()
+            .find(|at| refused && *at > cx.now.monotonic);
         let due = match self.phase {
             Phase::Passing { tag, .. } => passes_at(tag, cx),
             Phase::One { turn } => match self.seat_of_turn(turn) {
@@ -513,9 +519,13 @@ impl Running {
         let refusing = self.members.iter().filter(|m| m.refusal.is_some());
         let firmly = refusing.filter(|m| !matches!(m.refusal, Some(Answer::Void)));
         let blocked = firmly.count() > self.members.len() - q;
+        // Who is before this one in a crowd is done in a few beats; who is dead, never.
+        let crowded = self.has_no_room();
+        let turn = self.began + CROWD * cx.timing.retry;
         match self.op {
-            _ if patient || !(blocked || self.has_no_room()) => Next::Wait,
-            Op::Read { .. } if self.has_no_room() => {
+            _ if patient || !(blocked || crowded) => Next::Wait,
+            _ if crowded && cx.now.monotonic < turn => Next::Wait,
+            Op::Read { .. } if crowded => {
                 self.enter(Phase::Tags, cx.now.monotonic);
                 Next::Phase
             }
