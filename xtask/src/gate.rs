@@ -118,6 +118,19 @@ const DEEP: &[Section] = &[
         env: &[],
     },
     Section {
+        title: "what idle clients cost the others",
+        cargo: &[
+            "run",
+            "--release",
+            "--package",
+            "fermata",
+            "--",
+            "bench",
+            "crowd",
+        ],
+        env: &[],
+    },
+    Section {
         title: "sites whose packets are lost, in network namespaces",
         cargo: &[
             "test",

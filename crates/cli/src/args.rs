@@ -108,7 +108,7 @@ impl Command {
             | Command::Sim(_)
             | Command::Check(_)
             | Command::Bench {
-                what: BenchCommand::Rtt { .. },
+                what: BenchCommand::Rtt { .. } | BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) | Command::Del(on) | Command::Read(on) => Uses::Keys(&on.options),
@@ -418,6 +418,25 @@ pub(crate) enum BenchCommand {
     },
     /// Load a running cluster, each client in a closed loop.
     Load(OnKeys<LoadArgs>),
+    /// What clients that only hold connections cost the others, on a cluster of its own.
+    Crowd(CrowdArgs),
+}
+
+/// See `fermata bench crowd --help`.
+#[derive(Debug, Args)]
+pub(crate) struct CrowdArgs {
+    /// Connections that say nothing.
+    #[arg(long, default_value_t = 2_000, value_name = "N")]
+    pub(crate) silent: u32,
+    /// Connections that stop in the middle of a head.
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
+    pub(crate) half_open: u32,
+    /// Connections that send a body too slowly.
+    #[arg(long, default_value_t = 700, value_name = "N")]
+    pub(crate) slow: u32,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
 }
 
 /// See `fermata bench load --help`.

@@ -18,7 +18,7 @@ const PER_NODE: u64 = 8;
 
 /// Raises this process's soft limit of open files as far as it goes. Where it stays as it was, a
 /// node has fewer places for connections.
-fn raise_open_files() {
+pub fn raise_open_files() {
     let given = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: given.maximum,

@@ -44,6 +44,7 @@ mod worker;
 
 pub use clock::random;
 pub use config::{ClientsConfig, ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
+pub use descriptors::raise_open_files;
 pub use serve::{
     Faces, Listeners, Medium, StartError, init_logs, run, run_engine, run_engine_on, run_on,
     run_over,

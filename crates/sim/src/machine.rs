@@ -45,6 +45,8 @@ pub struct Machine {
     pub lost: Option<String>,
     /// The true time for which a wake is scheduled.
     pub wake_at: Option<u64>,
+    /// Ticks in a row after each of which the node wanted another one at once.
+    pub restless: u32,
     /// Steps are recorded, for [`crate::model`].
     pub watched: bool,
     node: Option<Node>,
@@ -96,6 +98,7 @@ impl Machine {
             paused: false,
             lost: None,
             wake_at: None,
+            restless: 0,
             watched: false,
             node: None,
             inbox: VecDeque::new(),

@@ -40,7 +40,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 95] = [
+const SCENARIOS: [(Bug, &str); 96] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -136,6 +136,7 @@ const SCENARIOS: [(Bug, &str); 95] = [
     (Bug::AnyGenerationRenewed, "g14-renewed-after-resume"),
     (Bug::ResumeWithoutFlag, "f16-resumed-over-a-put"),
     (Bug::VoteCountsFromLast, "f10-late-vote"),
+    (Bug::WakesWithoutLease, "g41-cut-off-primary"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -4,7 +4,7 @@
 //! the order in which they were made; every collection that is iterated is ordered; so the same
 //! seed gives the same run, byte for byte.
 
-use crate::checkers::{Violation, frames};
+use crate::checkers::{Violation, frames, rests};
 use crate::client::{Client, Wish};
 use crate::clock::Clock;
 use crate::dice::Dice;
@@ -529,6 +529,10 @@ impl World {
         }
         if machine.wakes(now).is_some_and(|at| at <= now) {
             self.input(name, Input::Tick);
+            let machine = self.machines.get_mut(&name).expect("it was just ticked");
+            let again = machine.wakes(now).is_some_and(|at| at <= now);
+            machine.restless = if again { machine.restless + 1 } else { 0 };
+            rests::ticked(name, machine.restless, &mut self.violations);
         } else {
             self.arm(name);
         }

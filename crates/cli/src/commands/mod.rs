@@ -42,6 +42,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Check(args) => check::run(global, args),
         Command::Bench { what } => match what {
             BenchCommand::Rtt { profile } => bench::rtt::run(global, profile).map(done),
+            BenchCommand::Crowd(args) => on_threads(bench::crowd::run(global, args)),
             BenchCommand::Load(on) => on_threads(bench::load::run(global, on.args)),
         },
     }

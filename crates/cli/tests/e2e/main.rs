@@ -1,6 +1,7 @@
 //! End to end: the one binary, as people use it, on real processes, sockets and disks.
 
 mod bench;
+mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 mod dev;

@@ -39,10 +39,30 @@ pub(crate) struct Dev {
 impl Dev {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(options: &[&str]) -> Dev {
+        Dev::start_by(fermata(), options)
+    }
+
+    /// The same, where no process may have more than so many files open.
+    pub(crate) fn start_with_files(most: u32, options: &[&str]) -> Dev {
+        let fermata = fermata();
+        let mut shell = Command::new("sh");
+        let limit = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &limit]).arg(fermata.get_program());
+        for (name, value) in fermata.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        Dev::start_by(shell, options)
+    }
+
+    fn start_by(mut command: Command, options: &[&str]) -> Dev {
         let base_port = free_base_port().to_string();
-        let mut child = fermata()
+        let mut child = command
             .args(["dev", "--json", "--base-port", &base_port])
             .args(options)
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .expect("fermata dev starts");

@@ -199,11 +199,13 @@ pub enum Bug {
     ResumeWithoutFlag,
     /// F10: a read lease counts from when a proposal was last sent, not first.
     VoteCountsFromLast,
+    /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
+    WakesWithoutLease,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 97] = [
+    pub const ALL: [Bug; 98] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -301,6 +303,7 @@ impl Bug {
         Bug::AnyGenerationRenewed,
         Bug::ResumeWithoutFlag,
         Bug::VoteCountsFromLast,
+        Bug::WakesWithoutLease,
     ];
 }
 

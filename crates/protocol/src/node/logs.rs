@@ -6,7 +6,7 @@ use super::membership::Registry;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
+    Address, Bug, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
     NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
 use crate::command::{Body, Command, GroupCommand};
@@ -335,7 +335,11 @@ impl Here {
                         continue;
                     };
                     segment.log.flush(&mut cx);
-                    let grants = segment.primary.as_ref().and_then(Primary::wake);
+                    // Without its lease it can do nothing: what is overdue waits for a beat.
+                    let leased = segment.log.has_lease(cx.now, cx.timing)
+                        || cx.planted.has(Bug::WakesWithoutLease);
+                    let primary = segment.primary.as_ref().filter(|_| leased);
+                    let grants = primary.and_then(Primary::wake);
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
                     self.agenda.wish(room, &mut segment.wish, wish);
                     debug_assert!({

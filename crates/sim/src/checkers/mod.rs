@@ -21,6 +21,7 @@
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
 //! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
 //! | messages fit frames | G34, G35 | `frames` | messages |
+//! | a node rests when it has done what was due | G41 | `rests` | nodes, every tick |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod acknowledged;
@@ -37,6 +38,7 @@ pub mod leases;
 pub mod linearizable;
 pub mod lock_refs;
 pub mod queues;
+pub mod rests;
 pub mod sections;
 pub mod stuck;
 pub mod tags;
@@ -49,7 +51,7 @@ pub const PROGRESS: &str = "progress";
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
 /// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
 /// which the policies that may be stuck are held to.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 23] = [
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -71,6 +73,7 @@ pub const NAMES: [&str; 22] = [
     stuck::LOST,
     at_rest::NAME,
     frames::NAME,
+    rests::NAME,
     PROGRESS,
 ];
 

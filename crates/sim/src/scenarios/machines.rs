@@ -1,6 +1,6 @@
 //! Nodes that are deposed, restarted, wiped, and change their view.
 
-use super::stage::{A, B, C, Stage, store_of};
+use super::stage::{A, B, C, Stage, answers, store_of};
 use crate::history::{Outcome, SectionIx};
 use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
@@ -128,6 +128,30 @@ pub(super) fn rumour(stage: &mut Stage) {
         stage.world.rumour(other, A);
     }
     leave_and_enter_elsewhere(stage, (h1, s1), h2, reader);
+}
+
+/// G41: A synchs for the next holder, and is cut off before the others have answered; the synch
+/// fails when A has no lease any more.
+pub(super) fn cut_off_primary(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.request = 6_000_000);
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    if stage.enter(h1).is_none() {
+        return;
+    }
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    let late = [B, C].map(|name| stage.hold(answers(name, A)));
+    stage.world.kill_client(h1);
+    stage.until(|w| late.iter().all(|rule| w.network.held(*rule) > 0));
+    stage.isolate(A);
+    stage.pass(12_000);
+    stage.mend();
+    for rule in late {
+        stage.discard(rule);
+    }
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.leave(h2, s2);
 }
 
 /// F13: a command is accepted by A and C, chosen, and acted upon; A is cut off; B leads with C.

@@ -528,6 +528,11 @@ pub const ALL: &[Scenario] = &[
         play: locks::longest_section,
     },
     Scenario {
+        name: "g41-cut-off-primary",
+        about: "a primary has lost its lease when the synch of a grant fails",
+        play: machines::cut_off_primary,
+    },
+    Scenario {
         name: "g47-gone-caller",
         about: "a caller that does not come back hangs up while it waits",
         play: callers::gone_caller,
