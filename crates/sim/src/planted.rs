@@ -41,7 +41,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 93] = [
+const SCENARIOS: [(Bug, &str); 96] = [
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -134,6 +134,9 @@ const SCENARIOS: [(Bug, &str); 93] = [
     (Bug::ReleaseIgnoresDrift, "f10-drifting-holder"),
     (Bug::ForgottenRunsAgain, "f2-forgotten-request"),
     (Bug::GrantWithoutLease, "f20-grant-without-lease"),
+    (Bug::AnyGenerationRenewed, "g14-renewed-after-resume"),
+    (Bug::ResumeWithoutFlag, "f16-resumed-over-a-put"),
+    (Bug::VoteCountsFromLast, "f10-late-vote"),
     (Bug::WakesWithoutLease, "g41-cut-off-primary"),
 ];
 

@@ -197,13 +197,19 @@ pub enum Bug {
     ForgottenRunsAgain,
     /// F20: a primary grants without a read lease.
     GrantWithoutLease,
+    /// G14: a primary renews the lease of a generation that was taken over.
+    AnyGenerationRenewed,
+    /// F16: a resumed section is granted without the synch that fences its former life.
+    ResumeWithoutFlag,
+    /// F10: a read lease counts from when a proposal was last sent, not first.
+    VoteCountsFromLast,
     /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
     WakesWithoutLease,
 }
 
 impl Bug {
     /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: [Bug; 97] = [
+    pub const ALL: [Bug; 100] = [
         Bug::SynchWithoutFence,
         Bug::SynchTagWithoutAttempt,
         Bug::FenceOnRefOnly,
@@ -300,6 +306,9 @@ impl Bug {
         Bug::ReleaseIgnoresDrift,
         Bug::ForgottenRunsAgain,
         Bug::GrantWithoutLease,
+        Bug::AnyGenerationRenewed,
+        Bug::ResumeWithoutFlag,
+        Bug::VoteCountsFromLast,
         Bug::WakesWithoutLease,
     ];
 }

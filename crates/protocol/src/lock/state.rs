@@ -380,7 +380,8 @@ impl Queues {
         applied.outcome = Outcome::Resumed {
             generation: known.generation,
         };
-        if !planted.has(Bug::ResumeReusesNumbers) {
+        let lax = planted.has(Bug::ResumeReusesNumbers) || planted.has(Bug::ResumeWithoutFlag);
+        if !lax {
             for key in &written {
                 self.flag(key, applied.position);
             }

@@ -200,7 +200,11 @@ impl Log {
         flight.votes |= 1 << from.0;
         // Whoever voted was asked at or after `sent`, and is bound from then on.
         let acked = &mut lead.acked[usize::from(from.0)];
-        *acked = (*acked).max(Some(flight.sent));
+        let asked = match self.planted.has(Bug::VoteCountsFromLast) {
+            true => flight.last,
+            false => flight.sent,
+        };
+        *acked = (*acked).max(Some(asked));
         self.count_votes(quorum);
     }
 

@@ -357,3 +357,24 @@ fn full_disks(stage: &mut Stage, full: bool) {
     }
     stage.pass(if full { 200 } else { 0 });
 }
+
+/// F16: a put is at C alone when its section is taken over, by A and B; then A and C are read.
+pub(super) fn resumed_over_a_put(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some((s1, late)) = stage.half_put(h1, &[A, B]) else {
+        return;
+    };
+    stage.pass(300);
+    let held = stage.notes(h1, s1);
+    stage.world.kill_client(h1);
+    let without_c = stage.hold(answers(C, A));
+    let resume = stage.call(h2, Call::Resume { held });
+    let resumed = stage.entered(resume);
+    stage.release(without_c);
+    let Some(s2) = resumed else { return };
+    let without_b = stage.hold(answers(B, NodeName(5)));
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+    stage.release(without_b);
+    stage.discard(late);
+}

@@ -59,6 +59,22 @@ pub(super) fn leave_beside_lease(stage: &mut Stage) {
     stage.release(mute);
 }
 
+/// G14: H2 takes the section over from H1, who does not know, and goes on renewing it.
+pub(super) fn renewed_after_resume(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4], |o| o.cached_gets = true);
+    let h2 = stage.client(&[5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v1");
+    let held = stage.notes(h1, s1);
+    let resume = stage.call(h2, Call::Resume { held });
+    let Some(s2) = stage.entered(resume) else {
+        return;
+    };
+    stage.put(h2, s2, "v2");
+    stage.get(h1, s1);
+    stage.leave(h2, s2);
+}
+
 /// F10: A, with little left of H1's lease, hands its log over. Its successor hears H1, and dies
 /// before it has taken A's table, which the next one takes.
 pub(super) fn table_not_taken(stage: &mut Stage) {
@@ -152,6 +168,39 @@ pub(super) fn drifting_acceptors(stage: &mut Stage) {
     stage.wait(read);
     stage.mend();
     stage.leave(h2, s2);
+}
+
+/// F10: A leads with B's vote alone. B's vote for one proposal is late, and A, whom B hears no
+/// more, has repeated the proposal by then. A still reads lock queues for one node.
+pub(super) fn late_vote(stage: &mut Stage) {
+    let [h1, h2, reader, other] = stage.clients([4, 5, 6, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.cut(A, &[C]);
+    stage.pass(6_000);
+    let vote = stage.hold(vote_for(A, B));
+    let beside = vec![stage.key_beside("x")];
+    stage.enter_keys(other, beside, Mode::Exclusive);
+    stage.until(|w| w.network.held(vote) > 0);
+    stage.cut(A, &[B, C, NodeName(4), NodeName(5)]);
+    stage.pass(3_500);
+    stage.release(vote);
+    stage.leave_soon(h1, s1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.pass(1);
+    let key = stage.key.clone();
+    let read = stage.call(reader, Call::Queue { key });
+    stage.pass(1_500);
+    let _ended = stage.world.outcome(read);
+    stage.leave(h2, s2);
+    stage.mend();
+}
+
+/// A vote of one node on its way to the leader.
+fn vote_for(leader: NodeName, voter: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from, to, message: Message::Paxos { message, .. } }
+            if from.name == voter && *to == leader && matches!(message, Paxos::Accepted { .. }))
+    }
 }
 
 /// F10: H1's section ends when its lease is over: by its own clock, which is slow, not by A's

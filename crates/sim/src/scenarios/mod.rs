@@ -268,6 +268,11 @@ pub const ALL: &[Scenario] = &[
         play: leases::drifting_holder,
     },
     Scenario {
+        name: "f10-late-vote",
+        about: "a vote comes late, when its proposal was repeated and lost",
+        play: leases::late_vote,
+    },
+    Scenario {
         name: "f10-new-primary",
         about: "a new primary leads while a lease runs that the one before has prolonged",
         play: rules::new_primary,
@@ -286,6 +291,11 @@ pub const ALL: &[Scenario] = &[
         name: "f16-restarted-client",
         about: "a client that lost its counter resumes",
         play: acknowledgements::restarted_client,
+    },
+    Scenario {
+        name: "f16-resumed-over-a-put",
+        about: "a section is taken over while a put is at one replica",
+        play: acknowledgements::resumed_over_a_put,
     },
     Scenario {
         name: "f17-pipelined-puts",
@@ -421,6 +431,11 @@ pub const ALL: &[Scenario] = &[
         name: "g14-leave-beside-lease",
         about: "a section that was taken over is left while it waits for a lease",
         play: leases::leave_beside_lease,
+    },
+    Scenario {
+        name: "g14-renewed-after-resume",
+        about: "a client goes on renewing a section that was taken over",
+        play: leases::renewed_after_resume,
     },
     Scenario {
         name: "g16-put-twice",
