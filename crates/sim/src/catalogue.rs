@@ -54,7 +54,8 @@ impl Catalogue {
         }
     }
 
-    /// Adds a keyspace like the built-in one of its purpose; its id.
+    /// Adds a keyspace like the built-in one of its purpose, whose lease is no longer than its
+    /// longest section; its id.
     pub fn add(
         &mut self,
         purpose: Purpose,
@@ -62,13 +63,15 @@ impl Catalogue {
         section_max: u64,
     ) -> KeyspaceId {
         let id = KeyspaceId(self.0.len() as u32 + 1);
+        let built_in = Keyspace::built_in()[0].clone();
         self.0.push(Keyspace {
             id,
             name: format!("ks{}", id.0),
             purpose,
             storage,
             section_max,
-            ..Keyspace::built_in()[0].clone()
+            lease: built_in.lease.min(section_max),
+            ..built_in
         });
         id
     }
