@@ -62,13 +62,16 @@ impl Catalogue {
         section_max: u64,
     ) -> KeyspaceId {
         let id = KeyspaceId(self.0.len() as u32 + 1);
+        let [built_in, _] = Keyspace::built_in();
         self.0.push(Keyspace {
             id,
             name: format!("ks{}", id.0),
             purpose,
             storage,
+            // A lease beyond the longest section is refused.
+            lease: built_in.lease.min(section_max),
             section_max,
-            ..Keyspace::built_in()[0].clone()
+            ..built_in
         });
         id
     }
