@@ -54,8 +54,7 @@ impl Catalogue {
         }
     }
 
-    /// Adds a keyspace like the built-in one of its purpose, whose lease is no longer than its
-    /// longest section; its id.
+    /// Adds a keyspace like the built-in one of its purpose; its id.
     pub fn add(
         &mut self,
         purpose: Purpose,
@@ -63,14 +62,15 @@ impl Catalogue {
         section_max: u64,
     ) -> KeyspaceId {
         let id = KeyspaceId(self.0.len() as u32 + 1);
-        let built_in = Keyspace::built_in()[0].clone();
+        let [built_in, _] = Keyspace::built_in();
         self.0.push(Keyspace {
             id,
             name: format!("ks{}", id.0),
             purpose,
             storage,
-            section_max,
+            // A lease beyond the longest section is refused.
             lease: built_in.lease.min(section_max),
+            section_max,
             ..built_in
         });
         id
