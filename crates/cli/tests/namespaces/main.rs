@@ -96,7 +96,8 @@ impl Node {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("fermata-{node}")]);
         command.arg(fermata.get_program());
-        command.args(["server", "--node", &format!("n{node}"), "--cluster-file"]);
+        command.args(["server", "--insecure", "--node", &format!("n{node}")]);
+        command.arg("--cluster-file");
         command.arg(folder.join("cluster.toml"));
         command
             .arg("--data-dir")

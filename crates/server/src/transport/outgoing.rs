@@ -315,7 +315,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "the limits allow no message")]
     fn a_message_that_fits_no_frame_is_a_fault_of_ours() {
-        frames(ME, None, vec![hello(24)], 60);
+        frames(ME, None, vec![hello(64)], 60);
     }
 
     #[test]

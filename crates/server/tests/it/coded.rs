@@ -1,7 +1,8 @@
 //! Keyspaces with coded values, where many write at once.
 
-use crate::common::{Client, Session, TestCluster};
+use crate::common::{Choice, Client, Session, TestCluster};
 use fermata_api::{errors, v1};
+use fermata_server::config::TimingConfig;
 
 fn hot() -> v1::Key {
     v1::Key {
@@ -31,7 +32,16 @@ async fn writes(mut client: Client, id: u128) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_writers_of_one_key_where_members_keep_one_wait_for_each_other() {
-    let cluster = TestCluster::start(3).await;
+    // Whoever waits for its turn waits for that of fifteen others, on a machine that may be slow.
+    let timing = TimingConfig {
+        request_ms: Some(120_000),
+        ..TimingConfig::default()
+    };
+    let choice = Choice {
+        timing,
+        ..Choice::default()
+    };
+    let cluster = TestCluster::start_with(3, choice).await;
     let mut client = cluster.client(0).await;
     let create = v1::CreateKeyspaceRequest {
         header: Session::new(1).header(),
