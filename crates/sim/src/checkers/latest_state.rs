@@ -31,15 +31,15 @@ fn check_key(key: &KeyId, chain: &Chain<'_>, found: &mut Vec<Violation>) {
     for (i, link) in chain.links.iter().enumerate() {
         let before = &chain.links[..i];
         if let Some(view) = link.view {
-            let known = candidates.contains(&view);
-            let adopted = !known && is_adoptable(chain, before, link, view);
+            let known = candidates.contains(&view) || is_adoptable(chain, before, link, view);
+            // A write explains what nothing else does: one whose value was there anyhow may still
+            // come.
             let drifted = floating
                 .iter()
-                .position(|op| op.invoked < link.entered && written(op) == view);
+                .position(|op| !known && op.invoked < link.entered && written(op) == view);
             if let Some(at) = drifted {
                 floating.remove(at);
-            }
-            if !known && !adopted && drifted.is_none() {
+            } else if !known {
                 let expected: Vec<String> = candidates.iter().map(|v| show(v)).collect();
                 found.push(Violation::new(
                     NAME,
