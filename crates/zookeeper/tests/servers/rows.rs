@@ -298,8 +298,10 @@ async fn an_update_given_up_never_comes_after_a_read() {
     let late = store(&behind, "/late", timeout).await;
     let other = store(&servers[2..], "/late", TIMEOUT).await;
     let one = put(&late, b"k", None, "one").await;
-    // What the gate holds does come, in the end: here, from a client that asks nobody.
-    let raw = Client::connector().connect(&gate.address).await.unwrap();
+    // What the gate holds does come, in the end: here, from a client that asks nobody, and whose
+    // session outlasts what is tried meanwhile.
+    let raw = Client::connector().with_session_timeout(Duration::from_secs(40));
+    let raw = raw.connect(&gate.address).await.unwrap();
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     raw.create("/late/raw", b"before", &open).await.unwrap();
 
