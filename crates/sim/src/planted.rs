@@ -28,7 +28,7 @@ pub fn name(bug: Bug) -> String {
 /// The wrong rules that a world can meet, each with its trap here.
 pub fn all() -> impl Iterator<Item = Bug> {
     let met = |bug: &Bug| matches!(trap(*bug), Trap::Scenario(_));
-    Bug::ALL.into_iter().filter(met)
+    Bug::ALL.iter().copied().filter(met)
 }
 
 /// The wrong rule of a name.
@@ -41,7 +41,7 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 }
 
 /// The scenario that catches each wrong rule.
-const SCENARIOS: [(Bug, &str); 96] = [
+const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn every_scenario_of_the_table_exists() {
         for bug in Bug::ALL {
-            if let Trap::Scenario(name) = trap(bug) {
+            if let Trap::Scenario(name) = trap(*bug) {
                 assert!(scenarios::ALL.iter().any(|s| s.name == name), "{name}");
             }
         }

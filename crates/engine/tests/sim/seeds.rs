@@ -353,7 +353,10 @@ fn seeds() -> std::ops::Range<u64> {
 
 fn planted() -> Planted {
     let asked = std::env::var("SIM_BUG").unwrap_or_default();
-    let bug = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == asked);
+    let bug = Bug::ALL
+        .iter()
+        .copied()
+        .find(|bug| format!("{bug:?}") == asked);
     bug.map_or(Planted::NONE, Planted::one)
 }
 
