@@ -1,14 +1,16 @@
 //! `cargo xtask test`: all checks in one order, cheap ones first, stopping at the first failure.
 //!
 //! The last line is `N passed, 0 failed`, summed over all test binaries, for people and for
-//! scripts. Every section is one cargo command that is printed before it runs, so that a failure
-//! can be repeated by hand.
+//! scripts; before it stands how long each section took. Every section is one cargo command that is
+//! printed before it runs, so that a failure can be repeated by hand. A test target that a manifest
+//! declares and that no section has run is a failure, too ([`crate::coverage`]).
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use crate::coverage::Coverage;
 use crate::java;
 
 /// One command of the gate.
@@ -60,6 +62,8 @@ const SECTIONS: &[Section] = &[
             "xtask",
             "--exclude",
             "fermata",
+            "--features",
+            "fermata-check/file,fermata-engine/check,fermata-engine/planted-bugs",
         ],
         env: &[],
     },
@@ -154,45 +158,86 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("the models could not be checked: {error}");
         return ExitCode::FAILURE;
     }
-    run_sections(SECTIONS)
+    let coverage = match Coverage::ask() {
+        Ok(mut coverage) => {
+            DEEP.iter()
+                .for_each(|section| coverage.excuse(section.cargo));
+            coverage
+        }
+        Err(error) => {
+            eprintln!("what there is to run is not known: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    run_sections(SECTIONS, Some(coverage))
 }
 
 /// Runs what is not in the gate.
 pub(crate) fn run_deep() -> ExitCode {
-    run_sections(DEEP)
+    run_sections(DEEP, None)
 }
 
-/// Runs sections in order. Fails with the first that fails.
-fn run_sections(sections: &[Section]) -> ExitCode {
-    let start = Instant::now();
-    let mut total = Tally::default();
+/// Runs sections in order. Fails with the first that fails, and where something is left that none
+/// has run.
+fn run_sections(sections: &[Section], mut coverage: Option<Coverage>) -> ExitCode {
+    let mut done: Vec<(&str, u64, Tally)> = Vec::new();
     for section in sections {
         println!(
             "\n== {} ==\n$ cargo {}",
             section.title,
             section.cargo.join(" ")
         );
-        let (ok, tally) = match run_section(section) {
+        let start = Instant::now();
+        let ran = run_section(section).and_then(|(ok, tally)| {
+            if let Some(coverage) = coverage.as_mut().filter(|_| ok) {
+                coverage.strike(section.cargo)?;
+            }
+            Ok((ok, tally))
+        });
+        let (ok, tally) = match ran {
             Ok(outcome) => outcome,
             Err(error) => {
-                eprintln!("cargo could not be run: {error}");
+                eprintln!("{error}");
                 return ExitCode::FAILURE;
             }
         };
-        total.add(tally);
+        done.push((section.title, start.elapsed().as_secs(), tally));
         if !ok {
             println!("\n== {} failed ==", section.title);
+            let total = Tally::sum(&done);
             println!("{} passed, {} failed", total.passed, total.failed.max(1));
             return ExitCode::FAILURE;
         }
     }
-    println!("\nall sections passed in {} s", start.elapsed().as_secs());
-    println!("{} passed, {} failed", total.passed, total.failed);
-    ExitCode::SUCCESS
+    let missing = coverage.map_or(Vec::new(), |coverage| coverage.missing());
+    for what in &missing {
+        println!("never run: {what}");
+    }
+    close(&done, missing.len() as u64)
+}
+
+/// The table of sections, and the closing line.
+fn close(done: &[(&str, u64, Tally)], missing: u64) -> ExitCode {
+    println!("\n{:>8} {:>8}  section", "seconds", "tests");
+    for (title, seconds, tally) in done {
+        println!("{seconds:>8} {:>8}  {title}", tally.passed);
+    }
+    let total = Tally::sum(done);
+    let seconds: u64 = done.iter().map(|(_, seconds, _)| seconds).sum();
+    println!("{seconds:>8} {:>8}  all sections", total.passed);
+    println!("{} passed, {} failed", total.passed, total.failed + missing);
+    match missing {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// Runs one section, passing its output on and counting its tests.
-fn run_section(section: &Section) -> std::io::Result<(bool, Tally)> {
+fn run_section(section: &Section) -> Result<(bool, Tally), String> {
+    run_cargo(section).map_err(|error| format!("cargo could not be run: {error}"))
+}
+
+fn run_cargo(section: &Section) -> std::io::Result<(bool, Tally)> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut child = Command::new(cargo)
         .args(section.cargo)
@@ -228,6 +273,14 @@ struct Tally {
 }
 
 impl Tally {
+    fn sum(sections: &[(&str, u64, Tally)]) -> Tally {
+        let mut total = Tally::default();
+        for (_, _, tally) in sections {
+            total.add(*tally);
+        }
+        total
+    }
+
     fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;

@@ -11,6 +11,7 @@
 
 use std::process::ExitCode;
 
+mod coverage;
 mod formal;
 mod gate;
 mod java;
