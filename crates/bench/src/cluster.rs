@@ -114,14 +114,6 @@ impl Cluster {
         Ok(Client::connect(options).await?)
     }
 
-    /// Ends a node without a word, as if its process had been killed.
-    pub(crate) async fn kill(&mut self, at: usize) {
-        let done = &mut self.nodes[at].done;
-        done.abort();
-        // It was aborted; now its sockets are closed.
-        let _aborted = done.await;
-    }
-
     /// HOST:PORT of the REST face of a node.
     pub(crate) fn rest(&self, at: usize) -> &str {
         &self.config.nodes[at].rest

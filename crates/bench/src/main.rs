@@ -14,6 +14,7 @@ mod cpu;
 mod figure1;
 mod music;
 mod outage;
+mod processes;
 mod report;
 mod storage;
 mod workload;

@@ -1,15 +1,17 @@
 //! How long a site waits after the death of the node that led what it enters.
 //!
-//! **What is measured.** A cluster of three nodes, each a site of its own. The second site has
-//! entered a key of each segment that the first node leads, once. That node then ends without a
-//! word, as if its process had been killed: its sockets are closed and its port refuses. At once
-//! the second site enters those keys one after the other; each entry's time counts from the death.
+//! **What is measured.** A cluster of three processes, each a site of its own. A client at the
+//! second site has entered a key of each of six segments that the first node leads, once. That
+//! node is then killed by SIGKILL, or held up by SIGSTOP, which leaves its sockets open. At once
+//! the client enters those keys one after the other; each entry's time counts from the death.
 //! Reported are the first entry and the last one's distance from it, over all rounds.
 //!
 //! What a shorter lease would cost is another figure: how often somebody else leads although nobody
-//! died, while busy loops take the processors.
+//! died, while busy loops take the processors. Several leases are watched at the same time, each in
+//! a cluster of its own, so that they meet the same disturbances.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,66 +19,107 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use fermata_client::Client;
 use fermata_protocol::base::{Address, Keyspace, NodeName, SegmentId};
+use tokio::task::JoinSet;
 
-use crate::cluster::{Cluster, Disks, SEGMENT_BITS};
+use crate::cluster::SEGMENT_BITS;
+use crate::processes::{Processes, beside};
+
+/// So many keys are entered, each of another segment.
+const KEYS: usize = 6;
+/// How often it is looked at who leads.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// See `fermata-bench outage --help`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutageArgs {
-    /// Deaths, each in a cluster of its own.
+    /// Deaths for each lease, each in a cluster of its own.
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// Seconds without a death in which changes of primaries are counted.
+    /// Hold the node up by SIGSTOP instead of killing it.
+    #[arg(long)]
+    stop: bool,
+    /// Milliseconds of the nodes' lease, one value or several [default: the server's].
+    #[arg(long, value_name = "MS", value_delimiter = ',')]
+    lease: Vec<u64>,
+    /// Seconds without a death in which changes of primaries are counted, all leases at once.
     #[arg(long, default_value_t = 0)]
     watch: u64,
     /// Busy loops beside that.
     #[arg(long, default_value_t = 6)]
     loops: usize,
-    /// Where the nodes keep their stores.
-    #[arg(long, value_enum, default_value_t = Disks::Files)]
-    disks: Disks,
+    /// The program to run as the nodes [default: `fermata` beside this one].
+    #[arg(long, value_name = "FILE")]
+    fermata: Option<PathBuf>,
 }
 
 /// Measures and prints.
 pub(crate) async fn run(args: OutageArgs) -> Result<()> {
-    let (mut first, mut spread) = (Vec::new(), Vec::new());
-    for _ in 0..args.rounds {
-        let after = entries_after_a_death(args.disks).await?;
-        println!("entries after a death, ms: {after:?}");
-        first.push(after[0]);
-        spread.push(after[after.len() - 1] - after[0]);
-    }
-    for (what, mut found) in [("first entry", first), ("all segments, after it", spread)] {
-        found.sort_unstable();
-        if let (Some(median), Some(longest)) = (found.get(found.len() / 2), found.last()) {
-            println!("{what}: median {median} ms, longest {longest} ms");
+    let program = args.fermata.map_or_else(beside, Ok)?;
+    let leases: Vec<Option<u64>> = match args.lease.is_empty() {
+        true => vec![None],
+        false => args.lease.iter().copied().map(Some).collect(),
+    };
+    for lease in &leases {
+        let (mut first, mut spread) = (Vec::new(), Vec::new());
+        for _ in 0..args.rounds {
+            let after = entries_after_a_death(&program, *lease, args.stop).await?;
+            println!("{}: entries after a death, ms: {after:?}", name(*lease));
+            first.push(after[0]);
+            spread.push(after[after.len() - 1] - after[0]);
+        }
+        for (what, mut found) in [("first entry", first), ("all segments, after it", spread)] {
+            found.sort_unstable();
+            if let (Some(median), Some(longest)) = (found.get(found.len() / 2), found.last()) {
+                let lease = name(*lease);
+                println!("{lease}: {what}: median {median} ms, longest {longest} ms");
+            }
         }
     }
     if args.watch > 0 {
-        let (watch, loops) = (Duration::from_secs(args.watch), args.loops);
-        let changes = changes_without_a_death(args.disks, watch, loops).await?;
-        println!("changes of primaries in {watch:?} under {loops} busy loops: {changes}");
+        watch_all(
+            &program,
+            &leases,
+            Duration::from_secs(args.watch),
+            args.loops,
+        )
+        .await?;
     }
     Ok(())
 }
 
+fn name(lease: Option<u64>) -> String {
+    lease.map_or("default lease".into(), |ms| format!("lease {ms} ms"))
+}
+
 /// Milliseconds from the death to each entry, in order.
-async fn entries_after_a_death(disks: Disks) -> Result<Vec<u64>> {
-    let mut cluster = Cluster::start(3, disks).await?;
+async fn entries_after_a_death(
+    program: &Path,
+    lease: Option<u64>,
+    stop: bool,
+) -> Result<Vec<u64>> {
+    let cluster = Processes::start(program, 3, lease).await?;
     let client = cluster.client(1).await?;
     let dying = NodeName(1);
     let keys = keys_by_segment();
     let led = primaries(&client).await?;
+    let led = led.iter().filter(|(_, who)| **who == Some(dying));
     let keys: Vec<&String> = led
-        .iter()
-        .filter(|(_, primary)| **primary == Some(dying))
         .filter_map(|(segment, _)| keys.get(segment))
+        .take(KEYS)
         .collect();
-    ensure!(!keys.is_empty(), "the first node leads no segment");
+    ensure!(
+        keys.len() == KEYS,
+        "the first node leads {} segments",
+        keys.len()
+    );
     for key in &keys {
         enter(&client, key).await?;
     }
-    cluster.kill(0).await;
+    if stop {
+        cluster.stop(0)?;
+    } else {
+        cluster.kill(0)?;
+    }
     let death = Instant::now();
     let mut after = Vec::new();
     for key in keys {
@@ -113,23 +156,78 @@ async fn primaries(client: &Client) -> Result<BTreeMap<SegmentId, Option<NodeNam
     Ok(led.collect())
 }
 
-/// How often another node leads a segment than a moment before.
-async fn changes_without_a_death(disks: Disks, watch: Duration, loops: usize) -> Result<usize> {
-    let cluster = Cluster::start(3, disks).await?;
-    let client = cluster.client(1).await?;
+/// Watches a cluster of each lease at the same time, and prints what was seen.
+async fn watch_all(
+    program: &Path,
+    leases: &[Option<u64>],
+    watch: Duration,
+    loops: usize,
+) -> Result<()> {
+    let mut watched = JoinSet::new();
+    for lease in leases.iter().copied() {
+        let cluster = Processes::start(program, 3, lease).await?;
+        watched.spawn(async move { Ok::<_, anyhow::Error>((lease, seen(cluster, watch).await?)) });
+    }
     let over = Arc::new(AtomicBool::new(false));
     for _ in 0..loops {
         let over = over.clone();
         std::thread::spawn(move || while !over.load(Ordering::Relaxed) {});
     }
-    let (start, mut changes) = (Instant::now(), 0);
-    let mut before = primaries(&client).await?;
-    while start.elapsed() < watch {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = primaries(&client).await?;
-        changes += now.iter().filter(|(s, p)| before.get(s) != Some(p)).count();
-        before = now;
+    let mut all = BTreeMap::new();
+    while let Some(done) = watched.join_next().await {
+        let (lease, seen) = done??;
+        all.insert(lease, seen);
     }
     over.store(true, Ordering::Relaxed);
-    Ok(changes)
+    for (lease, seen) in all {
+        println!(
+            "{}: in {} s under {loops} busy loops: {} changes of primaries, {} times none was \
+             known, over {} looks and {} without an answer",
+            name(lease),
+            watch.as_secs(),
+            seen.changes,
+            seen.none,
+            seen.looks,
+            seen.unanswered
+        );
+    }
+    Ok(())
+}
+
+/// What was seen of a cluster in which nobody died.
+#[derive(Default)]
+struct Seen {
+    /// How often another node led a segment than the one known before.
+    changes: usize,
+    /// How often a segment had a primary at one look, and none at the next.
+    none: usize,
+    looks: usize,
+    unanswered: usize,
+}
+
+async fn seen(cluster: Processes, watch: Duration) -> Result<Seen> {
+    let client = cluster.client(1).await?;
+    let (start, mut seen) = (Instant::now(), Seen::default());
+    let mut last = primaries(&client).await?;
+    let mut known = last.clone();
+    while start.elapsed() < watch {
+        tokio::time::sleep(LOOK).await;
+        seen.looks += 1;
+        let Ok(now) = primaries(&client).await else {
+            seen.unanswered += 1;
+            continue;
+        };
+        for (segment, who) in &now {
+            let before = known.entry(*segment).or_default();
+            if who.is_some() && before.is_some() && before != who {
+                seen.changes += 1;
+            }
+            if who.is_none() && last.get(segment).copied().flatten().is_some() {
+                seen.none += 1;
+            }
+            *before = who.or(*before);
+        }
+        last = now;
+    }
+    Ok(seen)
 }
