@@ -2,7 +2,7 @@
 //!
 //! * `storage` is Table I of CassandrEAS: what each storage policy keeps, from running clusters.
 //! * `figure1` is its Figure 1: latency and throughput of the policies beside each other.
-//! * `outage` is the time without a primary after a death.
+//! * `outage` is the time without a primary after the death of a process, which it starts.
 //! * `music` has MUSIC's figures: Fermata beside Cassandra, `ZooKeeper` and etcd.
 //!
 //! They need a release build (`cargo run --release -p bench -- …`) to mean anything about time;

@@ -92,11 +92,7 @@ fn name(lease: Option<u64>) -> String {
 }
 
 /// Milliseconds from the death to each entry, in order.
-async fn entries_after_a_death(
-    program: &Path,
-    lease: Option<u64>,
-    stop: bool,
-) -> Result<Vec<u64>> {
+async fn entries_after_a_death(program: &Path, lease: Option<u64>, stop: bool) -> Result<Vec<u64>> {
     let cluster = Processes::start(program, 3, lease).await?;
     let client = cluster.client(1).await?;
     let dying = NodeName(1);

@@ -491,6 +491,25 @@ pub struct NodeStatus {
     pub storage: Vec<StorageStatus>,
     /// What it has done for its registers since it started.
     pub upkeep: Box<UpkeepStatus>,
+    /// Connections that it has refused or ended since it started; whoever has the sockets tells it.
+    pub closed: Vec<ClosedStatus>,
+}
+
+/// Connections that one node has refused or ended for one cause, since it started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedStatus {
+    /// Where: `peer`, between nodes; `grpc` or `rest`, of clients.
+    pub face: String,
+    /// Why, in a stable word.
+    pub cause: String,
+    /// The same in a sentence.
+    pub detail: String,
+    /// How many.
+    pub count: u64,
+    /// How long ago the last one was.
+    pub last: Micros,
+    /// Who was at its other end: `node` and its number, or an address; empty: not known.
+    pub who: String,
 }
 
 /// What one node stores of one keyspace, as of its last walk over its stores, and whether the

@@ -25,6 +25,7 @@
 
 mod ballast;
 mod clock;
+mod closings;
 pub mod config;
 mod descriptors;
 mod driver;

@@ -38,7 +38,10 @@ pub(crate) struct Call {
 
 impl Call {
     /// Passes an answer on and counts the last one; says whether it was that.
-    pub(crate) fn tell(&self, reply: Reply, metrics: &Metrics) -> bool {
+    pub(crate) fn tell(&self, mut reply: Reply, metrics: &Metrics) -> bool {
+        if let Reply::Status(status) = &mut reply {
+            status.closed = metrics.closings();
+        }
         let last = is_last(&reply, self.follow, self.poll);
         if last {
             let took = Duration::from_micros(clock::monotonic().saturating_sub(self.since));

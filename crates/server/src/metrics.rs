@@ -1,7 +1,10 @@
 //! What a node counts, in its own Prometheus registry: several nodes may live in one process.
 
+use crate::closings::{Cause, Closings, PEER};
 use fermata_protocol::register::message::Ask;
-use fermata_protocol::request::{ClockState, ClockStatus, Critical, NodeStatus, Operation};
+use fermata_protocol::request::{
+    ClockState, ClockStatus, ClosedStatus, Critical, NodeStatus, Operation,
+};
 use fermata_protocol::{Code, Reply};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -49,6 +52,7 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
 
 pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
+    closings: Closings,
     pub(crate) steps: Counter,
     pub(crate) flushes: Counter,
     pub(crate) records: Counter,
@@ -92,6 +96,7 @@ impl Metrics {
         with_local_recorder(&recorder, describe);
         let made = with_local_recorder(&recorder, || Metrics {
             recorder: PrometheusBuilder::new().build_recorder(),
+            closings: Closings::default(),
             steps: counter!("fermata_steps_total"),
             flushes: counter!("fermata_flushes_total"),
             records: counter!("fermata_flushed_records_total"),
@@ -128,6 +133,7 @@ impl Metrics {
         let open_requests = with_local_recorder(&recorder, || gauge!("fermata_open_requests"));
         Metrics {
             recorder,
+            closings: Closings::default(),
             open_requests,
             steps: Counter::noop(),
             flushes: Counter::noop(),
@@ -255,10 +261,22 @@ impl Metrics {
     }
 
     /// This node gave up a connection to or from another, for that reason.
-    pub(crate) fn connection_ended(&self, reason: &'static str) {
+    pub(crate) fn connection_ended(&self, cause: Cause, who: String) {
+        let reason = cause.name();
         with_local_recorder(&self.recorder, || {
             counter!("fermata_peer_connections_ended_total", "reason" => reason).increment(1);
         });
+        self.closings.count(PEER, cause, who);
+    }
+
+    /// This face has refused or ended a connection of a client.
+    pub(crate) fn closed(&self, face: &'static str, cause: Cause, who: String) {
+        self.closings.count(face, cause, who);
+    }
+
+    /// What was refused or ended so far, for the status.
+    pub(crate) fn closings(&self) -> Vec<ClosedStatus> {
+        self.closings.told()
     }
 
     /// The gauges of one peer's outgoing queue: messages waiting, and messages dropped so far.

@@ -9,8 +9,8 @@ use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, Reach, SegmentId};
 use fermata_protocol::register::{Tally, UpkeepCounts};
 use fermata_protocol::request::{
-    ClockState, ClockStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus, QueueEntry,
-    RefState, Reply, StorageStatus, UpkeepStatus,
+    ClockState, ClockStatus, ClosedStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus,
+    QueueEntry, RefState, Reply, StorageStatus, UpkeepStatus,
 };
 
 /// The message of a reply.
@@ -132,6 +132,29 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         clock: Some(clock_to(s.clock)),
         storage: s.storage.into_iter().map(storage_to).collect(),
         upkeep: Some(Box::new(upkeep_to(*s.upkeep))),
+        closed: s.closed.into_iter().map(closed_to).collect(),
+    }
+}
+
+fn closed_to(c: ClosedStatus) -> v1::ClosedStatus {
+    v1::ClosedStatus {
+        face: c.face,
+        cause: c.cause,
+        detail: c.detail,
+        count: c.count,
+        last_us: c.last,
+        who: c.who,
+    }
+}
+
+fn closed_from(c: v1::ClosedStatus) -> ClosedStatus {
+    ClosedStatus {
+        face: c.face,
+        cause: c.cause,
+        detail: c.detail,
+        count: c.count,
+        last: c.last_us,
+        who: c.who,
     }
 }
 
@@ -408,5 +431,6 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .collect::<Result<_, _>>()?,
         storage: s.storage.into_iter().map(storage_from).collect(),
         upkeep: Box::new(s.upkeep.map(|u| upkeep_from(*u)).unwrap_or_default()),
+        closed: s.closed.into_iter().map(closed_from).collect(),
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fermata_client::{Client, Node, NodeStatus};
 use fermata_protocol::base::{NodeName, Reach};
 use fermata_protocol::register::Tally;
-use fermata_protocol::request::{ClockState, ClockStatus};
+use fermata_protocol::request::{ClockState, ClockStatus, ClosedStatus};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -45,9 +45,10 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     let engines = engine::ask(&client, &asked, patience).await;
     if !engines.is_empty() {
         if global.json {
-            output::json(&engine::as_json(&engines))?;
+            output::json(&engine::as_json(&engines, &asked))?;
         } else {
             output::text(engine::in_words(&engines))?;
+            output::bytes(closed_lines(&asked).as_bytes())?;
         }
     } else if global.json {
         output::json(&as_json(&client, &asked))?;
@@ -59,6 +60,7 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
         output::text(format!("\n{}", segments_table(&asked)))?;
         output::text(format!("\n{}", storage_table(&asked)))?;
         output::text(walked_line(&asked))?;
+        output::bytes(closed_lines(&asked).as_bytes())?;
         for keyspace in keyspaces(&asked).iter().filter(|k| !k.is_available()) {
             output::text(format!("\n{}", keyspace.line(&asked)))?;
         }
@@ -334,6 +336,57 @@ fn range(numbers: impl Iterator<Item = u64>) -> String {
     }
 }
 
+/// What nodes have refused or ended of their connections; nothing where there was none.
+fn closed_lines(asked: &[Asked]) -> String {
+    let mut table = Table::new(&["node", "face", "count", "last", "with", "cause"]);
+    let mut any = false;
+    for (node, status) in asked {
+        for closed in status.iter().flat_map(|status| &status.closed) {
+            any = true;
+            table.row(vec![
+                node.label.clone(),
+                closed.face.clone(),
+                closed.count.to_string(),
+                format!("{} ago", age(closed.last)),
+                with(asked, &closed.who),
+                format!("{}: {}", closed.cause, closed.detail),
+            ]);
+        }
+    }
+    match any {
+        true => format!("\nConnections that nodes refused or ended since they started:\n{table}"),
+        false => String::new(),
+    }
+}
+
+/// Who was at the other end of the last one: a node by its label.
+fn with(asked: &[Asked], who: &str) -> String {
+    let number = who.strip_prefix("node ").and_then(|n| n.parse().ok());
+    match number {
+        Some(number) => label(asked, NodeName(number)),
+        None if who.is_empty() => "-".to_owned(),
+        None => who.to_owned(),
+    }
+}
+
+fn age(micros: u64) -> String {
+    duration::show(Duration::from_micros(micros))
+}
+
+fn closed_json(status: &NodeStatus) -> Value {
+    let one = |closed: &ClosedStatus| {
+        json!({
+            "face": closed.face,
+            "cause": closed.cause,
+            "detail": closed.detail,
+            "count": closed.count,
+            "last_us": closed.last,
+            "who": closed.who,
+        })
+    };
+    status.closed.iter().map(one).collect()
+}
+
 /// As of when the table of storage is.
 fn walked_line(asked: &[Asked]) -> String {
     let said = asked
@@ -346,7 +399,6 @@ fn walked_line(asked: &[Asked]) -> String {
             None => not_yet.push(node.label.as_str()),
         }
     }
-    let age = |micros| duration::show(Duration::from_micros(micros));
     match (oldest, not_yet.is_empty()) {
         (Some(oldest), true) => format!(
             "Storage as each node counted it on its last walk over its keys, {} ago at most.",
@@ -420,6 +472,7 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
                 "requests": status.requests,
                 "storage": storage_json(status),
                 "upkeep": upkeep_json(status),
+                "closed": closed_json(status),
                 "logs": status.logs.iter().map(|log| json!({
                     "segment": log.segment.map(|segment| segment.0),
                     "epoch": log.epoch.0,

@@ -2,6 +2,7 @@
 
 mod bench;
 mod clients;
+mod closed;
 #[path = "../common/mod.rs"]
 mod common;
 mod dev;

@@ -17,6 +17,7 @@
 //! before it is answered.
 
 use super::is_grpc;
+use crate::closings::Cause;
 use crate::gate::Gate;
 use crate::rest::Problem;
 use axum::Router;
@@ -50,15 +51,26 @@ const STREAMS: [&str; 3] = [
 ];
 
 /// These routes, with the bodies of their requests counted and awaited for so long.
-pub(super) fn counted(routes: Router, gate: &Arc<Gate>, patience: Duration) -> Router {
+pub(super) fn counted(
+    routes: Router,
+    face: &'static str,
+    gate: &Arc<Gate>,
+    patience: Duration,
+) -> Router {
     let gate = gate.clone();
     routes.layer(from_fn(move |request: Request, next: Next| {
         let gate = gate.clone();
-        async move { arrive(gate, patience, request, next).await }
+        async move { arrive(face, gate, patience, request, next).await }
     }))
 }
 
-async fn arrive(gate: Arc<Gate>, patience: Duration, request: Request, next: Next) -> Response {
+async fn arrive(
+    face: &'static str,
+    gate: Arc<Gate>,
+    patience: Duration,
+    request: Request,
+    next: Next,
+) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
@@ -73,6 +85,7 @@ async fn arrive(gate: Arc<Gate>, patience: Duration, request: Request, next: Nex
             body,
             arrival: arrival.clone(),
             gate,
+            face,
             grpc,
             messages,
             clock: ArrivalClock::new(patience),
@@ -182,6 +195,7 @@ struct Arriving {
     body: Body,
     arrival: Arc<Arrival>,
     gate: Arc<Gate>,
+    face: &'static str,
     grpc: bool,
     /// Where it is a stream of messages.
     messages: Option<Messages>,
@@ -234,6 +248,8 @@ impl HttpBody for Arriving {
                 if !self.is_awaited() || self.clock.poll_over(cx).is_pending() {
                     return Poll::Pending;
                 }
+                let metrics = &self.gate.metrics;
+                metrics.closed(self.face, Cause::Body, String::new());
                 Verdict::Late
             }
         };

@@ -141,7 +141,7 @@ pub(crate) async fn serve(listener: TcpListener, face: Face, routes: Router, ter
     let listening = Arc::new(Listening {
         face,
         builder: face.builder(),
-        routes: arrival::counted(routes, &gate, clients.body),
+        routes: arrival::counted(routes, face.name(), &gate, clients.body),
         room: Arc::new(Room::new(clients, descriptors, faces, metrics.open.clone())),
         metrics,
         turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
@@ -198,7 +198,9 @@ impl Listening {
             Err(why) => why,
         };
         self.metrics.refused.increment(1);
-        self.tell(why.sentence());
+        let (face, cause) = (self.face.name(), why.cause());
+        self.gate.metrics.closed(face, cause, address.to_string());
+        self.tell(cause.sentence());
         // Of the descriptors that the node keeps none is lent for a word.
         if why != Refused::Descriptors
             && let Ok(permit) = self.turned_away.clone().try_acquire_owned()
@@ -238,7 +240,11 @@ impl Listening {
             // However a connection ends is its client's affair.
             _ = &mut serving => return,
             () = self.gate.closed() => {}
-            () = place.over() => self.metrics.ended.increment(1),
+            cause = place.over() => {
+                self.metrics.ended.increment(1);
+                let (face, who) = (self.face.name(), place.address().to_string());
+                self.gate.metrics.closed(face, cause, who);
+            }
         }
         serving.as_mut().graceful_shutdown();
         // A request that is open is answered; nothing else is waited for.
@@ -276,7 +282,8 @@ impl Listening {
 
 /// The refusal of a request whose connection has no place.
 fn no_place(why: Refused, headers: &HeaderMap) -> Response {
-    let detail = format!("{}: try again later, or at another node", why.sentence());
+    let why = why.cause().sentence();
+    let detail = format!("{why}: try again later, or at another node");
     let refusal = Refusal::definite(Code::Busy, detail);
     if is_grpc(headers) {
         return errors::to_status(&refusal).into_http();

@@ -1,6 +1,7 @@
 //! The places of one face: who is connected, who has asked for what, who goes when all are taken.
 
 use crate::clock;
+use crate::closings::Cause;
 use crate::config::Clients;
 use crate::descriptors::Descriptors;
 use fermata_protocol::base::Micros;
@@ -56,14 +57,12 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    /// For metrics, logs, and the refusal itself.
-    pub(super) fn sentence(self) -> &'static str {
+    /// For the node's status, logs, and the refusal itself.
+    pub(super) fn cause(self) -> Cause {
         match self {
-            Refused::Full => "all places for connections are taken (clients.connections)",
-            Refused::Address => {
-                "this address has as many connections as it may (clients.connections_per_address)"
-            }
-            Refused::Descriptors => "too many files are open in this process (ulimit -n)",
+            Refused::Full => Cause::Full,
+            Refused::Address => Cause::Address,
+            Refused::Descriptors => Cause::Descriptors,
         }
     }
 }
@@ -169,6 +168,11 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Where its client is.
+    pub(super) fn address(&self) -> IpAddr {
+        self.guest.address
+    }
+
     /// A request has begun, which is open until what this gives is dropped.
     pub(super) fn ask(&self) -> Asking {
         self.guest.open.fetch_add(1, Ordering::Relaxed);
@@ -183,18 +187,21 @@ impl Place {
 
     /// Ready when the connection should be closed: nothing has been asked for too long, or another
     /// wants the place.
-    pub(super) async fn over(&self) {
+    pub(super) async fn over(&self) -> Cause {
         loop {
             let left = self.patience();
             if left.is_zero() {
-                return;
+                return match self.guest.asked.load(Ordering::Relaxed) {
+                    true => Cause::Idle,
+                    false => Cause::Mute,
+                };
             }
             tokio::select! {
                 () = self.guest.leave.notified() => {}
                 () = tokio::time::sleep(left) => continue,
             }
             if !self.is_asking() {
-                return;
+                return Cause::Displaced;
             }
             // It has asked in the last moment.
             self.guest.leaving.store(false, Ordering::Relaxed);

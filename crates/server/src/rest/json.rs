@@ -9,7 +9,7 @@ use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
 use fermata_protocol::base::{Purpose, TagRule};
 use fermata_protocol::request::{
-    Entered, Inspection, Mode, NodeStatus, QueueEntry, StorageStatus, UpkeepStatus,
+    ClosedStatus, Entered, Inspection, Mode, NodeStatus, QueueEntry, StorageStatus, UpkeepStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -481,6 +481,8 @@ pub(super) struct Status {
     storage: Vec<Storage>,
     /// What it has done for its registers since it started.
     upkeep: Upkeep,
+    /// Connections that it has refused or ended since it started.
+    closed: Vec<Closed>,
     logs: Vec<Log>,
 }
 
@@ -599,6 +601,31 @@ impl Upkeep {
     }
 }
 
+/// Those of one face and cause.
+#[derive(Debug, Serialize)]
+struct Closed {
+    face: String,
+    cause: String,
+    detail: String,
+    count: u64,
+    /// How long ago the last one was.
+    last_us: u64,
+    who: String,
+}
+
+impl Closed {
+    fn new(said: ClosedStatus) -> Closed {
+        Closed {
+            face: said.face,
+            cause: said.cause,
+            detail: said.detail,
+            count: said.count,
+            last_us: said.last,
+            who: said.who,
+        }
+    }
+}
+
 impl Status {
     pub(super) fn new(status: NodeStatus, gate: &crate::gate::Gate, healthy: bool) -> Status {
         let name = |n: NodeName| n.0;
@@ -653,6 +680,7 @@ impl Status {
             nodes: gate.info.nodes.iter().map(node).collect(),
             storage: status.storage.into_iter().map(Storage::new).collect(),
             upkeep: Upkeep::new(*status.upkeep),
+            closed: status.closed.into_iter().map(Closed::new).collect(),
             logs: status.logs.iter().map(log).collect(),
         }
     }

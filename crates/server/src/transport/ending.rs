@@ -6,10 +6,11 @@
 //! with reading, and whoever gets nothing for a lease ends the connection. A dead process, a cut in
 //! either direction and a peer that has stopped to read all show in that one way.
 
+use crate::closings::Cause;
 use crate::metrics::Metrics;
 use fermata_protocol::base::Timing;
 use std::fmt;
-use std::io::Error;
+use std::io::{Error, ErrorKind};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -25,6 +26,8 @@ pub(super) enum Ended {
     Broken(Error),
     /// Nothing was heard for a lease.
     Silent,
+    /// The same, while it took nothing of what was being sent.
+    Stalled,
     /// It did not say in time who it is.
     Late,
     /// There were too many that had not said who they are, or too many in one name.
@@ -34,22 +37,24 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// How a connection that this end has given up is counted.
-    fn reason(&self) -> Option<&'static str> {
+    /// Why this end has given it up; none: the other side did, or the system.
+    fn cause(&self) -> Option<Cause> {
         match self {
+            Ended::Broken(error) if error.kind() == ErrorKind::InvalidData => Some(Cause::Foreign),
             Ended::Broken(_) => None,
-            Ended::Silent => Some("silent"),
-            Ended::Late => Some("late"),
-            Ended::Crowded => Some("crowded"),
-            Ended::Replaced => Some("replaced"),
+            Ended::Silent => Some(Cause::Silent),
+            Ended::Stalled => Some(Cause::Stalled),
+            Ended::Late => Some(Cause::Late),
+            Ended::Crowded => Some(Cause::Crowded),
+            Ended::Replaced => Some(Cause::Replaced),
         }
     }
 
-    /// Counts what this end has given up, and leaves nothing of it to the kernel, which would go on
-    /// sending what nobody waits for.
-    pub(super) fn settle(&self, stream: &TcpStream, metrics: &Metrics) {
-        if let Some(reason) = self.reason() {
-            metrics.connection_ended(reason);
+    /// Counts what this end has given up of a connection with `who`, and leaves nothing of it to
+    /// the kernel, which would go on sending what nobody waits for.
+    pub(super) fn settle(&self, stream: &TcpStream, who: String, metrics: &Metrics) {
+        if let Some(cause) = self.cause() {
+            metrics.connection_ended(cause, who);
             // Without it the kernel needs memory for longer, and nothing else is different.
             let _ = stream.set_zero_linger();
         }
@@ -64,13 +69,10 @@ impl From<Error> for Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Ended::Broken(error) => return error.fmt(f),
-            Ended::Silent => "nothing was heard for a lease",
-            Ended::Late => "it did not say in time who it is",
-            Ended::Crowded => "others needed its place",
-            Ended::Replaced => "its node has connected again",
-        })
+        match (self, self.cause()) {
+            (Ended::Broken(error), _) => error.fmt(f),
+            (_, cause) => f.write_str(cause.map_or("", Cause::sentence)),
+        }
     }
 }
 

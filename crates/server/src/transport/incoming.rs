@@ -79,11 +79,17 @@ pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
 /// Reads one connection until it ends, is silent, says something wrong, or must make room.
 async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: Arc<Shared>) {
     let address = stream.peer_addr().ok();
+    let mut greeted = None;
     let ended = tokio::select! {
-        ended = converse(&mut stream, &place, &shared) => ended,
+        ended = converse(&mut stream, &place, &shared, &mut greeted) => ended,
         Ok(ended) = leave => ended,
     };
-    ended.settle(&stream, &shared.incoming.metrics);
+    let who = match (greeted, address) {
+        (Some(NodeId { name, .. }), _) => format!("node {}", name.0),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => String::new(),
+    };
+    ended.settle(&stream, who, &shared.incoming.metrics);
     match ended {
         Ended::Broken(error) if error.kind() == ErrorKind::InvalidData => {
             shared.incoming.metrics.frames_refused.increment(1);
@@ -94,10 +100,19 @@ async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: A
     }
 }
 
-async fn converse(stream: &mut TcpStream, place: &Place, shared: &Shared) -> Ended {
+/// The same, but for its place; tells in `greeted` who it is.
+async fn converse(
+    stream: &mut TcpStream,
+    place: &Place,
+    shared: &Shared,
+    greeted: &mut Option<NodeId>,
+) -> Ended {
     let greeting = greet(stream, place, &shared.incoming);
     match tokio::time::timeout(GREETING_PATIENCE, greeting).await {
-        Ok(Ok(from)) => receive(stream, from, shared).await,
+        Ok(Ok(from)) => {
+            *greeted = Some(from);
+            receive(stream, from, shared).await
+        }
         Ok(Err(error)) => error.into(),
         Err(_) => Ended::Late,
     }

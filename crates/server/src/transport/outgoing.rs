@@ -11,6 +11,7 @@ use fermata_protocol::{Message, wire};
 use metrics::{Counter, Gauge};
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -129,7 +130,7 @@ pub(super) async fn run(
                 tracing::info!(peer = to, %address, "connected");
                 (backoff, complaint) = (first, String::new());
                 let ended = serve(&peer, &mut stream, patience).await;
-                ended.settle(&stream, &metrics);
+                ended.settle(&stream, format!("node {to}"), &metrics);
                 tracing::info!(peer = to, why = %ended, "connection lost");
             }
             Err(error) => {
@@ -224,13 +225,23 @@ fn frames(
 /// once at most.
 async fn serve(peer: &Outgoing, stream: &mut TcpStream, patience: Patience) -> Ended {
     let (read, write) = stream.split();
+    let writing = AtomicBool::new(false);
     tokio::select! {
-        ended = send(peer, write, patience) => ended,
-        ended = watch(read, patience) => ended,
+        ended = send(peer, write, patience, &writing) => ended,
+        ended = watch(read, patience) => match ended {
+            Ended::Silent if writing.load(Ordering::Relaxed) => Ended::Stalled,
+            ended => ended,
+        },
     }
 }
 
-async fn send(peer: &Outgoing, mut write: WriteHalf<'_>, patience: Patience) -> Ended {
+/// Sends, and says in `writing` while the system takes nothing.
+async fn send(
+    peer: &Outgoing,
+    mut write: WriteHalf<'_>,
+    patience: Patience,
+    writing: &AtomicBool,
+) -> Ended {
     loop {
         let messages = peer.take();
         let frames = if !messages.is_empty() {
@@ -246,9 +257,11 @@ async fn send(peer: &Outgoing, mut write: WriteHalf<'_>, patience: Patience) -> 
             continue;
         };
         for frame in frames {
+            writing.store(true, Ordering::Relaxed);
             if let Err(error) = write.write_all(&frame).await {
                 return error.into();
             }
+            writing.store(false, Ordering::Relaxed);
         }
     }
 }

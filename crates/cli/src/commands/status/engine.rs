@@ -78,9 +78,10 @@ pub(super) fn in_words(told: &[Told]) -> String {
 }
 
 /// For programs.
-pub(super) fn as_json(told: &[Told]) -> Value {
+pub(super) fn as_json(told: &[Told], asked: &[Asked]) -> Value {
     let node = |one: &Told| {
         let (node, status) = one;
+        let said = asked.iter().find(|(known, _)| known == node);
         json!({
             "node": node.name.map(|name| name.0),
             "label": node.label,
@@ -89,6 +90,7 @@ pub(super) fn as_json(told: &[Told]) -> Value {
             "health": health(one),
             "engine": status.as_ref().ok().map(|status| status.engine.as_str()),
             "error": status.as_ref().err(),
+            "closed": said.and_then(|(_, status)| status.as_ref().ok()).map(super::closed_json),
         })
     };
     json!({ "nodes": told.iter().map(node).collect::<Vec<_>>() })
