@@ -240,7 +240,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             group_sizes: Vec::new(),
             storage: Vec::new(),
             upkeep: Box::new(UpkeepStatus::default()),
-            closed: Vec::new(),
+            closed: Box::default(),
         })
     }
 }

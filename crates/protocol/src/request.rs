@@ -492,7 +492,7 @@ pub struct NodeStatus {
     /// What it has done for its registers since it started.
     pub upkeep: Box<UpkeepStatus>,
     /// Connections that it has refused or ended since it started; whoever has the sockets tells it.
-    pub closed: Vec<ClosedStatus>,
+    pub closed: Box<[ClosedStatus]>,
 }
 
 /// Connections that one node has refused or ended for one cause, since it started.

@@ -116,7 +116,7 @@ impl Closings {
     }
 
     /// For the status.
-    pub(crate) fn told(&self) -> Vec<ClosedStatus> {
+    pub(crate) fn told(&self) -> Box<[ClosedStatus]> {
         let now = clock::monotonic();
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |((face, cause), of): (&(&str, Cause), &Closed)| ClosedStatus {

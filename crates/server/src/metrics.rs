@@ -275,7 +275,7 @@ impl Metrics {
     }
 
     /// What was refused or ended so far, for the status.
-    pub(crate) fn closings(&self) -> Vec<ClosedStatus> {
+    pub(crate) fn closings(&self) -> Box<[ClosedStatus]> {
         self.closings.told()
     }
 

@@ -289,7 +289,7 @@ impl Topology for Known<'_> {
             group_sizes: self.group_sizes().iter().map(|n| *n as u8).collect(),
             storage: self.storage(),
             upkeep: Box::new(self.upkeep()),
-            closed: Vec::new(),
+            closed: Box::default(),
         }
     }
 }

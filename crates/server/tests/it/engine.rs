@@ -105,7 +105,7 @@ impl Small {
                 group_sizes: vec![],
                 storage: vec![],
                 upkeep: Box::default(),
-                closed: vec![],
+                closed: Box::default(),
             }),
             _ => Reply::Refused(Refusal::definite(Code::WrongPurpose, "not here")),
         })

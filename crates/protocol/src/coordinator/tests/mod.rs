@@ -119,7 +119,7 @@ impl Topology for Cluster {
             group_sizes: vec![3],
             storage: Vec::new(),
             upkeep: Default::default(),
-            closed: Vec::new(),
+            closed: Box::default(),
         }
     }
 }
