@@ -129,7 +129,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
         group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
-        clock: Some(clock_to(s.clock)),
+        clock: Some(Box::new(clock_to(s.clock))),
         storage: s.storage.into_iter().map(storage_to).collect(),
         upkeep: Some(Box::new(upkeep_to(*s.upkeep))),
         closed: s.closed.into_iter().map(closed_to).collect(),
@@ -423,7 +423,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .map(log)
             .collect::<Result<_, Refusal>>()?,
         requests: s.requests,
-        clock: clock_from(s.clock)?,
+        clock: clock_from(s.clock.map(|clock| *clock))?,
         group_sizes: s
             .group_sizes
             .into_iter()
