@@ -434,6 +434,9 @@ pub(crate) struct CrowdArgs {
     /// Connections that send a body too slowly.
     #[arg(long, default_value_t = 700, value_name = "N")]
     pub(crate) slow: u32,
+    /// Connections that send 2 MiB of a body at once, and then nothing.
+    #[arg(long, default_value_t = 120, value_name = "N")]
+    pub(crate) bodies: u32,
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: u32,

@@ -6,13 +6,15 @@ mod ram;
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, Limits,
-    Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing, View,
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId,
+    Limits, Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing,
+    View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
+use fermata_protocol::wire::{self, record};
 use fermata_protocol::{
-    CallId, Effects, Input, Message, Node, Operation, Output, Reply, Request, coordinator,
+    CallId, Effects, Input, Message, Node, Operation, Output, Reply, Request, Write, coordinator,
 };
 use ram::Ram;
 use std::collections::VecDeque;
@@ -56,6 +58,16 @@ fn cluster(n: u16) -> Cluster {
     }
 }
 
+fn config(i: u16, n: u16, limits: Limits) -> Config {
+    Config {
+        name: NodeName(i),
+        cluster: cluster(n),
+        timing: Timing::default(),
+        limits,
+        planted: Planted::NONE,
+    }
+}
+
 impl Small {
     fn new(n: u16) -> Small {
         Small::with(n, Limits::default())
@@ -63,13 +75,7 @@ impl Small {
 
     fn with(n: u16, limits: Limits) -> Small {
         let node = |i| {
-            let config = Config {
-                name: NodeName(i),
-                cluster: cluster(n),
-                timing: Timing::default(),
-                limits: limits.clone(),
-                planted: Planted::NONE,
-            };
+            let config = config(i, n, limits.clone());
             let id = NodeId {
                 name: NodeName(i),
                 incarnation: Incarnation(100 + u128::from(i)),
@@ -325,6 +331,66 @@ fn a_keyspace_is_created_while_the_view_changes() {
     let group = &here.groups[&GroupId(1)].state;
     assert_eq!(group.view().epoch, Epoch::FIRST.next());
     assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
+}
+
+/// Keyspaces that were made before their times had bounds are on one node's disk, and the others
+/// learn of them from it.
+#[test]
+fn keyspaces_of_odd_times_are_used_with_the_nearest_that_are_allowed() {
+    let odd = |id, lease, section_max| Keyspace {
+        id: KeyspaceId(id),
+        name: format!("odd{id}"),
+        lease,
+        section_max,
+        ..Keyspace::built_in()[0].clone()
+    };
+    let mut catalogue = Keyspace::built_in().to_vec();
+    catalogue.extend([odd(3, u64::MAX, u64::MAX), odd(4, 1, 0)]);
+    let mut small = Small::new(3);
+    let (node, ram) = &mut small.nodes[0];
+    ram.append(vec![Write::Put {
+        key: record::node("catalogue"),
+        value: wire::encode(&(7_u64, &catalogue)).into(),
+    }]);
+    let config = config(0, 3, Limits::default());
+    *node = Node::recover(config, node.id(), ram, at(small.now), 77).expect("it is its own");
+    small.run(5_000_000);
+    for i in 0..3 {
+        let number = 10 + i as u64;
+        let Reply::Keyspaces(all) = small.ask(i, number, Operation::Keyspaces) else {
+            panic!("no catalogue")
+        };
+        let times = |id| {
+            let known = all.iter().find(|k| k.id == KeyspaceId(id));
+            known.map(|k| (k.lease, k.section_max))
+        };
+        let longest = (Keyspace::LEASE_MAX, Keyspace::SECTION_MAX);
+        assert_eq!(times(3), Some(longest), "node {i}");
+        let shortest = (Keyspace::LEASE_MIN, Keyspace::LEASE_MIN);
+        assert_eq!(times(4), Some(shortest), "node {i}");
+    }
+    for (number, keyspace, lease) in [(20, 3, Keyspace::LEASE_MAX), (21, 4, Keyspace::LEASE_MIN)] {
+        let operation = Operation::Enter {
+            keys: vec![KeyId {
+                keyspace: KeyspaceId(keyspace),
+                ..key("k")
+            }],
+            mode: Mode::Exclusive,
+            wait: 5_000_000,
+            follow: false,
+            lease: None,
+            may_return: true,
+        };
+        match small.ask(1, number, operation) {
+            Reply::Entered { lease: granted, .. } => {
+                assert!(
+                    granted <= lease && granted > lease / 2,
+                    "{granted} of {lease}"
+                );
+            }
+            other => panic!("not entered: {other:?}"),
+        }
+    }
 }
 
 /// A command of a group is in flight, and repeated by way of another node, for which the log has no

@@ -35,6 +35,7 @@ mod grpc;
 mod identity;
 mod listen;
 mod mailbox;
+mod memory;
 mod metrics;
 mod music;
 mod rest;

@@ -442,6 +442,7 @@ async fn serve_faces(
             tokio::time::sleep(again).await;
         }
     });
+    tasks.spawn(crate::memory::returned());
     let mut routes = tonic::service::Routes::new(crate::grpc::service(gate.clone()));
     routes = routes.add_service(health).add_service(reflection);
     let mut faces = JoinSet::new();

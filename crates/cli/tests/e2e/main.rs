@@ -8,6 +8,7 @@ mod common;
 mod dev;
 mod keyspaces;
 mod lock;
+mod memory;
 mod quorum;
 mod support;
 mod usage;

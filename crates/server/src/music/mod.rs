@@ -48,6 +48,7 @@ mod store;
 mod values;
 
 use crate::gate::Gate;
+use crate::rest::{NOT_ESCAPED, is_escaped};
 use answers::{Answer, Failure};
 use axum::Router;
 use axum::body::Bytes;
@@ -102,6 +103,9 @@ fn decoded(raw: &str, plus: bool) -> Result<String, Failure> {
 
 impl Call {
     fn parse(method: Method, uri: &Uri, headers: HeaderMap, raw: Bytes) -> Result<Call, Failure> {
+        if !is_escaped(uri) {
+            return Err(Failure::error(NOT_ESCAPED));
+        }
         let path = uri.path().strip_prefix(ROOT).unwrap_or_default();
         let mut path = path
             .split('/')
@@ -367,6 +371,26 @@ impl Music {
             ("GET", ["peek"]) => self.peek(call, &name).await,
             (_, [] | ["rows"] | ["filter"] | ["peek"]) => Err(no_method()),
             _ => Err(no_path()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percent_sign_stands_for_a_byte() {
+        let parse = |target: &str| {
+            let uri = format!("{ROOT}{target}").parse().unwrap();
+            Call::parse(Method::GET, &uri, HeaderMap::new(), Bytes::new())
+        };
+        let call = parse("/v2/locks/a%2Fb?x=%25").ok().unwrap();
+        assert_eq!(call.path, ["locks", "a/b"]);
+        assert_eq!(call.query, [("x".to_owned(), "%".to_owned())]);
+        for wrong in ["/v2/locks/%zz", "/v2/locks/a%", "/v2/locks/a?x=%2"] {
+            let refused = Answer::from(parse(wrong).err().unwrap());
+            assert_eq!(refused.status, 400, "{wrong}");
         }
     }
 }

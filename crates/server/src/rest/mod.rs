@@ -108,9 +108,7 @@ pub(crate) fn router(gate: Arc<Gate>) -> Router {
 /// here: a form or text needs no leave to be sent across origins, JSON does.
 async fn well_formed(State(largest): State<u64>, request: Request, next: Next) -> Response {
     if !is_escaped(request.uri()) {
-        let detail = "a percent sign in the path or the query is not followed by two hexadecimal \
-                      digits: write %25 for the sign itself";
-        return Problem::bad(detail).into_response();
+        return Problem::bad(NOT_ESCAPED).into_response();
     }
     // At once, and not when so much has arrived.
     if request.body().size_hint().lower() > largest {
@@ -131,8 +129,12 @@ async fn well_formed(State(largest): State<u64>, request: Request, next: Next) -
     next.run(request).await
 }
 
+/// The refusal of what [`is_escaped`] is not.
+pub(crate) const NOT_ESCAPED: &str = "a percent sign in the path or the query is not followed by \
+                                      two hexadecimal digits: write %25 for the sign itself";
+
 /// Whether every percent sign stands for a byte.
-fn is_escaped(uri: &Uri) -> bool {
+pub(crate) fn is_escaped(uri: &Uri) -> bool {
     let target = uri.path_and_query().map_or("", |target| target.as_str());
     let byte = |rest: &str| {
         let digits = rest.as_bytes().get(..2);

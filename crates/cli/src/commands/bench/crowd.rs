@@ -4,9 +4,9 @@
 //! at one node in closed loops: one writes a register over the connection that it has, one asks for
 //! the node's health over a new one. First they are alone. Then a crowd comes to the same node: the
 //! *silent* connect and say nothing, the *half-open* stop in the middle of a head, the *slow* send
-//! a body of 30 MiB a little each second. Whoever is closed comes again a second later. The figures
-//! are latencies with the crowd beside those without, and the node's memory and descriptors before,
-//! with, and after the crowd.
+//! a body of 30 MiB a little each second, the *bodies* send 2 MiB of one at once and no more.
+//! Whoever is closed comes again a second later. The figures are latencies with the crowd beside
+//! those without, and the node's memory and descriptors before, with, and after the crowd.
 //!
 //! The crowd lives in this process and takes its share of the processors: the ratio is for both.
 
@@ -39,6 +39,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the crowd has until it is there, and the node until all of it is gone.
 const SETTLE: Duration = Duration::from_secs(15);
+
+/// A body that never comes to its end.
+const BODY: usize = 30 << 20;
+/// What is sent of it at a time.
+const PIECE: usize = 1 << 10;
+/// What is sent of it at once by those that have begun with zeal.
+const BEGUN: usize = 2 << 20;
 
 /// The figures of one kind of worker, or of the node.
 #[derive(Debug, Serialize)]
@@ -103,7 +110,10 @@ async fn measure(cluster: &mut Cluster, args: &CrowdArgs) -> Result<Vec<Line>, F
         crowd.spawn(half_open(face, begun, at));
     }
     for at in 0..args.slow {
-        crowd.spawn(slow(node.planned.rest, at));
+        crowd.spawn(slow(node.planned.rest, at, PIECE));
+    }
+    for at in 0..args.bodies {
+        crowd.spawn(slow(node.planned.rest, args.slow + at, BEGUN));
     }
     tokio::time::sleep(SETTLE).await;
     let with = look(&node.planned, pid, span).await?;
@@ -214,10 +224,8 @@ async fn half_open(face: SocketAddr, begun: &'static [u8], at: u32) {
     }
 }
 
-/// Sends a large body, a little at a time.
-async fn slow(rest: SocketAddr, at: u32) {
-    const BODY: usize = 30 << 20;
-    const PIECE: usize = 1 << 10;
+/// Sends a large body: so much at once, and then a little at a time.
+async fn slow(rest: SocketAddr, at: u32, first: usize) {
     let head = format!(
         "PUT /v1/keyspaces/registers/keys/slow{at}?consistency=linearizable HTTP/1.1\r\nhost: h\r\n\
          content-type: application/octet-stream\r\ncontent-length: {BODY}\r\n\r\n"
@@ -228,9 +236,10 @@ async fn slow(rest: SocketAddr, at: u32) {
         let _ = async {
             let mut stream = TcpStream::connect(rest).await?;
             stream.write_all(head.as_bytes()).await?;
-            for _ in 0..BODY / PIECE {
-                stream.write_all(&[b'x'; PIECE]).await?;
+            stream.write_all(&vec![b'x'; first]).await?;
+            for _ in 0..(BODY - first) / PIECE {
                 tokio::time::sleep(AGAIN).await;
+                stream.write_all(&[b'x'; PIECE]).await?;
             }
             stream.read_to_end(&mut Vec::new()).await
         }
