@@ -350,7 +350,7 @@ fn keyspaces_of_odd_times_are_used_with_the_nearest_that_are_allowed() {
     let (node, ram) = &mut small.nodes[0];
     ram.append(vec![Write::Put {
         key: record::node("catalogue"),
-        value: wire::encode(&(7_u64, &catalogue)).into(),
+        value: wire::encode(&(7_u64, &catalogue)),
     }]);
     let config = config(0, 3, Limits::default());
     *node = Node::recover(config, node.id(), ram, at(small.now), 77).expect("it is its own");
