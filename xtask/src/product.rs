@@ -1,10 +1,11 @@
 //! The product is not the laboratory: what `fermata` is built from.
 //!
 //! **Problem.** The simulator switches on wrong versions of single rules, which its checkers must
-//! catch, and notes of what each command did. One dependency too many, and both are compiled into the
-//! binary that people run; nothing would be seen of it but its speed.
+//! catch, and notes of what each command did. One dependency too many, and both are compiled into
+//! the binary that people run; nothing would be seen of it but its speed.
 //!
-//! **Idea.** Cargo says what it builds `fermata` from, as it does it for the README's first command.
+//! **Idea.** Cargo says what it builds `fermata` from, as it does it for the README's first
+//! command.
 
 use std::process::Command;
 

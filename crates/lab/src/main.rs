@@ -1,16 +1,16 @@
 //! `fermata-lab`: what the project needs and its users do not.
 //!
 //! **Problem.** The simulator plays wrong versions of the protocol's rules, which the checkers must
-//! catch, and looks into the state of nodes after every command. Both are compiled into the protocol
-//! that is built with it. None of that belongs into the binary that people run.
+//! catch, and looks into the state of nodes after every command. Both are compiled into the
+//! protocol that is built with it. None of that belongs into the binary that people run.
 //!
-//! **Idea.** The laboratory is a binary of its own. `fermata` does not depend on the simulator, and a
-//! test of `xtask` asks cargo whether that is so.
+//! **Idea.** The laboratory is a binary of its own. `fermata` does not depend on the simulator, and
+//! a test of `xtask` asks cargo whether that is so.
 //!
 //! **Invariants.** Standard output carries only what was asked for. Exit statuses: 0 nothing was
 //! violated, 1 a promise was broken, 2 wrong usage, 70 a panic in the simulation, 71 no progress
-//! after all faults were healed, 74 a file or standard output failed. Those that `fermata` has, too,
-//! mean the same there.
+//! after all faults were healed, 74 a file or standard output failed. Those that `fermata` has,
+//! too, mean the same there.
 
 use std::fmt;
 use std::io::{self, Write as _};
