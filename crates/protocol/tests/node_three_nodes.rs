@@ -158,8 +158,8 @@ impl Small {
         self.step(i, Input::Request { call, request });
     }
 
-    /// Proposes a command of a group to all nodes, as a peer's coordinator does: whoever leads takes
-    /// it, and nobody waits for its outcome.
+    /// Proposes a command of a group to all nodes, as a peer's coordinator does: whoever leads
+    /// takes it, and nobody waits for its outcome.
     fn propose_everywhere(&mut self, command: &Command) {
         let from = self.nodes[0].0.id();
         for i in 0..self.nodes.len() {
