@@ -3,7 +3,7 @@
 
 use crate::world::{Packet, World};
 use fermata_protocol::base::*;
-use fermata_protocol::paxos::Message as Paxos;
+use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos};
 
 /// P7: an acceptor follows a leader's beat. How long, by its own clock, it promises nobody else.
 fn bound_for(planted: Planted) -> Micros {
@@ -54,6 +54,92 @@ fn leaves_before_creation(planted: Planted) -> bool {
 #[test]
 fn p2_nothing_of_the_first_ballot_leaves_before_the_creation_is_durable() {
     assert!(!leaves_before_creation(Planted::NONE));
+}
+
+/// How often a replica has ignored messages.
+fn ignored(world: &World, i: usize) -> u64 {
+    world.log(i).ignored().values().sum()
+}
+
+#[test]
+fn a_beat_that_is_not_its_senders_binds_nobody() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let follows = world.log(1).ballot();
+    let ballot = |round, seat| Ballot {
+        round,
+        seat: Seat(seat),
+    };
+    for (from, ballot) in [
+        (0, ballot(7, 2)),
+        (2, ballot(u32::MAX, 2)),
+        (1, ballot(7, 1)),
+        (3, ballot(7, 3)),
+    ] {
+        let before = ignored(&world, 1);
+        world.deliver(from, 1, Packet::Beat(ballot, Slot(0), 0));
+        assert_eq!(ignored(&world, 1), before + 1, "{ballot:?} from {from}");
+        assert_eq!(world.log(1).ballot(), follows);
+    }
+}
+
+/// B cannot hear the others, and stands: its ballot.
+fn stands(world: &mut World) -> Ballot {
+    world.isolate(1);
+    for _ in 0..100 {
+        world.pass(world.timing.beat);
+        world.flush_all();
+        let asks = |(from, _, packet): &(usize, usize, Packet)| match packet {
+            Packet::Paxos(Paxos::Prepare { ballot, .. }) if *from == 1 => Some(*ballot),
+            _ => None,
+        };
+        let ballot = world.net.iter().rev().find_map(asks);
+        world.net.clear();
+        if let Some(ballot) = ballot {
+            return ballot;
+        }
+    }
+    panic!("it never stands");
+}
+
+#[test]
+fn a_candidate_that_is_refused_stands_above_what_refused_it() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let promised = Ballot {
+        round: ballot.round + 5,
+        seat: Seat(2),
+    };
+    world.deliver(2, 1, Packet::Paxos(Paxos::Refused { ballot, promised }));
+    assert!(stands(&mut world) > promised);
+}
+
+#[test]
+fn a_promise_is_taken_up_to_its_horizon() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let (chosen, limits) = (world.log(1).chosen(), &world.limits);
+    let top = chosen.0 + 2 * (limits.snapshot_every + 4 * limits.window as u64 + 16);
+    for (slot, ignores) in [(top + 1, 1), (top, 0)] {
+        let vote = Accepted {
+            slot: Slot(slot),
+            ballot: Ballot::default(),
+            entry: Entry::Noop,
+        };
+        let promise = Paxos::Promise {
+            ballot,
+            above: chosen,
+            chosen,
+            accepted: vec![vote],
+            more: true,
+            upper: Timestamp::default(),
+        };
+        let before = ignored(&world, 1);
+        world.deliver(2, 1, Packet::Paxos(promise));
+        assert_eq!(ignored(&world, 1), before + ignores, "slot {slot} of {top}");
+    }
 }
 
 #[cfg(feature = "planted-bugs")]
