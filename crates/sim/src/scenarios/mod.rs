@@ -21,6 +21,7 @@ mod placement;
 mod registers;
 mod rules;
 mod stage;
+mod strangers;
 mod synchs;
 mod upkeep;
 
@@ -546,6 +547,11 @@ pub const ALL: &[Scenario] = &[
         name: "g48-short-lease",
         about: "a long wait with a lease of half a second",
         play: callers::short_lease,
+    },
+    Scenario {
+        name: "g49-anothers-ref",
+        about: "one who knows a section's ref, but not its secret, acts in it",
+        play: strangers::anothers_ref,
     },
     Scenario {
         name: "m1-forced-release",
