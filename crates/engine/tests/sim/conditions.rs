@@ -468,7 +468,8 @@ schedule! {
         };
         let held = Held { key: k.clone(), lock_ref: entries[1].lock_ref, generation: 0 };
         let begun = Instant::now();
-        let taken = tokio::spawn(async move { h3.resume_at(2, &held).await });
+        let of = entries[1].session;
+        let taken = tokio::spawn(async move { h3.resume_of_at(2, &held, of).await });
         sleep(Duration::from_secs(1)).await;
         h1.leave_at(1, first).await;
         let taken = taken.await.ok().flatten().is_some();

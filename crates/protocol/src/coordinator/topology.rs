@@ -2,7 +2,9 @@
 //! memory, never by asking anybody.
 
 use crate::base::Reach;
-use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId, SessionId};
+use crate::base::{
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId, SessionId,
+};
 use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;

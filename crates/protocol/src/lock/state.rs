@@ -11,6 +11,7 @@ use crate::command::{Command, LockCommand, Origin};
 use crate::register::HolderState;
 use crate::request::{Code, Mode, Refusal};
 use crate::segment::Applied;
+use crate::sessions::Sessions;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -152,7 +153,8 @@ impl Queues {
     }
 
     /// Whether a ref is, in this very generation, of another session than `of`, which must not act
-    /// in it (G49). A generation that is past is nobody's.
+    /// in it (G49). A generation that is past is nobody's, and a node's own forced ends are let
+    /// through.
     pub fn is_anothers(
         &self,
         (lock_ref, generation): (LockRef, u32),
@@ -161,7 +163,7 @@ impl Queues {
     ) -> bool {
         let known = self.refs.get(&lock_ref);
         let anothers = known.is_some_and(|k| k.generation == generation && k.session != of);
-        anothers && !planted.asks_no_session()
+        anothers && of != Sessions::OWN && !planted.asks_no_session()
     }
 
     /// Applies a lock command that has not taken effect before. `applied` says its position, and

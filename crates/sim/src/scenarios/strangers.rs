@@ -74,8 +74,7 @@ pub(super) fn anothers_ref(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     let held = stage.world.history.sections[s1.0].held[0].clone();
     let of = stage.world.clients[h2.0 as usize].session().id();
-    let answers =
-        stage.hold(move |p| matches!(p, Parcel::Reply { client, .. } if *client == h2));
+    let answers = stage.hold(move |p| matches!(p, Parcel::Reply { client, .. } if *client == h2));
     let (mut asked, mut denied) = (0, 0);
     for node in [NodeName(4), NodeName(5)] {
         for operation in acts(&held, of) {
