@@ -3,7 +3,7 @@
 mod client_support;
 
 use client_support::*;
-use fermata_protocol::base::{LockRef, Tag};
+use fermata_protocol::base::{LockRef, SessionId, Tag};
 use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
 use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
 use fermata_protocol::{Code, Refusal, Reply};

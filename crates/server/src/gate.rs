@@ -64,8 +64,8 @@ pub(crate) struct Gate {
     /// For the bytes of requests that arrive, and of values in those that are open, in KiB.
     kib: Arc<Semaphore>,
     next_call: AtomicU64,
-    /// The secret of the node's own session for asking itself, and a counter that grows with the wall
-    /// clock, also over restarts.
+    /// The secret of the node's own session for asking itself, and a counter that grows with the
+    /// wall clock, also over restarts.
     own: (Secret, AtomicU64),
     /// Secrets drawn for clients without one of their own.
     drawn: AtomicU64,
