@@ -75,7 +75,15 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "simulator, random schedules",
-        cargo: &["run", "--package", "fermata", "--", "sim", "--seeds", "300"],
+        cargo: &[
+            "run",
+            "--package",
+            "fermata-lab",
+            "--",
+            "sim",
+            "--seeds",
+            "300",
+        ],
         env: &[],
     },
     Section {

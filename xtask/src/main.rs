@@ -17,6 +17,8 @@ mod gate;
 mod java;
 mod peers;
 mod porcupine;
+#[cfg(test)]
+mod product;
 mod tidy;
 mod traces;
 mod wrap;
