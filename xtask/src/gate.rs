@@ -38,8 +38,8 @@ pub(crate) const LABORATORY: &[&str] = &[
     "fermata-engine/check,fermata-engine/planted-bugs",
 ];
 
-/// The gate, in order. Tests are built in two sets, the product and the laboratory: each further set
-/// of packages or features would compile most of the tree again (docs/decisions).
+/// The gate, in order. Tests are built in two sets, the product and the laboratory: each further
+/// set of packages or features would compile most of the tree again (docs/decisions).
 const SECTIONS: &[Section] = &[
     Section {
         title: "formatting",
