@@ -123,6 +123,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
+    (Bug::ShortWaitReleased, "g48-silent-waiter"),
+    (Bug::DeadAsked, "g46-dead-primary"),
     (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),

@@ -169,6 +169,10 @@ pub enum Bug {
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
     RenewedWhateverLease,
+    /// G48: one who waits may not be silent for longer than the lease it asked for, however short.
+    ShortWaitReleased,
+    /// G46: a node that is not heard is asked all the same.
+    DeadAsked,
     /// G36: what a peer is fetching is replaced by each newer snapshot.
     SnapshotNotKept,
     /// G37: the entries above a snapshot that a peer is fetching go with the next truncation.
@@ -292,6 +296,8 @@ impl Bug {
         Bug::SectionTimeRestarts,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
+        Bug::ShortWaitReleased,
+        Bug::DeadAsked,
         Bug::SnapshotNotKept,
         Bug::LentEntriesDropped,
         Bug::CrowdWithoutOrder,

@@ -873,7 +873,8 @@ impl Primary {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
-            let short = cx.planted.has(Bug::RenewedWhateverLease);
+            let short =
+                cx.planted.has(Bug::RenewedWhateverLease) || cx.planted.has(Bug::ShortWaitReleased);
             let lease = match holding.granted || holding.inherited || short {
                 true => known.origin.lease,
                 false => waiting_lease(known.origin.lease, cx.timing),

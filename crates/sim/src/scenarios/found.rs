@@ -432,12 +432,7 @@ pub(super) fn resume_beside_lease(stage: &mut Stage) {
     stage.until(|w| *w.outcome(resume) != Outcome::Open);
     stage.pass(1);
     stage.get(h1, s1);
-    let Some(s2) = stage.entered(resume) else {
-        return;
-    };
-    stage.put(h2, s2, "v2");
-    stage.get(h1, s1);
-    stage.leave(h2, s2);
+    stage.overwrites((h2, resume), (h1, s1));
     stage.release(mute);
 }
 

@@ -389,6 +389,15 @@ impl Stage {
         }
     }
 
+    /// The next one enters and puts "v2"; then the one before, who may not know, gets.
+    pub fn overwrites(&mut self, next: (ClientId, OpId), before: (ClientId, SectionIx)) {
+        if let Some(section) = self.entered(next.1) {
+            self.put(next.0, section, "v2");
+            self.get(before.0, before.1);
+            self.leave(next.0, section);
+        }
+    }
+
     /// The client's heartbeats are lost from now on: it looks dead, and its operations go on.
     pub fn mute(&mut self, client: ClientId) -> RuleId {
         self.lose(move |p| {
