@@ -46,24 +46,6 @@ fn wrong_usage_has_status_2() {
     }
 }
 
-/// In a build without them; with a node of its own, no file, and all that is needed besides.
-#[cfg(not(feature = "engines"))]
-#[test]
-fn a_build_without_engines_says_how_to_make_one() {
-    let output = fermata()
-        .env("FERMATA_CONTACT_POINTS", "127.0.0.1:9042")
-        .env("FERMATA_ENGINE_USERNAME", "u")
-        .env("FERMATA_ENGINE_PASSWORD", "hidden")
-        .args(["server", "--engine", "cassandra"])
-        .output()
-        .expect("it runs");
-    let said = text(&output.stderr);
-    assert_eq!(status(&output), 2, "{said}");
-    assert!(said.contains("no engine cassandra"), "{said}");
-    assert!(said.contains("--features engines"), "{said}");
-    assert!(!said.contains("hidden"), "{said}");
-}
-
 #[test]
 fn the_environment_is_not_shown_as_needed() {
     for args in [&["get"][..], &["put", "k"], &["lock", "k"]] {

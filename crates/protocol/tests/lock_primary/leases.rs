@@ -115,7 +115,7 @@ fn the_grant_of_a_resumed_section_goes_to_the_node_that_resumed_it() {
     assert!(!bench.synched(), "the old generation has its lease");
     bench.now = LEASE;
     let held = [(refs[0], 1)];
-    bench.step(|it, state, cx| it.on_renew(NODE, &held, &[], state.queues(), cx));
+    bench.step(|it, state, cx| it.on_renew(NODE, SessionId(9), (&held, &[]), state.queues(), cx));
     assert!(bench.ticks_at(counted()));
     assert!(bench.sent.iter().all(|(to, _)| *to == NodeName(7)));
 }
@@ -131,6 +131,7 @@ fn left_while_the_lease_runs(planted: Planted) -> [Option<Rejection>; 2] {
         let leave = bench.command(LockCommand::Leave {
             lock_ref: refs[0],
             generation,
+            of: SessionId(9),
             clean: vec![],
             waiting_only: false,
         });

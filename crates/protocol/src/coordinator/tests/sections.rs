@@ -138,7 +138,8 @@ fn a_cancelled_wait_is_forgotten_and_not_left() {
 fn a_resumed_section_has_a_new_generation_and_is_followed() {
     let mut bench = Bench::new();
     let held = held("a", 6, 1);
-    bench.ask(1, Operation::Resume { held: vec![held] });
+    let (held, of) = (vec![held], SESSION);
+    bench.ask(1, Operation::Resume { held, of });
     let (_, call, segment, command) = bench.submitted();
     bench.answer(1, call, Ok(Outcome::Resumed { generation: 2 }), 0);
     let granted = lock::Message::Granted {
@@ -260,7 +261,8 @@ fn the_values_of_all_segments_together_are_bounded() {
 fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
     let held = held("a", 6, 1);
     let mut bench = Bench::new();
-    let resume = Operation::Resume { held: vec![held] };
+    let (held, of) = (vec![held], SESSION);
+    let resume = Operation::Resume { held, of };
     bench.ask(1, resume.clone());
     let (_, call, ..) = bench.submitted();
     let resumed = Outcome::Resumed { generation: 2 };
@@ -383,4 +385,18 @@ fn a_key_that_is_left_twice_is_left_as_was_said_last() {
     let (lock_ref, clean) = leave_of(&bench.submitted().3);
     assert_eq!(lock_ref, LockRef(3));
     assert_eq!(clean, [(beside.key, None), (key("a"), tag(2))]);
+}
+
+#[test]
+fn only_an_enqueue_whose_outcome_is_unknown_is_given_up() {
+    let refused = Refusal::definite(Code::BadRequest, "no");
+    for outcome in [Outcome::Gone, Outcome::Refused(refused)] {
+        let mut bench = Bench::new();
+        bench.ask(1, enter(&["a"], WAIT));
+        let (_, call, ..) = bench.submitted();
+        bench.answer(1, call, Ok(outcome), 0);
+        bench.refusal();
+        assert_eq!(bench.it.desk.gave_up_call(call), None);
+        bench.quiet();
+    }
 }
