@@ -459,6 +459,17 @@ impl Bench {
     }
 }
 
+#[test]
+fn whoever_is_granted_at_the_apply_of_its_enqueue_gets_that_answer_alone() {
+    let (mut bench, _) = Bench::new(0);
+    let enters = command(50, enqueue("k"));
+    let read = bench.read_ahead(&enters);
+    bench.read_ends(read, entry(None, Tag::ZERO));
+    bench.apply(&enters);
+    assert!(bench.granted().is_some());
+    assert_eq!(bench.sent.len(), 1, "{:?}", bench.sent);
+}
+
 /// G23: an enqueue is declined while it is read ahead; a whole section puts v1; the enqueue is
 /// repeated, and read ahead anew; then the first read ends, which has seen nothing of v1. What the
 /// repetition is granted with.

@@ -3,6 +3,7 @@
 
 use crate::world::{Packet, World};
 use fermata_protocol::base::*;
+use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos};
 
 /// P7: an acceptor follows a leader's beat. How long, by its own clock, it promises nobody else.
@@ -81,6 +82,93 @@ fn a_beat_that_is_not_its_senders_binds_nobody() {
         assert_eq!(ignored(&world, 1), before + 1, "{ballot:?} from {from}");
         assert_eq!(world.log(1).ballot(), follows);
     }
+}
+
+#[test]
+fn an_entry_tells_what_is_chosen_before_it() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let before = world.log(1).chosen();
+    for _ in 0..2 {
+        assert!(world.propose(0));
+        for _ in 0..10 {
+            world.flush_all();
+            for (from, to, packet) in std::mem::take(&mut world.net) {
+                if !matches!(packet, Packet::Paxos(Paxos::Chosen { .. })) {
+                    world.deliver(from, to, packet);
+                }
+            }
+        }
+    }
+    assert_eq!(world.log(1).chosen(), before.next());
+    assert!(world.log(0).chosen() > before.next());
+}
+
+#[test]
+fn who_is_outside_the_view_is_promised_nothing() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    world.time += 10 * world.timing.lease;
+    let (ballot, follows) = (
+        Ballot {
+            round: 9,
+            seat: Seat(3),
+        },
+        world.log(1).ballot(),
+    );
+    let prepare = Paxos::Prepare {
+        ballot,
+        above: Slot(0),
+    };
+    world.deliver(3, 1, Packet::Paxos(prepare));
+    assert_eq!(world.log(1).ballot(), follows);
+}
+
+/// B has promised C; then the word of A, which led before, that it hands over to B comes.
+#[test]
+fn a_hand_over_of_a_ballot_that_is_over_makes_nobody_stand() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let led = world.log(0).ballot();
+    world.isolate(1);
+    world.time += 2 * world.timing.lease;
+    let ballot = Ballot {
+        round: 9,
+        seat: Seat(2),
+    };
+    let above = Slot(0);
+    world.deliver(2, 1, Packet::Paxos(Paxos::Prepare { ballot, above }));
+    assert_eq!(world.log(1).ballot(), ballot);
+    world.net.clear();
+    let release = Paxos::Release {
+        ballot: led,
+        successor: Some(Seat(1)),
+    };
+    world.deliver(0, 1, Packet::Paxos(release));
+    world.flush_all();
+    let stands = |(_, _, packet): &(usize, usize, Packet)| {
+        matches!(packet, Packet::Paxos(Paxos::Prepare { .. }))
+    };
+    assert!(!world.net.iter().any(stands));
+    assert_eq!(world.log(1).ballot(), ballot);
+}
+
+#[test]
+fn nothing_is_learned_above_the_end_of_a_log() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let next = Epoch::FIRST.next();
+    world.step(0, |log, cx| log.propose_stop(next, cx));
+    world.calm(1_000_000);
+    assert_eq!(world.log(1).stopped(), Some(next));
+    let chosen = world.log(1).chosen();
+    let entries = Paxos::Entries {
+        from: chosen.next(),
+        entries: vec![Entry::Noop],
+        chosen: chosen.next(),
+    };
+    world.deliver(0, 1, Packet::Paxos(entries));
+    assert_eq!(world.log(1).chosen(), chosen);
 }
 
 /// B cannot hear the others, and stands: its ballot.
