@@ -1,15 +1,15 @@
 //! Macro-steps that cross two rules: each alone is well tried, and what fails is the second one
 //! while the first is under way.
 
-use super::faults::{down, isolate, living, lose_for, write};
+use super::faults::{cut, down, isolate, living, lose_for, write};
 use crate::dice::Dice;
 use crate::history::{OpId, Outcome, Section, SectionIx};
-use crate::network::{ClientId, Parcel};
+use crate::network::{ClientId, End, Parcel};
 use crate::workload::segment_of;
 use crate::world::World;
 use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
-use fermata_protocol::{Message, register};
+use fermata_protocol::{Message, paxos, register};
 
 /// Two rules, one beside the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,16 +23,20 @@ pub enum Crossing {
     TableAndCrash,
     /// A key is deleted while what was stored before is still on its way to a member.
     DeleteAndSpread,
+    /// A primary whose window is full is outbid, and outbids, while the client of a section is
+    /// silent for longer than its lease, and comes back.
+    OutbidAndSilence,
     /// A member lags behind much that is written, and comes back as the primary dies or hands over.
     HandOverAndLag,
 }
 
 /// All of them.
-pub(super) const ALL: [Crossing; 5] = [
+pub(super) const ALL: &[Crossing] = &[
     Crossing::ResumeAndPrimary,
     Crossing::ResumeAndLeave,
     Crossing::TableAndCrash,
     Crossing::DeleteAndSpread,
+    Crossing::OutbidAndSilence,
     Crossing::HandOverAndLag,
 ];
 
@@ -44,19 +48,23 @@ pub(super) fn strike(world: &mut World, crossing: Crossing, dice: &mut Dice) {
         Crossing::ResumeAndLeave => resume(world, dice, true),
         Crossing::TableAndCrash => table_and_crash(world, dice),
         Crossing::DeleteAndSpread => delete_and_spread(world, dice),
+        Crossing::OutbidAndSilence => outbid_and_silence(world, dice),
         Crossing::HandOverAndLag => hand_over_and_lag(world, dice),
     }
+}
+
+/// One of the last sections that its client is still in.
+fn open_section(world: &World, dice: &mut Dice) -> Option<Section> {
+    let last = world.history.sections.iter().rev().take(8);
+    let open: Vec<&Section> = last.filter(|section| section.over.is_none()).collect();
+    dice.pick(&open).copied().cloned()
 }
 
 /// Somebody who believes the client of an open section dead resumes it. Within a few round trips
 /// its client leaves, or the primary changes.
 fn resume(world: &mut World, dice: &mut Dice, leaves: bool) {
-    let sections = world.history.sections.iter().rev().take(8);
-    let open: Vec<Section> = sections.filter(|s| s.over.is_none()).cloned().collect();
-    let (Some(section), Some(heir)) = (
-        dice.pick(&open).cloned(),
-        dice.pick(&living(world)).copied(),
-    ) else {
+    let heir = dice.pick(&living(world)).copied();
+    let (Some(section), Some(heir)) = (open_section(world, dice), heir) else {
         return;
     };
     let (at, stays) = (world.now + dice.below(300_000), dice.below(4_000_000));
@@ -188,6 +196,43 @@ fn delete(world: &mut World, client: ClientId, key: KeyId) {
     }
 }
 
+/// The primary of an open section has slots in flight that nobody answers, and hears nothing of the
+/// section's client. Some other member is promised the next ballot by one that answers nobody. The
+/// primary goes on with a ballot above that, and the client is back.
+fn outbid_and_silence(world: &mut World, dice: &mut Dice) {
+    let Some(section) = open_section(world, dice) else {
+        return;
+    };
+    let key = section.held[0].key.clone();
+    let Some(primary) = primary_of(world, &key) else {
+        return;
+    };
+    let nodes: Vec<NodeName> = world.machines.keys().copied().collect();
+    let unheard = dice.between(2_000_000, 5_000_000);
+    let client = End::Client(section.client);
+    let both = |name: &NodeName| [(End::Node(*name), client), (client, End::Node(*name))];
+    cut(world, nodes.iter().flat_map(both).collect(), unheard);
+    burst(world, dice);
+    let deaf = unheard + dice.below(1_500_000);
+    lose_for(world, deaf, move |parcel| {
+        let Parcel::Peer { from, message, .. } = parcel else {
+            return false;
+        };
+        let stays = |m: &paxos::Message| match m {
+            paxos::Message::Accept { .. } => from.name == primary,
+            paxos::Message::Promise { .. } => from.name != primary,
+            _ => false,
+        };
+        matches!(message, Message::Paxos { message, .. } if stays(message))
+    });
+    let others = nodes.iter().filter(|name| **name != primary);
+    let ways = others.map(|name| (End::Node(primary), End::Node(*name)));
+    let (ways, lasts) = (ways.collect(), dice.between(1_500_000, 3_000_000));
+    world.at(world.now + dice.below(unheard), move |w| {
+        cut(w, ways, lasts)
+    });
+}
+
 /// A member is cut off while all write keys of its segment; as it comes back, what it fetches may
 /// be lost for a while, and the primary may go.
 fn hand_over_and_lag(world: &mut World, dice: &mut Dice) {
@@ -215,9 +260,7 @@ fn hand_over_and_lag(world: &mut World, dice: &mut Dice) {
             let Parcel::Peer { from, message, .. } = parcel else {
                 return false;
             };
-            let fetch = |m: &fermata_protocol::paxos::Message| {
-                matches!(m, fermata_protocol::paxos::Message::Fetch { .. })
-            };
+            let fetch = |m: &paxos::Message| matches!(m, paxos::Message::Fetch { .. });
             from.name == member
                 && matches!(message, Message::Paxos { message, .. } if fetch(message))
         });

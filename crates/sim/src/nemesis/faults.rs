@@ -120,7 +120,7 @@ impl Plan {
             kinds.push(Burst);
         }
         if dice.chance(50) {
-            kinds.extend(dice.pick(&crossings::ALL).copied().map(Cross));
+            kinds.extend(dice.pick(crossings::ALL).copied().map(Cross));
         }
         if dice.chance(40) {
             kinds.extend(dice.pick(&rare).copied());
