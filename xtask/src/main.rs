@@ -17,6 +17,8 @@ mod gate;
 mod java;
 mod peers;
 mod porcupine;
+#[cfg(test)]
+mod product;
 mod tidy;
 mod traces;
 mod wrap;
@@ -24,10 +26,10 @@ mod wrap;
 const HELP: &str = "\
 usage: cargo xtask TASK
 
-  test    everything: formatting, lints, documentation, tidy rules, tests of all crates,
-          a bounded run of the simulator, the short part of the formal models, `formal traces`
-          with and without --planted, end-to-end tests on real processes; needs a JDK, and Maven
-          the first time
+  test    everything: formatting, lints, documentation, tidy rules, tests of all crates and of
+          real processes, the simulator with its planted bugs, the short part of the formal
+          models, `formal traces` with and without --planted; needs a JDK, and Maven the first
+          time
   test --deep
           what takes long, needs more rights, or prints figures, and so is not in `test`
   tidy    the rules about the tree alone

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Instant;
 
-use crate::gate::root;
+use crate::gate::{LABORATORY, root};
 use crate::java::{self, Scratch, at, complaint, is_stack, shown};
 
 /// Seeds, unless told otherwise.
@@ -192,9 +192,10 @@ impl Tools {
         let scratch = Scratch::new("traces")?;
         let alloy = java::fetched_jar(&scratch)?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build = ["build", "--package", "fermata-sim", "--example", "traces"];
         let status = Command::new(cargo)
-            .args(build)
+            .arg("build")
+            .args(&LABORATORY[1..])
+            .args(["--example", "traces"])
             .current_dir(root())
             .status()?;
         if !status.success() {

@@ -84,8 +84,6 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: KeyspaceCommand,
     },
-    /// Run the deterministic simulator: every scenario, or random schedules with --seeds or --seed.
-    Sim(SimArgs),
     /// Decide whether a recorded history of registers is linearizable, or one of transactions
     /// strictly serializable, and show the part that is not.
     Check(CheckArgs),
@@ -105,10 +103,9 @@ impl Command {
             | Command::Demo(_)
             | Command::GuardLock
             | Command::BeginLocked { .. }
-            | Command::Sim(_)
             | Command::Check(_)
             | Command::Bench {
-                what: BenchCommand::Rtt { .. } | BenchCommand::Crowd(_),
+                what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) | Command::Del(on) | Command::Read(on) => Uses::Keys(&on.options),
@@ -356,30 +353,6 @@ pub(crate) enum PurposeArg {
     Registers,
 }
 
-/// See `fermata sim --help`.
-#[derive(Debug, Args)]
-pub(crate) struct SimArgs {
-    /// List the scenarios and the planted bugs.
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// Run this many random schedules, from seed 0, or from --seed.
-    #[arg(long, value_name = "N", conflicts_with = "scenario")]
-    pub(crate) seeds: Option<u64>,
-    /// Run this seed, and print its trace if it fails.
-    #[arg(long, value_name = "S", conflicts_with = "scenario")]
-    pub(crate) seed: Option<u64>,
-    /// Run this scenario instead of random schedules.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) scenario: Option<String>,
-    /// Switch one wrong rule on, which must be caught.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) planted_bug: Option<String>,
-    /// Write what was done with each register to this file, for `fermata check`: of the first run
-    /// that fails, or else of the last.
-    #[arg(long, value_name = "FILE", conflicts_with = "list")]
-    pub(crate) record: Option<PathBuf>,
-}
-
 /// See `fermata check --help`.
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_HELP)]
@@ -410,12 +383,6 @@ within --states, or transactions lack what would decide them."#;
 /// See `fermata bench --help`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Exact latencies in virtual time on the profiles of the papers.
-    Rtt {
-        /// Only this profile: l1, lUs or lUsEu.
-        #[arg(long)]
-        profile: Option<String>,
-    },
     /// Load a running cluster, each client in a closed loop.
     Load(OnKeys<LoadArgs>),
     /// What clients that only hold connections cost the others, on a cluster of its own.

@@ -26,8 +26,6 @@ pub(crate) enum Exit {
     Unavailable = 69,
     /// Something that should not happen.
     Internal = 70,
-    /// `fermata sim`: after all faults had been healed, somebody made no progress.
-    NoProgress = 71,
     /// The wait for a lock was over before it was granted.
     WaitOver = 73,
     /// A file, a socket or a process of this machine failed.
@@ -50,7 +48,7 @@ pub(crate) enum Exit {
 pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
     0  done
-    1  the answer is no: the key has no value; a simulation or demo found a violation
+    1  the answer is no: the key has no value; a check or demo found a violation
     2  wrong usage, or a configuration that makes no sense
     3  server: the data directory is not this node's, or cannot be read
     4  server: an address cannot be listened on
@@ -58,8 +56,7 @@ Exit status:
    65  refused: the request itself is at fault (locked, too large, no such keyspace, ...)
    69  unavailable: no node or no quorum answered in time, or disks are full; nothing was changed;
        status: a node does not answer; bench load: nothing succeeded
-   70  an internal error; sim: a panic
-   71  sim: no progress after all faults were healed
+   70  an internal error
    73  lock: the wait was over before the lock was granted
    74  a file, socket or process of this machine failed; dev, demo: a port is in use, a node died
    75  the section was lost
@@ -96,7 +93,6 @@ impl Failure {
             Exit::Refused => "refused",
             Exit::Unavailable => "unavailable",
             Exit::Internal => "internal",
-            Exit::NoProgress => "no_progress",
             Exit::WaitOver => "wait_over",
             Exit::Local => "local",
             Exit::SectionLost => "no_longer_holder",

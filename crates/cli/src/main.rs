@@ -1,5 +1,5 @@
-//! The `fermata` command line: server, development cluster, client commands, simulator, benchmarks
-//! and the demonstration, in one binary.
+//! The `fermata` command line: server, development cluster, client commands, benchmarks and the
+//! demonstration, in one binary.
 //!
 //! | module | what it has |
 //! |---|---|

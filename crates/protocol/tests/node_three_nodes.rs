@@ -1,6 +1,8 @@
 //! Whole nodes over memory that is always durable and a network that loses nothing: the shortest
 //! way through every room. Faults are the simulator's business.
 
+#[path = "node_three_nodes/memory.rs"]
+mod memory;
 #[path = "common/ram.rs"]
 mod ram;
 
@@ -74,8 +76,15 @@ impl Small {
     }
 
     fn with(n: u16, limits: Limits) -> Small {
+        Small::planted(n, limits, Planted::NONE)
+    }
+
+    fn planted(n: u16, limits: Limits, planted: Planted) -> Small {
         let node = |i| {
-            let config = config(i, n, limits.clone());
+            let config = Config {
+                planted,
+                ..config(i, n, limits.clone())
+            };
             let id = NodeId {
                 name: NodeName(i),
                 incarnation: Incarnation(100 + u128::from(i)),
@@ -147,6 +156,17 @@ impl Small {
         };
         let call = CallId(number);
         self.step(i, Input::Request { call, request });
+    }
+
+    /// Proposes a command of a group to all nodes, as a peer's coordinator does: whoever leads
+    /// takes it, and nobody waits for its outcome.
+    fn propose_everywhere(&mut self, command: &Command) {
+        let from = self.nodes[0].0.id();
+        for i in 0..self.nodes.len() {
+            let command = command.clone();
+            let message = Message::Coordinator(coordinator::Message::Propose { call: 0, command });
+            self.inputs.push_back((i, Input::Message { from, message }));
+        }
     }
 
     /// The last answer to a call so far.
@@ -313,14 +333,7 @@ fn a_keyspace_is_created_while_the_view_changes() {
     };
     let body = Body::Group(GroupCommand::Next(next));
     let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
-    let from = small.nodes[0].0.id();
-    for i in 0..3 {
-        let command = command.clone();
-        let message = Message::Coordinator(coordinator::Message::Propose { call: 0, command });
-        small
-            .inputs
-            .push_back((i, Input::Message { from, message }));
-    }
+    small.propose_everywhere(&command);
     let keyspace = Keyspace {
         name: "new".into(),
         ..Keyspace::built_in()[1].clone()
@@ -450,14 +463,7 @@ fn a_keyspace_whose_times_are_out_of_bounds_is_refused_by_the_group() {
         };
         let body = Body::Group(GroupCommand::CreateKeyspace(keyspace.clone()));
         let command = Command::new(SessionId(5), number, 0, Epoch::FIRST, body);
-        let from = small.nodes[0].0.id();
-        for i in 0..3 {
-            let command = command.clone();
-            let message = Message::Coordinator(coordinator::Message::Propose { call: 0, command });
-            small
-                .inputs
-                .push_back((i, Input::Message { from, message }));
-        }
+        small.propose_everywhere(&command);
         // Who asks for it properly is told why.
         let reply = small.ask(0, 2 * number, Operation::CreateKeyspace(keyspace));
         let Reply::Refused(refusal) = reply else {
@@ -555,12 +561,11 @@ fn a_read_finds_a_value_that_no_grant_carries() {
     }
 }
 
-/// A node dies that led half of the segments, and another site enters keys of all of them one after
-/// the other, as it did before.
-#[test]
-fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
+/// A node dies that led some of the segments, and another site enters keys of all of them one after
+/// the other, as it did before: when each is entered, counted from the death.
+fn entries_after_a_death(planted: Planted) -> Vec<u64> {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let mut small = Small::new(3);
+    let mut small = Small::planted(3, Limits::default(), planted);
     let mut number = 0;
     for name in names {
         let (held, _) = entered(small.ask(1, number + 1, enter(name)));
@@ -576,7 +581,7 @@ fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
     for i in [1, 2] {
         small.step(i, Input::Gone(NodeName(0)));
     }
-    let after = names.map(|name| {
+    let entry = |name| {
         number += 1;
         small.begin(1, 9, number, enter(name));
         while !small.is_answered(number) {
@@ -584,12 +589,33 @@ fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
         }
         entered(small.answer(number));
         small.now - died
-    });
-    let timing = Timing::default();
-    let first = after.iter().find(|took| **took > timing.beat);
-    let first = *first.expect("the dead node led some of the segments");
-    assert!(first <= timing.lease + 150_000, "{after:?}");
-    assert!(after[7] <= first + 200_000, "{after:?}");
+    };
+    names.map(entry).to_vec()
+}
+
+/// When the first key that the dead node led is entered, and when the last of all.
+fn first_and_last(after: &[u64]) -> (u64, u64) {
+    let mut led = after.iter().filter(|took| **took > Timing::default().beat);
+    let first = *led.next().expect("the dead node led some of the segments");
+    (first, after[after.len() - 1])
+}
+
+/// G46: those who are dead are asked for no segment.
+#[test]
+fn after_a_death_every_segment_is_entered_soon_after_the_lease() {
+    let after = entries_after_a_death(Planted::NONE);
+    let (first, last) = first_and_last(&after);
+    assert!(first <= Timing::default().lease + 150_000, "{after:?}");
+    assert!(last <= first + 200_000, "{after:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn whoever_asks_the_dead_waits_for_them_in_each_segment() {
+    let planted = Planted::only(fermata_protocol::base::Bug::DeadAsked);
+    let after = entries_after_a_death(planted);
+    let (first, last) = first_and_last(&after);
+    assert!(last > first + Timing::default().retry, "{after:?}");
 }
 
 /// Enters `k` after whoever holds it, for 20 s at most.

@@ -91,27 +91,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// 0: nothing was violated; 1: a promise was broken; 2: no progress after healing; 3: a panic.
-    pub fn exit_status(&self) -> u8 {
-        let kinds = self
-            .failures
-            .iter()
-            .flat_map(|f| f.violations.iter().map(|v| v.kind));
-        kinds.map(status).min().unwrap_or(0)
-    }
-
     /// How many simulated hours one minute of running covered.
     pub fn hours_per_minute(&self) -> f64 {
         let hours = self.virtual_time as f64 / 3_600e6;
         hours / (self.wall.as_secs_f64().max(1e-9) / 60.0)
-    }
-}
-
-fn status(kind: Kind) -> u8 {
-    match kind {
-        Kind::Correctness => 1,
-        Kind::Liveness => 2,
-        Kind::Crash => 3,
     }
 }
 

@@ -123,6 +123,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::PieceTakenAsWhole, "g35-many-votes"),
     (Bug::GoneCallerStays, "g47-gone-caller"),
     (Bug::RenewedWhateverLease, "g48-short-lease"),
+    (Bug::ShortWaitReleased, "g48-silent-waiter"),
+    (Bug::DeadAsked, "g46-dead-primary"),
     (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
     (Bug::LaggardIsSteady, "g32-lagging-home"),
@@ -139,6 +141,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::ResumeWithoutFlag, "f16-resumed-over-a-put"),
     (Bug::VoteCountsFromLast, "f10-late-vote"),
     (Bug::WakesWithoutLease, "g41-cut-off-primary"),
+    (Bug::SessionNotAsked, "g49-anothers-ref"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -24,7 +24,6 @@ use fermata_protocol::base::{
     SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
-use fermata_protocol::request::Held;
 use fermata_protocol::{Input, Output};
 use std::collections::BTreeMap;
 
@@ -702,11 +701,6 @@ impl World {
     /// How an operation has ended so far.
     pub fn outcome(&self, op: OpId) -> &Outcome {
         &self.history.ops[op.0].outcome
-    }
-
-    /// A client goes on in a section that it or another one was granted.
-    pub fn resume(&mut self, client: ClientId, held: Vec<Held>) -> OpId {
-        self.call(client, Call::Resume { held })
     }
 
     /// A client's process dies without a word.

@@ -3,7 +3,7 @@
 use fermata_sim::{Options, Report, run};
 use std::time::Instant;
 
-/// Seeds of the test; `fermata sim --seeds N` runs more.
+/// Seeds of the test; `cargo sim --seeds N` runs more.
 const SEEDS: u64 = 2_000;
 
 /// Threads: each runs worlds of its own.

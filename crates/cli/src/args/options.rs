@@ -1,6 +1,6 @@
 //! The options of the commands that talk to a cluster, and what they come to.
 //!
-//! **Problem.** Where a cluster is, is asked by many commands; the others (`sim`, `check`, `dev`,
+//! **Problem.** Where a cluster is, is asked by many commands; the others (`check`, `dev`, `demo`,
 //! ...) must neither show such options nor take them as if they meant something.
 //!
 //! **Idea.** A command that talks to a cluster has them as its own, by [`ClusterOptions`] or
@@ -262,12 +262,11 @@ mod tests {
             ["--timeout", "1s"],
         ];
         let no_cluster = [
-            &["sim"][..],
-            &["check", "file"],
+            &["check", "file"][..],
             &["dev"],
             &["demo"],
             &["server"],
-            &["bench", "rtt"],
+            &["bench", "crowd"],
         ];
         let no_keys = [&["status"][..], &["keyspace", "list"]];
         let refused = no_cluster
@@ -322,6 +321,6 @@ mod tests {
             error.contains("FERMATA_TIMEOUT") && error.contains("soon"),
             "{error}"
         );
-        assert!(global(&["sim"], wrong).is_ok());
+        assert!(global(&["dev"], wrong).is_ok());
     }
 }

@@ -8,7 +8,6 @@ pub(crate) mod lock;
 pub(crate) mod locks;
 pub(crate) mod release;
 pub(crate) mod server;
-pub(crate) mod sim;
 pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
@@ -38,10 +37,8 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Release(on) => on_this_thread(release::run(global, on.args)),
         Command::Status(_) => on_this_thread(status::run(global)),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
-        Command::Sim(args) => sim::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Bench { what } => match what {
-            BenchCommand::Rtt { profile } => bench::rtt::run(global, profile).map(done),
             BenchCommand::Crowd(args) => on_threads(bench::crowd::run(global, args)),
             BenchCommand::Load(on) => on_threads(bench::load::run(global, on.args)),
         },

@@ -17,7 +17,7 @@ fn wrong_usage_has_status_2() {
         &["release", "k"],
         &["release", "k", "0"],
         &["release", "k", "head"],
-        &["sim", "--timeout", "1s"],
+        &["check", "--timeout", "1s", "file"],
         &["--site", "ohio", "check", "file"],
         &["--keyspace", "jobs", "status"],
         &["dev", "--sites", "0"],
@@ -28,9 +28,6 @@ fn wrong_usage_has_status_2() {
         &["server", "--engine", "cassandra"],
         &["server", "--engine", "dynamo", "--contact-points", "h:1"],
         &["server", "--contact-points", "127.0.0.1:1"],
-        &["sim", "--scenario", "no-such-scenario"],
-        &["sim", "--planted-bug", "no-such-bug"],
-        &["bench", "rtt", "--profile", "mars"],
         &["bench", "load", "--clients", "0"],
         &["bench", "load", "--reads", "1.5"],
         &["bench", "load", "--reads", "0.5", "--mode", "put"],
@@ -47,24 +44,6 @@ fn wrong_usage_has_status_2() {
         assert_eq!(status(&output), 2, "{args:?}: {}", text(&output.stderr));
         assert!(!output.stderr.is_empty(), "{args:?}");
     }
-}
-
-/// In a build without them; with a node of its own, no file, and all that is needed besides.
-#[cfg(not(feature = "engines"))]
-#[test]
-fn a_build_without_engines_says_how_to_make_one() {
-    let output = fermata()
-        .env("FERMATA_CONTACT_POINTS", "127.0.0.1:9042")
-        .env("FERMATA_ENGINE_USERNAME", "u")
-        .env("FERMATA_ENGINE_PASSWORD", "hidden")
-        .args(["server", "--engine", "cassandra"])
-        .output()
-        .expect("it runs");
-    let said = text(&output.stderr);
-    assert_eq!(status(&output), 2, "{said}");
-    assert!(said.contains("no engine cassandra"), "{said}");
-    assert!(said.contains("--features engines"), "{said}");
-    assert!(!said.contains("hidden"), "{said}");
 }
 
 #[test]
@@ -295,40 +274,6 @@ fn keyspaces_are_created_and_listed() {
 }
 
 #[test]
-fn the_simulator_and_its_figures_are_there() {
-    let list = fermata()
-        .args(["sim", "--list", "--json"])
-        .output()
-        .expect("it runs");
-    let list = json(&list.stdout);
-    assert!(
-        list["scenarios"]
-            .as_array()
-            .is_some_and(|all| !all.is_empty())
-    );
-    assert!(
-        list["planted_bugs"]
-            .as_array()
-            .is_some_and(|all| !all.is_empty())
-    );
-    let rows = fermata()
-        .args(["bench", "rtt", "--profile", "lUs", "--json"])
-        .output();
-    let rows = json(&rows.expect("runs").stdout);
-    let section = rows.as_array().expect("an array").iter().find(|row| {
-        row["client"] == "Ohio"
-            && row["primary"] == "Ohio"
-            && row["step"] == "section"
-            && row["puts"] == 1
-    });
-    let ms = section.expect("it is measured")["ms"]
-        .as_f64()
-        .expect("a number");
-    // Virtual time: exact, so a bound on it is no timed assertion.
-    assert!(ms <= 110.0, "a section with one put takes {ms} ms");
-}
-
-#[test]
 fn a_short_load_is_measured() {
     let dev = Dev::start(&["--sites", "1"]);
     for mode in ["section", "put", "get"] {
@@ -397,20 +342,4 @@ fn a_section_that_cannot_be_reached_is_unavailable() {
         assert_eq!(status(&output), 69, "{args:?}: {said}");
         assert!(said.contains("FERMATA_SECTION"), "{said}");
     }
-}
-
-#[test]
-fn a_history_that_the_simulator_records_is_decided_by_check() {
-    let folder = tempfile::tempdir().expect("a directory");
-    let file = folder.path().join("run.jsonl");
-    let path = file.to_str().expect("a path of ASCII");
-    let check = || fermata().args(["check", path]).output().expect("it runs");
-    let run = |rest: &[&str]| {
-        let sim = ["sim", "--scenario", "register-write-back", "--record", path];
-        let ran = fermata().args(sim).args(rest).output().expect("it runs");
-        (ran.status.code(), check().status.code())
-    };
-    assert_eq!(run(&[]), (Some(0), Some(0)));
-    let wrong = run(&["--planted-bug", "read-without-write-back"]);
-    assert_eq!(wrong, (Some(1), Some(1)));
 }

@@ -169,6 +169,10 @@ pub enum Bug {
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.
     RenewedWhateverLease,
+    /// G48: one who waits may not be silent for longer than the lease it asked for, however short.
+    ShortWaitReleased,
+    /// G46: a node that is not heard is asked all the same.
+    DeadAsked,
     /// G36: what a peer is fetching is replaced by each newer snapshot.
     SnapshotNotKept,
     /// G37: the entries above a snapshot that a peer is fetching go with the next truncation.
@@ -207,6 +211,8 @@ pub enum Bug {
     VoteCountsFromLast,
     /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
     WakesWithoutLease,
+    /// G49: whoever knows a section's ref acts in it: puts, renews, leaves, resumes.
+    SessionNotAsked,
 }
 
 impl Bug {
@@ -294,6 +300,8 @@ impl Bug {
         Bug::SectionTimeRestarts,
         Bug::GoneCallerStays,
         Bug::RenewedWhateverLease,
+        Bug::ShortWaitReleased,
+        Bug::DeadAsked,
         Bug::SnapshotNotKept,
         Bug::LentEntriesDropped,
         Bug::CrowdWithoutOrder,
@@ -313,6 +321,7 @@ impl Bug {
         Bug::ResumeWithoutFlag,
         Bug::VoteCountsFromLast,
         Bug::WakesWithoutLease,
+        Bug::SessionNotAsked,
     ];
 }
 
@@ -334,6 +343,12 @@ impl Planted {
     #[cfg(feature = "planted-bugs")]
     pub fn only(bug: Bug) -> Planted {
         Planted { bug: Some(bug) }
+    }
+
+    /// Whether whoever knows a section's ref acts in it, whatever its session (G49): so it is, too,
+    /// where a restarted client goes on in its section without a new generation.
+    pub fn asks_no_session(self) -> bool {
+        self.has(Bug::SessionNotAsked) || self.has(Bug::ResumeReusesNumbers)
     }
 
     /// Whether `bug` is switched on.

@@ -81,3 +81,30 @@ impl Here {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{GroupId, SegmentId};
+
+    #[test]
+    fn the_sum_follows_every_log_and_the_most_is_of_the_present() {
+        let [a, b] = [0, 1].map(|i| Room::Segment(SegmentId(i)));
+        let group = Room::Group(GroupId(1));
+        let mut kept = Kept::default();
+        for (room, bytes, total, most) in [
+            (a, 10, 10, Some(a)),
+            (b, 20, 30, Some(b)),
+            (group, 15, 45, Some(b)),
+            (b, 5, 30, Some(group)),
+            (b, 5, 30, Some(group)),
+            (group, 0, 15, Some(a)),
+            (group, 0, 15, Some(a)),
+            (a, 0, 5, Some(b)),
+            (b, 0, 0, None),
+        ] {
+            kept.note(room, bytes);
+            assert_eq!((kept.total, kept.most()), (total, most), "{room:?} {bytes}");
+        }
+    }
+}

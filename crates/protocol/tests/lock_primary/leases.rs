@@ -29,6 +29,22 @@ impl Bench {
         );
     }
 
+    /// Somebody waits for the key, and asked for this lease.
+    fn waiter(&mut self, lease: u64) -> LockRef {
+        let mut body = enqueue("k");
+        if let LockCommand::Enqueue { origin, .. } = &mut body {
+            origin.lease = lease;
+        }
+        let command = self.command(body);
+        let submitted = command.clone();
+        self.step(|it, state, cx| it.on_submit(NODE, 1, submitted, state, cx));
+        self.primary.take_proposals();
+        match self.apply(&command) {
+            Outcome::Enqueued { lock_ref } => lock_ref,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// What the primary answers to a command, if it does not propose it.
     fn refused(&mut self, command: Command) -> Option<Rejection> {
         self.step(|it, state, cx| it.on_submit(NODE, 1, command, state, cx));
@@ -99,6 +115,7 @@ fn left_while_the_lease_runs(planted: Planted) -> [Option<Rejection>; 2] {
         let leave = bench.command(LockCommand::Leave {
             lock_ref: refs[0],
             generation,
+            of: SessionId(9),
             clean: vec![],
             waiting_only: false,
         });
@@ -189,6 +206,58 @@ fn f20_a_primary_grants_under_its_read_lease_only() {
     assert_eq!(granted, [false, true]);
 }
 
+/// G48: whether one who waits with this lease, and is not heard, is released by then.
+fn waiter_released_by(planted: Planted, lease: u64, then: u64) -> bool {
+    let (mut bench, _) = Bench::planted(1, planted);
+    bench.waiter(lease);
+    bench.now = then;
+    bench.tick();
+    !bench.primary.take_proposals().is_empty()
+}
+
+#[test]
+fn g48_one_who_waits_may_be_silent_for_four_retry_times_or_its_lease() {
+    let timing = Timing::default();
+    let least = 4 * timing.retry;
+    for (lease, silent) in [(1_000, least), (least, least), (least + 1, least + 1)] {
+        let over = timing.lengthened(silent);
+        let released = [over - 1, over].map(|at| waiter_released_by(Planted::NONE, lease, at));
+        assert_eq!(released, [false, true], "a lease of {lease}");
+    }
+}
+
+/// G48: what is left of the lease of one that is granted when it was last heard so long ago.
+fn left_when_granted(lease: u64, waited: u64) -> u64 {
+    let (mut bench, refs) = Bench::new(1);
+    let waiter = bench.waiter(lease);
+    bench.now = waited;
+    let leave = bench.leave(refs[0]);
+    bench.apply(&leave);
+    assert!(bench.synched());
+    bench.primary.take_proposals();
+    match bench.release(waiter) {
+        Err(Rejection::Leased(left)) => left,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn g48_a_grant_leaves_four_retry_times_of_the_lease_or_all_of_it() {
+    let (timing, least) = (Timing::default(), 4 * Timing::default().retry);
+    let drift = |lease| timing.lengthened(lease) - lease;
+    for (lease, waited, left) in [
+        (LEASE, 0, LEASE),
+        (LEASE, LEASE - least - 1, least + 1),
+        (LEASE, LEASE - least, least),
+        (LEASE, LEASE - 1, least),
+        (1_000, 900, 1_000),
+        (1_000, least, 1_000),
+    ] {
+        let granted = left_when_granted(lease, waited);
+        assert_eq!(granted, left + drift(lease), "{lease}, {waited}");
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn each_of_these_rules_can_be_broken() {
@@ -200,6 +269,9 @@ fn each_of_these_rules_can_be_broken() {
     assert_eq!(renewed_around_the_taking(early)[0], LEASED);
     let drift = Planted::only(Bug::ReleaseIgnoresDrift);
     assert_eq!([false, true].map(|f| released_at(drift, f)), [LEASE; 2]);
+    let short = Planted::only(Bug::ShortWaitReleased);
+    let over = Timing::default().lengthened(1_000);
+    assert!(waiter_released_by(short, 1_000, over));
     let unleased = Planted::only(Bug::GrantWithoutLease);
     assert!(granted_without_a_read_lease(unleased)[0]);
 }

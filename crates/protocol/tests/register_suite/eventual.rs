@@ -4,7 +4,7 @@ use crate::rules::{
     apply_all, enqueue, put, put_at, put_op, remove, run, synch, synched, value, world,
 };
 use crate::world::{Command, World, section_key};
-use fermata_protocol::base::{Planted, Tag};
+use fermata_protocol::base::Planted;
 use fermata_protocol::register::{Op, Outcome};
 
 /// G24: e1 is taken at A and then, by a later clock, e2 at C alone; the section of ref 1 adopts e1,
@@ -132,7 +132,7 @@ fn a_put_that_drops_what_it_outranks_loses_the_eventual_put() {
     let wrong = Planted::only(fermata_protocol::base::Bug::PutDropsEventual);
     let nothing = Outcome::Value {
         value: None,
-        tag: Tag::ZERO,
+        tag: fermata_protocol::base::Tag::ZERO,
     };
     assert_eq!(after_a_put_came_to_nothing(wrong), Some(nothing));
 }

@@ -69,10 +69,10 @@ fn resume(world: &mut World, dice: &mut Dice, leaves: bool) {
     };
     let (at, stays) = (world.now + dice.below(300_000), dice.below(4_000_000));
     let beside = dice.draw();
-    let held = section.held.clone();
+    let (held, of) = (section.held.clone(), section.session);
     world.at(at, move |w| {
         if w.clients[heir.0 as usize].alive {
-            let resumed = w.resume(heir, held);
+            let resumed = w.call(heir, Call::Resume { held, of });
             w.at(w.now + stays, move |w| leave_entered(w, heir, resumed));
         }
     });

@@ -1,7 +1,8 @@
 //! Those who wait: callers that go away, and leases that are short.
 
+use super::leases::renewals_by;
 use super::stage::{A, LEASE, Stage};
-use crate::history::OpId;
+use crate::history::{OpId, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::Operation;
 use fermata_protocol::base::NodeName;
@@ -104,24 +105,50 @@ pub(super) fn returned_caller(stage: &mut Stage) {
     stage.leave(h1, s1);
 }
 
-/// G48: a client waits long and asks for a lease that is shorter than two retries; its own
-/// heartbeats begin with its entry.
-pub(super) fn short_lease(stage: &mut Stage) {
-    let [h1, h2] = stage.clients([4, 5]);
-    let Some(s1) = stage.enter(h1) else { return };
+/// Begins to enter the key with a quarter of the usual lease, shorter than two retries.
+fn begin_short(stage: &mut Stage, client: ClientId) -> OpId {
     let enter = Call::Enter {
         keys: vec![stage.key.clone()],
         mode: Mode::Exclusive,
         wait: 20_000_000,
         lease: Some(LEASE / 4),
     };
-    let mute = stage.mute(h2);
-    let enter = stage.call(h2, enter);
-    stage.pass(6_000);
+    stage.call(client, enter)
+}
+
+/// The one before leaves, and who has waited enters and puts.
+fn enters_behind(
+    stage: &mut Stage,
+    (h1, s1): (ClientId, SectionIx),
+    (h2, enter): (ClientId, OpId),
+) {
     stage.leave(h1, s1);
-    stage.release(mute);
     if let Some(s2) = stage.entered(enter) {
         stage.put(h2, s2, "v");
         stage.leave(h2, s2);
     }
+}
+
+/// G48: a client waits long; its own heartbeats begin with its entry.
+pub(super) fn short_lease(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    let mute = stage.mute(h2);
+    let enter = begin_short(stage, h2);
+    stage.pass(6_000);
+    stage.release(mute);
+    enters_behind(stage, (h1, s1), (h2, enter));
+}
+
+/// G48: for twice its lease nothing is heard of one who waits, and then it is again.
+pub(super) fn silent_waiter(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    let enter = begin_short(stage, h2);
+    stage.pass(1_000);
+    let unheard = stage.lose(renewals_by(NodeName(5), &[A]));
+    stage.pass(LEASE / 2_000);
+    stage.release(unheard);
+    stage.pass(1_000);
+    enters_behind(stage, (h1, s1), (h2, enter));
 }

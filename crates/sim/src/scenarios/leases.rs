@@ -19,9 +19,8 @@ fn taken_over(stage: &mut Stage) -> Option<([ClientId; 2], SectionIx, OpId, Rule
     let h2 = stage.client(&[5]);
     let s1 = enter_for_long(stage, h1)?;
     stage.put(h1, s1, "v1");
-    let held = stage.notes(h1, s1);
     let mute = stage.mute(h1);
-    let resume = stage.call(h2, Call::Resume { held });
+    let resume = stage.resume(h2, s1);
     stage.pass(1_000);
     Some(([h1, h2], s1, resume, mute))
 }
@@ -32,12 +31,7 @@ pub(super) fn resumed_before_primary(stage: &mut Stage) {
         return;
     };
     stage.world.stop(A, true);
-    let Some(s2) = stage.entered(resume) else {
-        return;
-    };
-    stage.put(h2, s2, "v2");
-    stage.get(h1, s1);
-    stage.leave(h2, s2);
+    stage.overwrites((h2, resume), (h1, s1));
     stage.release(mute);
 }
 
@@ -65,14 +59,8 @@ pub(super) fn renewed_after_resume(stage: &mut Stage) {
     let h2 = stage.client(&[5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v1");
-    let held = stage.notes(h1, s1);
-    let resume = stage.call(h2, Call::Resume { held });
-    let Some(s2) = stage.entered(resume) else {
-        return;
-    };
-    stage.put(h2, s2, "v2");
-    stage.get(h1, s1);
-    stage.leave(h2, s2);
+    let resume = stage.resume(h2, s1);
+    stage.overwrites((h2, resume), (h1, s1));
 }
 
 /// F10: A, with little left of H1's lease, hands its log over. Its successor hears H1, and dies
@@ -84,7 +72,7 @@ pub(super) fn table_not_taken(stage: &mut Stage) {
         return;
     };
     stage.put(h1, s1, "v1");
-    let unheard = stage.lose(renewals_to(&[A]));
+    let unheard = stage.lose(renewals_by(NodeName(4), &[A]));
     stage.pass(LONG / 1_000 * 3 / 4);
     let second = stage.begin_enter(h2, Mode::Exclusive);
     let taken = stage.lose(takes_table);
@@ -94,24 +82,19 @@ pub(super) fn table_not_taken(stage: &mut Stage) {
     };
     stage.pass(8_000);
     stage.release(unheard);
-    let unheard = stage.lose(renewals_to(&[A, B, C]));
+    let unheard = stage.lose(renewals_by(NodeName(4), &[A, B, C]));
     stage.world.stop(next, true);
     stage.release(taken);
-    let Some(s2) = stage.entered(second) else {
-        return;
-    };
-    stage.put(h2, s2, "v2");
-    stage.get(h1, s1);
-    stage.leave(h2, s2);
+    stage.overwrites((h2, second), (h1, s1));
     stage.release(unheard);
 }
 
-/// Heartbeats by node 4, of the clients that use it, on their way to any of `to`.
-fn renewals_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+/// Heartbeats by a node, of the clients that use it, on their way to any of `to`.
+pub(super) fn renewals_by(by: NodeName, to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
         matches!(parcel, Parcel::Peer { from, to: at, message: Message::Lock(message) }
-            if from.name == NodeName(4) && to.contains(at)
+            if from.name == by && to.contains(at)
                 && matches!(message, lock::Message::Renew { .. }))
     }
 }
@@ -229,10 +212,8 @@ pub(super) fn drifting_holder(stage: &mut Stage) {
                 None
             }
         };
-        let Some(s2) = stage.enter(h2) else { return };
-        stage.put(h2, s2, "v2");
-        stage.get(h1, s1);
-        stage.leave(h2, s2);
+        let second = stage.begin_enter(h2, Mode::Exclusive);
+        stage.overwrites((h2, second), (h1, s1));
         if let Some(mute) = mute {
             stage.release(mute);
         }
@@ -266,7 +247,8 @@ pub(super) fn grant_without_lease(stage: &mut Stage) {
         lock_ref,
         generation: 0,
     }];
-    let resume = stage.call(h2, Call::Resume { held });
+    let of = stage.world.clients[h1.0 as usize].session().id();
+    let resume = stage.call(h2, Call::Resume { held, of });
     let Some(s2) = stage.entered(resume) else {
         return;
     };

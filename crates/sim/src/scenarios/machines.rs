@@ -29,6 +29,23 @@ pub(super) fn change_of_view(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
+/// G46: A is dead, and others lead in its place. A node enters whose only word of the segment's
+/// primary is that it was A.
+pub(super) fn dead_primary(stage: &mut Stage) {
+    let h1 = stage.client(&[4]);
+    stage.section(h1, "v1");
+    stage.world.stop(A, true);
+    stage.leader_other_than(A);
+    stage.pass(stage.world.setup.timing.lease / 1_000);
+    let begun = stage.world.now;
+    let Some(s1) = stage.enter(h1) else { return };
+    let took = stage.world.now - begun;
+    stage.put(h1, s1, "v2");
+    stage.leave(h1, s1);
+    let asked = took >= stage.world.setup.timing.retry;
+    stage.expect(!asked, "nobody waits for an answer of the dead");
+}
+
 /// G17: C is cut off while its group goes on under the next epoch, twice. It comes back; then A is
 /// cut off, and B serves with C.
 pub(super) fn late_member(stage: &mut Stage) {

@@ -21,6 +21,7 @@ mod placement;
 mod registers;
 mod rules;
 mod stage;
+mod strangers;
 mod synchs;
 mod upkeep;
 
@@ -538,6 +539,11 @@ pub const ALL: &[Scenario] = &[
         play: machines::cut_off_primary,
     },
     Scenario {
+        name: "g46-dead-primary",
+        about: "a section is entered at a node that knows of its primary only that it is dead",
+        play: machines::dead_primary,
+    },
+    Scenario {
         name: "g47-gone-caller",
         about: "a caller that does not come back hangs up while it waits",
         play: callers::gone_caller,
@@ -551,6 +557,16 @@ pub const ALL: &[Scenario] = &[
         name: "g48-short-lease",
         about: "a long wait with a lease of half a second",
         play: callers::short_lease,
+    },
+    Scenario {
+        name: "g48-silent-waiter",
+        about: "one who waits is not heard for twice its short lease",
+        play: callers::silent_waiter,
+    },
+    Scenario {
+        name: "g49-anothers-ref",
+        about: "one who knows a section's ref, but not its secret, acts in it",
+        play: strangers::anothers_ref,
     },
     Scenario {
         name: "m1-forced-release",

@@ -18,7 +18,7 @@ use fermata_protocol::base::{
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::register::{Ask, Content, Message as Register, policy};
-use fermata_protocol::request::{Held, Mode};
+use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, Operation, lock, paxos};
 
 /// The replica that leads first, and the other two.
@@ -389,6 +389,15 @@ impl Stage {
         }
     }
 
+    /// The next one enters and puts "v2"; then the one before, who may not know, gets.
+    pub fn overwrites(&mut self, next: (ClientId, OpId), before: (ClientId, SectionIx)) {
+        if let Some(section) = self.entered(next.1) {
+            self.put(next.0, section, "v2");
+            self.get(before.0, before.1);
+            self.leave(next.0, section);
+        }
+    }
+
     /// The client's heartbeats are lost from now on: it looks dead, and its operations go on.
     pub fn mute(&mut self, client: ClientId) -> RuleId {
         self.lose(move |p| {
@@ -459,10 +468,11 @@ impl Stage {
         }
     }
 
-    /// What a client has written down of a section.
-    pub fn notes(&self, client: ClientId, section: SectionIx) -> Vec<Held> {
-        let notes = self.world.clients[client.0 as usize].notes(section);
-        notes.cloned().unwrap_or_default()
+    /// Begins to resume a section, with the secret of its session.
+    pub fn resume(&mut self, client: ClientId, section: SectionIx) -> OpId {
+        let of = &self.world.history.sections[section.0];
+        let (held, of) = (of.held.clone(), of.session);
+        self.call(client, Call::Resume { held, of })
     }
 
     /// Cuts a node off from some others, both ways, until [`Stage::mend`].

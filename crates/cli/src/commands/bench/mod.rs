@@ -1,9 +1,7 @@
-//! `fermata bench`: exact latencies in virtual time, load on a running cluster, and what idle
-//! clients cost the others.
+//! `fermata bench`: load on a running cluster, and what idle clients cost the others.
 
 pub(crate) mod crowd;
 pub(crate) mod load;
 mod loops;
 mod recorded;
 mod registers;
-pub(crate) mod rtt;

@@ -1,26 +1,59 @@
-//! `fermata sim`: the deterministic simulator.
+//! `fermata-lab sim`: the deterministic simulator.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use fermata_check::{Operation, Outcome, file};
 use fermata_sim::checkers::Kind;
 use fermata_sim::{Options, Progress, Report};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::args::{Global, SimArgs};
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::{Failure, print};
+
+/// Exit statuses of runs that failed.
+const BROKEN: u8 = 1;
+const PANICKED: u8 = 70;
+const NO_PROGRESS: u8 = 71;
+
+/// See `fermata-lab sim --help`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// List the scenarios and the planted bugs.
+    #[arg(long)]
+    list: bool,
+    /// Run this many random schedules, from seed 0, or from --seed.
+    #[arg(long, value_name = "N", conflicts_with = "scenario")]
+    seeds: Option<u64>,
+    /// Run this seed, and print its trace if it fails.
+    #[arg(long, value_name = "S", conflicts_with = "scenario")]
+    seed: Option<u64>,
+    /// Run this scenario instead of random schedules.
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Switch one wrong rule on, which must be caught.
+    #[arg(long, value_name = "NAME")]
+    planted_bug: Option<String>,
+    /// Write what was done with each register to this file, for `fermata check`: of the first run
+    /// that fails, or else of the last.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    record: Option<PathBuf>,
+}
 
 /// Runs seeds or scenarios. Exit status 0 only if nothing was violated.
-pub(crate) fn run(global: &Global, args: SimArgs) -> Result<u8, Failure> {
+pub(crate) fn run(as_json: bool, args: &SimArgs) -> Result<u8, Failure> {
     if args.list {
-        return list(global).map(|()| 0);
+        return list(as_json).map(|()| 0);
     }
     let one_seed = args.seed.is_some() && args.seeds.unwrap_or(0) <= 1;
     let alone = one_seed || args.scenario.is_some();
-    let bar = output::progress_bar(0, output::STEPS);
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} {msg}")
+            .expect("the template is well-formed")
+            .progress_chars("=> "),
+    );
     let mut show = |progress: Progress| {
         bar.set_length(progress.of);
         bar.set_position(progress.done);
@@ -38,15 +71,15 @@ pub(crate) fn run(global: &Global, args: SimArgs) -> Result<u8, Failure> {
         trace: args.record.is_some(),
         progress: Some(&mut show),
     };
-    let report = fermata_sim::run(options).map_err(Failure::usage)?;
+    let report = fermata_sim::run(options).map_err(Failure::Usage)?;
     bar.finish_and_clear();
     if let Some(path) = &args.record {
-        record(path, &report).map_err(|error| Failure::local(path.display().to_string(), error))?;
+        record(path, &report).map_err(|error| Failure::Local(path.display().to_string(), error))?;
     }
-    if global.json {
-        output::json(&as_json(&report))?;
+    if as_json {
+        print(format_args!("{:#}", json_of(&report)))?;
     } else {
-        output::text(in_words(&report, &args, alone))?;
+        print(in_words(&report, args, alone))?;
     }
     Ok(status(&report))
 }
@@ -80,13 +113,14 @@ fn record(path: &Path, report: &Report) -> io::Result<()> {
     to.flush()
 }
 
-fn list(global: &Global) -> Result<(), Failure> {
+fn list(as_json: bool) -> Result<(), Failure> {
     let names = fermata_sim::list();
-    if global.json {
-        return output::json(&json!({
+    if as_json {
+        let names = json!({
             "scenarios": names.scenarios,
             "planted_bugs": names.planted_bugs,
-        }));
+        });
+        return print(format_args!("{names:#}"));
     }
     let lines: Vec<String> = (names.scenarios.into_iter().map(|name| ("scenario", name)))
         .chain(
@@ -97,7 +131,7 @@ fn list(global: &Global) -> Result<(), Failure> {
         )
         .map(|(kind, name)| format!("{kind} {name}"))
         .collect();
-    output::text(lines.join("\n"))
+    print(lines.join("\n"))
 }
 
 /// A broken promise is worse than no progress, and that worse than a panic, which may be the
@@ -109,9 +143,9 @@ fn status(report: &Report) -> u8 {
         .flat_map(|failure| &failure.violations);
     match violations.map(|violation| violation.kind).min() {
         None => 0,
-        Some(Kind::Correctness) => Exit::No as u8,
-        Some(Kind::Liveness) => Exit::NoProgress as u8,
-        Some(Kind::Crash) => Exit::Internal as u8,
+        Some(Kind::Correctness) => BROKEN,
+        Some(Kind::Liveness) => NO_PROGRESS,
+        Some(Kind::Crash) => PANICKED,
     }
 }
 
@@ -128,7 +162,7 @@ fn in_words(report: &Report, args: &SimArgs, alone: bool) -> String {
             Some(seed) => format!("--seed {seed}"),
             None => format!("--scenario {}", failure.run),
         };
-        text += &format!("    again, with its trace: fermata sim {again}{bug}\n");
+        text += &format!("    again, with its trace: fermata-lab sim {again}{bug}\n");
     }
     let failed = !report.failures.is_empty();
     if let (true, true, Some(trace)) = (alone, failed, &report.trace) {
@@ -156,7 +190,7 @@ fn in_words(report: &Report, args: &SimArgs, alone: bool) -> String {
     text
 }
 
-fn as_json(report: &Report) -> serde_json::Value {
+fn json_of(report: &Report) -> serde_json::Value {
     let failures: Vec<serde_json::Value> = (report.failures.iter())
         .map(|failure| {
             let violations: Vec<serde_json::Value> = (failure.violations.iter())
