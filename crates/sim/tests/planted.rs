@@ -8,8 +8,8 @@ use fermata_sim::planted::{all, name, spring};
 
 /// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
-/// does a primary that moves too often, or to a seat that lags, break any promise, nor one who waits
-/// in vain, nor a write that says that it may have taken effect.
+/// does a primary that moves too often, or to a seat that lags, break any promise, nor one who
+/// waits in vain, nor a write that says that it may have taken effect.
 const EXPECTED: [Bug; 9] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
