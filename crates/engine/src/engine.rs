@@ -181,7 +181,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 wait,
                 follow,
                 lease,
-                may_return: _,
+                may_return,
             } => {
                 let wish = crate::enter::Wish {
                     keys,
@@ -189,6 +189,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     wait,
                     follow,
                     lease,
+                    may_return,
                 };
                 self.enter(&request, wish, answers).await
             }

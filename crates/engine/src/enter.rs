@@ -107,6 +107,8 @@ pub(crate) struct Wish {
     pub(crate) wait: Micros,
     pub(crate) follow: bool,
     pub(crate) lease: Option<Micros>,
+    /// Whether the request may be repeated although its transmission is closed (G47).
+    pub(crate) may_return: bool,
 }
 
 /// One key on its way into a section.
@@ -201,6 +203,27 @@ impl<L: LockStore> Drop for Alone<L> {
     }
 }
 
+/// The place of one that waits. Dropped before the wait is over, as with a request whose caller has
+/// hung up and does not come back, it is given up, as far as its ref only waits (G47).
+struct Place<'a, L: LockStore> {
+    way: &'a Way<L>,
+    stays: bool,
+}
+
+impl<L: LockStore> Drop for Place<'_, L> {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        let (row, lock_ref) = (self.way.row.clone(), self.way.lock_ref);
+        let generation = self.way.generation;
+        // A node that stops has no tasks any more; the ref's lease ends it then.
+        if let Ok(tasks) = tokio::runtime::Handle::try_current() {
+            tasks.spawn(async move { give_up(&row, lock_ref, generation).await });
+        }
+    }
+}
+
 /// Takes a ref out of its queue unless it holds: then the client may be in the section by now,
 /// through another node.
 async fn give_up<L: LockStore>(
@@ -282,7 +305,13 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                         return Ok(Reply::Queued { held, ahead });
                     }
                 },
-                None => self.wait(&way, until, (&held, &ways), answers).await?,
+                None => {
+                    let stays = wish.may_return || self.settings.planted.has(Bug::GoneCallerStays);
+                    let mut place = Place { way: &way, stays };
+                    let waited = self.wait(&way, until, (&held, &ways), answers).await;
+                    place.stays = true;
+                    waited?
+                }
             };
             let key = Entered {
                 held: way.held(),
@@ -323,6 +352,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             wait: self.settings.timing.request,
             follow: false,
             lease: None,
+            may_return: true,
         };
         let until = Instant::now() + self.settings.patience();
         let joins = {
@@ -470,8 +500,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     }
 
     /// Waits until the ref holds and its value is settled; `before` are the keys that the section
-    /// has already. A task that is dropped meanwhile leaves its refs: the client may go on waiting
-    /// at another node, and if it does not, their leases end them (G6).
+    /// has already. A task that is dropped meanwhile leaves its refs where the client may go on
+    /// waiting at another node: if it does not, their leases end them (G6).
     async fn wait(
         &self,
         way: &Way<L>,

@@ -64,6 +64,8 @@ pub enum Bug {
     QueueUnwatched,
     /// A section of the node's own that nobody waits for any more is left to its lease.
     AbandonedStays,
+    /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
+    GoneCallerStays,
     /// A section that is resumed is not renewed while it waits for the lease of its former
     /// generation.
     ResumedUnrenewed,
@@ -101,6 +103,7 @@ impl Bug {
         Bug::LaterGenerationRead,
         Bug::QueueUnwatched,
         Bug::AbandonedStays,
+        Bug::GoneCallerStays,
         Bug::ResumedUnrenewed,
     ];
 }

@@ -414,6 +414,36 @@ schedule! {
 }
 
 schedule! {
+    /// G47. One who waits hangs up. Who may come back keeps its place; who does not gives it up.
+    hangs_up_while_it_waits(cluster, _world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h1, mut looks) = (cluster.client(1, 1), cluster.client(3, 1));
+        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let lease = LEASE.as_micros() as u64;
+        let mut found = Vec::new();
+        for (client, may_return, stay) in [(4, false, 1), (5, true, 2)] {
+            let enter = Operation::Enter {
+                keys: vec![k.clone()],
+                mode: Mode::Exclusive,
+                wait: 8 * lease,
+                follow: false,
+                lease: Some(8 * lease),
+                may_return,
+            };
+            let mut waits = cluster.client(client, 0);
+            let entered = timeout(Duration::from_millis(1_500), waits.ask(0, enter)).await;
+            sleep(Duration::from_millis(1_000)).await;
+            let wrong = entered.is_ok() || queue(&mut looks).await.len() != stay;
+            let text = "who hangs up keeps its place, or who may come back does not";
+            found.extend(where_so(wrong, Check::ToldPast, text));
+        }
+        h1.leave_at(1, first).await;
+        found
+    }
+}
+
+schedule! {
     /// A section is resumed, and waits for the lease of its former generation; others watch the row
     /// meanwhile, and end who is silent for as long. Whoever has resumed it renews it in its own
     /// time.

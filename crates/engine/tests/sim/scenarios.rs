@@ -382,6 +382,13 @@ const TABLE: &[Line] = &[
         &[Check::ToldPast],
     ),
     (
+        "hangs up while it waits",
+        hangs_up_while_it_waits,
+        &[Bug::GoneCallerStays],
+        &[],
+        &[Check::ToldPast],
+    ),
+    (
         "resumed under watch",
         resumed_under_watch,
         &[Bug::ResumedUnrenewed],
