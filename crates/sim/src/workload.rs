@@ -380,6 +380,10 @@ impl Worker {
         };
         let shared = world.history.sections[section.0].mode == Mode::Shared;
         let mut moves = Vec::new();
+        if self.ground.lingers && !shared && self.dice.chance(30) {
+            // As long as it may, and longer.
+            moves = [Move::Put, Move::Think].repeat(10);
+        }
         for _ in 0..self.dice.between(0, 4) {
             let put = if self.dice.chance(50) {
                 Move::Burst

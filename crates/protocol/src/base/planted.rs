@@ -183,6 +183,8 @@ pub enum Bug {
     UsageForgotten,
     /// G32: a log is given to a seat that lags behind a snapshot.
     LaggardIsSteady,
+    /// G33: a node that is about to stop keeps what comes back to it.
+    RetiringKeeps,
     /// G45: whom the shell takes for gone has no lease any more.
     GoneMeansReleased,
     /// G14: a new primary grants a ref at once that was resumed before it led.
@@ -307,6 +309,7 @@ impl Bug {
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
         Bug::LaggardIsSteady,
+        Bug::RetiringKeeps,
         Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
         Bug::LeaveBesideLease,

@@ -29,8 +29,13 @@ const DUE_MAX: usize = 16;
 const GIVEN_DOUBLINGS_MAX: u32 = 8;
 
 impl Node {
-    /// Gives one log to the seat that should lead it, at most one a beat.
+    /// Gives one log to the seat that should lead it, at most one a beat. A node that is about to
+    /// stop gives away all that it leads: what it has given away may have come back, since others
+    /// hear it as they always did (G33).
     pub(super) fn place_primaries(&mut self, step: &mut Step<'_>) {
+        if self.here.retiring && !self.here.config.planted.has(Bug::RetiringKeeps) {
+            return self.give_away(step);
+        }
         if !self.here.started || self.here.retiring {
             return;
         }

@@ -288,7 +288,7 @@ pub(super) fn burst(world: &mut World, dice: &mut Dice) {
 }
 
 /// Who leads the segment of a key, by its own word.
-fn primary_of(world: &World, key: &KeyId) -> Option<NodeName> {
+pub(super) fn primary_of(world: &World, key: &KeyId) -> Option<NodeName> {
     let segment = segment_of(key, world.setup.cluster.segment_bits);
     let mut all = world.machines.values();
     let leads = all.find(|machine| {

@@ -281,7 +281,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
                 down(w, name, false, duration);
             });
         }
-        Fault::HandOver => hand_over(world, name, duration),
+        Fault::HandOver => hand_over(world, &mut dice, duration),
         Fault::NextView => next_views(world, dice, duration),
         Fault::Blackout => {
             for name in names {
@@ -298,8 +298,13 @@ fn machine(world: &mut World, name: NodeName) -> &mut crate::machine::Machine {
         .expect("a machine of this world")
 }
 
-/// A hand-over takes a few round trips; one at a time, so that there is somebody to take it.
-fn hand_over(world: &mut World, name: NodeName, duration: u64) {
+/// The primary of a section key goes. A hand-over takes a few round trips; one at a time, so that
+/// there is somebody to take it.
+fn hand_over(world: &mut World, dice: &mut Dice, duration: u64) {
+    let key = dice.pick(&world.sections);
+    let Some(name) = key.and_then(|key| crossings::primary_of(world, key)) else {
+        return;
+    };
     if world.machines.values().any(|m| !m.is_up() || m.retiring) {
         return;
     }
