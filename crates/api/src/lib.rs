@@ -9,7 +9,7 @@
 //! [`fermata_protocol::Refusal`] that says what is wrong with it; after it nobody checks again.
 //! [`errors`] maps the stable codes to gRPC and HTTP statuses, once for every face. [`Names`]
 //! stands between the API, which names keyspaces and sites by strings, and the protocol, which
-//! numbers them.
+//! numbers them. A [`Secret`] is what a client proves its session by.
 //!
 //! ```text
 //!  bytes ── prost ──► v1::… ── convert ──► protocol::Request ──► Node
@@ -19,8 +19,10 @@
 pub mod convert;
 pub mod errors;
 mod names;
+mod secret;
 
 pub use names::Names;
+pub use secret::Secret;
 
 /// Bytes that a frame of a `Session` stream takes, encoded.
 pub fn encoded_len(frame: &v1::SessionRequest) -> usize {

@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::link;
 use crate::section::Section;
 use bytes::Bytes;
-use fermata_api::Names;
-use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId};
+use fermata_api::{Names, Secret};
+use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
 use fermata_protocol::client::{self as machine, Answer, Call, Endpoint, Session, Ticket};
 use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
 use fermata_protocol::{Code, Refusal};
@@ -106,6 +106,7 @@ pub(crate) struct Shared {
     pub(crate) names: SharedNames,
     next_ticket: AtomicU64,
     nodes: Vec<Node>,
+    secret: Secret,
     account: SharedAccount,
     patience: Duration,
     /// The background task, until somebody waits for its end.
@@ -115,11 +116,19 @@ pub(crate) struct Shared {
 impl Shared {
     /// Hands an operation to the background task now, and waits for its end when polled.
     pub(crate) fn begin(&self, call: Call) -> Pending {
+        let enters = matches!(call, Call::Enter { .. });
+        self.begun(enters, |ticket, tell| Command::Call(ticket, call, tell))
+    }
+
+    fn begun(
+        &self,
+        enters: bool,
+        command: impl FnOnce(Ticket, oneshot::Sender<Ended>) -> Command,
+    ) -> Pending {
         let ticket = Ticket(self.next_ticket.fetch_add(1, Ordering::Relaxed));
-        let enters = matches!(call, Call::Enter { .. } | Call::Resume { .. });
         let (tell, ended) = oneshot::channel();
         // Without the task the other half of the channel is gone too, and the wait ends at once.
-        let _ = self.commands.send(Command::Call(ticket, call, tell));
+        let _ = self.commands.send(command(ticket, tell));
         let commands = self.commands.clone();
         Pending {
             ticket,
@@ -233,7 +242,8 @@ impl Client {
             keyspaces_are_looked_up: true,
             ..machine::Options::default()
         };
-        let session = Session::new(new_session()?, SiteId(0), &preferred, patience);
+        let secret = new_secret()?;
+        let session = Session::new(secret.session(), SiteId(0), &preferred, patience);
         let names = Arc::new(Mutex::new(Names::default()));
         let account = account_of(&nodes, &failed);
         let give_up = driver::GiveUp {
@@ -241,7 +251,7 @@ impl Client {
             unreachable: options.unreachable_timeout,
         };
         let (driver, news) = Driver::new(
-            session,
+            (session, secret),
             names.clone(),
             site,
             uris,
@@ -254,6 +264,7 @@ impl Client {
             names,
             next_ticket: AtomicU64::new(1),
             nodes,
+            secret,
             account,
             patience: options.request_timeout,
             task,
@@ -266,6 +277,13 @@ impl Client {
     /// The nodes that this client knows, in its order of preference.
     pub fn nodes(&self) -> &[Node] {
         &self.shared.nodes
+    }
+
+    /// The secret of this client's session. Who has it may act in the client's sections, and it
+    /// takes no other to resume them: a program that writes down what it holds writes it down, too,
+    /// where only it can read.
+    pub fn secret(&self) -> Secret {
+        self.shared.secret
     }
 
     /// What the nodes that were asked lately said last, as errors tell it: `ohio-1 at
@@ -533,20 +551,23 @@ impl Client {
             wait: micros(enter.wait.unwrap_or(DAY).min(DAY)),
             lease: enter.lease.map(micros),
         };
-        self.entered(call).await
+        self.entered(self.shared.begin(call)).await
     }
 
     /// Goes on in a section whose client was lost, or takes it over, under a new generation
-    /// (F16). The former client's operations fail from then on.
+    /// (F16). `secret` is the former client's ([`Client::secret`]), whose operations fail from then
+    /// on.
     ///
     /// # Errors
-    /// `NoLongerHolder` if the section is over or was resumed by another; and as [`Client::get`].
-    pub async fn resume(&self, held: Vec<Held>) -> Result<Section, Error> {
-        self.entered(Call::Resume { held }).await
+    /// `NoLongerHolder` if the section is over or was resumed by another, `NotHolder` if it is of
+    /// another session than the secret's; and as [`Client::get`].
+    pub async fn resume(&self, held: Vec<Held>, secret: Secret) -> Result<Section, Error> {
+        let command = |ticket, tell| Command::Resume(ticket, held, secret, tell);
+        self.entered(self.shared.begun(true, command)).await
     }
 
-    async fn entered(&self, call: Call) -> Result<Section, Error> {
-        match self.shared.begin(call).end().await? {
+    async fn entered(&self, pending: Pending) -> Result<Section, Error> {
+        match pending.end().await? {
             (Answer::Entered { section, keys }, Some(fate)) => {
                 Ok(Section::new(self.clone(), section, keys, fate))
             }
@@ -614,13 +635,13 @@ fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {
     link::channel(uri).map_err(|_| wrong())
 }
 
-/// 128 random bits that no other session ever has.
-fn new_session() -> Result<SessionId, Error> {
+/// 128 random bits that nobody else knows.
+fn new_secret() -> Result<Secret, Error> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
         .map_err(|error| {
             Error::Options(format!("This machine gives no random numbers: {error}."))
         })?;
-    Ok(SessionId(u128::from_be_bytes(bytes)))
+    Ok(Secret::new(u128::from_be_bytes(bytes)))
 }

@@ -5,12 +5,12 @@ use crate::account::{self, SharedAccount};
 use crate::clock;
 use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
-use fermata_api::{Names, convert};
-use fermata_protocol::base::Now;
+use fermata_api::{Names, Secret, convert};
+use fermata_protocol::base::{Now, SessionId};
 use fermata_protocol::client::{
     Answer, Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Ticket,
 };
-use fermata_protocol::request::{Operation, Request};
+use fermata_protocol::request::{Held, Operation, Request};
 use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -40,6 +40,8 @@ pub(crate) enum Fate {
 pub(crate) enum Command {
     /// An operation.
     Call(Ticket, Call, oneshot::Sender<Ended>),
+    /// Go on in a section, of the session with this secret.
+    Resume(Ticket, Vec<Held>, Secret, oneshot::Sender<Ended>),
     /// Nobody waits for it any more.
     Cancel(Ticket),
     /// Leave a section; nobody waits for it.
@@ -86,6 +88,10 @@ pub(crate) struct GiveUp {
 
 pub(crate) struct Driver {
     session: Session,
+    /// The session's.
+    secret: Secret,
+    /// Those of the sessions whose sections are being resumed.
+    resumed: HashMap<Ticket, (SessionId, Secret)>,
     names: SharedNames,
     site: String,
     uris: Vec<tonic::transport::Endpoint>,
@@ -109,7 +115,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(
-        session: Session,
+        (session, secret): (Session, Secret),
         names: SharedNames,
         site: String,
         uris: Vec<tonic::transport::Endpoint>,
@@ -118,6 +124,8 @@ impl Driver {
         let (news_in, news) = unbounded_channel();
         let driver = Driver {
             session,
+            secret,
+            resumed: HashMap::new(),
             names,
             site,
             unreachable: vec![false; uris.len()],
@@ -215,6 +223,11 @@ impl Driver {
                     self.sections.remove(section);
                 }
                 self.session.call(now, ticket, call, &mut self.events);
+            }
+            Command::Resume(ticket, held, secret, ended) => {
+                let of = secret.session();
+                self.resumed.insert(ticket, (of, secret));
+                self.obey(now, Command::Call(ticket, Call::Resume { held, of }, ended));
             }
             Command::Cancel(ticket) => self.session.cancel(now, ticket, &mut self.events),
             Command::Leave(section) => self.leave(now, section),
@@ -349,7 +362,8 @@ impl Driver {
             request.operation,
             Operation::Enter { follow: true, .. } | Operation::Resume { .. }
         );
-        let wire = convert::operation_to_proto(request, &names(&self.names), &self.site);
+        let secret = |session| self.secret_of(session);
+        let wire = convert::operation_to_proto(request, &secret, &names(&self.names), &self.site);
         let number = request.number;
         let operation = Some(wire);
         let frame = v1::SessionRequest { id, operation };
@@ -365,6 +379,13 @@ impl Driver {
         self.ids.insert((endpoint, number), id);
         // A connection that has just ended reports it, and takes this transmission with it.
         let _ = link.1.send(frame);
+    }
+
+    /// The secret of a session: of one that is being resumed, or this client's.
+    fn secret_of(&self, session: SessionId) -> Secret {
+        let mut resumed = self.resumed.values();
+        let found = resumed.find(|(of, _)| *of == session);
+        found.map_or(self.secret, |(_, secret)| *secret)
     }
 
     /// The connection to an endpoint, begun if there is none.
@@ -396,6 +417,7 @@ impl Driver {
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+        self.resumed.remove(&ticket);
         let result = result.map_err(|refusal| self.with_account(refusal));
         let (section, fate) = match &result {
             Ok(Answer::Entered { section, .. }) => {
@@ -450,7 +472,7 @@ fn in_words(reply: &Reply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_protocol::base::{KeyId, KeyspaceId, SessionId, SiteId};
+    use fermata_protocol::base::{KeyId, KeyspaceId, SiteId};
     use fermata_protocol::client::Options;
 
     const AT: Endpoint = Endpoint(0);
@@ -461,7 +483,8 @@ mod tests {
         let keyspace = dictionary.add_keyspace("default");
         // Nobody is there: the connection stays in its first attempt.
         let uri = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
-        let session = Session::new(SessionId(7), SiteId(0), &[AT], Options::default());
+        let secret = Secret::new(7);
+        let session = Session::new(secret.session(), SiteId(0), &[AT], Options::default());
         let names = Arc::new(Mutex::new(dictionary));
         let account = Arc::new(Mutex::new(account::Account::new([String::from("a")])));
         let give_up = GiveUp {
@@ -469,6 +492,7 @@ mod tests {
             unreachable: None,
         };
         let told = (account, give_up);
+        let session = (session, secret);
         let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri], told);
         let mut ends = Vec::new();
         for (ticket, size) in [(1, 0), (2, 3 << 20), (3, 2 << 20), (4, 0)] {

@@ -52,6 +52,7 @@ pub use error::Error;
 pub use section::{Acknowledgement, Section, SectionHandle};
 
 pub use bytes::Bytes;
+pub use fermata_api::Secret;
 pub use fermata_protocol::base::{Keyspace, LockRef, Purpose, SiteId, Tag};
 pub use fermata_protocol::client::LostReason;
 pub use fermata_protocol::request::{

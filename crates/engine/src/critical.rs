@@ -18,7 +18,7 @@ use crate::service::Answers;
 use crate::state::{Done, KeyState, Step, this_key};
 use crate::store::{DataStore, LockStore, StoreError};
 use bytes::Bytes;
-use fermata_protocol::base::{EventualTag, KeyId, Keyspace, LockRef, Purpose, Tag};
+use fermata_protocol::base::{EventualTag, KeyId, Keyspace, LockRef, Purpose, SessionId, Tag};
 use fermata_protocol::command::LockCommand;
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{Code, Held, Leaving, Mode, RefState, Refusal};
@@ -39,11 +39,13 @@ enum Standing {
     Holds(Mode),
     Waits,
     Past,
+    /// It is another session's (G49).
+    Anothers,
     /// The row as it was seen does not tell.
     Unknown,
 }
 
-fn standing(state: Option<&KeyState>, held: &Held) -> Standing {
+fn standing(state: Option<&KeyState>, held: &Held, session: SessionId) -> Standing {
     let Some(state) = state.filter(|state| state.position() >= held.lock_ref.0) else {
         return Standing::Unknown;
     };
@@ -51,6 +53,9 @@ fn standing(state: Option<&KeyState>, held: &Held) -> Standing {
         None => Standing::Past,
         Some(known) if known.generation > held.generation => Standing::Past,
         Some(known) if known.generation < held.generation => Standing::Unknown,
+        Some(_) if state.is_anothers((held.lock_ref, held.generation), session) => {
+            Standing::Anothers
+        }
         Some(known) if state.holds(held.lock_ref, held.generation) => Standing::Holds(known.mode),
         Some(_) => Standing::Waits,
     }
@@ -71,7 +76,7 @@ pub(crate) fn tag_of(latest: &Latest) -> Tag {
 
 impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// The latest value, for the holder of the key.
-    pub(crate) async fn critical_get(&self, held: &Held) -> Result<Reply, Refusal> {
+    pub(crate) async fn critical_get(&self, of: SessionId, held: &Held) -> Result<Reply, Refusal> {
         let what = "the get";
         let keyspace = self.checked(&held.key, Some(Purpose::Sections)).await?;
         let row = self.row(&held.key);
@@ -83,9 +88,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         let (seen, cells) = tokio::join!(looked, self.data.read(&held.key));
         let seen = seen.map_err(|e| failed(what, &e, false))?;
-        match standing(seen.state(), held) {
+        match standing(seen.state(), held, of) {
             Standing::Holds(_) => {}
             Standing::Past => return Err(past(what)),
+            Standing::Anothers => return Err(Refusal::anothers(what)),
             Standing::Waits | Standing::Unknown => return Err(not_holder(what)),
         }
         let cells = cells.map_err(|e| failed(what, &e, false))?;
@@ -107,24 +113,30 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     }
 
     /// Whether the ref may write, as far as can be told before.
-    async fn may_write(&self, row: &Arc<Keyed<L>>, held: &Held) -> Result<(), Refusal> {
+    async fn may_write(
+        &self,
+        row: &Arc<Keyed<L>>,
+        of: SessionId,
+        held: &Held,
+    ) -> Result<(), Refusal> {
         let what = "the put";
         // A replica near by may not have heard that the section is over: what is not known here is
         // decided.
         let mut seen = row.newest();
         if !matches!(
-            standing(seen.state(), held),
-            Standing::Holds(_) | Standing::Past
+            standing(seen.state(), held, of),
+            Standing::Holds(_) | Standing::Past | Standing::Anothers
         ) {
             seen = row.decide().await.map_err(|e| failed(what, &e, false))?;
         }
-        match standing(seen.state(), held) {
+        match standing(seen.state(), held, of) {
             Standing::Holds(Mode::Exclusive) => Ok(()),
             Standing::Holds(Mode::Shared) => Err(Refusal::definite(
                 Code::ReadOnlySection,
                 "the put was refused: a shared section only reads; enter an exclusive one to write",
             )),
             Standing::Past => Err(past(what)),
+            Standing::Anothers => Err(Refusal::anothers(what)),
             Standing::Waits | Standing::Unknown => Err(not_holder(what)),
         }
     }
@@ -171,7 +183,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             scalar = Scalar::of_put(held.lock_ref, held.generation, stamp)?;
         }
         let row = self.row(&held.key);
-        if let Err(refusal) = self.may_write(&row, held).await {
+        if let Err(refusal) = self.may_write(&row, request.session, held).await {
             // A repetition whose first time has left the section is answered as that was.
             let id = (request.session, request.number);
             let outcome = row.newest().state().and_then(|state| state.outcome(id));
@@ -189,7 +201,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let stored = self.store(&held.key, scalar, &cell).await;
         if leave.is_empty() {
             stored.map_err(|e| failed(what, &e, false))?;
-            self.verify(&keyspace, &row, held).await?;
+            self.verify(&keyspace, &row, (request.session, held))
+                .await?;
             return Ok(Reply::Done { tag: Some(tag) });
         }
         let own = match stored {
@@ -212,14 +225,14 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         &self,
         keyspace: &Keyspace,
         row: &Arc<Keyed<L>>,
-        held: &Held,
+        (of, held): (SessionId, &Held),
     ) -> Result<(), Refusal> {
         if !self.settings.verifies(keyspace) || self.settings.planted.has(Bug::VerifyOff) {
             return Ok(());
         }
         let seen = row.decide().await;
         let seen = seen.map_err(|e| failed("the put", &e, true))?;
-        match standing(seen.state(), held) {
+        match standing(seen.state(), held, of) {
             Standing::Holds(_) => Ok(()),
             _ => Err(past_unsure("the put")),
         }
@@ -261,6 +274,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let leave = LockCommand::Leave {
                 lock_ref: held.lock_ref,
                 generation: held.generation,
+                of: request.session,
                 clean,
                 waiting_only: false,
             };
@@ -285,13 +299,13 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         error.map_or(Ok(all), Err)
     }
 
-    /// Keeps refs alive.
-    pub(crate) async fn renew(&self, held: &[Held]) -> Reply {
+    /// Keeps the refs of a session alive.
+    pub(crate) async fn renew(&self, of: SessionId, held: &[Held]) -> Reply {
         let wall = self.settings.wall_micros();
         let mut renewals = JoinSet::new();
         for (place, held) in held.iter().cloned().enumerate() {
             let row = self.row(&held.key);
-            renewals.spawn(async move { (place, renewed(&row, &held, wall).await) });
+            renewals.spawn(async move { (place, renewed(&row, (of, &held), wall).await) });
         }
         let mut states = vec![RefState::Unknown; held.len()];
         while let Some(renewed) = renewals.join_next().await {
@@ -353,11 +367,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 }
 
 /// One renewal, and where the ref stands.
-pub(crate) async fn renewed<L: LockStore>(row: &Arc<Keyed<L>>, held: &Held, wall: u64) -> RefState {
+pub(crate) async fn renewed<L: LockStore>(
+    row: &Arc<Keyed<L>>,
+    (of, held): (SessionId, &Held),
+    wall: u64,
+) -> RefState {
     let (lock_ref, generation) = (held.lock_ref, held.generation);
     let renew = Step::Renew {
         lock_ref,
         generation,
+        of,
         wall,
     };
     let known = row.newest();

@@ -192,12 +192,12 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 };
                 self.enter(&request, wish, answers).await
             }
-            Operation::Resume { held } => self.resume(&request, &held, answers).await,
+            Operation::Resume { held, of } => self.resume(&request, (of, &held), answers).await,
             Operation::Critical {
                 held,
                 operation: Critical::Get,
                 ..
-            } => self.critical_get(&held).await,
+            } => self.critical_get(request.session, &held).await,
             Operation::Critical {
                 held,
                 operation: Critical::Put { number, value },
@@ -207,7 +207,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     .await
             }
             Operation::Leave { keys } => self.leave(&request, &keys).await,
-            Operation::Renew { held } => Ok(self.renew(&held).await),
+            Operation::Renew { held } => Ok(self.renew(request.session, &held).await),
             Operation::Release { key, lock_ref } => self.release(&key, lock_ref, answers).await,
             Operation::Get { key } => self.get(&key).await,
             Operation::Put { key, value } => self.put(&key, value).await,

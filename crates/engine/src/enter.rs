@@ -37,6 +37,7 @@ use fermata_protocol::base::{
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{Code, Entered, EntryValue, Held, Mode, Refusal};
+use fermata_protocol::sessions::Sessions;
 use fermata_protocol::{Reply, Request, base};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -110,6 +111,7 @@ pub(crate) struct Wish {
 
 /// One key on its way into a section.
 struct Way<L: LockStore> {
+    session: SessionId,
     key: KeyId,
     row: Arc<Keyed<L>>,
     lock_ref: LockRef,
@@ -234,6 +236,7 @@ pub(crate) fn leave_of(
     own(LockCommand::Leave {
         lock_ref,
         generation,
+        of: Sessions::OWN,
         clean,
         waiting_only,
     })
@@ -356,7 +359,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         loop {
             sleep(Duration::from_micros(way.lease / RENEWALS)).await;
             // If it is gone, whoever waits with it is told.
-            renewed(&way.row, &held, self.settings.wall_micros()).await;
+            renewed(&way.row, (way.session, &held), self.settings.wall_micros()).await;
         }
     }
 
@@ -444,6 +447,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let known = known.filter(|known| (known.session, known.number) == id || anybodys);
         let known = known.ok_or_else(|| past(what))?;
         let way = Way {
+            session: request.session,
             key: key.clone(),
             row,
             lock_ref,
@@ -712,7 +716,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     pub(crate) async fn resume(
         self: &Arc<Self>,
         request: &Request,
-        held: &[Held],
+        (of, held): (SessionId, &[Held]),
         answers: &Answers,
     ) -> Result<Reply, Refusal> {
         let mut entered = Vec::with_capacity(held.len());
@@ -722,7 +726,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let (mut ways, mut free) = (Vec::with_capacity(held.len()), Instant::now());
         for held in &sorted {
             let keyspace = self.checked(&held.key, Some(Purpose::Sections)).await?;
-            let (way, leased) = self.resume_one(request, held, &keyspace).await?;
+            let (way, leased) = self.resume_one(request, (of, held), &keyspace).await?;
             // Renewals of the old generation came before this; so did what they promised.
             if !self.settings.planted.has(Bug::ResumeBesideLease) {
                 // A repetition waits for what the first time has begun to wait for.
@@ -774,8 +778,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// end them. Nobody waits for it.
     fn keep_once(&self, ways: &[Way<L>]) {
         for way in ways {
-            let (row, held, wall) = (way.row.clone(), way.held(), self.settings.wall_micros());
-            tokio::spawn(async move { renewed(&row, &held, wall).await });
+            let (row, held, session) = (way.row.clone(), way.held(), way.session);
+            let wall = self.settings.wall_micros();
+            tokio::spawn(async move { renewed(&row, (session, &held), wall).await });
         }
     }
 
@@ -783,7 +788,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     async fn resume_one(
         &self,
         request: &Request,
-        held: &Held,
+        (of, held): (SessionId, &Held),
         keyspace: &Keyspace,
     ) -> Result<(Way<L>, Duration), Refusal> {
         let what = "the resumption";
@@ -794,6 +799,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let resume = LockCommand::Resume {
             lock_ref: held.lock_ref,
             generation: held.generation,
+            of,
             origin,
         };
         let applied = row.apply(command(request, resume)).await;
@@ -824,6 +830,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             false => 0,
         };
         let way = Way {
+            session: request.session,
             key: held.key.clone(),
             row,
             lock_ref: held.lock_ref,

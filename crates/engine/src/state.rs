@@ -106,6 +106,8 @@ pub enum Step {
         lock_ref: LockRef,
         /// Its generation.
         generation: u32,
+        /// Who says so; a ref of another session is not renewed (G49).
+        of: SessionId,
         /// The node's wall clock, microseconds since 1970.
         wall: u64,
     },
@@ -267,8 +269,9 @@ impl KeyState {
             Step::Renew {
                 lock_ref,
                 generation,
+                of,
                 wall,
-            } => self.renew(*lock_ref, *generation, *wall),
+            } => self.renew((*lock_ref, *generation), *of, *wall),
             Step::Expire {
                 lock_ref,
                 generation,
@@ -424,7 +427,16 @@ impl KeyState {
         }
     }
 
-    fn renew(&mut self, lock_ref: LockRef, generation: u32, wall: u64) -> Done {
+    /// Whether a ref is another session's (see [`Queues::is_anothers`]).
+    pub fn is_anothers(&self, held: (LockRef, u32), of: SessionId) -> bool {
+        let exact = fermata_protocol::base::Planted::NONE;
+        self.queues.is_anothers(held, of, exact)
+    }
+
+    fn renew(&mut self, (lock_ref, generation): (LockRef, u32), of: SessionId, wall: u64) -> Done {
+        if self.is_anothers((lock_ref, generation), of) {
+            return Done::Gone;
+        }
         let holds = self.queues.holds(lock_ref);
         self.with(lock_ref, Some(generation), |extra, known| {
             if holds && extra.held_since == 0 {
@@ -582,16 +594,18 @@ mod tests {
         let leave = LockCommand::Leave {
             lock_ref,
             generation: 0,
+            of: SessionId(session),
             clean,
             waiting_only: false,
         };
         command(session, number, leave)
     }
 
-    fn resume(session: u128, number: u64, lock_ref: LockRef, generation: u32) -> Step {
+    fn resume(session: u128, number: u64, lock_ref: LockRef, generation: u32, of: u128) -> Step {
         let resume = LockCommand::Resume {
             lock_ref,
             generation,
+            of: SessionId(of),
             origin: origin(100),
         };
         command(session, number, resume)
@@ -698,6 +712,29 @@ mod tests {
     }
 
     #[test]
+    fn another_session_neither_renews_nor_leaves_nor_resumes() {
+        let mut row = Row::new();
+        let first = row.enter(1, 1, Mode::Exclusive);
+        let renew = Step::Renew {
+            lock_ref: first,
+            generation: 0,
+            of: SessionId(2),
+            wall: 500,
+        };
+        assert_eq!(row.step(&renew), Done::Gone);
+        assert_eq!(row.0.extra(first).renewals, 0);
+        for step in [leave(2, 1, first, true), resume(2, 2, first, 0, 2)] {
+            let Done::Command(Outcome::Refused(why)) = row.step(&step) else {
+                panic!("not refused: {step:?}");
+            };
+            assert_eq!(why.code, Code::NotHolder);
+        }
+        assert!(row.0.holds(first, 0));
+        let resumed = row.step(&resume(2, 3, first, 0, 1));
+        assert_eq!(resumed, Done::Command(Outcome::Resumed { generation: 1 }));
+    }
+
+    #[test]
     fn who_has_renewed_is_not_expired() {
         let mut row = Row::new();
         let first = row.enter(1, 1, Mode::Exclusive);
@@ -705,6 +742,7 @@ mod tests {
         let renew = Step::Renew {
             lock_ref: first,
             generation,
+            of: SessionId(1),
             wall: 500,
         };
         let expire = |renewals| Step::Expire {
@@ -735,6 +773,7 @@ mod tests {
         let renew = |wall| Step::Renew {
             lock_ref: first,
             generation: 0,
+            of: SessionId(1),
             wall,
         };
         assert_eq!(row.step(&renew(500)), Done::Yes(0));
@@ -745,6 +784,7 @@ mod tests {
         let renew = Step::Renew {
             lock_ref: second,
             generation: 0,
+            of: SessionId(2),
             wall: 500,
         };
         assert_eq!(row.step(&renew), Done::No);
@@ -797,11 +837,11 @@ mod tests {
                 generation: generation + 1,
             };
             let number = u64::from(generation) + 2;
-            let step = resume(1, number, first, generation);
+            let step = resume(1, number, first, generation, 1);
             assert_eq!(row.step(&step), Done::Command(resumed.clone()));
             assert_eq!(row.step(&step), Done::Command(resumed), "again");
         }
-        let last = row.step(&resume(1, 99, first, GENERATIONS - 1));
+        let last = row.step(&resume(1, 99, first, GENERATIONS - 1, 1));
         assert!(
             matches!(last, Done::Command(Outcome::Refused(_))),
             "{last:?}"
@@ -818,7 +858,7 @@ mod tests {
         let mut row = Row::new();
         let first = row.enter(1, 1, Mode::Exclusive);
         row.step(&attempt(first));
-        row.step(&resume(2, 1, first, 0));
+        row.step(&resume(2, 1, first, 0, 1));
         assert_eq!(row.0.flag(), Some(row.0.position()));
         assert!(!row.0.holds(first, 0) && row.0.holds(first, 1));
         let again = Step::Attempt {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// The format of commands that this version of the program writes.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 
 /// The format of a command, first in its bytes. A node that reads a format which it does not know
 /// must not apply the command differently from those that do: decoding fails, and the node stops.
@@ -161,6 +161,9 @@ pub enum LockCommand {
         lock_ref: LockRef,
         /// The generation that leaves; an older one leaves nothing.
         generation: u32,
+        /// Whose section it is said to be; another's is not left (G49). The command itself may be
+        /// the coordinator's own.
+        of: SessionId,
         /// Keys whose last write was acknowledged, with its tag if there was one. The ref's other
         /// keys are left dirty.
         clean: Vec<(KeyId, Option<Tag>)>,
@@ -190,6 +193,8 @@ pub enum LockCommand {
         lock_ref: LockRef,
         /// The generation that the caller knows; only the present one can be resumed.
         generation: u32,
+        /// Whose section it is said to be so far; another's is not resumed (G49).
+        of: SessionId,
         /// Who waits now.
         origin: Origin,
     },

@@ -127,6 +127,9 @@ pub enum Operation {
     Resume {
         /// All keys of the section.
         held: Vec<Held>,
+        /// Whose section it is so far: another's is not resumed (G49). Clients prove it by the
+        /// session's secret.
+        of: SessionId,
     },
     /// End somebody's section, or remove a waiting ref (MUSIC `forcedRelease`).
     Release {
@@ -543,7 +546,7 @@ pub struct UpkeepStatus {
 pub enum Code {
     /// The lock ref is past: left, expired, or released by force.
     NoLongerHolder,
-    /// The lock ref waits, or was never given to this session.
+    /// The lock ref waits, is another session's, or was never given.
     NotHolder,
     /// No quorum, or no primary, within the time allowed.
     Unavailable,
@@ -629,6 +632,15 @@ impl Refusal {
             may_have_taken_effect: true,
             detail: detail.into(),
         }
+    }
+
+    /// Somebody acts, by its lock ref, in a section of another session (G49): nothing is changed.
+    pub fn anothers(what: &str) -> Refusal {
+        let text = format!(
+            "{what} was refused: the section is of another session; act with the secret of the \
+             session that entered or resumed it last, or enter a section of your own"
+        );
+        Refusal::definite(Code::NotHolder, text)
     }
 
     /// The wait for a lock is over; `ahead` refs are before it, `head` is the first of them and how

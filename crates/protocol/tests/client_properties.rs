@@ -296,7 +296,7 @@ impl World {
                     request.number,
                     keys.iter().map(|k| (k.clone(), 0)).collect(),
                 ),
-                Operation::Resume { held } => {
+                Operation::Resume { held, .. } => {
                     let keys = held.iter().map(|h| (h.key.clone(), h.generation + 1));
                     World::entered(request.number, keys.collect())
                 }
@@ -353,7 +353,8 @@ impl World {
                     generation: u32::from(keys),
                 });
                 let held = held.collect();
-                self.call(Call::Resume { held });
+                let of = SessionId(3);
+                self.call(Call::Resume { held, of });
             }
             Step::Get(k) => self.call(Call::CriticalGet {
                 section,

@@ -3,7 +3,7 @@
 mod client_support;
 
 use client_support::*;
-use fermata_protocol::base::{LockRef, Tag};
+use fermata_protocol::base::{LockRef, SessionId, Tag};
 use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
 use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
@@ -562,6 +562,7 @@ fn a_resumed_section_counts_anew_in_its_new_generation() {
     let mut client = Client::new();
     let resume = client.call(Call::Resume {
         held: vec![held("k", 10)],
+        of: SessionId(3),
     });
     let (at, request) = client.must_send();
     assert!(matches!(request.operation, Operation::Resume { .. }));
@@ -731,6 +732,7 @@ mod planted {
         let mut client = with(Bug::ResumeReusesNumbers);
         let resume = client.call(Call::Resume {
             held: vec![held("k", 10)],
+            of: SessionId(3),
         });
         let (at, request) = client.must_send();
         client.reply(at, request.number, quorum("old"));
@@ -831,6 +833,7 @@ fn a_resume_waits_as_long_as_nodes_say_that_it_is_queued() {
     let mut client = Client::new();
     let resume = client.call(Call::Resume {
         held: vec![held("k", 10)],
+        of: SessionId(3),
     });
     let next = Held {
         generation: 1,
@@ -867,6 +870,7 @@ fn a_resume_that_nobody_answers_ends_with_its_request_time() {
     let mut client = Client::new();
     let resume = client.call(Call::Resume {
         held: vec![held("k", 10)],
+        of: SessionId(3),
     });
     client.pass(31_000_000);
     let refusal = client.must_end(resume).expect_err("nobody answered");

@@ -160,6 +160,7 @@ impl Bench {
         self.command(LockCommand::Leave {
             lock_ref,
             generation: 0,
+            of: SessionId(9),
             clean: vec![],
             waiting_only: false,
         })
@@ -169,6 +170,7 @@ impl Bench {
         self.command(LockCommand::Resume {
             lock_ref,
             generation: 0,
+            of: SessionId(9),
             origin: ORIGIN,
         })
     }
@@ -207,8 +209,12 @@ impl Bench {
     }
 
     fn renew(&mut self, lock_ref: LockRef) -> RefState {
+        self.renew_as(SessionId(9), lock_ref)
+    }
+
+    fn renew_as(&mut self, of: SessionId, lock_ref: LockRef) -> RefState {
         let refs = [(lock_ref, 0)];
-        self.step(|it, state, cx| it.on_renew(NODE, &refs, &[], state.queues(), cx))[0]
+        self.step(|it, state, cx| it.on_renew(NODE, of, (&refs, &[]), state.queues(), cx))[0]
     }
 }
 
@@ -248,6 +254,20 @@ fn a_release_that_waits_for_the_lease_has_ended_it() {
     assert_eq!(bench.renew(refs[0]), LEASED);
     assert!(matches!(bench.release(refs[0]), Err(Rejection::Leased(_))));
     assert_eq!(bench.renew(refs[0]), NO_LEASE);
+}
+
+#[test]
+fn a_ref_is_kept_alive_by_its_session_alone() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.renew_as(SessionId(8), refs[0]), RefState::Gone);
+    // Whatever a stranger says, the lease runs out; the holder's own word prolongs it.
+    bench.now += LEASE / 2;
+    assert_eq!(bench.renew(refs[0]), LEASED);
+    bench.now += LEASE / 2;
+    assert_eq!(bench.renew_as(SessionId(8), refs[0]), RefState::Gone);
+    bench.now += LEASE;
+    bench.tick();
+    assert_eq!(bench.primary.take_proposals().len(), 1, "it is released");
 }
 
 /// Who was told that this ref is past.
@@ -444,6 +464,7 @@ fn granted_after_a_declined_enqueue(planted: Planted) -> EntryValue {
     let leave = LockCommand::Leave {
         lock_ref,
         generation: 0,
+        of: SessionId(9),
         clean: vec![(key_of("k"), Some(v1))],
         waiting_only: false,
     };

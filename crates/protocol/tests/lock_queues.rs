@@ -8,7 +8,7 @@ use fermata_protocol::base::{
 use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::register::HolderState;
-use fermata_protocol::request::Mode;
+use fermata_protocol::request::{Code, Mode, Refusal};
 use fermata_protocol::segment::{Applied, SegmentState};
 use fermata_protocol::wire;
 
@@ -84,6 +84,7 @@ impl Script {
         self.apply(LockCommand::Leave {
             lock_ref,
             generation: 0,
+            of: SessionId(1),
             clean,
             waiting_only: false,
         })
@@ -259,6 +260,7 @@ fn a_resumed_section_keeps_its_ref_and_gets_a_new_generation() {
     let resume = LockCommand::Resume {
         lock_ref: a,
         generation: 0,
+        of: SessionId(1),
         origin: origin(),
     };
     let applied = s.apply_as(2, 1, resume.clone());
@@ -302,11 +304,49 @@ fn a_leave_of_an_older_generation_changes_nothing() {
         LockCommand::Resume {
             lock_ref: a,
             generation: 0,
+            of: SessionId(1),
             origin: origin(),
         },
     );
     assert_eq!(s.leave(a, &["k"]), Outcome::Gone);
     assert!(s.state.queues().holds(a));
+}
+
+#[test]
+fn a_ref_is_left_and_resumed_by_its_session_alone() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k"], Mode::Exclusive);
+    let waiting = s.enqueue(&["k"], Mode::Exclusive);
+    let leave = |lock_ref, generation, of| LockCommand::Leave {
+        lock_ref,
+        generation,
+        of: SessionId(of),
+        clean: vec![(key("k"), None)],
+        waiting_only: false,
+    };
+    let resume = |of| LockCommand::Resume {
+        lock_ref: a,
+        generation: 0,
+        of: SessionId(of),
+        origin: origin(),
+    };
+    for (number, body) in [leave(a, 0, 2), leave(waiting, 0, 2), resume(2)]
+        .into_iter()
+        .enumerate()
+    {
+        let before = s.state.queues().clone();
+        let applied = s.apply_as(2, number as u64 + 1, body);
+        let refused = |why: &Refusal| why.code == Code::NotHolder && !why.may_have_taken_effect;
+        assert!(matches!(&applied.outcome, Outcome::Refused(why) if refused(why)));
+        assert_eq!(*s.state.queues(), before);
+    }
+    // Who knows its secret takes it over, and it is theirs from then on.
+    let outcome = s.apply_as(2, 9, resume(1)).outcome;
+    assert_eq!(outcome, Outcome::Resumed { generation: 1 });
+    let refused = s.apply(leave(a, 1, 1)).outcome;
+    assert!(matches!(refused, Outcome::Refused(_)));
+    let left = s.apply_as(2, 10, leave(a, 1, 2)).outcome;
+    assert_eq!(left, Outcome::Left { clean: true });
 }
 
 #[test]
@@ -432,6 +472,7 @@ fn times_that_no_keyspace_has_are_refused() {
         let applied = s.apply(LockCommand::Resume {
             lock_ref,
             generation: 0,
+            of: SessionId(1),
             origin,
         });
         assert!(

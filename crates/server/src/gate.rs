@@ -13,8 +13,8 @@ use crate::metrics::{Metrics, operation_name};
 use bytes::Bytes;
 use fermata_api::convert::{names_unknown_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
-use fermata_api::{Names, v1};
-use fermata_protocol::base::{Cluster, Keyspace, SessionId, SiteId};
+use fermata_api::{Names, Secret, v1};
+use fermata_protocol::base::{Cluster, Keyspace, SiteId};
 use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,10 +64,10 @@ pub(crate) struct Gate {
     /// For the bytes of requests that arrive, and of values in those that are open, in KiB.
     kib: Arc<Semaphore>,
     next_call: AtomicU64,
-    /// The node's own session for asking itself, and a counter that grows with the wall clock, also
-    /// over restarts.
-    own: (SessionId, AtomicU64),
-    /// Sessions drawn for clients without one of their own.
+    /// The secret of the node's own session for asking itself, and a counter that grows with the
+    /// wall clock, also over restarts.
+    own: (Secret, AtomicU64),
+    /// Secrets drawn for clients without one of their own.
     drawn: AtomicU64,
 }
 
@@ -125,7 +125,7 @@ impl Gate {
         backend: Backend,
         metrics: Arc<Metrics>,
         resolved: &crate::config::Resolved,
-        session: SessionId,
+        own: Secret,
     ) -> Gate {
         let config = &resolved.config;
         let catalogue = fermata_protocol::base::Keyspace::built_in();
@@ -166,7 +166,7 @@ impl Gate {
                 resolved.clients.request_bytes.div_ceil(1 << 10),
             )),
             next_call: AtomicU64::new(1),
-            own: (session, AtomicU64::new(0)),
+            own: (own, AtomicU64::new(0)),
             drawn: AtomicU64::new(0),
             backend,
             metrics,
@@ -307,17 +307,18 @@ impl Gate {
         wall.max(last.unwrap_or_default() + 1)
     }
 
-    /// A session for a client without one: 128 random bits of this run, plus a count.
-    pub(crate) fn draw_session(&self) -> u128 {
-        let count = self.drawn.fetch_add(1, Ordering::Relaxed);
-        self.own.0.0.wrapping_add(1 + u128::from(count))
+    /// A session's secret for a client without one, which tells nobody another's.
+    pub(crate) fn draw_secret(&self) -> Secret {
+        self.own
+            .0
+            .derive(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Asks in the node's own session.
     pub(crate) async fn ask_self(&self, operation: Operation) -> Result<Reply, Refusal> {
         let number = self.next_number();
         let request = Request {
-            session: self.own.0,
+            session: self.own.0.session(),
             number,
             attempt: 0,
             answered_through: 0,
@@ -464,7 +465,7 @@ fn payload(operation: &Operation) -> usize {
         } => value.as_ref().map_or(0, Bytes::len) + leave.len() * 128,
         Operation::Enter { keys, .. } => keys.iter().map(|k| k.key.len()).sum(),
         Operation::Leave { keys } => keys.len() * 128,
-        Operation::Renew { held } | Operation::Resume { held } => held.len() * 128,
+        Operation::Renew { held } | Operation::Resume { held, .. } => held.len() * 128,
         _ => 0,
     }
 }

@@ -11,8 +11,9 @@ use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::{self, Incoming, Peers};
 use crate::{clock, identity};
+use fermata_api::Secret;
 use fermata_engine::Service;
-use fermata_protocol::base::{NodeName, SessionId};
+use fermata_protocol::base::NodeName;
 use fermata_storage::{Disk, Options};
 use std::future::Future;
 use std::io::IsTerminal;
@@ -225,12 +226,12 @@ pub async fn run_engine_on(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let kept = Descriptors::reserve(0).map_err(StartError::Config)?;
-    let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
+    let own = Secret::new(random()?);
     let metrics = Arc::new(Metrics::of_engine());
     let engine = Arc::new(Engine::new(service, metrics.clone()));
     let _abandon = AbandonEngine(engine.clone());
     let backend = Backend::Engine(engine.clone());
-    let gate = Arc::new(Gate::new(backend, metrics, &resolved, SessionId(seed)));
+    let gate = Arc::new(Gate::new(backend, metrics, &resolved, own));
     let mut tasks = JoinSet::new();
     let faces = serve_faces(listeners, gate.clone(), resolved.clients, kept, &mut tasks).await;
     tracing::info!(
@@ -264,6 +265,10 @@ impl Drop for Abandon {
     }
 }
 
+fn random() -> Result<u128, StartError> {
+    clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))
+}
+
 async fn run_node(
     resolved: Resolved,
     listeners: Listeners,
@@ -276,7 +281,8 @@ async fn run_node(
     let kept = Descriptors::reserve(resolved.nodes.len()).map_err(StartError::Config)?;
     let opened = open_store(&resolved, medium).await?;
     let id = opened.id;
-    let seed = clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))?;
+    // What the driver draws with shows in its session: the gate's secret is another number.
+    let (seed, own) = (random()?, Secret::new(random()?));
     let mailbox = Arc::new(Mailbox::default());
     let _abandon = Abandon(mailbox.clone());
     let metrics = Arc::new(Metrics::new());
@@ -286,8 +292,7 @@ async fn run_node(
     let peers = Peers::start(&resolved, id, &clock, &mailbox, &metrics, &mut tasks);
     let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
-    let session = SessionId(seed);
-    let gate = Arc::new(Gate::new(backend, metrics.clone(), &resolved, session));
+    let gate = Arc::new(Gate::new(backend, metrics.clone(), &resolved, own));
     let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
         id,

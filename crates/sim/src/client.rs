@@ -169,7 +169,7 @@ impl Client {
                     mode: *mode,
                 },
             ),
-            Call::Resume { held } => {
+            Call::Resume { held, .. } => {
                 let keys = held.iter().map(|h| h.key.clone()).collect();
                 let mode = history.mode_of(held);
                 (None, What::Enter { keys, mode })

@@ -140,6 +140,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::ResumeWithoutFlag, "f16-resumed-over-a-put"),
     (Bug::VoteCountsFromLast, "f10-late-vote"),
     (Bug::WakesWithoutLease, "g41-cut-off-primary"),
+    (Bug::SessionNotAsked, "g49-anothers-ref"),
 ];
 
 /// Wrong rules of stores that end: none does here.

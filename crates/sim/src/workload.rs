@@ -307,11 +307,16 @@ impl Worker {
         let mine = self.client;
         let open = world.history.sections.iter().rev().take(8);
         let others = open.filter(|s| s.client != mine && s.over.is_none());
-        let all: Vec<_> = others.map(|s| s.held.clone()).collect();
-        let Some(held) = self.dice.pick(&all).cloned() else {
+        let all: Vec<_> = others.map(|s| (s.held.clone(), s.session)).collect();
+        let Some((held, session)) = self.dice.pick(&all).cloned() else {
             return false;
         };
-        let op = world.call(self.client, Call::Resume { held });
+        // Who has no secret but its own is refused.
+        let of = match self.dice.chance(25) {
+            true => world.clients[mine.0 as usize].session().id(),
+            false => session,
+        };
+        let op = world.call(self.client, Call::Resume { held, of });
         self.waits.insert(op);
         self.stage = Stage::Entering(op);
         true
@@ -547,10 +552,12 @@ impl Worker {
 
     fn resume(&mut self, world: &mut World, resumes: Option<SectionIx>) {
         let client = &world.clients[self.client.0 as usize];
-        let Some(held) = resumes.and_then(|s| client.notes(s).cloned()) else {
+        let notes = resumes.and_then(|s| Some((client.notes(s)?.clone(), s)));
+        let Some((held, section)) = notes else {
             return self.rest(world);
         };
-        let op = world.call(self.client, Call::Resume { held });
+        let of = world.history.sections[section.0].session;
+        let op = world.call(self.client, Call::Resume { held, of });
         self.waits.insert(op);
         self.stage = Stage::Entering(op);
     }

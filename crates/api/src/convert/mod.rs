@@ -17,7 +17,7 @@ mod tests;
 pub use reply::{reply_from_proto, reply_to_proto};
 pub use request::{names_unknown_keyspace, operation_to_proto, request_from_proto};
 
-use crate::{Names, v1};
+use crate::{Names, Secret, v1};
 use bytes::Bytes;
 pub use fermata_protocol::base::tag::GENERATION_SPAN;
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, Tag};
@@ -198,10 +198,24 @@ fn tag_to(tag: Tag) -> v1::Tag {
     }
 }
 
+/// The session that a secret in a message proves.
+fn proved(secret: &[u8]) -> Result<SessionId, Refusal> {
+    let secret = Secret::from_bytes(secret);
+    let secret = secret.ok_or_else(|| {
+        bad("a session's secret is 16 random bytes: draw them once, and send them each time")
+    })?;
+    Ok(secret.session())
+}
+
+fn secret_to(secret: Secret) -> Bytes {
+    Bytes::copy_from_slice(&secret.to_bytes())
+}
+
+/// The session that a reply names.
 fn session_from(session: &[u8]) -> Result<SessionId, Refusal> {
     <[u8; 16]>::try_from(session)
         .map(|bytes| SessionId(u128::from_be_bytes(bytes)))
-        .map_err(|_| bad("a session is 16 random bytes"))
+        .map_err(|_| bad("a session's id is 16 bytes"))
 }
 
 fn session_to(session: SessionId) -> Bytes {

@@ -28,7 +28,7 @@ pub fn request_from_proto(wire: Wire, names: &Names, home: SiteId) -> Result<Req
         name => names.site(name).ok_or_else(|| unknown_site(names, name))?,
     };
     Ok(Request {
-        session: session_from(&header.session)?,
+        session: proved(&header.secret)?,
         number: header.number,
         attempt: header.attempt,
         answered_through: header.answered_through,
@@ -103,7 +103,8 @@ fn section_from(wire: Wire, lookup: &mut impl Lookup) -> Result<Parsed, Refusal>
         Wire::CriticalPut(m) => critical_put_from(m, lookup)?,
         Wire::Resume(m) => {
             let held = some(all_held(lookup, m.held)?, "held")?;
-            (m.header, Operation::Resume { held })
+            let of = proved(&m.secret)?;
+            (m.header, Operation::Resume { held, of })
         }
         Wire::CriticalGet(m) => {
             let (held, operation) = (held_from(lookup, m.held)?, Critical::Get);
@@ -296,11 +297,17 @@ pub(super) fn keyspace_to(keyspace: &Keyspace) -> v1::Keyspace {
     }
 }
 
-/// The message of a request, for a client. The request's site number is ignored: `site` is the name
-/// to send, empty for the site of the node asked.
-pub fn operation_to_proto(request: &Request, names: &Names, site: &str) -> Wire {
+/// The message of a request, for a client, which knows the `secret` of each session that it names.
+/// The request's site number is ignored: `site` is the name to send, empty for the site of the node
+/// asked.
+pub fn operation_to_proto(
+    request: &Request,
+    secret: &dyn Fn(SessionId) -> Secret,
+    names: &Names,
+    site: &str,
+) -> Wire {
     let header = Some(v1::Header {
-        session: session_to(request.session),
+        secret: secret_to(secret(request.session)),
         number: request.number,
         attempt: request.attempt,
         answered_through: request.answered_through,
@@ -313,7 +320,7 @@ pub fn operation_to_proto(request: &Request, names: &Names, site: &str) -> Wire 
         | Operation::Leave { .. }
         | Operation::Renew { .. }
         | Operation::Resume { .. }
-        | Operation::Release { .. } => section_to_proto(&request.operation, header, names),
+        | Operation::Release { .. } => section_to_proto(&request.operation, secret, header, names),
         Operation::Get { key: k } => Wire::Get(v1::GetRequest {
             header,
             key: key(k),
@@ -365,7 +372,12 @@ pub fn operation_to_proto(request: &Request, names: &Names, site: &str) -> Wire 
 }
 
 /// The part of [`operation_to_proto`] that is about sections.
-fn section_to_proto(operation: &Operation, header: Option<v1::Header>, names: &Names) -> Wire {
+fn section_to_proto(
+    operation: &Operation,
+    secret: &dyn Fn(SessionId) -> Secret,
+    header: Option<v1::Header>,
+    names: &Names,
+) -> Wire {
     let all = |held: &[Held]| held.iter().map(|h| held_to(names, h)).collect();
     match operation {
         Operation::Enter {
@@ -411,9 +423,10 @@ fn section_to_proto(operation: &Operation, header: Option<v1::Header>, names: &N
             header,
             held: all(held),
         }),
-        Operation::Resume { held } => Wire::Resume(v1::ResumeRequest {
+        Operation::Resume { held, of } => Wire::Resume(v1::ResumeRequest {
             header,
             held: all(held),
+            secret: secret_to(secret(*of)),
         }),
         Operation::Release { key, lock_ref } => Wire::Release(v1::ReleaseRequest {
             header,

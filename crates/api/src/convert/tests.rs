@@ -13,6 +13,12 @@ fn names() -> Names {
     Names::new(&Keyspace::built_in(), vec!["ohio".into(), "oregon".into()])
 }
 
+/// The secret of one of the few sessions that requests are made of here.
+fn secret_of(session: SessionId) -> Secret {
+    let known = (0..16).map(Secret::new).find(|s| s.session() == session);
+    known.expect("a session of a few")
+}
+
 fn key() -> impl Strategy<Value = KeyId> {
     (1u32..3, prop::collection::vec(any::<u8>(), 1..40)).prop_map(|(keyspace, key)| KeyId {
         keyspace: fermata_protocol::base::KeyspaceId(keyspace),
@@ -87,7 +93,10 @@ fn operation() -> impl Strategy<Value = Operation> {
             }),
         prop::collection::vec(leaving(), 1..3).prop_map(|keys| Operation::Leave { keys }),
         prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Renew { held }),
-        prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Resume { held }),
+        prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Resume {
+            held,
+            of: Secret::new(9).session(),
+        }),
         (key(), 1u64..).prop_map(|(key, l)| Operation::Release {
             key,
             lock_ref: LockRef(l)
@@ -108,19 +117,19 @@ proptest! {
     #[test]
     fn a_request_survives_the_wire(
         operation in operation(),
-        session: u128,
+        secret in 0u128..16,
         number in 1u64..,
         attempt: u32,
     ) {
         let request = Request {
-            session: SessionId(session),
+            session: Secret::new(secret).session(),
             number,
             attempt,
             answered_through: number - 1,
             site: SiteId(1),
             operation,
         };
-        let wire = operation_to_proto(&request, &names(), "oregon");
+        let wire = operation_to_proto(&request, &secret_of, &names(), "oregon");
         let frame = v1::SessionRequest { id: 1, operation: Some(wire) };
         let frame = v1::SessionRequest::decode(&frame.encode_to_vec()[..]).unwrap();
         let back = request_from_proto(frame.operation.unwrap(), &names(), SiteId(0)).unwrap();
@@ -150,14 +159,14 @@ proptest! {
         twice: bool,
     ) {
         let request = Request {
-            session: SessionId(7),
+            session: Secret::new(7).session(),
             number: 2,
             attempt: 0,
             answered_through: 1,
             site: SiteId(1),
             operation,
         };
-        let wire = operation_to_proto(&request, &names(), "oregon");
+        let wire = operation_to_proto(&request, &secret_of, &names(), "oregon");
         let frame = v1::SessionRequest { id: 1, operation: Some(wire) };
         let mut bytes = frame.encode_to_vec();
         if twice {
@@ -174,7 +183,7 @@ proptest! {
             match request_from_proto(wire, &names(), SiteId(0)) {
                 // What is taken is well-formed: it goes out as it came in.
                 Ok(taken) => {
-                    let again = operation_to_proto(&taken, &names(), "oregon");
+                    let again = operation_to_proto(&taken, &|_| Secret::new(7), &names(), "oregon");
                     prop_assert!(request_from_proto(again, &names(), SiteId(0)).is_ok());
                 }
                 Err(refusal) => prop_assert!(!refusal.may_have_taken_effect),
@@ -210,7 +219,7 @@ proptest! {
 fn put() -> v1::CriticalPutRequest {
     v1::CriticalPutRequest {
         header: Some(v1::Header {
-            session: vec![7; 16].into(),
+            secret: vec![7; 16].into(),
             number: 5,
             answered_through: 4,
             site: String::new(),
@@ -236,7 +245,7 @@ fn each_malformed_field_is_refused_by_name() {
     let spoils: [(&str, Spoil); 12] = [
         ("header", |m| m.header = None),
         ("16 random bytes", |m| {
-            m.header.as_mut().unwrap().session = "short".into()
+            m.header.as_mut().unwrap().secret = "short".into()
         }),
         ("number is 0", |m| m.header.as_mut().unwrap().number = 0),
         ("answered_through", |m| {

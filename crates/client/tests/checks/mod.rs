@@ -160,7 +160,13 @@ pub(crate) async fn a_section_is_resumed_by_another_client() {
     section.put("k", "before").await.expect("a quorum");
     let mut held = section.held();
     held[0].key = two.key("default", "k");
-    let resumed = two.resume(held).await.expect("resumed");
+    // Knowing what is held is not enough.
+    let stranger = two.resume(held.clone(), two.secret()).await;
+    let stranger = stranger.expect_err("another's section");
+    assert_eq!(stranger.code(), Code::NotHolder);
+    assert!(!stranger.may_have_taken_effect());
+    assert!(!section.is_lost());
+    let resumed = two.resume(held, one.secret()).await.expect("resumed");
     assert_eq!(
         resumed.entry_value("k"),
         Some(EntryValue::Value("before".into()))
@@ -286,12 +292,13 @@ pub(crate) async fn a_resume_outlasts_the_request_time_where_the_old_lease_does(
         held[0].key = client.key("default", "k");
         held
     };
-    let resumed = two.resume(named(&two)).await.expect("resumed");
+    let resumed = two.resume(named(&two), one.secret()).await;
+    let resumed = resumed.expect("resumed");
     assert_eq!(resumed.get("k").await.expect("held"), Some("before".into()));
     // The generation before is gone, whoever asks for it.
     let three = cluster.client(2).await;
     let error = three
-        .resume(named(&three))
+        .resume(named(&three), one.secret())
         .await
         .expect_err("resumed already");
     assert_eq!(error.code(), Code::NoLongerHolder);

@@ -436,9 +436,21 @@ impl Client {
 
     /// Goes on without the counter, or takes the section over.
     pub async fn resume_at(&mut self, node: usize, held: &Held) -> Option<Section> {
+        let of = self.history.session_of(held).unwrap_or(self.session);
+        self.resume_of_at(node, held, of).await
+    }
+
+    /// The same, of a section of which only the queue says whose it is.
+    pub async fn resume_of_at(
+        &mut self,
+        node: usize,
+        held: &Held,
+        of: SessionId,
+    ) -> Option<Section> {
         let number = self.next();
         let operation = Operation::Resume {
             held: vec![held.clone()],
+            of,
         };
         let request = self.request(number, 0, operation);
         let op = Op::Resume(held.clone());

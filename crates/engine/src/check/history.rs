@@ -164,6 +164,17 @@ impl History {
         })
     }
 
+    /// The session that a section is of, as far as clients were told; else whose ref it is.
+    pub fn session_of(&self, held: &Held) -> Option<SessionId> {
+        let records = self.all();
+        let entered = records.iter().find(|r| match &r.outcome {
+            Outcome::Entered(of, _) => of == held,
+            Outcome::Waits(lock_ref) => *lock_ref == held.lock_ref && r.key == held.key,
+            _ => false,
+        });
+        entered.map(|record| record.session)
+    }
+
     /// The section's lease lasts until then, by its client's account.
     pub fn lease(&self, held: &Held, until: Instant) {
         let name = (held.key.clone(), held.lock_ref, held.generation);

@@ -436,7 +436,7 @@ schedule! {
         };
         world.kill_node(0);
         tokio::spawn(async move { h3.enter(&key("k"), Mode::Exclusive).await });
-        let resumed = h2.resume_at(1, &keys[0].held).await;
+        let resumed = h2.resume_of_at(1, &keys[0].held, h1.session).await;
         sleep(LEASE / 3).await;
         let goes_on = match resumed {
             Some(mut section) => h2.put_at(1, &mut section, value("v1")).await,
@@ -468,7 +468,8 @@ schedule! {
         };
         let held = Held { key: k.clone(), lock_ref: entries[1].lock_ref, generation: 0 };
         let begun = Instant::now();
-        let taken = tokio::spawn(async move { h3.resume_at(2, &held).await });
+        let of = entries[1].session;
+        let taken = tokio::spawn(async move { h3.resume_of_at(2, &held, of).await });
         sleep(Duration::from_secs(1)).await;
         h1.leave_at(1, first).await;
         let taken = taken.await.ok().flatten().is_some();
@@ -604,13 +605,13 @@ schedule! {
     renewals_of_unknown_outcome(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;
-        let (mut h1, mut h2) = (cluster.client(1, 0), cluster.client(2, 0).quiet());
-        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let mut h2 = cluster.client(2, 0).quiet();
+        let first = h2.enter(&k, Mode::Exclusive).await.expect("the key is free");
         sleep(Duration::from_millis(200)).await;
         let to_it = on(&[Call::Commit]).node(0).step(Step::To).peers(&[2]);
         let left = world.hold(to_it.clone().times(1));
         let held = first.held.clone();
-        h1.leave_at(0, first).await;
+        h2.leave_at(0, first).await;
         world.caught(left, 1).await;
         let missed = world.lose(to_it);
         let second = h2.enter(&k, Mode::Exclusive).await.expect("the first has left");

@@ -785,7 +785,7 @@ schedule! {
         };
         let (lock_ref, generation) = (entries[0].lock_ref, entries[0].generation);
         let held = Held { key: k.clone(), lock_ref, generation };
-        let taken = h2.resume_at(2, &held).await;
+        let taken = h2.resume_of_at(2, &held, entries[0].session).await;
         let mut taken = taken.expect("nothing stands in the way of the resumption");
         let again = h1.enter_at(1, &k, &mut enter, LEASE).await;
         h2.put_at(2, &mut taken, value("v2")).await;

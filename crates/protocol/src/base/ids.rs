@@ -42,7 +42,8 @@ id!(
     Seat(u8)
 );
 id!(
-    /// A client's session, 128 random bits drawn by the client.
+    /// A client's session: 128 bits, the hash of a secret that only the client and the node that it
+    /// asks know. Whoever names a session may not act in its sections (G49).
     SessionId(u128)
 );
 id!(

@@ -269,6 +269,7 @@ mod tests {
             command(LockCommand::Leave {
                 lock_ref: TAG.lock_ref,
                 generation: u32::MAX,
+                of: SessionId(u128::MAX),
                 clean,
                 waiting_only: true,
             }),

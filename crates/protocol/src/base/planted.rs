@@ -209,6 +209,8 @@ pub enum Bug {
     VoteCountsFromLast,
     /// G41: a primary that has lost its lease wants to be woken for what only the lease allows.
     WakesWithoutLease,
+    /// G49: whoever knows a section's ref acts in it: puts, renews, leaves, resumes.
+    SessionNotAsked,
 }
 
 impl Bug {
@@ -316,6 +318,7 @@ impl Bug {
         Bug::ResumeWithoutFlag,
         Bug::VoteCountsFromLast,
         Bug::WakesWithoutLease,
+        Bug::SessionNotAsked,
     ];
 }
 
@@ -337,6 +340,12 @@ impl Planted {
     #[cfg(feature = "planted-bugs")]
     pub fn only(bug: Bug) -> Planted {
         Planted { bug: Some(bug) }
+    }
+
+    /// Whether whoever knows a section's ref acts in it, whatever its session (G49): so it is, too,
+    /// where a restarted client goes on in its section without a new generation.
+    pub fn asks_no_session(self) -> bool {
+        self.has(Bug::SessionNotAsked) || self.has(Bug::ResumeReusesNumbers)
     }
 
     /// Whether `bug` is switched on.

@@ -1,6 +1,6 @@
 //! What a driver says to a session and what it is told.
 
-use crate::base::{KeyId, Keyspace, KeyspaceId, LockRef, Micros, Planted, Tag};
+use crate::base::{KeyId, Keyspace, KeyspaceId, LockRef, Micros, Planted, SessionId, Tag};
 use crate::request::{Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -103,6 +103,8 @@ pub enum Call {
     Resume {
         /// All keys of the section.
         held: Vec<Held>,
+        /// The session that it is of: the driver knows its secret.
+        of: SessionId,
     },
     /// The latest value of a held key (MUSIC `criticalGet`).
     CriticalGet {

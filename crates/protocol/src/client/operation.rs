@@ -286,7 +286,7 @@ impl Open {
 pub(super) fn fits(call: &Call) -> Result<(), Refusal> {
     let (keys, value): (usize, _) = match call {
         Call::Enter { keys, .. } => (keys.len(), None),
-        Call::Resume { held } => (held.len(), None),
+        Call::Resume { held, .. } => (held.len(), None),
         Call::CriticalPut { value, .. }
         | Call::PutAndLeave { value, .. }
         | Call::Put { value, .. }
@@ -317,7 +317,7 @@ pub(super) fn fits(call: &Call) -> Result<(), Refusal> {
 fn longest_key(call: &Call) -> usize {
     match call {
         Call::Enter { keys, .. } => keys.iter().map(|k| k.key.len()).max().unwrap_or(0),
-        Call::Resume { held } => held.iter().map(|h| h.key.key.len()).max().unwrap_or(0),
+        Call::Resume { held, .. } => held.iter().map(|h| h.key.key.len()).max().unwrap_or(0),
         Call::CriticalGet { key, .. }
         | Call::CriticalPut { key, .. }
         | Call::PutAndLeave { key, .. }

@@ -129,7 +129,7 @@ impl Session {
                 lease,
             } => self.enter(now, ticket, keys, mode, (wait, lease), out),
             Call::Poll { section } => self.poll(now, ticket, section, out),
-            Call::Resume { held } => self.resume(now, ticket, held, out),
+            Call::Resume { held, of } => self.resume(now, ticket, held, of, out),
             Call::CriticalGet { section, key } => self.critical_get(now, ticket, section, key, out),
             Call::CriticalPut {
                 section,
@@ -239,6 +239,7 @@ impl Session {
         now: Micros,
         ticket: Ticket,
         held: Vec<Held>,
+        of: SessionId,
         out: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
         let keys: BTreeSet<KeyId> = held.iter().map(|h| h.key.clone()).collect();
@@ -252,7 +253,10 @@ impl Session {
                 operation: Critical::Get,
                 leave: Vec::new(),
             },
-            _ => Operation::Resume { held: held.clone() },
+            _ => Operation::Resume {
+                held: held.clone(),
+                of,
+            },
         };
         if matches!(operation, Operation::Critical { .. })
             && let Some(section) = self.sections.get_mut(&section)

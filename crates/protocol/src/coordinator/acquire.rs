@@ -224,7 +224,8 @@ impl Acquire {
         for (key, mode) in part.keys.iter().zip(core::iter::repeat(mode)) {
             let Some(mode) = mode else { break };
             let passes = &mut desk.passes;
-            passes.remember(grant.segment, grant.lock_ref, grant.generation, mode, key);
+            let at = (grant.lock_ref, grant.generation);
+            passes.remember(grant.segment, at, (mode, grant.session), key);
         }
         desk.watch(part.segment, grant.lock_ref, client.task);
         part.lock_ref = Some(grant.lock_ref);

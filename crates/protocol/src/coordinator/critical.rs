@@ -17,7 +17,7 @@ use super::submit::{Answer, Question};
 use super::topology::HolderState;
 use super::{Client, Cx, Event, Job, Step, Target};
 use crate::base::tag::GENERATION_SPAN;
-use crate::base::{Micros, SegmentId, Tag};
+use crate::base::{Micros, SegmentId, SessionId, Tag};
 use crate::register;
 use crate::request::{Code, Critical, Held, Leaving, Mode, QueueEntry, Refusal, Reply};
 use alloc::boxed::Box;
@@ -28,6 +28,7 @@ pub(super) fn critical(
     held: Held,
     operation: Critical,
     leave: Vec<(Held, Leaving)>,
+    client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
     let segment = segment_of(&held.key, cx)?;
@@ -60,7 +61,7 @@ pub(super) fn critical(
     };
     if job.leaves {
         job.leave.retain(|(held, _)| held.key != job.held.key);
-        commands(&job.leaving(Leaving::Dirty), cx)?;
+        commands(&job.leaving(Leaving::Dirty), client.session, cx)?;
     }
     Ok(Box::new(job))
 }
@@ -121,7 +122,9 @@ impl Operate {
             .seen(self.segment, held.lock_ref, held.generation, &held.key);
         match (state, passed) {
             (HolderState::Past, _) => self.refused_past(client, desk, cx),
-            (HolderState::Head(mode), _) | (_, Some(mode)) => self.go(mode, client, desk, cx),
+            (HolderState::Head(mode, session), _) | (_, Some((mode, session))) => {
+                self.go((mode, session), client, desk, cx)
+            }
             (HolderState::Waiting | HolderState::Unknown, None) => {
                 let question = Question::Queue(held.key.clone());
                 let target = Target::Segment(self.segment);
@@ -151,15 +154,25 @@ impl Operate {
                     generation,
                 } = &self.held;
                 let passes = &mut desk.passes;
-                passes.remember(self.segment, *lock_ref, *generation, entry.mode, key);
-                self.go(entry.mode, client, desk, cx)
+                let whose = (entry.mode, entry.session);
+                passes.remember(self.segment, (*lock_ref, *generation), whose, key);
+                self.go(whose, client, desk, cx)
             }
             Some(_) => Step::refuse(refuse::not_holder(self.what())),
             None => self.refused_past(client, desk, cx),
         }
     }
 
-    fn go(&mut self, mode: Mode, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+    fn go(
+        &mut self,
+        (mode, session): (Mode, SessionId),
+        client: &Client,
+        desk: &mut Desk,
+        cx: &mut Cx<'_>,
+    ) -> Step {
+        if session != client.session && !cx.planted.asks_no_session() {
+            return Step::refuse(Refusal::anothers(self.what()));
+        }
         if mode == Mode::Shared && matches!(self.operation, Critical::Put { .. }) {
             let text = "a shared section may not write; leave it and enter an exclusive one";
             return Step::refuse(Refusal::definite(Code::ReadOnlySection, text));
@@ -228,7 +241,7 @@ impl Operate {
                     generation,
                     ..
                 } = self.held;
-                desk.passes.forget(self.segment, lock_ref, generation);
+                desk.passes.forget(self.segment, lock_ref, generation, None);
                 if (may_have_taken_effect || self.unsure) && self.puts() {
                     self.past = Some(refuse::past_unsure(self.what()));
                 }
@@ -263,7 +276,7 @@ impl Operate {
         refusal.may_have_taken_effect &= self.sent && self.puts();
         if self.sent
             && self.leaves
-            && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), cx)
+            && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), client.session, cx)
         {
             desk.spawn(client, Box::new(Background::new(leaves, cx)));
         }
@@ -271,7 +284,7 @@ impl Operate {
     }
 
     fn leave_clean(&mut self, tag: Tag, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        match commands(&self.leaving(Leaving::Clean(Some(tag))), cx) {
+        match commands(&self.leaving(Leaving::Clean(Some(tag))), client.session, cx) {
             Ok(leaves) => {
                 let mut leaves = Leaves::new(leaves);
                 let deadline = cx.after(cx.timing.request);
@@ -293,7 +306,7 @@ impl Operate {
             .take()
             .unwrap_or_else(|| refuse::past(self.what()));
         if self.leaves
-            && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), cx)
+            && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), client.session, cx)
         {
             let mut leaves = Leaves::new(leaves);
             let deadline = cx.after(cx.timing.request);
@@ -321,7 +334,9 @@ impl Operate {
                     ..
                 } = self.held;
                 let tag = Tag::critical(lock_ref, generation, number, client.session);
-                if let Ok(leaves) = commands(&self.leaving(Leaving::Clean(Some(tag))), cx) {
+                if let Ok(leaves) =
+                    commands(&self.leaving(Leaving::Clean(Some(tag))), client.session, cx)
+                {
                     desk.spawn(client, Box::new(Background::new(leaves, cx)));
                 }
                 Step::refuse(Refusal {

@@ -216,6 +216,7 @@ impl Desk {
         let leave = LockCommand::Leave {
             lock_ref,
             generation,
+            of: client.session,
             clean: Vec::new(),
             waiting_only: !client.alone,
         };
@@ -280,6 +281,7 @@ impl Own {
 /// A grant that passed here.
 #[derive(Debug)]
 struct Pass {
+    session: SessionId,
     generation: u32,
     mode: Mode,
     keys: Vec<KeyId>,
@@ -293,19 +295,18 @@ pub(super) struct Passes {
 }
 
 impl Passes {
-    /// A primary says that the ref holds `key`.
+    /// A primary says that the ref, which is of `session` in this generation, holds `key`.
     pub(super) fn remember(
         &mut self,
         segment: SegmentId,
-        lock_ref: LockRef,
-        generation: u32,
-        mode: Mode,
+        (lock_ref, generation): (LockRef, u32),
+        (mode, session): (Mode, SessionId),
         key: &KeyId,
     ) {
         let at = (segment, lock_ref);
         if let Some(pass) = self.of.get_mut(&at) {
             if pass.generation < generation {
-                pass.generation = generation;
+                (pass.generation, pass.session) = (generation, session);
                 pass.keys.clear();
             }
             if !pass.keys.contains(key) {
@@ -323,6 +324,7 @@ impl Passes {
         self.order.push_back(at);
         let keys = [key.clone()].into();
         let pass = Pass {
+            session,
             generation,
             mode,
             keys,
@@ -330,23 +332,31 @@ impl Passes {
         self.of.insert(at, pass);
     }
 
-    /// Whether the ref was seen to hold `key` in this very generation, and how.
+    /// Whether the ref was seen to hold `key` in this very generation, how, and whose it is.
     pub(super) fn seen(
         &self,
         segment: SegmentId,
         lock_ref: LockRef,
         generation: u32,
         key: &KeyId,
-    ) -> Option<Mode> {
+    ) -> Option<(Mode, SessionId)> {
         let pass = self.of.get(&(segment, lock_ref))?;
         let known = pass.generation == generation && pass.keys.contains(key);
-        known.then_some(pass.mode)
+        known.then_some((pass.mode, pass.session))
     }
 
-    /// The ref is past in this generation.
-    pub(super) fn forget(&mut self, segment: SegmentId, lock_ref: LockRef, generation: u32) {
+    /// The ref is past in this generation, or is so for a session, if one is named.
+    pub(super) fn forget(
+        &mut self,
+        segment: SegmentId,
+        lock_ref: LockRef,
+        generation: u32,
+        only: Option<SessionId>,
+    ) {
         let at = (segment, lock_ref);
-        if self.of.get(&at).is_some_and(|p| p.generation <= generation) {
+        let of = |pass: &Pass| only.is_none_or(|session| session == pass.session);
+        let past = |pass: &Pass| pass.generation <= generation && of(pass);
+        if self.of.get(&at).is_some_and(past) {
             self.of.remove(&at);
         }
     }

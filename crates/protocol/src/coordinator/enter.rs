@@ -6,7 +6,7 @@ use super::desk::Desk;
 use super::refuse;
 use super::submit::Answer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
-use crate::base::{Address, Bug, KeyId, Keyspace, Micros, Purpose, SegmentId};
+use crate::base::{Address, Bug, KeyId, Keyspace, Micros, Purpose, SegmentId, SessionId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
@@ -59,6 +59,7 @@ pub(super) fn enter(
 /// grant does not pass the gate of later operations by itself.
 pub(super) fn resume(
     held: Vec<Held>,
+    of: SessionId,
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
@@ -66,8 +67,8 @@ pub(super) fn resume(
     let keys: Vec<KeyId> = held.iter().map(|h| h.key.clone()).collect();
     let mut commands = Vec::new();
     for (segment, keys) in in_order(&keys, cx)? {
-        let of = |h: &&Held| keys.contains(&h.key);
-        let mut refs = held.iter().filter(of).map(|h| (h.lock_ref, h.generation));
+        let here = |h: &&Held| keys.contains(&h.key);
+        let mut refs = held.iter().filter(here).map(|h| (h.lock_ref, h.generation));
         let Some((lock_ref, generation)) = refs.next() else {
             continue;
         };
@@ -79,6 +80,7 @@ pub(super) fn resume(
         let body = LockCommand::Resume {
             lock_ref,
             generation,
+            of,
             origin: origin_of(&keys)?,
         };
         let epoch = Desk::epoch(cx.topology, segment);

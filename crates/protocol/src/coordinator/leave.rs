@@ -10,7 +10,7 @@ use super::desk::Desk;
 use super::refuse;
 use super::submit::{Answer, Question};
 use super::{Client, Cx, Event, Job, STEP_GIVE_UP, STEP_LEAVE, Step, Target};
-use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, SessionId, Tag};
 use crate::command::LockCommand;
 use crate::lock::Outcome;
 use crate::request::{Code, Held, Leaving, Refusal, Reply};
@@ -88,10 +88,12 @@ impl Leaves {
             if let LockCommand::Leave {
                 lock_ref,
                 generation,
+                of,
                 ..
             } = part.leave
             {
-                desk.passes.forget(part.segment, lock_ref, generation);
+                let passes = &mut desk.passes;
+                passes.forget(part.segment, lock_ref, generation, Some(of));
             }
         }
     }
@@ -144,12 +146,13 @@ impl Leaves {
     }
 }
 
-/// The leave commands of a section's keys, one per segment.
+/// The leave commands of the keys of a section of session `of`, one per segment.
 ///
 /// # Errors
 /// No keys, too many, unknown keyspaces, or two refs in one segment, which no section has.
 pub(super) fn commands(
     keys: &[(Held, Leaving)],
+    of: SessionId,
     cx: &Cx<'_>,
 ) -> Result<Vec<(SegmentId, LockCommand)>, Refusal> {
     refuse::section_fits(keys.len(), cx)?;
@@ -176,6 +179,7 @@ pub(super) fn commands(
         let leave = LockCommand::Leave {
             lock_ref,
             generation,
+            of,
             clean,
             waiting_only: false,
         };
@@ -198,7 +202,7 @@ pub(super) fn leave(
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
     debug_assert!(client.call.is_some());
-    let leaves = Leaves::new(commands(keys, cx)?);
+    let leaves = Leaves::new(commands(keys, client.session, cx)?);
     Ok(Box::new(Leave { leaves }))
 }
 

@@ -136,6 +136,8 @@ struct Lost {
     generation: u32,
     /// In all generations: it was removed.
     removed: bool,
+    /// For this session alone, which was told so of a ref that may be another's (G49).
+    only: Option<SessionId>,
 }
 
 /// What a job is told.
@@ -363,6 +365,7 @@ impl Coordinator {
                 lock_ref,
                 generation,
                 removed: true,
+                only: None,
             }),
             lock::Message::Submitted {
                 call,
@@ -501,6 +504,19 @@ impl Coordinator {
         }
     }
 
+    /// Tells those who watch a ref that it is past, unless it is so for another session only.
+    fn tell_lost(&mut self, lost: Lost, cx: &mut Cx<'_>) {
+        let (segment, lock_ref) = (lost.segment, lost.lock_ref);
+        let passes = &mut self.desk.passes;
+        passes.forget(segment, lock_ref, lost.generation, lost.only);
+        for task in self.desk.watching(segment, lock_ref) {
+            let session = self.tasks.get(&task).map(|task| task.client.session);
+            if lost.only.is_none() || lost.only == session {
+                self.run(task, Event::Lost(lost), cx);
+            }
+        }
+    }
+
     /// Starts what jobs have spawned and tells who watches a lost ref, until nothing is left.
     fn drain(&mut self, cx: &mut Cx<'_>) {
         loop {
@@ -509,11 +525,7 @@ impl Coordinator {
                 self.tasks.insert(id, Task { client, job });
                 self.run(id, Event::Start, cx);
             } else if let Some(lost) = self.desk.lost.pop() {
-                let (segment, lock_ref) = (lost.segment, lost.lock_ref);
-                self.desk.passes.forget(segment, lock_ref, lost.generation);
-                for task in self.desk.watching(segment, lock_ref) {
-                    self.run(task, Event::Lost(lost), cx);
-                }
+                self.tell_lost(lost, cx);
             } else {
                 return;
             }
@@ -546,12 +558,12 @@ fn job_for(
             };
             enter::enter(keys, mode, lease, wish, client, cx)
         }
-        Operation::Resume { held } => enter::resume(held, client, cx),
+        Operation::Resume { held, of } => enter::resume(held, of, client, cx),
         Operation::Critical {
             held,
             operation,
             leave,
-        } => critical::critical(held, operation, leave, cx),
+        } => critical::critical(held, operation, leave, client, cx),
         Operation::Leave { keys } => leave::leave(&keys, client, cx),
         Operation::Renew { held } => simple::renew(held, cx),
         Operation::Release { key, lock_ref } => release::release(key, lock_ref, client, cx),

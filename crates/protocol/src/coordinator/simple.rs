@@ -127,7 +127,7 @@ impl Renew {
         Step::Open
     }
 
-    fn answered(&mut self, ask: u64, answer: &Answer, desk: &mut Desk) -> Step {
+    fn answered(&mut self, ask: u64, answer: &Answer, client: &Client, desk: &mut Desk) -> Step {
         let Some(part) = self.parts.iter().find(|p| p.ask == ask) else {
             return Step::Open;
         };
@@ -143,6 +143,7 @@ impl Renew {
                     lock_ref: one.0,
                     generation: one.1,
                     removed: false,
+                    only: Some(client.session),
                 });
             }
             if let Some(slot) = self.states.get_mut(*index) {
@@ -161,7 +162,7 @@ impl Job for Renew {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         match event {
             Event::Start => self.ask(client, desk, cx),
-            Event::Asked { ask, answer } => self.answered(ask, &answer, desk),
+            Event::Asked { ask, answer } => self.answered(ask, &answer, client, desk),
             Event::Cancelled => Step::Close(None),
             _ => Step::Open,
         }

@@ -320,6 +320,7 @@ impl Section {
         let leave = LockCommand::Leave {
             lock_ref: held.lock_ref,
             generation: held.generation,
+            of: self.owner.session,
             clean: [(self.key.clone(), tag)].into(),
             waiting_only: false,
         };
@@ -440,6 +441,7 @@ impl Section {
         let leave = LockCommand::Leave {
             lock_ref: held.first().map_or(LockRef(0), |h| h.lock_ref),
             generation: held.first().map_or(0, |h| h.generation),
+            of: self.owner.session,
             clean: [].into(),
             waiting_only: false,
         };

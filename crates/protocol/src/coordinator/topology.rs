@@ -2,7 +2,9 @@
 //! memory, never by asking anybody.
 
 use crate::base::Reach;
-use crate::base::{Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId};
+use crate::base::{
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId, SessionId,
+};
 use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;
@@ -20,8 +22,8 @@ pub enum Target {
 /// What this node's replica of a segment has applied of one lock ref on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderState {
-    /// At the head, in this generation.
-    Head(Mode),
+    /// At the head, in this generation, which is that session's.
+    Head(Mode, SessionId),
     /// In the queue, behind others.
     Waiting,
     /// It was in the queue and left it, or the generation is an older one: final.

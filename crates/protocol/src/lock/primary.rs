@@ -779,18 +779,22 @@ impl Primary {
         Command::new(Sessions::OWN, 0, 0, Epoch::FIRST, body)
     }
 
-    /// Keeps refs alive and says how they stand.
+    /// Keeps the refs of a session alive and says how they stand; another's are none of it (G49).
     pub fn on_renew(
         &mut self,
         from: NodeName,
-        refs: &[(LockRef, u32)],
-        again: &[LockRef],
+        session: SessionId,
+        (refs, again): (&[(LockRef, u32)], &[LockRef]),
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) -> Vec<RefState> {
         let mut states = Vec::with_capacity(refs.len());
         for (lock_ref, generation) in refs {
-            states.push(self.renew_one(from, *lock_ref, *generation, again, queues, cx));
+            let anothers = queues.is_anothers((*lock_ref, *generation), session, cx.planted);
+            states.push(match anothers {
+                true => RefState::Gone,
+                false => self.renew_one(from, *lock_ref, *generation, again, queues, cx),
+            });
         }
         states
     }

@@ -11,6 +11,7 @@ use crate::command::{Command, LockCommand, Origin};
 use crate::register::HolderState;
 use crate::request::{Code, Mode, Refusal};
 use crate::segment::Applied;
+use crate::sessions::Sessions;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -151,6 +152,20 @@ impl Queues {
         })
     }
 
+    /// Whether a ref is, in this very generation, of another session than `of`, which must not act
+    /// in it (G49). A generation that is past is nobody's, and a node's own forced ends are let
+    /// through.
+    pub fn is_anothers(
+        &self,
+        (lock_ref, generation): (LockRef, u32),
+        of: SessionId,
+        planted: Planted,
+    ) -> bool {
+        let known = self.refs.get(&lock_ref);
+        let anothers = known.is_some_and(|k| k.generation == generation && k.session != of);
+        anothers && of != Sessions::OWN && !planted.asks_no_session()
+    }
+
     /// Applies a lock command that has not taken effect before. `applied` says its position, and
     /// afterwards what it did.
     pub fn apply(
@@ -168,9 +183,14 @@ impl Queues {
             LockCommand::Leave {
                 lock_ref,
                 generation,
+                of,
                 clean,
                 waiting_only,
             } => {
+                if self.is_anothers((*lock_ref, *generation), *of, planted) {
+                    applied.outcome = Outcome::Refused(Refusal::anothers("leaving the section"));
+                    return;
+                }
                 let ends = planted.has(Bug::WaitOverEndsHolder)
                     || planted.has(Bug::ClosedEnterLeaves)
                     || planted.has(Bug::NeverEnteredLeavesClean);
@@ -202,8 +222,13 @@ impl Queues {
             LockCommand::Resume {
                 lock_ref,
                 generation,
+                of,
                 origin,
             } => {
+                if self.is_anothers((*lock_ref, *generation), *of, planted) {
+                    applied.outcome = Outcome::Refused(Refusal::anothers("resuming the section"));
+                    return;
+                }
                 self.resume(command, *lock_ref, *generation, *origin, planted, applied);
             }
         }

@@ -373,7 +373,7 @@ impl Node {
             lock::Message::Renew {
                 call,
                 segment,
-                session: _,
+                session,
                 refs,
                 again,
             } => {
@@ -381,7 +381,7 @@ impl Node {
                     Some(why) => Err(why),
                     None => Ok(self
                         .with_primary(segment, step, |primary, state, cx| {
-                            primary.on_renew(from, &refs, &again, state.queues(), cx)
+                            primary.on_renew(from, session, (&refs, &again), state.queues(), cx)
                         })
                         .unwrap_or_default()),
                 };

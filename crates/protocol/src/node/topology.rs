@@ -180,7 +180,7 @@ impl Topology for Known<'_> {
         };
         match room.state.holder_state(key, lock_ref, generation) {
             register::HolderState::Head => match room.state.queues().get(lock_ref) {
-                Some(known) => coordinator::HolderState::Head(known.mode),
+                Some(known) => coordinator::HolderState::Head(known.mode, known.session),
                 None => coordinator::HolderState::Unknown,
             },
             register::HolderState::Waiting => coordinator::HolderState::Waiting,

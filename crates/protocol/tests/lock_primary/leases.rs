@@ -115,6 +115,7 @@ fn left_while_the_lease_runs(planted: Planted) -> [Option<Rejection>; 2] {
         let leave = bench.command(LockCommand::Leave {
             lock_ref: refs[0],
             generation,
+            of: SessionId(9),
             clean: vec![],
             waiting_only: false,
         });

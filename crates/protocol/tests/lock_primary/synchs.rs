@@ -137,6 +137,7 @@ fn leaves(bench: &mut Bench, lock_ref: LockRef, written: Option<Tag>) -> usize {
     let leave = bench.command(LockCommand::Leave {
         lock_ref,
         generation: 0,
+        of: SessionId(9),
         clean: vec![(key_of("k"), written)],
         waiting_only: false,
     });
@@ -157,7 +158,9 @@ fn a_ref_that_another_primary_may_have_in_a_synch_leaves_dirty_where_it_wrote_no
     let again = [refs[0]];
     let synch = bench.begins_one(|bench| {
         let held = [(again[0], 0)];
-        bench.step(|it, state, cx| it.on_renew(NODE, &held, &again, state.queues(), cx));
+        bench.step(|it, state, cx| {
+            it.on_renew(NODE, SessionId(9), (&held, &again), state.queues(), cx)
+        });
     });
     bench.read_ends(
         synch,

@@ -1,16 +1,17 @@
 //! Keeping a node's locks: renewing those that calls speak of, leaving the others.
 
-use super::locks::{Lock, Locks, locked};
+use super::locks::{Lock, Locks, Place, locked};
 use fermata_protocol::Reply;
-use fermata_protocol::request::{Held, Operation, RefState};
+use fermata_protocol::request::{Operation, RefState};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// How often locks are renewed in their keyspace's lease.
 const RENEWALS: u32 = 3;
 /// The shortest and the longest time between two renewals.
 const RENEWAL: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
-/// Refs in one renewal.
+/// Renewals at a time.
 const RENEWED_AT_ONCE: usize = 1_024;
 
 impl Locks {
@@ -27,26 +28,36 @@ impl Locks {
             // One that cannot be left now is left next time, or ends by its lease.
             tokio::spawn(async move { locks.release(&lock).await });
         }
-        let mut held: Vec<(Arc<Lock>, Held)> = Vec::new();
+        let mut places = Vec::new();
         for lock in live {
-            let places = [Some(lock.place()), lock.promotion()];
-            for place in places.into_iter().flatten().filter(|place| !place.resuming) {
-                held.push((lock.clone(), place.held));
+            let both = [Some(lock.place()), lock.promotion()];
+            for place in both.into_iter().flatten().filter(|place| !place.resuming) {
+                places.push((lock.clone(), place));
             }
         }
-        for part in held.chunks(RENEWED_AT_ONCE) {
-            let renew = Operation::Renew {
-                held: part.iter().map(|(_, held)| held.clone()).collect(),
-            };
-            let Ok(Reply::Renewed { states }) = self.store.gate.ask_self(renew).await else {
-                continue;
-            };
-            for ((lock, held), state) in part.iter().zip(states) {
-                // A place that has changed meanwhile is asked for next time.
-                if state == RefState::Gone && lock.place().held == *held {
-                    self.forget(lock);
-                }
+        for part in places.chunks(RENEWED_AT_ONCE) {
+            let mut renewals = JoinSet::new();
+            for (lock, place) in part.iter().cloned() {
+                let locks = self.clone();
+                renewals.spawn(async move { locks.renew_one(&lock, place).await });
             }
+            renewals.join_all().await;
+        }
+    }
+
+    /// Renews one ref: each is of a session of its own, which alone may.
+    async fn renew_one(&self, lock: &Lock, place: Place) {
+        let renew = Operation::Renew {
+            held: vec![place.held.clone()],
+        };
+        let number = self.store.gate.next_number();
+        let Ok(Reply::Renewed { states }) = self.store.ask(place.session, number, renew).await
+        else {
+            return;
+        };
+        // A place that has changed meanwhile is asked for next time.
+        if states.first() == Some(&RefState::Gone) && lock.place().held == place.held {
+            self.forget(lock);
         }
     }
 }

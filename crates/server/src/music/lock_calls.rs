@@ -44,10 +44,7 @@ impl Locks {
             return Ok(Found::Gone);
         };
         let Some(home) = home_of(entry.session) else {
-            return Err(Failure::error(format!(
-                "{} is the section of another call or client, not a lock of this interface",
-                name.id(number)
-            )));
+            return Err(not_a_lock(name, number));
         };
         if home == self.me() {
             // Perhaps another call has resumed it meanwhile.
@@ -76,6 +73,14 @@ impl Locks {
         let (name, number) = split_id(id)?;
         Ok((self.name(name).await?, number))
     }
+}
+
+/// The ref of that number is no lock's: nothing is done to it.
+fn not_a_lock(name: &Name, number: u64) -> Failure {
+    Failure::error(format!(
+        "{} is the section of another call or client, not a lock of this interface",
+        name.id(number)
+    ))
 }
 
 /// A body's mode: `lockType` or `locktype`, in any case; WRITE unless said.
@@ -292,6 +297,9 @@ async fn find_to_end(
         }
     }
     for entry in own {
+        if home_of(entry.session).is_none() {
+            return Err(not_a_lock(name, number));
+        }
         locks.evict(&name.key, entry).await?;
     }
     Ok(Found::Gone)

@@ -259,7 +259,10 @@ impl Locks {
             session,
             held: held.clone(),
             mode: entry.mode,
-            asked: Operation::Resume { held: vec![held] },
+            asked: Operation::Resume {
+                held: vec![held],
+                of: entry.session,
+            },
             resuming: true,
         };
         self.adopt(key.clone(), number, IDLE, place)
@@ -554,9 +557,9 @@ impl Locks {
         };
         let keys = vec![(held, Leaving::Dirty)];
         let leave = Operation::Leave { keys };
-        // A leave is judged by its ref and generation: it need not be of the ref's session, whose
-        // numbers are its home's.
-        match self.store.ask(self.store.session(), 1, leave).await {
+        // Only the ref's own session leaves it; its home numbers from 1, and never comes so far.
+        let number = self.store.gate.next_number();
+        match self.store.ask(entry.session, number, leave).await {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(()),
             Err(refusal) => Err(refusal.into()),

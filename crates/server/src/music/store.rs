@@ -135,7 +135,7 @@ impl Store {
 
     /// A session for one call.
     pub(super) fn session(&self) -> SessionId {
-        SessionId(self.gate.draw_session())
+        self.gate.draw_secret().session()
     }
 
     /// Asks as somebody.

@@ -21,8 +21,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
-use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
+use fermata_api::{Secret, v1};
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
 pub(crate) use problem::Problem;
@@ -215,33 +215,34 @@ fn header_number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem
 }
 
 impl Rest {
-    /// Who asks: headers `Fermata-Session`, `Fermata-Number` and `Fermata-Site`, or drawn here.
-    /// With the first two, a repeated request takes effect once; a repetition says so by
+    /// Who asks: headers `Fermata-Secret`, `Fermata-Number` and `Fermata-Site`, or drawn here. With
+    /// the first two, a repeated request takes effect once; a repetition says so by
     /// `Fermata-Attempt`, from 1.
     ///
     /// One of the first two without the other is refused: it would look as if repetitions were
     /// known again, and they would not be.
     fn header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
         let given = |name: &str| headers.contains_key(name);
-        if given("fermata-session") != given("fermata-number") {
+        if given("fermata-secret") != given("fermata-number") {
             return Err(Problem::bad(
-                "Fermata-Session and Fermata-Number belong together: give both or neither",
+                "Fermata-Secret and Fermata-Number belong together: give both or neither",
             ));
         }
         self.any_header(headers)
     }
 
     fn any_header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
-        let session = match header_text(headers, "fermata-session")? {
-            None => self.gate.draw_session(),
-            Some(hex) if hex.len() == 32 => u128::from_str_radix(hex, 16)
-                .map_err(|_| Problem::bad("Fermata-Session is not 32 hexadecimal digits"))?,
-            Some(_) => return Err(Problem::bad("Fermata-Session is not 32 hexadecimal digits")),
+        let secret = match header_text(headers, "fermata-secret")?.map(Secret::from_hex) {
+            None => self.gate.draw_secret(),
+            Some(Some(secret)) => secret,
+            Some(None) => {
+                return Err(Problem::bad("Fermata-Secret is not 32 hexadecimal digits"));
+            }
         };
         let number = header_number(headers, "fermata-number")?;
         let attempt = header_number(headers, "fermata-attempt")?;
         Ok(v1::Header {
-            session: Bytes::copy_from_slice(&session.to_be_bytes()),
+            secret: Bytes::copy_from_slice(&secret.to_bytes()),
             number: number.unwrap_or_else(|| self.gate.next_number()),
             answered_through: 0,
             site: header_text(headers, "fermata-site")?
@@ -252,12 +253,12 @@ impl Rest {
     }
 
     /// The same, in the session of a section, which a number alone may be given for.
-    fn header_in(&self, headers: &HeaderMap, session: u128) -> Result<v1::Header, Problem> {
-        let session = Bytes::copy_from_slice(&session.to_be_bytes());
+    fn header_in(&self, headers: &HeaderMap, secret: Secret) -> Result<v1::Header, Problem> {
+        let secret = Bytes::copy_from_slice(&secret.to_bytes());
         let mut plain = headers.clone();
-        plain.remove("fermata-session");
+        plain.remove("fermata-secret");
         Ok(v1::Header {
-            session,
+            secret,
             ..self.any_header(&plain)?
         })
     }

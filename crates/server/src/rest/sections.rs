@@ -12,9 +12,9 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use fermata_api::convert::GENERATION_SPAN;
-use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
-use fermata_protocol::base::{LockRef, SessionId, Tag};
+use fermata_api::{Secret, v1};
+use fermata_protocol::base::{LockRef, Tag};
 use fermata_protocol::request::{Entered, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
 use serde::Deserialize;
@@ -69,7 +69,7 @@ fn enter_request(
     wait_us: u64,
     (follow, may_return): (bool, bool),
 ) -> Wire {
-    let session = Bytes::copy_from_slice(&token.session.to_be_bytes());
+    let secret = Bytes::copy_from_slice(&token.secret.to_bytes());
     let mode = if token.shared {
         v1::Mode::Shared
     } else {
@@ -81,7 +81,7 @@ fn enter_request(
     };
     Wire::Enter(v1::EnterRequest {
         header: Some(v1::Header {
-            session,
+            secret,
             number: token.number,
             ..header
         }),
@@ -103,7 +103,7 @@ impl Rest {
     /// same request, at whichever node and however often, so that a repeated one has the answer of
     /// the first, and so that [`Rest::was_left`] can ask for it.
     fn leave_header(&self, headers: &HeaderMap, token: &Token) -> Result<v1::Header, Problem> {
-        let header = self.header_in(headers, token.session)?;
+        let header = self.header_in(headers, token.secret)?;
         let number = match token.number.checked_add(LEAVE_NUMBER) {
             Some(number) if !headers.contains_key("fermata-number") => number,
             _ => header.number,
@@ -214,7 +214,7 @@ impl Rest {
     }
 
     async fn renewed(&self, token: &Token, headers: &HeaderMap) -> Result<Section, Problem> {
-        let header = Some(self.header_in(headers, token.session)?);
+        let header = Some(self.header_in(headers, token.secret)?);
         let held = token.all_held()?;
         let reply = self
             .ask(Wire::Renew(v1::RenewRequest { header, held }))
@@ -249,9 +249,9 @@ impl Rest {
 pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) -> Answer {
     let new: NewSection = parse(&body(given)?)?;
     let counted = new.counting == Counting::Server;
-    if counted && headers.contains_key("fermata-session") {
+    if counted && headers.contains_key("fermata-secret") {
         return Err(Problem::bad(
-            "a section entered with Fermata-Session is counted by its client: say \
+            "a section entered with Fermata-Secret is counted by its client: say \
              \"counting\": \"client\"",
         ));
     }
@@ -260,9 +260,9 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
         .keys
         .into_iter()
         .map(|k| k.parse().map(|k| (k.keyspace, k.key)));
-    let session = <[u8; 16]>::try_from(&header.session[..]).unwrap_or_default();
+    let secret = Secret::from_bytes(&header.secret);
     let token = Token {
-        session: u128::from_be_bytes(session),
+        secret: secret.ok_or_else(|| unexpected(&Reply::Left))?,
         number: header.number,
         shared: new.mode == ModeIn::Shared,
         lease_us: new.lease_ms.map(micros).transpose()?,
@@ -302,7 +302,7 @@ pub(super) async fn look(
     if !token.held.is_empty() {
         return Ok(Json(rest.renewed(&token, &headers).await?).into_response());
     }
-    let header = rest.header_in(&headers, token.session)?;
+    let header = rest.header_in(&headers, token.secret)?;
     let again = enter_request(&token, header, wait, (false, true));
     let reply = rest.ask(again).await?;
     Ok(Json(rest.section(&token, reply)?).into_response())
@@ -321,12 +321,13 @@ pub(super) async fn resume(
 ) -> Answer {
     let wait = query(asked)?.wait_ms.unwrap_or(EVENTS_WAIT);
     let old = token_of(&uri)?;
-    let header = rest.header_in(&headers, old.session)?;
+    let header = rest.header_in(&headers, old.secret)?;
     let token = Token {
         number: header.number,
         ..old.clone()
     };
     let wire = Wire::Resume(v1::ResumeRequest {
+        secret: header.secret.clone(),
         header: Some(header),
         held: old.all_held()?,
     });
@@ -402,7 +403,7 @@ fn told_left(token: &Token, told: super::json::Leave) -> Result<Vec<Left>, Probl
         left[at] = Left::Clean((sequence > 0).then(|| Tag {
             lock_ref: LockRef(lock_ref),
             sequence: Tag::sequence(generation, sequence),
-            writer: token.session,
+            writer: token.secret.session().0,
         }));
     }
     Ok(left)
@@ -417,7 +418,7 @@ pub(super) async fn get(
     let token = token_of(&uri)?;
     let at = token.find(query(asked)?.keyspace.as_deref(), &segment(&uri, 4))?;
     let held = Some(token.all_held()?.swap_remove(at));
-    let header = Some(rest.header_in(&headers, token.session)?);
+    let header = Some(rest.header_in(&headers, token.secret)?);
     match rest
         .ask(Wire::CriticalGet(v1::CriticalGetRequest { header, held }))
         .await?
@@ -460,7 +461,7 @@ async fn change(
     let header = if query.leave {
         rest.leave_header(headers, &token)?
     } else {
-        rest.header_in(headers, token.session)?
+        rest.header_in(headers, token.secret)?
     };
     let header = Some(header);
     let (sequence, left) = number_of(rest, &token, at, query.leave, headers).await?;
@@ -483,7 +484,7 @@ async fn change(
                 LockRef(lock_ref),
                 generation,
                 sequence,
-                SessionId(token.session),
+                token.secret.session(),
             );
             rest.counters
                 .acknowledged(&token, at, sequence, tag.unwrap_or(made));
@@ -560,7 +561,7 @@ pub(super) async fn events(
     if token.held.iter().any(|(_, generation)| *generation > 0) {
         tokio::spawn(watch_resumed(rest, token, headers, sink));
     } else {
-        let header = rest.header_in(&headers, token.session)?;
+        let header = rest.header_in(&headers, token.secret)?;
         let request = rest
             .gate
             .parse(enter_request(&token, header, wait, (true, true)))

@@ -1,9 +1,9 @@
 //! A section's name in paths, and the writes that the server counts for its client.
 //!
-//! **Problem.** A section is named by a session, keys, lock refs and generations; REST clients want
-//! one opaque name that works at every node. A critical put needs a number that is never used for
-//! two values (MUSIC §III-B), and a clean leave needs to know that the highest number was
-//! acknowledged (F5); simple clients want neither.
+//! **Problem.** A section is named by a session, keys, lock refs and generations, and acted in with
+//! its session's secret; REST clients want one opaque name that works at every node. A critical put
+//! needs a number that is never used for two values (MUSIC §III-B), and a clean leave needs to know
+//! that the highest number was acknowledged (F5); simple clients want neither.
 //!
 //! **Idea.** The name encodes all of it: no node keeps anything for it. Numbers are given by the
 //! client (`Fermata-Sequence`), or by the node through which the section was entered, and then by
@@ -17,8 +17,8 @@ use super::problem::Problem;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use fermata_api::v1;
-use fermata_protocol::base::Tag;
+use fermata_api::{Secret, v1};
+use fermata_protocol::base::{SessionId, Tag};
 use fermata_protocol::wire;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,8 @@ const NAME_MAX: usize = 256 << 10;
 /// What a section's name encodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
-    pub(super) session: u128,
+    /// The secret of its session: whoever has the name may act in the section.
+    pub(super) secret: Secret,
     /// The number of the request that entered or resumed.
     pub(super) number: u64,
     pub(super) shared: bool,
@@ -103,12 +104,12 @@ impl Token {
     }
 
     fn counter(&self) -> Counted {
-        (self.session, self.number)
+        (self.secret.session(), self.number)
     }
 }
 
 /// Which section is counted: the session, and the number of the request that entered or resumed.
-type Counted = (u128, u64);
+type Counted = (SessionId, u64);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -219,7 +220,7 @@ mod tests {
 
     fn token() -> Token {
         Token {
-            session: 7,
+            secret: Secret::new(7),
             number: 1,
             shared: false,
             lease_us: None,
@@ -274,7 +275,7 @@ mod tests {
     fn counters_are_bounded_and_not_made_up() {
         let counters = Counters::default();
         let of = |session| Token {
-            session: session as u128,
+            secret: Secret::new(session as u128),
             ..token()
         };
         for session in 0..=COUNTED_MAX {

@@ -250,7 +250,7 @@ impl Session {
     pub(crate) fn header(&mut self) -> Option<v1::Header> {
         self.number += 1;
         Some(v1::Header {
-            session: self.id.to_be_bytes().to_vec().into(),
+            secret: self.id.to_be_bytes().to_vec().into(),
             number: self.number,
             answered_through: self.number - 1,
             site: String::new(),

@@ -17,5 +17,6 @@ mod quota;
 mod rest;
 mod start;
 mod stop;
+mod strangers;
 mod waits;
 mod wire;

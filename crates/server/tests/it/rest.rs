@@ -115,7 +115,7 @@ async fn every_node_knows_who_left_and_who_lost() {
     let release = "/v1/keyspaces/default/keys/g/release";
     let body = json!({"lock_ref": lock_ref});
     let who = [
-        ("fermata-session", "000000000000000000000000000000aa"),
+        ("fermata-secret", "000000000000000000000000000000aa"),
         ("fermata-number", "1"),
     ];
     let text = body.to_string();
@@ -316,7 +316,7 @@ async fn a_session_without_a_number_or_the_reverse_is_refused() {
     let key = "/v1/keyspaces/default/keys/k";
     // One without the other would not make a repetition known.
     for half in [
-        ("fermata-session", "000000000000000000000000000000ab"),
+        ("fermata-secret", "000000000000000000000000000000ab"),
         ("fermata-number", "1"),
     ] {
         let (status, _, said) = rest.send("PUT", key, &[half], br#"{"value":"v"}"#).await;
@@ -383,7 +383,7 @@ async fn what_is_malformed_is_refused_and_changes_nothing() {
         );
     }
     for (name, value) in [
-        ("fermata-session", "xyz"),
+        ("fermata-secret", "xyz"),
         ("fermata-number", "one"),
         ("fermata-number", "0"),
         ("fermata-site", "atlantis"),

@@ -19,6 +19,11 @@ impl Mapper<'_> {
         })
     }
 
+    /// Whether the ref was given to another client: who asks in its name is refused (G49).
+    fn is_anothers(&self, of: RefId, session: SessionId) -> bool {
+        self.sessions.get(&of).is_some_and(|own| *own != session)
+    }
+
     fn is_inside(&self, of: RefId) -> bool {
         self.state.entered.contains(&of) && !self.state.closed.contains(&of)
     }
@@ -36,6 +41,7 @@ impl Mapper<'_> {
                 };
                 match operation {
                     Critical::Get => self.gets(name, of),
+                    Critical::Put { .. } if self.is_anothers(of, name.0) => {}
                     Critical::Put { number, .. } => {
                         let (lock_ref, generation) = (of.lock_ref, of.generation);
                         let tag = Tag::critical(lock_ref, generation, *number, name.0);
@@ -52,6 +58,7 @@ impl Mapper<'_> {
                 let held = own.map(|(held, leaving)| (std::slice::from_ref(held), leaving));
                 if let Some((held, leaving)) = held
                     && let Some(of) = self.ref_of_held(held)
+                    && !self.is_anothers(of, name.0)
                 {
                     self.says(of, matches!(leaving, Leaving::Clean(_)));
                 }

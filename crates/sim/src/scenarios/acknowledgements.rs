@@ -195,10 +195,9 @@ pub(super) fn restarted_client(stage: &mut Stage) {
     for text in ["v1", "v2", "v3"] {
         stage.put(h1, s1, text);
     }
-    let held = stage.notes(h1, s1);
     stage.world.kill_client(h1);
     stage.world.restart_client(h1);
-    let resume = stage.call(h1, Call::Resume { held });
+    let resume = stage.resume(h1, s1);
     let Some(again) = stage.entered(resume) else {
         return;
     };
@@ -365,10 +364,9 @@ pub(super) fn resumed_over_a_put(stage: &mut Stage) {
         return;
     };
     stage.pass(300);
-    let held = stage.notes(h1, s1);
     stage.world.kill_client(h1);
     let without_c = stage.hold(answers(C, A));
-    let resume = stage.call(h2, Call::Resume { held });
+    let resume = stage.resume(h2, s1);
     let resumed = stage.entered(resume);
     stage.release(without_c);
     let Some(s2) = resumed else { return };

@@ -127,10 +127,9 @@ pub(super) fn resumed_before_waiter(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     let second = stage.begin_enter(h2, Mode::Exclusive);
     stage.pass(500);
-    let held = stage.notes(h1, s1);
     stage.world.kill_client(h1);
     stage.world.restart_client(h1);
-    let resume = stage.call(h1, Call::Resume { held });
+    let resume = stage.resume(h1, s1);
     let Some(again) = stage.entered(resume) else {
         return;
     };
@@ -426,9 +425,8 @@ pub(super) fn resume_beside_lease(stage: &mut Stage) {
     let h2 = stage.client(&[5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v1");
-    let held = stage.notes(h1, s1);
     let mute = stage.mute(h1);
-    let resume = stage.call(h2, Call::Resume { held });
+    let resume = stage.resume(h2, s1);
     stage.until(|w| *w.outcome(resume) != Outcome::Open);
     stage.pass(1);
     stage.get(h1, s1);

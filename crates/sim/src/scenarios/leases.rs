@@ -19,9 +19,8 @@ fn taken_over(stage: &mut Stage) -> Option<([ClientId; 2], SectionIx, OpId, Rule
     let h2 = stage.client(&[5]);
     let s1 = enter_for_long(stage, h1)?;
     stage.put(h1, s1, "v1");
-    let held = stage.notes(h1, s1);
     let mute = stage.mute(h1);
-    let resume = stage.call(h2, Call::Resume { held });
+    let resume = stage.resume(h2, s1);
     stage.pass(1_000);
     Some(([h1, h2], s1, resume, mute))
 }
@@ -60,8 +59,7 @@ pub(super) fn renewed_after_resume(stage: &mut Stage) {
     let h2 = stage.client(&[5]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v1");
-    let held = stage.notes(h1, s1);
-    let resume = stage.call(h2, Call::Resume { held });
+    let resume = stage.resume(h2, s1);
     stage.overwrites((h2, resume), (h1, s1));
 }
 
@@ -249,7 +247,8 @@ pub(super) fn grant_without_lease(stage: &mut Stage) {
         lock_ref,
         generation: 0,
     }];
-    let resume = stage.call(h2, Call::Resume { held });
+    let of = stage.world.clients[h1.0 as usize].session().id();
+    let resume = stage.call(h2, Call::Resume { held, of });
     let Some(s2) = stage.entered(resume) else {
         return;
     };

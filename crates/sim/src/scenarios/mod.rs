@@ -21,6 +21,7 @@ mod placement;
 mod registers;
 mod rules;
 mod stage;
+mod strangers;
 mod synchs;
 mod upkeep;
 
@@ -556,6 +557,11 @@ pub const ALL: &[Scenario] = &[
         name: "g48-silent-waiter",
         about: "one who waits is not heard for twice its short lease",
         play: callers::silent_waiter,
+    },
+    Scenario {
+        name: "g49-anothers-ref",
+        about: "one who knows a section's ref, but not its secret, acts in it",
+        play: strangers::anothers_ref,
     },
     Scenario {
         name: "m1-forced-release",

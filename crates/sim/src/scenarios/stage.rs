@@ -18,7 +18,7 @@ use fermata_protocol::base::{
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::register::{Ask, Content, Message as Register, policy};
-use fermata_protocol::request::{Held, Mode};
+use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, Operation, lock, paxos};
 
 /// The replica that leads first, and the other two.
@@ -468,10 +468,11 @@ impl Stage {
         }
     }
 
-    /// What a client has written down of a section.
-    pub fn notes(&self, client: ClientId, section: SectionIx) -> Vec<Held> {
-        let notes = self.world.clients[client.0 as usize].notes(section);
-        notes.cloned().unwrap_or_default()
+    /// Begins to resume a section, with the secret of its session.
+    pub fn resume(&mut self, client: ClientId, section: SectionIx) -> OpId {
+        let of = &self.world.history.sections[section.0];
+        let (held, of) = (of.held.clone(), of.session);
+        self.call(client, Call::Resume { held, of })
     }
 
     /// Cuts a node off from some others, both ways, until [`Stage::mend`].

@@ -5,6 +5,7 @@ mod releases;
 mod sections;
 mod simple;
 mod single;
+mod strangers;
 
 use super::*;
 use crate::base::{
@@ -206,10 +207,23 @@ impl Bench {
     }
 
     fn ask_again(&mut self, number: u64, attempt: u32, operation: Operation) -> CallId {
+        self.request(SESSION, (number, attempt), operation)
+    }
+
+    fn ask_as(&mut self, session: SessionId, number: u64, operation: Operation) -> CallId {
+        self.request(session, (number, 0), operation)
+    }
+
+    fn request(
+        &mut self,
+        session: SessionId,
+        (number, attempt): (u64, u32),
+        operation: Operation,
+    ) -> CallId {
         self.calls += 1;
         let call = CallId(self.calls);
         let request = Request {
-            session: SESSION,
+            session,
             number,
             attempt,
             answered_through: number - 1,

@@ -138,7 +138,8 @@ fn a_cancelled_wait_is_forgotten_and_not_left() {
 fn a_resumed_section_has_a_new_generation_and_is_followed() {
     let mut bench = Bench::new();
     let held = held("a", 6, 1);
-    bench.ask(1, Operation::Resume { held: vec![held] });
+    let (held, of) = (vec![held], SESSION);
+    bench.ask(1, Operation::Resume { held, of });
     let (_, call, segment, command) = bench.submitted();
     bench.answer(1, call, Ok(Outcome::Resumed { generation: 2 }), 0);
     let granted = lock::Message::Granted {
@@ -260,7 +261,8 @@ fn the_values_of_all_segments_together_are_bounded() {
 fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
     let held = held("a", 6, 1);
     let mut bench = Bench::new();
-    let resume = Operation::Resume { held: vec![held] };
+    let (held, of) = (vec![held], SESSION);
+    let resume = Operation::Resume { held, of };
     bench.ask(1, resume.clone());
     let (_, call, ..) = bench.submitted();
     let resumed = Outcome::Resumed { generation: 2 };
