@@ -203,6 +203,41 @@ fn a_candidate_that_is_refused_stands_above_what_refused_it() {
     assert!(stands(&mut world) > promised);
 }
 
+/// F13: whether B leads by the promise of C, which says that so many more slots are chosen than B
+/// knows, and reports no vote, for they are truncated.
+fn leads_behind_a_truncation(more: u64) -> bool {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let above = world.log(1).chosen();
+    let promise = Paxos::Promise {
+        ballot,
+        above,
+        chosen: Slot(above.0 + more),
+        accepted: vec![],
+        more: false,
+        upper: Timestamp::default(),
+    };
+    world.deliver(2, 1, Packet::Paxos(promise));
+    for _ in 0..4 {
+        world.flush_all();
+        for (from, to, packet) in std::mem::take(&mut world.net) {
+            if (from, to) == (1, 1) {
+                world.deliver(from, to, packet);
+            }
+        }
+    }
+    world.log(1).leadership().is_some()
+}
+
+#[test]
+fn f13_a_candidate_behind_a_truncation_does_not_lead() {
+    assert_eq!(
+        [0, 1, 5].map(leads_behind_a_truncation),
+        [true, false, false]
+    );
+}
+
 #[test]
 fn a_promise_is_taken_up_to_its_horizon() {
     let mut world = World::new(3, 1, Planted::NONE);
