@@ -115,6 +115,11 @@ impl Op {
         )
     }
 
+    /// It is a put in a section.
+    pub fn is_put(&self) -> bool {
+        matches!(self.what, What::Put { .. })
+    }
+
     /// It changed nothing for certain.
     pub fn failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed(_))
@@ -160,6 +165,8 @@ pub struct History {
     pub catalogue: Catalogue,
     /// Interval clocks may leave their bound: writes of one round are not ordered then.
     pub false_intervals: bool,
+    /// Primaries change by hand-over alone: the time that a section has lasted goes with them.
+    pub calm: bool,
 }
 
 impl History {

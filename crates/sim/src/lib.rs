@@ -26,6 +26,7 @@ pub mod cluster;
 pub mod dice;
 pub mod disk;
 pub mod history;
+pub mod kind;
 pub mod machine;
 pub mod model;
 pub mod monitor;

@@ -41,6 +41,8 @@ pub struct Machine {
     pub boot: u32,
     /// While set, the process does nothing; what arrives waits.
     pub paused: bool,
+    /// The process was told that it will be stopped.
+    pub retiring: bool,
     /// It will not come back: its disk was lost, or its directory was refused.
     pub lost: Option<String>,
     /// The true time for which a wake is scheduled.
@@ -96,6 +98,7 @@ impl Machine {
             disk,
             boot: 0,
             paused: false,
+            retiring: false,
             lost: None,
             wake_at: None,
             restless: 0,
@@ -159,7 +162,7 @@ impl Machine {
             Ok(node) => {
                 self.node = Some(node);
                 self.boot += 1;
-                self.paused = false;
+                (self.paused, self.retiring) = (false, false);
                 self.wake_at = None;
                 Ok(())
             }

@@ -127,6 +127,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DeadAsked, "g46-dead-primary"),
     (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
+    (Bug::LaggardIsSteady, "g32-lagging-home"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
     (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
     (Bug::BeginBeforeCreation, "created-twice"),

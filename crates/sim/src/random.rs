@@ -6,10 +6,11 @@
 //! read once more.
 
 use crate::catalogue;
-use crate::checkers::{self, Kind, Violation, at_rest, linearizable};
+use crate::checkers::{self, Violation, at_rest, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
+use crate::kind::Kind;
 use crate::model::Observer;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
@@ -76,33 +77,42 @@ pub fn patience(planted: Planted) -> Options {
 
 /// Runs one seed.
 pub fn run(seed: u64, planted: Option<Bug>, trace: bool) -> Run {
-    played(setup(seed, planted, trace), None)
+    let (setup, kind) = setup(seed, planted, trace);
+    played(setup, &kind, None)
 }
 
 /// As [`run`], and what happened is written down for the model. Of a hundred sections so many only
 /// read, if it is said.
 pub fn observed(seed: u64, planted: Option<Bug>, shared_percent: Option<u64>, trace: bool) -> Run {
+    let (setup, kind) = setup(seed, planted, trace);
     let setup = Setup {
         model: true,
-        ..setup(seed, planted, trace)
+        ..setup
     };
-    played(setup, shared_percent)
+    played(setup, &kind, shared_percent)
 }
 
-fn played(setup: Setup, shared_percent: Option<u64>) -> Run {
+fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
     let mut world = World::new(setup);
     let mut dice = world.dice.fork();
     let bits = world.setup.cluster.segment_bits;
     let keys = dice.between(1, 4) as usize;
-    let mut ground = Ground::new(bits, keys, dice.between(1, 2) as usize, 2_000_000);
-    vary(&mut world, &mut ground, &mut dice);
+    let registers = dice.between(1, 2) as usize;
+    let mut ground = Ground::new(bits, keys, registers, 2_000_000, kind.names);
+    vary(&mut world, &mut ground, kind, &mut dice);
     ground.shared_percent = shared_percent.unwrap_or(ground.shared_percent);
     let length = dice.between(8_000_000, 40_000_000);
-    let plan = Plan::draw(&mut dice, length);
+    let plan = match kind.calm {
+        true => Plan::calm(&mut dice, length),
+        false => Plan::draw(&mut dice, length),
+    };
     equip(&mut world, &plan, &mut dice);
     world.registers = ground.registers.clone();
+    world.sections = ground.sections.clone();
     world.history.false_intervals = plan.false_intervals;
+    world.history.calm = kind.calm;
     let mut options = patience(world.setup.planted);
+    options.drift_ppm = kind.drift_ppm;
     options.cached_gets = !plan.wild_clocks;
     world.monitor.trust_clocks(!plan.wild_clocks);
     let mut workers = Vec::new();
@@ -123,7 +133,7 @@ fn played(setup: Setup, shared_percent: Option<u64>) -> Run {
 /// Everything is healed, and somebody cannot go on.
 pub fn no_progress(detail: String) -> Violation {
     Violation {
-        kind: Kind::Liveness,
+        kind: checkers::Kind::Liveness,
         property: checkers::PROGRESS,
         detail,
     }
@@ -164,12 +174,12 @@ fn slow_time(world: &mut World, dice: &mut Dice) {
 }
 
 /// Kinds of ground: keys that share a segment, many readers, sections that may not last.
-fn vary(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
+fn vary(world: &mut World, ground: &mut Ground, kind: &Kind, dice: &mut Dice) {
     if dice.chance(35) {
         ground.crowd(world.setup.cluster.segment_bits);
     }
     ground.shared_percent = [15, 15, 60][dice.below(3) as usize];
-    if dice.chance(20) {
+    if kind.calm || dice.chance(20) {
         let (purpose, storage) = (Purpose::Sections, StoragePolicy::Replicated);
         let id = world.history.catalogue.add(purpose, storage, 2_500_000);
         ground.hurry(id);
@@ -211,7 +221,7 @@ fn code(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
     }
 }
 
-fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
+fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> (Setup, Kind) {
     let mut dice = Dice::new(seed ^ 0x5e7_0000);
     let profile = &profile::ALL[dice.below(3) as usize];
     let cluster = match dice.below(5) {
@@ -220,49 +230,35 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> Setup {
         _ => cluster::smallest(),
     };
     let upkeep = [2, 2, 3, 5, 8, 15][dice.below(6) as usize] * 1_000_000;
-    let limits = limits(&mut dice);
     let flush = [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize];
     let checkpoint_bytes = if dice.chance(10) { 20_000 } else { 64 << 20 };
     // So short a memory of so little use that primaries move although runs are short.
     let usage = [0, 500, 1_000, 3_000][dice.below(4) as usize] * 1_000;
     let usage_lead = dice.between(1, 3) as u32;
-    Setup {
+    let kind = Kind::draw(&mut dice);
+    let setup = Setup {
         seed,
         profile,
         cluster,
         timing: Timing {
             upkeep,
             usage,
+            drift_ppm: kind.drift_ppm,
             ..timing()
         },
         limits: Limits {
             usage_lead,
-            ..limits
+            ..kind.limits.clone()
         },
         planted: planted.map_or(Planted::NONE, Planted::only),
         flush,
         checkpoint_bytes,
-        drift_ppm: 900,
+        drift_ppm: kind.drift_ppm,
         trace,
         watch: true,
         model: false,
-    }
-}
-
-/// At times so small that logs are truncated and replicas catch up by snapshots.
-fn limits(dice: &mut Dice) -> Limits {
-    let mut limits = Limits::default();
-    if dice.chance(50) {
-        limits.snapshot_every = dice.between(4, 32);
-        limits.chunk = dice.between(64, 2_000) as usize;
-    }
-    if dice.chance(15) {
-        limits.proposals = dice.between(2, 6) as usize;
-    }
-    if dice.chance(30) {
-        limits.window = dice.between(1, 4) as usize;
-    }
-    limits
+    };
+    (setup, kind)
 }
 
 /// Runs until all workers are done and the faults are over, or the time for progress has passed.

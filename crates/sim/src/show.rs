@@ -200,7 +200,9 @@ pub fn tag(tag: &Tag) -> String {
 
 /// A key.
 pub fn key(key: &KeyId) -> String {
-    String::from_utf8_lossy(&key.key).into_owned()
+    // What is put behind a name to make it long says nothing.
+    let name = String::from_utf8_lossy(&key.key);
+    name.trim_end_matches('~').to_owned()
 }
 
 fn value(value: &Option<bytes::Bytes>) -> String {

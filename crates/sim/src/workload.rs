@@ -7,6 +7,7 @@
 
 use crate::dice::Dice;
 use crate::history::{OpId, Outcome, SectionIx};
+use crate::kind::VALUE_MAX;
 use crate::network::ClientId;
 use crate::world::World;
 use bytes::Bytes;
@@ -28,6 +29,8 @@ pub struct Ground {
     pub shared_percent: u64,
     /// Some sections last longer than their keyspace allows.
     pub lingers: bool,
+    /// Bytes of the names of keys, at least.
+    names: usize,
 }
 
 impl Ground {
@@ -36,7 +39,7 @@ impl Ground {
         let segment = segment_of(&self.sections[0], bits);
         let names = (0..).map(|i| KeyId {
             keyspace: Keyspace::SECTIONS,
-            key: Bytes::from(format!("c{i}")),
+            key: long(format!("c{i}"), self.names),
         });
         let beside = names.filter(|k| segment_of(k, bits) == segment);
         self.sections.extend(beside.take(2));
@@ -53,21 +56,24 @@ impl Ground {
     /// Keys of one more keyspace.
     pub fn extend(&mut self, purpose: Purpose, keyspace: KeyspaceId, bits: u8, count: usize) {
         let letter = format!("{}.", keyspace.0);
-        let keys = spread(keyspace, &letter, bits, count);
+        let keys = spread(keyspace, &letter, (bits, self.names), count);
         match purpose {
             Purpose::Sections => self.sections.extend(keys),
             Purpose::Registers => self.registers.extend(keys),
         }
     }
 
-    /// Keys that lie in different segments where there are enough: names are tried in order.
-    pub fn new(bits: u8, sections: usize, registers: usize, lease: u64) -> Ground {
+    /// Keys that lie in different segments where there are enough: names are tried in order. They
+    /// have so many bytes at least.
+    pub fn new(bits: u8, sections: usize, registers: usize, lease: u64, names: usize) -> Ground {
+        let ring = (bits, names);
         Ground {
-            sections: spread(Keyspace::SECTIONS, "k", bits, sections),
-            registers: spread(Keyspace::REGISTERS, "r", bits, registers),
+            sections: spread(Keyspace::SECTIONS, "k", ring, sections),
+            registers: spread(Keyspace::REGISTERS, "r", ring, registers),
             lease,
             shared_percent: 15,
             lingers: false,
+            names,
         }
     }
 }
@@ -77,14 +83,19 @@ pub fn segment_of(key: &KeyId, bits: u8) -> SegmentId {
     Address::of(key.keyspace, TagRule::Whole, &key.key).segment(bits)
 }
 
-fn spread(keyspace: KeyspaceId, letter: &str, bits: u8, count: usize) -> Vec<KeyId> {
+fn spread(
+    keyspace: KeyspaceId,
+    letter: &str,
+    (bits, names): (u8, usize),
+    count: usize,
+) -> Vec<KeyId> {
     let mut taken = BTreeSet::new();
     let mut keys = Vec::new();
     for i in 0..10_000 {
         if keys.len() == count {
             break;
         }
-        let key = Bytes::from(format!("{letter}{i}"));
+        let key = long(format!("{letter}{i}"), names);
         let key = KeyId { keyspace, key };
         if taken.insert(segment_of(&key, bits)) || taken.len() == 1 << bits {
             keys.push(key);
@@ -564,12 +575,14 @@ impl Worker {
 }
 
 /// A value of any of several lengths, below [`WHOLE_BELOW`] and above it.
-pub fn padded(mut name: String, dice: &mut Dice) -> Bytes {
-    let length = [0, 0, 40, 41, 150][dice.below(5) as usize];
-    while name.len() < length {
-        name.push('~');
-    }
-    Bytes::from(name)
+pub fn padded(name: String, dice: &mut Dice) -> Bytes {
+    let length = [0, 0, 40, 41, VALUE_MAX][dice.below(5) as usize];
+    long(name, length)
+}
+
+/// A name of so many bytes at least.
+fn long(name: String, length: usize) -> Bytes {
+    Bytes::from(format!("{name:~<length$}"))
 }
 
 /// Values shorter than this are kept whole in the keyspaces of the simulator, bytes.
@@ -659,7 +672,7 @@ impl Audit {
         } else if let Some(key) = self.writes.clone() {
             // Unique: keys differ.
             let value = format!("audit.{}.{}", key.keyspace.0, crate::show::key(&key));
-            let value = Some(Bytes::from(format!("{value:~<60}")));
+            let value = Some(long(value, 60));
             Call::Write { key, value }
         } else if let Some(key) = self.registers.last() {
             Call::Read { key: key.clone() }

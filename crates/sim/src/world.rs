@@ -97,6 +97,8 @@ pub struct World {
     pub dice: Dice,
     /// Registers that faults aim at.
     pub registers: Vec<KeyId>,
+    /// Keys of sections that faults aim at.
+    pub sections: Vec<KeyId>,
     /// Second processes under the names of machines.
     pub(crate) twins: BTreeMap<NodeName, Twin>,
     /// What is done to what a machine sends.
@@ -138,6 +140,7 @@ impl World {
             violations: Vec::new(),
             dice,
             registers: Vec::new(),
+            sections: Vec::new(),
             twins: BTreeMap::new(),
             liars: BTreeMap::new(),
             in_place: None,
@@ -647,6 +650,9 @@ impl World {
     /// A node is told that it will be stopped: it hands over what it leads.
     pub fn retire(&mut self, name: NodeName) {
         self.note(|| format!("! node {} retires", name.0));
+        if let Some(machine) = self.machines.get_mut(&name) {
+            machine.retiring = true;
+        }
         self.input(name, Input::Retire);
     }
 
@@ -808,8 +814,14 @@ impl World {
     }
 }
 
+/// A rate error within the bound: half of all are at its edges, where rules of time can fail.
+pub(crate) fn rate(dice: &mut Dice, bound_ppm: u64) -> i64 {
+    let bound = bound_ppm as i64;
+    (dice.below(4 * bound_ppm + 1) as i64 - 2 * bound).clamp(-bound, bound)
+}
+
 fn clock(dice: &mut Dice, drift_ppm: u64) -> Clock {
-    let rate = dice.below(2 * drift_ppm + 1) as i64 - drift_ppm as i64;
+    let rate = rate(dice, drift_ppm);
     let wall = dice.below(2_000_000) as i64 - 1_000_000;
     Clock::new(dice.below(1_000_000_000), rate, wall)
 }

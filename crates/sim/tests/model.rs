@@ -8,7 +8,7 @@ use fermata_sim::scenarios;
 use std::collections::BTreeSet;
 
 /// Seeds; `cargo xtask formal traces` maps more.
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 60;
 
 /// What the mapping of all keys says of a run: the traces, and what is wrong.
 fn mapped(run: &Run) -> (String, Vec<String>) {

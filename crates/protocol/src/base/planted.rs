@@ -181,6 +181,8 @@ pub enum Bug {
     CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G32: a log is given to a seat that lags behind a snapshot.
+    LaggardIsSteady,
     /// G45: whom the shell takes for gone has no lease any more.
     GoneMeansReleased,
     /// G14: a new primary grants a ref at once that was resumed before it led.
@@ -304,6 +306,7 @@ impl Bug {
         Bug::LentEntriesDropped,
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
+        Bug::LaggardIsSteady,
         Bug::GoneMeansReleased,
         Bug::ResumedGrantedAtOnce,
         Bug::LeaveBesideLease,

@@ -5,9 +5,10 @@
 //! log that another seat leads, since its home was down, goes back once the home has been heard
 //! steadily for a while. A segment's log goes to the site that uses the segment, and else home;
 //! what a site's use is, and where a segment is wished, is [`usage`](super::usage)'s to say. Both
-//! go by the same way: at most one log a beat is handed over, to a seat that is heard steadily,
-//! and whoever has given a log away and leads it again waits twice as long before the next time.
-//! So a log that a seat does not keep, or that two sites win in turns, moves ever more rarely.
+//! go by the same way: at most one log a beat is handed over, to a seat that is heard steadily and
+//! does not lag behind a snapshot, which it would have to fetch before anybody is served (G32);
+//! whoever has given a log away and leads it again waits twice as long before the next time. So a
+//! log that a seat does not keep, or that two sites win in turns, moves ever more rarely.
 
 use super::usage::{self, Seats};
 use super::{Here, Node, Step};
@@ -210,8 +211,11 @@ impl Here {
         }
     }
 
-    /// Whether a seat has been heard for long enough to be given a log.
+    /// Whether a seat has been heard for long enough to be given a log, and does not lag far.
     fn is_steady(&self, log: &Log, seat: Seat, now: Now) -> bool {
+        if log.lends_to(seat) && !self.config.planted.has(Bug::LaggardIsSteady) {
+            return false;
+        }
         log.view().node_at(seat).is_some_and(|name| {
             let since = self.steady.get(&name);
             let long = since.is_some_and(|since| since + self.patience() <= now.monotonic);
@@ -242,13 +246,14 @@ impl Here {
         heard.is_some_and(|at| at + self.config.timing.lease > now.monotonic)
     }
 
-    /// A seat that is alive, other than this node's.
+    /// A seat that is alive, other than this node's: one that does not lag, if there is one.
     fn successor(&self, log: &Log, now: Now) -> Option<Seat> {
         let seats = (0..log.view().len() as u8).map(Seat);
-        let other = |seat: &Seat| *seat != log.seat();
-        seats.filter(other).find(|seat| {
+        let others = seats.filter(|seat| *seat != log.seat());
+        let living = others.filter(|seat| {
             let name = log.view().node_at(*seat);
             name.is_some_and(|name| self.is_alive(name, now))
-        })
+        });
+        living.min_by_key(|seat| log.lends_to(*seat))
     }
 }

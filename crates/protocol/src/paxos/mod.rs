@@ -474,6 +474,11 @@ impl Log {
         }
     }
 
+    /// Whether a member lags so far that it is fetching a snapshot here, or what lies above it.
+    pub fn lends_to(&self, seat: Seat) -> bool {
+        self.loans.has(seat)
+    }
+
     /// Checks what this replica believes of itself; for tests, after every step.
     ///
     /// # Panics

@@ -134,6 +134,11 @@ impl Loans {
         }
     }
 
+    /// Whether a peer is fetching a snapshot, or what lies above it.
+    pub(super) fn has(&self, seat: Seat) -> bool {
+        self.0.contains_key(&seat)
+    }
+
     /// The slot above which entries must stay in memory, if any must.
     pub(super) fn above(&self, cx: &Cx<'_>) -> Option<Slot> {
         let lowest = self.0.values().map(|loan| loan.above).min();

@@ -9,6 +9,7 @@
 //! | lock refs unique and increasing | MUSIC §III-B; F2 | `lock_refs` | history |
 //! | leases of clients exclude each other | F10 | `leases` | clients, every step |
 //! | a leased section ends by its own word only | F10, G6, G13 | `leases` | replicas, every step |
+//! | sections end in time | MUSIC's T; G31 | `longest` | history, where primaries hand over |
 //! | lock queues as seen by clients | the lease of the primary | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
@@ -37,6 +38,7 @@ pub mod latest_state;
 pub mod leases;
 pub mod linearizable;
 pub mod lock_refs;
+pub mod longest;
 pub mod queues;
 pub mod rests;
 pub mod sections;
@@ -51,7 +53,7 @@ pub const PROGRESS: &str = "progress";
 /// All checkers, as they call themselves in a violation. Each has caught a planted bug before any
 /// other did: the test `planted` proves it and prints which. Beside them stands [`stuck::NAME`],
 /// which the policies that may be stuck are held to.
-pub const NAMES: [&str; 23] = [
+pub const NAMES: &[&str] = &[
     linearizable::NAME,
     "latest-state",
     "outcomes",
@@ -59,6 +61,7 @@ pub const NAMES: [&str; 23] = [
     exclusivity::NAME,
     exclusivity::ENDS,
     lock_refs::NAME,
+    longest::NAME,
     queues::NAME,
     leases::NAME,
     leases::KEPT,
@@ -121,6 +124,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     exclusivity::check(&chains, &mut found);
     exclusivity::check_ends(history, &mut found);
     lock_refs::check(history, &mut found);
+    longest::check(history, &mut found);
     queues::check(history, &mut found);
     // That a refused write was found says why it is not the latest state.
     found.sort_by_key(|violation| violation.property != "outcomes");

@@ -37,7 +37,8 @@ pub struct Link<'a> {
     pub section: Option<SectionIx>,
     /// Exclusive or shared.
     pub mode: Mode,
-    /// What it found at entry; none: not observed.
+    /// What it found at entry, or in its first get where a grant has left it out; none: not
+    /// observed.
     pub view: Option<&'a Value>,
     /// True times of the call to enter and of the grant.
     pub invoked: u64,
@@ -124,6 +125,11 @@ fn place<'a>(
         }
         (What::Get(key), Some(section)) if op.succeeded() => {
             if let Some(link) = link_of(chains.entry(key).or_default(), section) {
+                if let (None, true, Outcome::Value(value)) =
+                    (link.view, link.puts.is_empty(), &op.outcome)
+                {
+                    link.view = Some(value);
+                }
                 link.gets.push(op);
             }
         }

@@ -1,11 +1,12 @@
 //! A random schedule of faults, drawn from the seed.
 
+use super::crossings::{self, Crossing};
 use crate::clock::IntervalClock;
 use crate::dice::Dice;
 use crate::history::History;
 use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
-use crate::world::World;
+use crate::world::{World, rate};
 use fermata_protocol::base::{Epoch, KeyId, NodeName, SessionId};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
@@ -62,6 +63,10 @@ pub enum Fault {
     DyingWriters,
     /// All clients write and read one register at once.
     Crowd,
+    /// All clients write keys of sections at once, several times each.
+    Burst,
+    /// Two rules cross.
+    Cross(Crossing),
     /// A disk is slow.
     SlowDisk,
     /// A disk is full.
@@ -74,6 +79,8 @@ pub enum Fault {
     Blackout,
     /// A node hands over what it leads, stops, and comes back.
     Retire,
+    /// As that, and it has handed everything over when it stops.
+    HandOver,
     /// A group goes on under the next epoch, with the same seats; perhaps twice, perhaps while a
     /// member is cut off.
     NextView,
@@ -109,6 +116,12 @@ impl Plan {
         let rare = [FullDisk, Rot, Wipe, Blackout, NextView, NextView, FullDisk];
         let count = dice.between(2, 6) as usize;
         let mut kinds = dice.subset(&common, count);
+        if dice.chance(35) {
+            kinds.push(Burst);
+        }
+        if dice.chance(50) {
+            kinds.extend(dice.pick(crossings::ALL).copied().map(Cross));
+        }
         if dice.chance(40) {
             kinds.extend(dice.pick(&rare).copied());
         }
@@ -127,6 +140,27 @@ impl Plan {
             per_mille: [0, 20, 60, 150][dice.below(4) as usize],
             wild_clocks: dice.chance(8),
             false_intervals: dice.chance(8),
+        }
+    }
+
+    /// A run in which primaries change by hand-over alone, and nothing is lost or late.
+    pub fn calm(dice: &mut Dice, length: u64) -> Plan {
+        use Fault::*;
+        let kinds = [HandOver, Force, Burst, KillClient, Crowd];
+        let count = dice.between(0, 3) as usize;
+        let mut kinds = dice.subset(&kinds, count);
+        kinds.push(HandOver);
+        Plan {
+            until: length,
+            pace: dice.between(1_000_000, 3_000_000),
+            kinds,
+            weather: Weather {
+                jitter_percent: [5, 30][dice.below(2) as usize],
+                ..Weather::default()
+            },
+            per_mille: 0,
+            wild_clocks: false,
+            false_intervals: false,
         }
     }
 }
@@ -209,6 +243,8 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::CrashFaults => crash_faults(world, &mut dice, duration),
         Fault::DyingWriters => dying_writers(world, &mut dice),
         Fault::Crowd => crowd(world, &mut dice),
+        Fault::Burst => crossings::burst(world, &mut dice),
+        Fault::Cross(crossing) => crossings::strike(world, crossing, &mut dice),
         Fault::Storm => {
             let before = world.fates.per_mille;
             world.note(|| format!("! macro-steps for {duration}"));
@@ -245,6 +281,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
                 down(w, name, false, duration);
             });
         }
+        Fault::HandOver => hand_over(world, name, duration),
         Fault::NextView => next_views(world, dice, duration),
         Fault::Blackout => {
             for name in names {
@@ -261,7 +298,18 @@ fn machine(world: &mut World, name: NodeName) -> &mut crate::machine::Machine {
         .expect("a machine of this world")
 }
 
-fn down(world: &mut World, name: NodeName, power: bool, duration: u64) {
+/// A hand-over takes a few round trips; one at a time, so that there is somebody to take it.
+fn hand_over(world: &mut World, name: NodeName, duration: u64) {
+    if world.machines.values().any(|m| !m.is_up() || m.retiring) {
+        return;
+    }
+    world.retire(name);
+    world.at(world.now + 2_000_000, move |w| {
+        down(w, name, false, duration)
+    });
+}
+
+pub(super) fn down(world: &mut World, name: NodeName, power: bool, duration: u64) {
     world.stop(name, power);
     world.at(world.now + duration, move |w| w.start(name));
 }
@@ -279,7 +327,7 @@ pub fn cut(world: &mut World, ways: Vec<(End, End)>, duration: u64) {
     });
 }
 
-fn isolate(world: &mut World, name: NodeName, duration: u64) {
+pub(super) fn isolate(world: &mut World, name: NodeName, duration: u64) {
     let others = world.machines.keys().filter(|n| **n != name);
     let both = |other: &NodeName| {
         let (a, b) = (End::Node(*other), End::Node(name));
@@ -310,6 +358,16 @@ fn cut_site(world: &mut World, site: u16, duration: u64) {
     cut(world, ways, duration);
 }
 
+/// What matches is lost for a while.
+pub(super) fn lose_for(
+    world: &mut World,
+    duration: u64,
+    filter: impl Fn(&Parcel) -> bool + 'static,
+) {
+    let rule = world.network.lose(filter);
+    world.at(world.now + duration, move |w| w.discard(rule));
+}
+
 fn strike_client(world: &mut World, fault: Fault, dice: &mut Dice, duration: u64) {
     let Some(client) = world
         .clients
@@ -337,9 +395,8 @@ fn strike_client(world: &mut World, fault: Fault, dice: &mut Dice, duration: u64
 }
 
 fn turn_clock(world: &mut World, name: NodeName, dice: &mut Dice, wild: bool) {
-    let bound = world.setup.drift_ppm;
-    let bound = if wild { 400_000 } else { bound };
-    let rate = dice.below(2 * bound + 1) as i64 - bound as i64;
+    let bound = if wild { 400_000 } else { world.setup.drift_ppm };
+    let rate = rate(dice, bound);
     let jump = dice.below(20_000_000) as i64 - 10_000_000;
     let now = world.now;
     world.note(|| format!("! clock of node {}: rate {rate} ppm, wall {jump:+}", name.0));
@@ -448,7 +505,7 @@ fn crowd(world: &mut World, dice: &mut Dice) {
     }
 }
 
-fn write(world: &mut World, client: ClientId, key: KeyId, dice: &mut Dice) {
+pub(super) fn write(world: &mut World, client: ClientId, key: KeyId, dice: &mut Dice) {
     // The history grows with every call, so the value is unique.
     let name = format!("n{}", world.history.ops.len());
     let value = Some(padded(name, dice));
@@ -531,7 +588,7 @@ fn last_grants(history: &History) -> Vec<Grant> {
         .collect()
 }
 
-fn living(world: &World) -> Vec<ClientId> {
+pub(super) fn living(world: &World) -> Vec<ClientId> {
     world
         .clients
         .iter()

@@ -5,10 +5,13 @@
 //! makes the rest late, or lost; sometimes the answers too. A uniform random walk over messages has
 //! almost no power against quorum protocols; operations that touch chosen subsets find in hundreds
 //! of runs what the walk does not find in millions. [`faults`] draws a schedule of crashes, cuts,
-//! pauses, clocks and disks that go wrong, and clients that die, are suspected, and come back.
+//! pauses, clocks and disks that go wrong, and clients that die, are suspected, and come back;
+//! [`crossings`] makes two of the protocol's rules meet.
 
+mod crossings;
 mod fates;
 mod faults;
 
+pub use crossings::Crossing;
 pub use fates::Fates;
 pub use faults::{Fault, Plan, cut, heal, next_view, propose, schedule};

@@ -529,6 +529,11 @@ pub const ALL: &[Scenario] = &[
         play: locks::longest_section,
     },
     Scenario {
+        name: "g32-lagging-home",
+        about: "the home of a segment is back, and fetches a snapshot that does not arrive",
+        play: placement::lagging_home,
+    },
+    Scenario {
         name: "g41-cut-off-primary",
         about: "a primary has lost its lease when the synch of a grant fails",
         play: machines::cut_off_primary,

@@ -5,9 +5,10 @@
 
 use super::stage::{A, B, C, Stage, value};
 use crate::history::Outcome;
-use crate::network::ClientId;
+use crate::network::{ClientId, Parcel};
 use crate::world::World;
-use fermata_protocol::base::{NodeName, SegmentId};
+use fermata_protocol::base::{Ballot, NodeName, SegmentId};
+use fermata_protocol::{Message, paxos};
 
 /// A client's pause after each section, milliseconds.
 const PAUSE: u64 = 300;
@@ -151,4 +152,51 @@ pub(super) fn site_dies(stage: &mut Stage) {
         back,
         "the primary comes back to the site that uses the segment",
     );
+}
+
+/// G32: A, the home of the segment, comes back far behind: it is heard, and the snapshot that it
+/// fetches does not arrive. Who leads keeps the segment until A has come so far.
+pub(super) fn lagging_home(stage: &mut Stage) {
+    stage.again(|setup| {
+        setup.timing.usage = 0;
+        // A few entries alone stay in memory behind a snapshot.
+        let few = 1_000;
+        let limits = &mut setup.limits;
+        (limits.batch_bytes, limits.window_bytes) = (few, few);
+        (limits.snapshot_every, limits.chunk) = (8, 64);
+    });
+    let client = stage.client(&[5]);
+    stage.world.stop(A, true);
+    let Some(leader) = stage.leader_other_than(A) else {
+        return;
+    };
+    let ballot = ballot_at(stage, leader);
+    for round in 0..8 {
+        stage.section(client, &format!("a{round}"));
+    }
+    let parts = stage.lose(|p| {
+        matches!(p, Parcel::Peer { to: A, message: Message::Paxos { message, .. }, .. }
+            if matches!(message, paxos::Message::Chunk(_)))
+    });
+    stage.world.start(A);
+    // A seat is given a log when it has been heard for four leases.
+    stage.pass(20_000);
+    stage.section(client, "meanwhile");
+    let kept = ballot_at(stage, leader) == ballot;
+    stage.expect(
+        kept,
+        "no log is given to a seat that lags behind a snapshot",
+    );
+    stage.release(parts);
+    stage.pass(60_000);
+    let segment = stage.segment();
+    let back = leads(&stage.world, segment, A);
+    stage.expect(back, "the home has its segment when it has caught up");
+}
+
+/// The ballot that a node knows of the key's segment.
+fn ballot_at(stage: &Stage, name: NodeName) -> Option<Ballot> {
+    let node = stage.world.machines[&name].node();
+    let segment = node.and_then(|node| node.here().segments.get(&stage.segment()));
+    segment.map(|segment| segment.log.ballot())
 }

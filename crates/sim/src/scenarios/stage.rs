@@ -81,7 +81,7 @@ impl Stage {
     }
 
     fn on(world: World) -> Stage {
-        let mut ground = Ground::new(1, 2, 1, LEASE);
+        let mut ground = Ground::new(1, 2, 1, LEASE, 0);
         // The first key lies in segment 0, which A leads first, the second one in segment 1.
         ground.sections.sort_by_key(segment_of);
         let key = ground.sections[0].clone();

@@ -1,0 +1,299 @@
+//! Macro-steps that cross two rules: each alone is well tried, and what fails is the second one
+//! while the first is under way.
+
+use super::faults::{cut, down, isolate, living, lose_for, write};
+use crate::dice::Dice;
+use crate::history::{OpId, Outcome, Section, SectionIx};
+use crate::network::{ClientId, End, Parcel};
+use crate::workload::segment_of;
+use crate::world::World;
+use fermata_protocol::base::{KeyId, NodeName};
+use fermata_protocol::client::Call;
+use fermata_protocol::{Message, paxos, register};
+
+/// Two rules, one beside the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crossing {
+    /// A section is resumed while the primary of its segment changes.
+    ResumeAndPrimary,
+    /// A section is resumed while its client leaves.
+    ResumeAndLeave,
+    /// A primary states its leases and hands over; its successor dies, perhaps before it has taken
+    /// them.
+    TableAndCrash,
+    /// A key is deleted while what was stored before is still on its way to a member.
+    DeleteAndSpread,
+    /// A primary whose window is full is outbid, and outbids, while the client of a section is
+    /// silent for longer than its lease, and comes back.
+    OutbidAndSilence,
+    /// A member lags behind much that is written, and comes back as the primary dies or hands over.
+    HandOverAndLag,
+}
+
+/// All of them.
+pub(super) const ALL: &[Crossing] = &[
+    Crossing::ResumeAndPrimary,
+    Crossing::ResumeAndLeave,
+    Crossing::TableAndCrash,
+    Crossing::DeleteAndSpread,
+    Crossing::OutbidAndSilence,
+    Crossing::HandOverAndLag,
+];
+
+/// Makes it happen, where there is something to make it happen with.
+pub(super) fn strike(world: &mut World, crossing: Crossing, dice: &mut Dice) {
+    world.note(|| format!("! {crossing:?}"));
+    match crossing {
+        Crossing::ResumeAndPrimary => resume(world, dice, false),
+        Crossing::ResumeAndLeave => resume(world, dice, true),
+        Crossing::TableAndCrash => table_and_crash(world, dice),
+        Crossing::DeleteAndSpread => delete_and_spread(world, dice),
+        Crossing::OutbidAndSilence => outbid_and_silence(world, dice),
+        Crossing::HandOverAndLag => hand_over_and_lag(world, dice),
+    }
+}
+
+/// One of the last sections that its client is still in.
+fn open_section(world: &World, dice: &mut Dice) -> Option<Section> {
+    let last = world.history.sections.iter().rev().take(8);
+    let open: Vec<&Section> = last.filter(|section| section.over.is_none()).collect();
+    dice.pick(&open).copied().cloned()
+}
+
+/// Somebody who believes the client of an open section dead resumes it. Within a few round trips
+/// its client leaves, or the primary changes.
+fn resume(world: &mut World, dice: &mut Dice, leaves: bool) {
+    let heir = dice.pick(&living(world)).copied();
+    let (Some(section), Some(heir)) = (open_section(world, dice), heir) else {
+        return;
+    };
+    let (at, stays) = (world.now + dice.below(300_000), dice.below(4_000_000));
+    let beside = dice.draw();
+    let (held, of) = (section.held.clone(), section.session);
+    world.at(at, move |w| {
+        if w.clients[heir.0 as usize].alive {
+            let resumed = w.call(heir, Call::Resume { held, of });
+            w.at(w.now + stays, move |w| leave_entered(w, heir, resumed));
+        }
+    });
+    let at = world.now + dice.below(300_000);
+    world.at(at, move |w| {
+        let mut dice = Dice::new(beside);
+        if leaves {
+            leave(w, &section);
+        } else if let Some(primary) = primary_of(w, &section.held[0].key) {
+            change(w, primary, &mut dice);
+        }
+    });
+}
+
+/// The client of a section leaves it, if it is still in it.
+fn leave(world: &mut World, section: &Section) {
+    let mut known = world.history.sections.iter();
+    let same = |s: &Section| (s.session, &s.held) == (section.session, &section.held);
+    if let Some(index) = known.position(same) {
+        leave_one(world, section.client, SectionIx(index));
+    }
+}
+
+/// A client leaves what it has entered by an operation, as soon as that has ended.
+fn leave_entered(world: &mut World, client: ClientId, entered: OpId) {
+    let op = &world.history.ops[entered.0];
+    match (&op.outcome, op.section) {
+        (Outcome::Open, _) => world.at(world.now + 500_000, move |w| {
+            leave_entered(w, client, entered);
+        }),
+        (_, Some(section)) => leave_one(world, client, section),
+        _ => {}
+    }
+}
+
+fn leave_one(world: &mut World, client: ClientId, section: SectionIx) {
+    let of = &world.clients[client.0 as usize];
+    if let Some(section) = of.name_of(section).filter(|_| of.alive) {
+        let wait = true;
+        world.call(client, Call::Leave { section, wait });
+    }
+}
+
+/// A primary dies, or hands over and then stops.
+fn change(world: &mut World, primary: NodeName, dice: &mut Dice) {
+    let duration = dice.between(500_000, 4_000_000);
+    if dice.chance(50) {
+        return down(world, primary, true, duration);
+    }
+    world.retire(primary);
+    let stops = world.now + dice.between(50_000, 1_000_000);
+    world.at(stops, move |w| down(w, primary, false, duration));
+}
+
+fn table_and_crash(world: &mut World, dice: &mut Dice) {
+    let Some(key) = dice.pick(&world.sections).cloned() else {
+        return;
+    };
+    let Some(first) = primary_of(world, &key) else {
+        return;
+    };
+    world.retire(first);
+    let (pause, lasts) = (dice.below(800_000), dice.between(500_000, 4_000_000));
+    world.at(world.now + dice.between(500_000, 2_000_000), move |w| {
+        down(w, first, false, lasts);
+    });
+    let (polled, until) = (20_000, world.now + 3_000_000);
+    await_successor(world, (first, key), (polled, until), move |w, next| {
+        w.at(w.now + pause, move |w| down(w, next, true, lasts));
+    });
+}
+
+/// Does something to whoever leads a key's segment next, as soon as it does.
+fn await_successor(
+    world: &mut World,
+    (first, key): (NodeName, KeyId),
+    (pause, until): (u64, u64),
+    then: impl FnOnce(&mut World, NodeName) + 'static,
+) {
+    world.at(world.now + pause, move |w| match primary_of(w, &key) {
+        Some(next) if next != first => then(w, next),
+        _ if w.now < until => await_successor(w, (first, key), (pause, until), then),
+        _ => {}
+    });
+}
+
+/// What one writer stores is late at one member, by as much as upkeep needs to remove the key.
+fn delete_and_spread(world: &mut World, dice: &mut Dice) {
+    let keys = match dice.chance(50) {
+        true => &world.registers,
+        false => &world.sections,
+    };
+    let all: Vec<NodeName> = world.machines.keys().copied().collect();
+    let (Some(key), Some(client), Some(member)) = (
+        dice.pick(keys).cloned(),
+        dice.pick(&living(world)).copied(),
+        dice.pick(&all).copied(),
+    ) else {
+        return;
+    };
+    let about = key.clone();
+    let late = world.network.hold(move |parcel| {
+        let Parcel::Peer { to, message, .. } = parcel else {
+            return false;
+        };
+        matches!(message, Message::Register(register::Message::Ask { key, ask, .. })
+            if *key == about && matches!(ask, register::Ask::Store { .. }))
+            && *to == member
+    });
+    write(world, client, key.clone(), dice);
+    world.at(world.now + dice.between(200_000, 1_500_000), move |w| {
+        delete(w, client, key);
+    });
+    let lasts = dice.between(1_000_000, 20_000_000);
+    world.at(world.now + lasts, move |w| w.release(late));
+}
+
+fn delete(world: &mut World, client: ClientId, key: KeyId) {
+    if world.clients[client.0 as usize].alive {
+        world.call(client, Call::Write { key, value: None });
+    }
+}
+
+/// The primary of an open section has slots in flight that nobody answers, and hears nothing of the
+/// section's client. Some other member is promised the next ballot by one that answers nobody. The
+/// primary goes on with a ballot above that, and the client is back.
+fn outbid_and_silence(world: &mut World, dice: &mut Dice) {
+    let Some(section) = open_section(world, dice) else {
+        return;
+    };
+    let key = section.held[0].key.clone();
+    let Some(primary) = primary_of(world, &key) else {
+        return;
+    };
+    let nodes: Vec<NodeName> = world.machines.keys().copied().collect();
+    let unheard = dice.between(2_000_000, 5_000_000);
+    let client = End::Client(section.client);
+    let both = |name: &NodeName| [(End::Node(*name), client), (client, End::Node(*name))];
+    cut(world, nodes.iter().flat_map(both).collect(), unheard);
+    burst(world, dice);
+    let deaf = unheard + dice.below(1_500_000);
+    lose_for(world, deaf, move |parcel| {
+        let Parcel::Peer { from, message, .. } = parcel else {
+            return false;
+        };
+        let stays = |m: &paxos::Message| match m {
+            paxos::Message::Accept { .. } => from.name == primary,
+            paxos::Message::Promise { .. } => from.name != primary,
+            _ => false,
+        };
+        matches!(message, Message::Paxos { message, .. } if stays(message))
+    });
+    let others = nodes.iter().filter(|name| **name != primary);
+    let ways = others.map(|name| (End::Node(primary), End::Node(*name)));
+    let (ways, lasts) = (ways.collect(), dice.between(1_500_000, 3_000_000));
+    world.at(world.now + dice.below(unheard), move |w| {
+        cut(w, ways, lasts)
+    });
+}
+
+/// A member is cut off while all write keys of its segment; as it comes back, what it fetches may
+/// be lost for a while, and the primary may go.
+fn hand_over_and_lag(world: &mut World, dice: &mut Dice) {
+    let Some(key) = dice.pick(&world.sections).cloned() else {
+        return;
+    };
+    let segment = segment_of(&key, world.setup.cluster.segment_bits);
+    let group = world.setup.cluster.group_of(segment);
+    let members: Vec<NodeName> = group.map_or(Vec::new(), |g| g.view.nodes().collect());
+    let Some(member) = dice.pick(&members).copied() else {
+        return;
+    };
+    let (lasts, rounds) = (dice.between(2_000_000, 8_000_000), dice.between(1, 3));
+    isolate(world, member, lasts);
+    for round in 0..rounds {
+        let seed = dice.draw();
+        world.at(world.now + round * lasts / rounds, move |w| {
+            burst(w, &mut Dice::new(seed));
+        });
+    }
+    if dice.chance(50) {
+        // It hears who leads, and nothing of what it missed.
+        let deaf = lasts + dice.between(0, 4_000_000);
+        lose_for(world, deaf, move |parcel| {
+            let Parcel::Peer { from, message, .. } = parcel else {
+                return false;
+            };
+            let fetch = |m: &paxos::Message| matches!(m, paxos::Message::Fetch { .. });
+            from.name == member
+                && matches!(message, Message::Paxos { message, .. } if fetch(message))
+        });
+    }
+    let (goes, seed) = (dice.chance(70), dice.draw());
+    let soon = world.now + lasts - dice.below(lasts / 2) + dice.below(1_000_000);
+    world.at(soon, move |w| {
+        let primary = primary_of(w, &key).filter(|name| goes && *name != member);
+        if let Some(primary) = primary {
+            change(w, primary, &mut Dice::new(seed));
+        }
+    });
+}
+
+/// Every client writes keys of sections, several times at once: each write is an entry into a queue
+/// and a leave.
+pub(super) fn burst(world: &mut World, dice: &mut Dice) {
+    for client in living(world) {
+        for _ in 0..dice.between(1, 4) {
+            if let Some(key) = dice.pick(&world.sections).cloned() {
+                write(world, client, key, dice);
+            }
+        }
+    }
+}
+
+/// Who leads the segment of a key, by its own word.
+fn primary_of(world: &World, key: &KeyId) -> Option<NodeName> {
+    let segment = segment_of(key, world.setup.cluster.segment_bits);
+    let mut all = world.machines.values();
+    let leads = all.find(|machine| {
+        let node = machine.node();
+        node.is_some_and(|node| node.here().led().any(|led| led == segment))
+    });
+    leads.map(|machine| machine.name())
+}
