@@ -1,9 +1,9 @@
-//! What a command costs on a queue of one key, by the queue's length: behind 4,095 as much as behind
-//! one.
+//! What a command costs on a queue of one key, by the queue's length: behind 4,095 as much as
+//! behind one.
 //!
-//! Each operation is two commands, so that the length stays: a ref in a given place is released, and
-//! another one comes. They are measured as every member applies them (`apply`), and through the log
-//! of three whole nodes, with the primary's own part (`agreed`).
+//! Each operation is two commands, so that the length stays: a ref in a given place is released,
+//! and another one comes. They are measured as every member applies them (`apply`), and through the
+//! log of three whole nodes, with the primary's own part (`agreed`).
 
 use super::DIRECT;
 use super::cluster::{Answer, ThreeNodes};
