@@ -4,9 +4,9 @@
 //! **Problem.** A demonstration that only shows that things work proves nothing about the moment
 //! when they break.
 //!
-//! **Idea.** [`homing`] and [`portal`] use the client library as any service would, and know nothing
-//! else of Fermata. While they run, faults are injected at stated points of their progress; an
-//! observer outside of the cluster records what each worker did and was told. At the end pure
+//! **Idea.** [`homing`] and [`portal`] use the client library as any service would, and know
+//! nothing else of Fermata. While they run, faults are injected at stated points of their progress;
+//! an observer outside of the cluster records what each worker did and was told. At the end pure
 //! functions judge that history. Where the cluster runs, and how its nodes are killed, is the
 //! caller's ([`Cluster`]).
 
