@@ -519,8 +519,17 @@ fn a_read_ahead_does_not_serve_an_enqueue_behind_another_section() {
     let Outcome::Enqueued { lock_ref } = bench.apply(&y) else {
         panic!("enqueued");
     };
-    let leave = bench.leave(lock_ref);
-    bench.apply(&leave);
+    let leave = LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        of: SessionId(9),
+        clean: vec![(
+            key_of("k"),
+            Some(Tag::critical(lock_ref, 0, 1, SessionId(9))),
+        )],
+        waiting_only: false,
+    };
+    bench.apply(&command(52, leave));
     bench.apply(&x);
     assert_eq!(bench.granted(), None, "what was read is no longer so");
 }
