@@ -12,7 +12,7 @@ use crate::cells::Critical;
 use crate::engine::{Engine, failed, not_holder, past, past_unsure};
 use crate::enter::{Latest, command, leave_of};
 use crate::keyed::{Haste, Keyed};
-use crate::planted::Bug;
+use crate::planted::{Bug, Planted};
 use crate::scalar::{PUTS, Scalar};
 use crate::service::Answers;
 use crate::state::{Done, KeyState, Step, this_key};
@@ -45,7 +45,12 @@ enum Standing {
     Unknown,
 }
 
-fn standing(state: Option<&KeyState>, held: &Held, session: SessionId) -> Standing {
+fn standing(
+    state: Option<&KeyState>,
+    held: &Held,
+    session: SessionId,
+    planted: Planted,
+) -> Standing {
     let Some(state) = state.filter(|state| state.position() >= held.lock_ref.0) else {
         return Standing::Unknown;
     };
@@ -53,7 +58,10 @@ fn standing(state: Option<&KeyState>, held: &Held, session: SessionId) -> Standi
         None => Standing::Past,
         Some(known) if known.generation > held.generation => Standing::Past,
         Some(known) if known.generation < held.generation => Standing::Unknown,
-        Some(_) if state.is_anothers((held.lock_ref, held.generation), session) => {
+        Some(_)
+            if state.is_anothers((held.lock_ref, held.generation), session)
+                && !planted.has(Bug::AnybodyActs) =>
+        {
             Standing::Anothers
         }
         Some(known) if state.holds(held.lock_ref, held.generation) => Standing::Holds(known.mode),
@@ -88,7 +96,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         let (seen, cells) = tokio::join!(looked, self.data.read(&held.key));
         let seen = seen.map_err(|e| failed(what, &e, false))?;
-        match standing(seen.state(), held, of) {
+        match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(_) => {}
             Standing::Past => return Err(past(what)),
             Standing::Anothers => return Err(Refusal::anothers(what)),
@@ -124,12 +132,12 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         // decided.
         let mut seen = row.newest();
         if !matches!(
-            standing(seen.state(), held, of),
+            standing(seen.state(), held, of, self.settings.planted),
             Standing::Holds(_) | Standing::Past | Standing::Anothers
         ) {
             seen = row.decide().await.map_err(|e| failed(what, &e, false))?;
         }
-        match standing(seen.state(), held, of) {
+        match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(Mode::Exclusive) => Ok(()),
             Standing::Holds(Mode::Shared) => Err(Refusal::definite(
                 Code::ReadOnlySection,
@@ -232,7 +240,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         let seen = row.decide().await;
         let seen = seen.map_err(|e| failed("the put", &e, true))?;
-        match standing(seen.state(), held, of) {
+        match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(_) => Ok(()),
             _ => Err(past_unsure("the put")),
         }
