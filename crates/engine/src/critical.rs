@@ -219,12 +219,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         let mut keys = vec![(held.clone(), own)];
         keys.extend(leave.into_iter().filter(|(other, _)| other.key != held.key));
-        let left = self.leave_all(request, &keys).await;
+        let left = self.leave_all(request, &keys, what).await;
         stored.map_err(|e| failed(what, &e, false))?;
         match left {
             Ok(true) => Ok(Reply::Left),
             Ok(false) => Err(past_unsure(what)),
-            Err(error) => Err(failed(what, &error, true)),
+            Err(refusal) => Err(Refusal {
+                may_have_taken_effect: true,
+                ..refusal
+            }),
         }
     }
 
@@ -256,10 +259,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         for (held, _) in keys {
             self.checked(&held.key, Some(Purpose::Sections)).await?;
         }
-        match self.leave_all(request, keys).await {
-            Ok(true) => Ok(Reply::Done { tag: None }),
-            Ok(false) => Err(past(what)),
-            Err(error) => Err(failed(what, &error, true)),
+        match self.leave_all(request, keys, what).await? {
+            true => Ok(Reply::Done { tag: None }),
+            false => Err(past(what)),
         }
     }
 
@@ -269,7 +271,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         &self,
         request: &Request,
         keys: &[(Held, Leaving)],
-    ) -> Result<bool, StoreError> {
+        what: &str,
+    ) -> Result<bool, Refusal> {
         let mut leaves = JoinSet::new();
         for (held, leaving) in keys {
             let clean = match leaving {
@@ -291,20 +294,22 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             leaves.spawn(async move { (said_clean, row.apply(step).await) });
         }
         let any = self.settings.planted.has(Bug::LeftAnyhow);
-        let (mut all, mut error) = (true, None);
+        let (mut all, mut refused) = (true, None);
         while let Some(left) = leaves.join_next().await {
             match left {
-                Ok((said_clean, Ok(ack))) => {
-                    all &= match ack.done {
-                        Done::Command(Outcome::Left { clean }) => clean || !said_clean || any,
-                        _ => false,
-                    }
+                Ok((said_clean, Ok(ack))) => match ack.done {
+                    Done::Command(Outcome::Left { clean }) => all &= clean || !said_clean || any,
+                    Done::Command(Outcome::Refused(refusal)) => refused = Some(refusal),
+                    _ => all = false,
+                },
+                Ok((_, Err(error))) => refused = Some(failed(what, &error, true)),
+                Err(_) => {
+                    let stops = StoreError::Unknown("the node is stopping".into());
+                    refused = Some(failed(what, &stops, true));
                 }
-                Ok((_, Err(failed))) => error = Some(failed),
-                Err(_) => error = Some(StoreError::Unknown("the node is stopping".into())),
             }
         }
-        error.map_or(Ok(all), Err)
+        refused.map_or(Ok(all), Err)
     }
 
     /// Keeps the refs of a session alive.
