@@ -95,3 +95,43 @@ impl Sessions {
         self.table.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_sessions_the_longest_silent_one_is_forgotten() {
+        let mut sessions = Sessions::default();
+        let mut position = 0;
+        let mut acts = |session: u128, number| {
+            position += 1;
+            sessions.remember(SessionId(session), number, 0, position, Outcome::Done);
+            sessions.len()
+        };
+        for session in 1..=SESSIONS_MAX as u128 {
+            acts(session, 1);
+        }
+        acts(1, 2);
+        assert_eq!(acts(SESSIONS_MAX as u128 + 1, 1), SESSIONS_MAX);
+        let known = |session| sessions.outcome(SessionId(session), 1);
+        assert_eq!(known(1), Some(Outcome::Done));
+        assert_eq!(known(2), None);
+        assert_eq!(known(3), Some(Outcome::Done));
+    }
+
+    #[test]
+    fn of_too_many_outcomes_it_is_remembered_that_the_oldest_were() {
+        let mut sessions = Sessions::default();
+        let session = SessionId(1);
+        for number in 1..=OUTCOMES_MAX as u64 + 2 {
+            sessions.remember(session, number, 0, number, Outcome::Done);
+        }
+        let forgotten = |number| match sessions.outcome(session, number) {
+            Some(Outcome::Refused(refusal)) => refusal.code == Code::Forgotten,
+            other => other.is_none(),
+        };
+        assert!(forgotten(2) && sessions.outcome(session, 2).is_some());
+        assert_eq!(sessions.outcome(session, 3), Some(Outcome::Done));
+    }
+}

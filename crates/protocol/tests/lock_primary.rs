@@ -456,6 +456,19 @@ fn a_section_whose_release_is_lost_is_released_again_although_its_client_resumes
     panic!("its client waits for ever");
 }
 
+#[test]
+fn what_is_read_for_a_ref_that_is_past_is_not_waited_for() {
+    let (mut bench, refs) = Bench::new(2);
+    let leave = bench.leave(refs[0]);
+    bench.apply(&leave);
+    let op = *bench.started.keys().next().expect("the next one's synch");
+    let leave = bench.leave(refs[1]);
+    bench.apply(&leave);
+    assert!(!bench.started.contains_key(&op));
+    let read = entry(None, Tag::ZERO);
+    assert!(!bench.step(|it, state, cx| it.on_outcome(op, read, state.queues(), cx)));
+}
+
 /// What the read of a key finds that holds `text` under `tag`.
 fn entry(text: Option<&'static str>, tag: Tag) -> register::Outcome {
     register::Outcome::Entry {
@@ -489,6 +502,17 @@ impl Bench {
             _ => None,
         })
     }
+}
+
+#[test]
+fn whoever_is_granted_at_the_apply_of_its_enqueue_gets_that_answer_alone() {
+    let (mut bench, _) = Bench::new(0);
+    let enters = command(50, enqueue("k"));
+    let read = bench.read_ahead(&enters);
+    bench.read_ends(read, entry(None, Tag::ZERO));
+    bench.apply(&enters);
+    assert!(bench.granted().is_some());
+    assert_eq!(bench.sent.len(), 1, "{:?}", bench.sent);
 }
 
 /// G23: an enqueue is declined while it is read ahead; a whole section puts v1; the enqueue is
@@ -527,6 +551,32 @@ fn granted_after_a_declined_enqueue(planted: Planted) -> EntryValue {
 fn a_read_ahead_for_a_declined_enqueue_does_not_serve_its_repetition() {
     let granted = granted_after_a_declined_enqueue(Planted::NONE);
     assert_eq!(granted, EntryValue::Value(Bytes::from_static(b"v1")));
+}
+
+/// F3: a whole section comes between an enqueue's read ahead and its apply, although this primary
+/// was not asked for it.
+#[test]
+fn a_read_ahead_does_not_serve_an_enqueue_behind_another_section() {
+    let (mut bench, _) = Bench::new(0);
+    let (x, y) = (command(50, enqueue("k")), command(51, enqueue("k")));
+    let read = bench.read_ahead(&x);
+    bench.read_ends(read, entry(None, Tag::ZERO));
+    let Outcome::Enqueued { lock_ref } = bench.apply(&y) else {
+        panic!("enqueued");
+    };
+    let leave = LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        of: SessionId(9),
+        clean: vec![(
+            key_of("k"),
+            Some(Tag::critical(lock_ref, 0, 1, SessionId(9))),
+        )],
+        waiting_only: false,
+    };
+    bench.apply(&command(52, leave));
+    bench.apply(&x);
+    assert_eq!(bench.granted(), None, "what was read is no longer so");
 }
 
 #[cfg(feature = "planted-bugs")]

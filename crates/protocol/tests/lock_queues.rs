@@ -6,7 +6,7 @@ use fermata_protocol::base::{
     Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
 };
 use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
-use fermata_protocol::lock::Outcome;
+use fermata_protocol::lock::{Outcome, state::QUEUE_MAX};
 use fermata_protocol::register::HolderState;
 use fermata_protocol::request::{Code, Mode, Refusal};
 use fermata_protocol::segment::{Applied, SegmentState};
@@ -480,4 +480,33 @@ fn times_that_no_keyspace_has_are_refused() {
             "{applied:?}"
         );
     }
+}
+
+#[test]
+fn a_full_queue_takes_nobody_until_somebody_is_gone() {
+    let mut script = Script::new();
+    let enqueue = |name| LockCommand::Enqueue {
+        keys: vec![key(name), key("k")],
+        mode: Mode::Exclusive,
+        origin: origin(),
+    };
+    for number in 1..=QUEUE_MAX as u64 {
+        let body = Body::Lock(enqueue("x"));
+        let command = Command::new(SessionId(2), number, 0, Epoch::FIRST, body);
+        let applied = script.state.apply(&command, Planted::NONE);
+        assert!(matches!(applied.outcome, Outcome::Enqueued { .. }));
+    }
+    match script.apply(enqueue("free")).outcome {
+        Outcome::Refused(refusal) => assert_eq!(refusal.code, Code::Busy),
+        other => panic!("{other:?}"),
+    }
+    let queues = script.state.queues();
+    assert!(
+        queues.is_idle(&key("free")),
+        "no key of a refused one waits"
+    );
+    let (lock_ref, key) = (LockRef(1), None);
+    script.apply(LockCommand::Release { lock_ref, key });
+    let outcome = script.apply(enqueue("free")).outcome;
+    assert!(matches!(outcome, Outcome::Enqueued { .. }), "{outcome:?}");
 }

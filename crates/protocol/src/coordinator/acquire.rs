@@ -151,22 +151,18 @@ impl Acquire {
             part.renewal = None;
             return part.renewed(answer);
         }
-        match answer {
-            Answer::Outcome {
-                outcome: Outcome::Enqueued { lock_ref },
-                ahead,
-            } => {
-                part.ask = None;
+        let Answer::Outcome { outcome, ahead } = answer else {
+            return Progress::Failed(refuse::unanswered("entering the section", &answer));
+        };
+        part.ask = None;
+        match outcome {
+            Outcome::Enqueued { lock_ref } => {
                 part.lock_ref = Some(lock_ref);
                 part.ahead = ahead;
                 desk.watch(part.segment, lock_ref, client.task);
                 Progress::Queued
             }
-            Answer::Outcome {
-                outcome: Outcome::Resumed { generation },
-                ahead,
-            } => {
-                part.ask = None;
+            Outcome::Resumed { generation } => {
                 if let Body::Lock(LockCommand::Resume { lock_ref, .. }) = part.command.body {
                     part.lock_ref = Some(lock_ref);
                     desk.watch(part.segment, lock_ref, client.task);
@@ -176,25 +172,18 @@ impl Acquire {
                 self.renew_at = cx.after(self.period(cx));
                 Progress::Queued
             }
-            Answer::Outcome {
-                outcome: Outcome::Gone,
-                ..
-            } => {
-                part.ask = None;
+            Outcome::Gone => {
                 let resumes = matches!(part.command.body, Body::Lock(LockCommand::Resume { .. }));
                 Progress::Failed(match resumes {
                     true => refuse::generation_past(),
                     false => refuse::past("the wait for the lock"),
                 })
             }
-            Answer::Outcome {
-                outcome: Outcome::Refused(refusal),
-                ..
-            } => {
-                part.ask = None;
-                Progress::Failed(refusal)
+            Outcome::Refused(refusal) => Progress::Failed(refusal),
+            outcome => {
+                let other = Answer::Outcome { outcome, ahead };
+                Progress::Failed(refuse::unanswered("entering the section", &other))
             }
-            other => Progress::Failed(refuse::unanswered("entering the section", &other)),
         }
     }
 

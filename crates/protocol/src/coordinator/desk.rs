@@ -132,6 +132,12 @@ impl Desk {
             .collect()
     }
 
+    /// Who waits for something here, and whose operations run: none once all tasks have ended.
+    #[cfg(test)]
+    pub(super) fn registered(&self) -> usize {
+        self.waiting.len() + self.watched.len() + self.listings.len() + self.background
+    }
+
     /// A call number of a question about keys.
     pub(super) fn list(&mut self, task: TaskId) -> u64 {
         self.calls += 1;

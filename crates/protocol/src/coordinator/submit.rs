@@ -318,8 +318,7 @@ impl Submitter {
         })
     }
 
-    fn pause(&mut self, id: u64, ask: &mut Ask, pause: Micros, cx: &Cx<'_>) {
-        ask.hops = 0;
+    fn pause(&mut self, id: u64, ask: &Ask, pause: Micros, cx: &Cx<'_>) {
         let at = cx.now.monotonic.saturating_add(pause);
         self.timers.set(id, Some(at.min(ask.deadline)));
     }

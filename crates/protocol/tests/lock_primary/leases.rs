@@ -104,6 +104,22 @@ fn g14_a_new_primary_grants_a_resumed_ref_when_any_lease_of_before_is_over() {
     assert_eq!(granted, [false, false, true]);
 }
 
+#[test]
+fn the_grant_of_a_resumed_section_goes_to_the_node_that_resumed_it() {
+    let (mut bench, refs) = Bench::new(1);
+    bench.renew(refs[0]);
+    let resume = bench.resume(refs[0]);
+    let submitted = resume.clone();
+    bench.step(|it, state, cx| it.on_submit(NodeName(7), 1, submitted, state, cx));
+    bench.apply(&resume);
+    assert!(!bench.synched(), "the old generation has its lease");
+    bench.now = LEASE;
+    let held = [(refs[0], 1)];
+    bench.step(|it, state, cx| it.on_renew(NODE, SessionId(9), (&held, &[]), state.queues(), cx));
+    assert!(bench.ticks_at(counted()));
+    assert!(bench.sent.iter().all(|(to, _)| *to == NodeName(7)));
+}
+
 /// G14: how a leave of the new generation is answered while the old one has a lease, and after it.
 fn left_while_the_lease_runs(planted: Planted) -> [Option<Rejection>; 2] {
     let (mut bench, refs) = Bench::planted(1, planted);

@@ -117,6 +117,14 @@ fn second_reader_reads(planted: Planted) -> bool {
     bench.apply(&done[0]);
     let queue = bench.state.queues().queue(&key_of("k"));
     assert_eq!(queue.and_then(|q| q.flag), None);
+    let third = bench.begins_one(|bench| {
+        bench.reader();
+    });
+    bench.read_ends(third, entry(None, tag));
+    assert!(
+        bench.granted().is_some(),
+        "the note of the synch changes nothing"
+    );
     reads
 }
 

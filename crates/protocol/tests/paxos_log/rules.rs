@@ -3,7 +3,8 @@
 
 use crate::world::{Packet, World};
 use fermata_protocol::base::*;
-use fermata_protocol::paxos::Message as Paxos;
+use fermata_protocol::log::ReplicatedLog;
+use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos};
 
 /// P7: an acceptor follows a leader's beat. How long, by its own clock, it promises nobody else.
 fn bound_for(planted: Planted) -> Micros {
@@ -54,6 +55,221 @@ fn leaves_before_creation(planted: Planted) -> bool {
 #[test]
 fn p2_nothing_of_the_first_ballot_leaves_before_the_creation_is_durable() {
     assert!(!leaves_before_creation(Planted::NONE));
+}
+
+/// How often a replica has ignored messages.
+fn ignored(world: &World, i: usize) -> u64 {
+    world.log(i).ignored().values().sum()
+}
+
+#[test]
+fn a_beat_that_is_not_its_senders_binds_nobody() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let follows = world.log(1).ballot();
+    let ballot = |round, seat| Ballot {
+        round,
+        seat: Seat(seat),
+    };
+    for (from, ballot) in [
+        (0, ballot(7, 2)),
+        (2, ballot(u32::MAX, 2)),
+        (1, ballot(7, 1)),
+        (3, ballot(7, 3)),
+    ] {
+        let before = ignored(&world, 1);
+        world.deliver(from, 1, Packet::Beat(ballot, Slot(0), 0));
+        assert_eq!(ignored(&world, 1), before + 1, "{ballot:?} from {from}");
+        assert_eq!(world.log(1).ballot(), follows);
+    }
+}
+
+/// Two entries are proposed, and nothing else tells B what is chosen: how far it knows it then. Of
+/// the first one it may hear nothing.
+fn learned_from_an_entry(misses_the_first: bool) -> u64 {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let before = world.log(1).chosen();
+    for unheard in [misses_the_first, false] {
+        assert!(world.propose(0));
+        for _ in 0..10 {
+            world.flush_all();
+            for (from, to, packet) in std::mem::take(&mut world.net) {
+                let news = matches!(packet, Packet::Paxos(Paxos::Chosen { .. }));
+                if !(news || unheard && to == 1) {
+                    world.deliver(from, to, packet);
+                }
+            }
+        }
+    }
+    world.log(1).chosen().0 - before.0
+}
+
+#[test]
+fn an_entry_tells_what_is_chosen_before_it() {
+    assert_eq!(learned_from_an_entry(false), 1);
+    assert_eq!(learned_from_an_entry(true), 1, "it asks for what it lacks");
+}
+
+#[test]
+fn who_is_outside_the_view_is_promised_nothing() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    world.time += 10 * world.timing.lease;
+    let (ballot, follows) = (
+        Ballot {
+            round: 9,
+            seat: Seat(3),
+        },
+        world.log(1).ballot(),
+    );
+    let prepare = Paxos::Prepare {
+        ballot,
+        above: Slot(0),
+    };
+    world.deliver(3, 1, Packet::Paxos(prepare));
+    assert_eq!(world.log(1).ballot(), follows);
+}
+
+/// B has promised C; then the word of A, which led before, that it hands over to B comes.
+#[test]
+fn a_hand_over_of_a_ballot_that_is_over_makes_nobody_stand() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let led = world.log(0).ballot();
+    world.isolate(1);
+    world.time += 2 * world.timing.lease;
+    let ballot = Ballot {
+        round: 9,
+        seat: Seat(2),
+    };
+    let above = Slot(0);
+    world.deliver(2, 1, Packet::Paxos(Paxos::Prepare { ballot, above }));
+    assert_eq!(world.log(1).ballot(), ballot);
+    world.net.clear();
+    let release = Paxos::Release {
+        ballot: led,
+        successor: Some(Seat(1)),
+    };
+    world.deliver(0, 1, Packet::Paxos(release));
+    world.flush_all();
+    let stands = |(_, _, packet): &(usize, usize, Packet)| {
+        matches!(packet, Packet::Paxos(Paxos::Prepare { .. }))
+    };
+    assert!(!world.net.iter().any(stands));
+    assert_eq!(world.log(1).ballot(), ballot);
+}
+
+#[test]
+fn nothing_is_learned_above_the_end_of_a_log() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let next = Epoch::FIRST.next();
+    world.step(0, |log, cx| log.propose_stop(next, cx));
+    world.calm(1_000_000);
+    assert_eq!(world.log(1).stopped(), Some(next));
+    let chosen = world.log(1).chosen();
+    let entries = Paxos::Entries {
+        from: chosen.next(),
+        entries: vec![Entry::Noop],
+        chosen: chosen.next(),
+    };
+    world.deliver(0, 1, Packet::Paxos(entries));
+    assert_eq!(world.log(1).chosen(), chosen);
+}
+
+/// B cannot hear the others, and stands: its ballot.
+fn stands(world: &mut World) -> Ballot {
+    world.isolate(1);
+    for _ in 0..100 {
+        world.pass(world.timing.beat);
+        world.flush_all();
+        let asks = |(from, _, packet): &(usize, usize, Packet)| match packet {
+            Packet::Paxos(Paxos::Prepare { ballot, .. }) if *from == 1 => Some(*ballot),
+            _ => None,
+        };
+        let ballot = world.net.iter().rev().find_map(asks);
+        world.net.clear();
+        if let Some(ballot) = ballot {
+            return ballot;
+        }
+    }
+    panic!("it never stands");
+}
+
+#[test]
+fn a_candidate_that_is_refused_stands_above_what_refused_it() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let promised = Ballot {
+        round: ballot.round + 5,
+        seat: Seat(2),
+    };
+    world.deliver(2, 1, Packet::Paxos(Paxos::Refused { ballot, promised }));
+    assert!(stands(&mut world) > promised);
+}
+
+/// F13: whether B leads by the promise of C, which says that so many more slots are chosen than B
+/// knows, and reports no vote, for they are truncated.
+fn leads_behind_a_truncation(more: u64) -> bool {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let above = world.log(1).chosen();
+    let promise = Paxos::Promise {
+        ballot,
+        above,
+        chosen: Slot(above.0 + more),
+        accepted: vec![],
+        more: false,
+        upper: Timestamp::default(),
+    };
+    world.deliver(2, 1, Packet::Paxos(promise));
+    for _ in 0..4 {
+        world.flush_all();
+        for (from, to, packet) in std::mem::take(&mut world.net) {
+            if (from, to) == (1, 1) {
+                world.deliver(from, to, packet);
+            }
+        }
+    }
+    world.log(1).leadership().is_some()
+}
+
+#[test]
+fn f13_a_candidate_behind_a_truncation_does_not_lead() {
+    assert_eq!(
+        [0, 1, 5].map(leads_behind_a_truncation),
+        [true, false, false]
+    );
+}
+
+#[test]
+fn a_promise_is_taken_up_to_its_horizon() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let (chosen, limits) = (world.log(1).chosen(), &world.limits);
+    let top = chosen.0 + 2 * (limits.snapshot_every + 4 * limits.window as u64 + 16);
+    for (slot, ignores) in [(top + 1, 1), (top, 0)] {
+        let vote = Accepted {
+            slot: Slot(slot),
+            ballot: Ballot::default(),
+            entry: Entry::Noop,
+        };
+        let promise = Paxos::Promise {
+            ballot,
+            above: chosen,
+            chosen,
+            accepted: vec![vote],
+            more: true,
+            upper: Timestamp::default(),
+        };
+        let before = ignored(&world, 1);
+        world.deliver(2, 1, Packet::Paxos(promise));
+        assert_eq!(ignored(&world, 1), before + ignores, "slot {slot} of {top}");
+    }
 }
 
 #[cfg(feature = "planted-bugs")]

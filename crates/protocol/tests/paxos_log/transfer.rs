@@ -60,9 +60,8 @@ impl Ways {
 }
 
 /// C is away while A and B truncate their logs, and comes back. The state is 100 MB, and
-/// everything here a 16th of that; a truncation comes every 1.2 s, and a transfer takes longer. How
-/// long C takes to have all but what is in flight; none: it does not within a minute.
-pub(crate) fn comes_back(planted: Planted) -> (World, Option<Micros>) {
+/// everything here a 16th of that; a truncation comes every 1.2 s, and a transfer takes longer.
+fn lagging(planted: Planted) -> (World, Ways) {
     let mut world = World::new(3, 1, planted);
     world.limits = Limits {
         window: 64,
@@ -85,6 +84,12 @@ pub(crate) fn comes_back(planted: Planted) -> (World, Option<Micros>) {
     world.isolate(2);
     ways.run(&mut world, 4 * SECOND, |_| false);
     world.cut.clear();
+    (world, ways)
+}
+
+/// How long C takes to have all but what is in flight; none: it does not within a minute.
+pub(crate) fn comes_back(planted: Planted) -> (World, Option<Micros>) {
+    let (mut world, mut ways) = lagging(planted);
     let there = |world: &World| world.log(2).chosen().0 + 128 >= world.log(0).chosen().0;
     assert!(!there(&world), "C lags");
     let took = ways.run(&mut world, 60 * SECOND, there);
@@ -98,4 +103,17 @@ fn g36_a_member_that_lags_comes_back_beside_full_use() {
     let took = took.expect("it has come back within a minute");
     println!("back after {took} us, by {} snapshots", world.installs);
     assert_eq!(world.installs, 1, "by the snapshot that it began to fetch");
+}
+
+#[test]
+fn a_member_whose_source_falls_silent_asks_another_one() {
+    let (mut world, mut ways) = lagging(Planted::NONE);
+    ways.run(&mut world, SECOND / 2, |_| false);
+    assert_eq!(world.installs, 0, "it is still fetching");
+    world.cut.extend([(0, 2), (2, 0)]);
+    let chosen = world.log(0).chosen();
+    let there = |world: &World| world.log(2).chosen() >= chosen;
+    let took = ways.run(&mut world, 60 * SECOND, there);
+    assert_eq!(world.fault, None);
+    assert!(took.is_some(), "B has it, too");
 }

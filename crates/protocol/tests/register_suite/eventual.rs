@@ -45,6 +45,26 @@ fn an_adoption_does_not_hide_a_later_eventual_put() {
     assert_eq!(later_than_the_adopted(Planted::NONE), Some(value("e2")));
 }
 
+/// Of two puts that know nothing of each other the one of the later clock counts, whichever nodes
+/// took them; and one that meets another where it is taken counts, whatever the clock says.
+#[test]
+fn the_later_of_two_eventual_puts_is_found() {
+    for (first, then, known, clock) in [(0, 2, false, 1), (2, 0, false, 1), (2, 0, true, -1)] {
+        let mut w = World::new(3, 2, 1, Planted::NONE);
+        put_at(&mut w, first, "e1");
+        match known {
+            true => w.settle(),
+            false => w.bag.clear(),
+        }
+        w.wall = w.wall.saturating_add_signed(clock * 1_000_000);
+        put_at(&mut w, then, "e2");
+        w.bag.clear();
+        w.rest(4);
+        let key = section_key();
+        assert_eq!(run(&mut w, Op::EventualGet { key }), Some(value("e2")));
+    }
+}
+
 /// G24: an adoption is stored at A alone, which alone has the eventual value; the next attempt
 /// finds nothing of it and settles the old value. The put was acknowledged, and nobody has written.
 #[test]

@@ -2,6 +2,7 @@
 //! have had time, every member stores exactly its part of the final value and nothing else; and a
 //! deleted key whose trace was removed never comes back.
 
+use crate::rules::put_at;
 use crate::world::{Command, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
@@ -273,6 +274,18 @@ fn what_fewer_than_a_quorum_hold_is_given_to_nobody() {
     world.rest(4);
     assert_eq!(survey(&mut world, 0, &section_key()).tags, [put(1, 1)]);
     assert!(survey(&mut world, 2, &section_key()).tags.is_empty());
+}
+
+#[test]
+fn an_eventual_value_that_two_of_three_hold_is_given_to_the_third() {
+    let (mut world, key) = (World::new(3, 1, 1, Planted::NONE), section_key());
+    put_at(&mut world, 0, "e");
+    assert!(world.deliver_one(|l| l.to == NodeName(1)));
+    world.bag.clear();
+    let held = survey(&mut world, 1, &key).eventual;
+    assert!(held > survey(&mut world, 2, &key).eventual);
+    world.rest(4);
+    assert_eq!(survey(&mut world, 2, &key).eventual, held);
 }
 
 /// A repair that was sent before a synch set its fence; none where it was taken.

@@ -120,3 +120,15 @@ fn a_put_is_tried_again_while_replicas_lag_and_its_doubt_is_kept() {
     assert!(refusal.may_have_taken_effect);
     bench.quiet();
 }
+
+#[test]
+fn a_put_whose_client_is_gone_goes_on_and_is_told_to_nobody() {
+    let mut bench = Bench::new();
+    let held = bench.entered(1, "a");
+    let call = bench.ask(2, put(&held, false));
+    bench.step(|it, cx| it.on_cancel(call, cx));
+    let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
+    bench.register(register::Outcome::Stored { tag });
+    assert!(bench.replies.is_empty());
+    bench.quiet();
+}

@@ -9,8 +9,8 @@ mod strangers;
 
 use super::*;
 use crate::base::{
-    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Member, Seat, StoragePolicy,
-    Tag, View,
+    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Member, Reach, Seat,
+    StoragePolicy, Tag, View,
 };
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Output, Void};
@@ -35,6 +35,7 @@ struct Cluster {
     local: Map<(KeyId, LockRef), HolderState>,
     groups: Vec<NodeName>,
     head: Option<(LockRef, u64)>,
+    reach: Option<Reach>,
 }
 
 impl Topology for Cluster {
@@ -77,6 +78,9 @@ impl Topology for Cluster {
     }
     fn hears(&self, _node: NodeName) -> bool {
         true
+    }
+    fn reach(&self, _key: &KeyId) -> Option<Reach> {
+        self.reach
     }
     fn members(&self, _target: Target) -> Vec<NodeName> {
         (0..3).map(NodeName).collect()
@@ -163,6 +167,7 @@ impl Bench {
                 local: Map::new(),
                 groups: vec![NodeName(1), NodeName(2)],
                 head: None,
+                reach: None,
             },
             registers: register::Caller::new(ME, 7),
             timing: Timing::default(),
@@ -343,6 +348,7 @@ impl Bench {
     fn quiet(&self) {
         assert!(self.it.tasks.is_empty(), "{:?}", self.it.tasks);
         assert!(self.it.calls.is_empty());
+        assert_eq!(self.it.desk.registered(), 0);
         assert_eq!(self.it.wake(), Wake::default());
     }
 }
@@ -445,6 +451,26 @@ fn a_silent_primary_is_passed_over_and_its_outcome_is_unknown() {
     bench.answer(2, call, enqueued(5), 3);
     assert!(bench.sent.is_empty());
     bench.quiet();
+}
+
+/// Two nodes name each other: their hints are followed at once a few times, and then after a pause.
+#[test]
+fn hints_in_a_circle_are_not_followed_without_a_pause() {
+    let mut bench = Bench::new();
+    bench.ask(1, enter(&["a"], WAIT));
+    for round in 0..3 {
+        let mut followed = 0;
+        while let [(to, call, ..)] = bench.all_submitted()[..] {
+            let other = NodeName(3 - to.0);
+            bench.answer(to.0, call, Err(Rejection::NotPrimary(Some(other))), 0);
+            followed += 1;
+            assert!(followed < 10, "for ever");
+        }
+        assert_eq!(followed, 5, "in round {round}");
+        bench.wait(bench.timing.retry / 8 - 1);
+        assert!(bench.sent.is_empty());
+        bench.wait(1);
+    }
 }
 
 const ELSEWHERE: register::Outcome = register::Outcome::Moved {

@@ -291,3 +291,112 @@ fn a_resume_waits_for_the_lease_of_its_former_generation_and_says_so() {
     assert!(refusal.detail.contains("gone"), "{refusal:?}");
     bench.quiet();
 }
+
+#[test]
+fn a_wait_ends_with_the_word_that_its_ref_is_past() {
+    let mut bench = Bench::new();
+    bench.ask(1, enter(&["a"], WAIT));
+    let (_, call, segment, _) = bench.submitted();
+    bench.answer(1, call, enqueued(8), 2);
+    let lost = |lock_ref, generation| lock::Message::Lost {
+        session: SESSION,
+        segment,
+        lock_ref: LockRef(lock_ref),
+        generation,
+    };
+    for (lock_ref, generation) in [(7, 0), (8, 1)] {
+        bench.lock(1, lost(lock_ref, generation));
+        assert!(bench.replies.is_empty(), "of another one");
+    }
+    bench.lock(1, lost(8, 0));
+    assert_eq!(bench.refusal().code, Code::NoLongerHolder);
+    let (_, call, ..) = bench.submitted();
+    bench.answer(1, call, Ok(Outcome::Gone), 0);
+    bench.quiet();
+}
+
+/// Whether each of the last step's replies says that the wait stalls.
+fn stalls(bench: &Bench) -> Vec<bool> {
+    let one = |(_, reply): &(CallId, Reply)| match reply {
+        Reply::Stalled { .. } => true,
+        Reply::Queued { .. } => false,
+        other => panic!("{other:?}"),
+    };
+    bench.replies.iter().map(one).collect()
+}
+
+#[test]
+fn a_wait_says_as_long_as_it_is_so_that_too_few_members_are_in_reach() {
+    let reach = |heard| {
+        Some(Reach {
+            heard,
+            members: 3,
+            needed: 2,
+        })
+    };
+    let mut bench = Bench::new();
+    bench.cluster.reach = reach(1);
+    bench.ask(1, enter(&["a"], WAIT));
+    let (_, call, ..) = bench.submitted();
+    bench.answer(1, call, enqueued(8), 2);
+    assert_eq!(stalls(&bench), [false, true], "its ref, and that it stalls");
+    for (ahead, heard, at_renewal, with_answer) in [
+        (5, 1, &[true][..], &[true][..]),
+        (4, 2, &[false], &[false]),
+        (3, 2, &[], &[false]),
+        (2, 1, &[true], &[true]),
+    ] {
+        bench.cluster.reach = reach(heard);
+        bench.wait(2 * bench.timing.retry);
+        assert_eq!(stalls(&bench), at_renewal, "{ahead}");
+        let (call, ..) = bench.renewal();
+        bench.renewed(call, vec![RefState::Queued { ahead }]);
+        assert_eq!(stalls(&bench), with_answer, "{ahead}");
+    }
+}
+
+#[test]
+fn a_key_that_is_left_twice_is_left_as_was_said_last() {
+    let mut bench = Bench::new();
+    let segment = |name: &Bytes| {
+        let key = KeyId {
+            key: name.clone(),
+            ..key("a")
+        };
+        bench.cluster.segment(&key)
+    };
+    let mut names = (0..).map(|i| Bytes::from(std::format!("k{i}")));
+    let here = segment(&key("a").key);
+    let beside = names.find(|name| segment(name) == here).expect("endless");
+    let beside = Held {
+        key: KeyId {
+            key: beside,
+            ..key("a")
+        },
+        ..held("a", 3, 0)
+    };
+    let tag = |number| Some(Tag::critical(LockRef(3), 0, number, SESSION));
+    let keys = vec![
+        (held("a", 3, 0), Leaving::Clean(tag(1))),
+        (beside.clone(), Leaving::Clean(None)),
+        (held("a", 3, 0), Leaving::Clean(tag(2))),
+    ];
+    bench.ask(5, Operation::Leave { keys });
+    let (lock_ref, clean) = leave_of(&bench.submitted().3);
+    assert_eq!(lock_ref, LockRef(3));
+    assert_eq!(clean, [(beside.key, None), (key("a"), tag(2))]);
+}
+
+#[test]
+fn only_an_enqueue_whose_outcome_is_unknown_is_given_up() {
+    let refused = Refusal::definite(Code::BadRequest, "no");
+    for outcome in [Outcome::Gone, Outcome::Refused(refused)] {
+        let mut bench = Bench::new();
+        bench.ask(1, enter(&["a"], WAIT));
+        let (_, call, ..) = bench.submitted();
+        bench.answer(1, call, Ok(outcome), 0);
+        bench.refusal();
+        assert_eq!(bench.it.desk.gave_up_call(call), None);
+        bench.quiet();
+    }
+}

@@ -78,6 +78,8 @@ fn a_write_of_a_register_is_done_again_only_where_it_had_no_effect() {
     assert!(matches!(asked(&bench)[..], [register::Ask::Read { .. }]));
     bench.register(moved(true));
     assert!(bench.refusal().may_have_taken_effect);
+    let said = "read the key before you write it again";
+    assert!(bench.refusal().detail.contains(said));
     bench.quiet();
     // A repetition finds nothing that would tell what came of it, and sends nothing.
     bench.ask_again(1, 1, write(Keyspace::REGISTERS));
@@ -116,6 +118,26 @@ fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try()
     bench.quiet();
 }
 
+/// The same where a write is a section of its own: it is done again when its time has come, and
+/// what ends it keeps the doubt of the tries before.
+#[test]
+fn a_write_in_a_section_keeps_the_doubt_of_every_try() {
+    let mut bench = Bench::new();
+    bench.ask(1, section_write());
+    let (_, _, segment, command) = bench.submitted();
+    bench.lock(1, bench.grant(segment, &command, 6));
+    bench.register(ELSEWHERE);
+    bench.wait(bench.timing.retry / 8);
+    assert!(asked(&bench).is_empty());
+    bench.wait(1);
+    assert_eq!(asked(&bench).len(), 1, "again");
+    bench.register(register::Outcome::DiskFull {
+        may_have_taken_effect: false,
+    });
+    assert_eq!(bench.refusal().code, Code::DiskFull);
+    assert!(bench.refusal().may_have_taken_effect, "of the first try");
+}
+
 #[test]
 fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
     let put = || Operation::Put {
@@ -133,6 +155,8 @@ fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
     bench.register(ELSEWHERE);
     assert_eq!(bench.refusal().code, Code::Unavailable);
     assert!(bench.refusal().may_have_taken_effect);
+    let said = "get the key before you put it again";
+    assert!(bench.refusal().detail.contains(said));
     bench.quiet();
     bench.ask(2, put());
     bench.register(register::Outcome::Locked);
