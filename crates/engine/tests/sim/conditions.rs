@@ -692,8 +692,8 @@ schedule! {
 }
 
 schedule! {
-    /// G49. One who knows a section's ref, but is of another session, gets, puts, leaves, renews and
-    /// resumes, at a node that knows the section and at one that does not.
+    /// G49. One who knows a section's ref, but is of another session, gets, puts, leaves, renews
+    /// and resumes, at a node that knows the section and at one that does not.
     anothers_section(cluster, _world) {
         let k = key("k");
         base(&cluster, "v0").await;
@@ -731,6 +731,7 @@ schedule! {
         let goes_on = h1.put_at(0, &mut section, value("v1")).await;
         h1.get_at(0, &section).await;
         h1.leave_at(0, section).await;
-        where_so(served || !goes_on, Check::Exclusivity, "a stranger acted in a section")
+        let text = "a stranger acted in a section";
+        where_so(served || !goes_on, Check::Exclusivity, text)
     }
 }
