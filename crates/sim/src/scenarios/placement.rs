@@ -160,7 +160,7 @@ pub(super) fn lagging_home(stage: &mut Stage) {
     let Some((leader, ballot)) = far_behind(stage, 64) else {
         return;
     };
-    let parts = stage.lose(|p| is_part(p, |_| true));
+    let parts = stage.lose(|p| part(p).is_some());
     stage.world.start(A);
     // A seat is given a log when it has been heard for four leases.
     stage.pass(20_000);
@@ -170,23 +170,33 @@ pub(super) fn lagging_home(stage: &mut Stage) {
 /// G32: A, the home of the segment, comes back far behind, and its primary's first parts of the
 /// snapshot are lost. So A fetches it from another, which takes longer than the primary remembers.
 pub(super) fn lagging_elsewhere(stage: &mut Stage) {
-    let Some((leader, ballot)) = far_behind(stage, 16) else {
+    let Some((leader, ballot)) = far_behind(stage, 2) else {
         return;
     };
-    let lost = stage.lose(move |p| is_part(p, |from| from == leader));
+    let lost = stage.lose(move |p| part(p).is_some_and(|(from, _)| from == leader));
     stage.world.start(A);
-    for _ in 0..25 {
-        let slow = stage.hold(move |p| is_part(p, |from| from != leader));
+    for come in 1..=25 {
+        let late = stage.lose(move |p| part(p).is_some_and(|(_, at)| at >= 2 * come));
         stage.pass(800);
-        stage.release(slow);
+        stage.release(late);
     }
     caught_up_first(stage, (leader, ballot), &[lost]);
 }
 
-/// Whether this is a part of a snapshot for A, from one of these.
-fn is_part(parcel: &Parcel, of: impl Fn(NodeName) -> bool) -> bool {
-    matches!(parcel, Parcel::Peer { from, to: A, message: Message::Paxos { message, .. }, .. }
-        if matches!(message, paxos::Message::Chunk(_)) && of(from.name))
+/// Of a part of a snapshot for A: from whom, and where it begins.
+fn part(parcel: &Parcel) -> Option<(NodeName, u64)> {
+    match parcel {
+        Parcel::Peer {
+            from,
+            to: A,
+            message:
+                Message::Paxos {
+                    message: paxos::Message::Chunk(chunk),
+                    ..
+                },
+        } => Some((from.name, chunk.offset)),
+        _ => None,
+    }
 }
 
 /// A is away until it has to fetch a snapshot, in parts of so many bytes; who leads then, and in
