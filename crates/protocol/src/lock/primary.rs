@@ -507,7 +507,11 @@ impl Primary {
         };
         let mut ahead = 0;
         if let Some(lock_ref) = lock_ref {
-            let Some(known) = queues.get(lock_ref) else {
+            // A ref that was resumed since is not this command's any more: what comes late, or of
+            // the session before, neither keeps it nor turns its grants this way (G49).
+            let own =
+                |known: &&Ref| (known.session, known.number) == id || cx.planted.asks_no_session();
+            let Some(known) = queues.get(lock_ref).filter(own) else {
                 return answer(from, call, Outcome::Gone, 0, cx.fx);
             };
             ahead = queues.ahead(lock_ref);
