@@ -29,9 +29,10 @@ impl Secret {
         Secret(bits)
     }
 
-    /// The session that it is of: the first half of the SHA-256 of its 16 bytes, the highest first.
+    /// The session that it is of: the first half of the SHA-256 of its 16 bytes, the highest first,
+    /// with its highest bit set.
     pub fn session(self) -> SessionId {
-        SessionId(hash(&self.0.to_be_bytes()))
+        SessionId::drawn(hash(&self.0.to_be_bytes()))
     }
 
     /// The `count`-th of the secrets that are made from this one: none tells this one or another.
@@ -79,9 +80,9 @@ mod tests {
 
     #[test]
     fn a_session_is_the_hash_of_its_secret() {
-        // printf '\0%.0s' {1..16} | sha256sum
+        // printf '\0%.0s' {1..16} | sha256sum: 37…, and the highest bit
         let session = Secret::new(0).session();
-        assert_eq!(session, SessionId(0x374708fff7719dd5979ec875d56cd228));
+        assert_eq!(session, SessionId(0xb74708fff7719dd5979ec875d56cd228));
         assert_ne!(Secret::new(1).session(), session);
     }
 

@@ -104,9 +104,6 @@ pub(crate) fn value(value: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A progress bar that counts steps and says something beside.
-pub(crate) const STEPS: &str = "{elapsed:>4} [{bar:40}] {pos}/{len} {msg}";
-
 /// A progress bar of so many steps, on standard error where that is a terminal.
 pub(crate) fn progress_bar(steps: u64, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");

@@ -12,7 +12,7 @@ use crate::cells::Critical;
 use crate::engine::{Engine, failed, not_holder, past, past_unsure};
 use crate::enter::{Latest, command, leave_of};
 use crate::keyed::{Haste, Keyed};
-use crate::planted::Bug;
+use crate::planted::{Bug, Planted};
 use crate::scalar::{PUTS, Scalar};
 use crate::service::Answers;
 use crate::state::{Done, KeyState, Step, this_key};
@@ -45,7 +45,12 @@ enum Standing {
     Unknown,
 }
 
-fn standing(state: Option<&KeyState>, held: &Held, session: SessionId) -> Standing {
+fn standing(
+    state: Option<&KeyState>,
+    held: &Held,
+    session: SessionId,
+    planted: Planted,
+) -> Standing {
     let Some(state) = state.filter(|state| state.position() >= held.lock_ref.0) else {
         return Standing::Unknown;
     };
@@ -53,7 +58,10 @@ fn standing(state: Option<&KeyState>, held: &Held, session: SessionId) -> Standi
         None => Standing::Past,
         Some(known) if known.generation > held.generation => Standing::Past,
         Some(known) if known.generation < held.generation => Standing::Unknown,
-        Some(_) if state.is_anothers((held.lock_ref, held.generation), session) => {
+        Some(_)
+            if state.is_anothers((held.lock_ref, held.generation), session)
+                && !planted.has(Bug::AnybodyActs) =>
+        {
             Standing::Anothers
         }
         Some(known) if state.holds(held.lock_ref, held.generation) => Standing::Holds(known.mode),
@@ -88,7 +96,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         let (seen, cells) = tokio::join!(looked, self.data.read(&held.key));
         let seen = seen.map_err(|e| failed(what, &e, false))?;
-        match standing(seen.state(), held, of) {
+        match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(_) => {}
             Standing::Past => return Err(past(what)),
             Standing::Anothers => return Err(Refusal::anothers(what)),
@@ -124,12 +132,12 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         // decided.
         let mut seen = row.newest();
         if !matches!(
-            standing(seen.state(), held, of),
+            standing(seen.state(), held, of, self.settings.planted),
             Standing::Holds(_) | Standing::Past | Standing::Anothers
         ) {
             seen = row.decide().await.map_err(|e| failed(what, &e, false))?;
         }
-        match standing(seen.state(), held, of) {
+        match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(Mode::Exclusive) => Ok(()),
             Standing::Holds(Mode::Shared) => Err(Refusal::definite(
                 Code::ReadOnlySection,
@@ -211,12 +219,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         let mut keys = vec![(held.clone(), own)];
         keys.extend(leave.into_iter().filter(|(other, _)| other.key != held.key));
-        let left = self.leave_all(request, &keys).await;
+        let left = self.leave_all(request, &keys, what).await;
         stored.map_err(|e| failed(what, &e, false))?;
         match left {
             Ok(true) => Ok(Reply::Left),
             Ok(false) => Err(past_unsure(what)),
-            Err(error) => Err(failed(what, &error, true)),
+            Err(refusal) => Err(Refusal {
+                may_have_taken_effect: true,
+                ..refusal
+            }),
         }
     }
 
@@ -232,7 +243,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         let seen = row.decide().await;
         let seen = seen.map_err(|e| failed("the put", &e, true))?;
-        match standing(seen.state(), held, of) {
+        match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(_) => Ok(()),
             _ => Err(past_unsure("the put")),
         }
@@ -248,10 +259,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         for (held, _) in keys {
             self.checked(&held.key, Some(Purpose::Sections)).await?;
         }
-        match self.leave_all(request, keys).await {
-            Ok(true) => Ok(Reply::Done { tag: None }),
-            Ok(false) => Err(past(what)),
-            Err(error) => Err(failed(what, &error, true)),
+        match self.leave_all(request, keys, what).await? {
+            true => Ok(Reply::Done { tag: None }),
+            false => Err(past(what)),
         }
     }
 
@@ -261,7 +271,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         &self,
         request: &Request,
         keys: &[(Held, Leaving)],
-    ) -> Result<bool, StoreError> {
+        what: &str,
+    ) -> Result<bool, Refusal> {
         let mut leaves = JoinSet::new();
         for (held, leaving) in keys {
             let clean = match leaving {
@@ -283,20 +294,22 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             leaves.spawn(async move { (said_clean, row.apply(step).await) });
         }
         let any = self.settings.planted.has(Bug::LeftAnyhow);
-        let (mut all, mut error) = (true, None);
+        let (mut all, mut refused) = (true, None);
         while let Some(left) = leaves.join_next().await {
             match left {
-                Ok((said_clean, Ok(ack))) => {
-                    all &= match ack.done {
-                        Done::Command(Outcome::Left { clean }) => clean || !said_clean || any,
-                        _ => false,
-                    }
+                Ok((said_clean, Ok(ack))) => match ack.done {
+                    Done::Command(Outcome::Left { clean }) => all &= clean || !said_clean || any,
+                    Done::Command(Outcome::Refused(refusal)) => refused = Some(refusal),
+                    _ => all = false,
+                },
+                Ok((_, Err(error))) => refused = Some(failed(what, &error, true)),
+                Err(_) => {
+                    let stops = StoreError::Unknown("the node is stopping".into());
+                    refused = Some(failed(what, &stops, true));
                 }
-                Ok((_, Err(failed))) => error = Some(failed),
-                Err(_) => error = Some(StoreError::Unknown("the node is stopping".into())),
             }
         }
-        error.map_or(Ok(all), Err)
+        refused.map_or(Ok(all), Err)
     }
 
     /// Keeps the refs of a session alive.

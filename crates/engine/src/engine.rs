@@ -121,7 +121,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
     pub(crate) fn own_request(&self, request: &Request, operation: Operation) -> Request {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         Request {
-            session: SessionId(self.settings.seed),
+            session: SessionId::drawn(self.settings.seed),
             number,
             attempt: 0,
             answered_through: 0,

@@ -42,6 +42,8 @@ pub enum Bug {
     LeftAnyhow,
     /// A repeated enter enters the generation that another session has begun.
     EntersAnothers,
+    /// Whoever names a section's ref gets and puts in it (G49).
+    AnybodyActs,
     /// A resumed section begins beside the lease of its former generation (G14).
     ResumeBesideLease,
     /// What an enter of several keys was granted first is not looked at again.
@@ -92,6 +94,7 @@ impl Bug {
         Bug::OldDecision,
         Bug::LeftAnyhow,
         Bug::EntersAnothers,
+        Bug::AnybodyActs,
         Bug::ResumeBesideLease,
         Bug::FirstKeyOld,
         Bug::DecisionAlone,

@@ -344,7 +344,9 @@ impl KeyState {
         if let Some(outcome) = self.outcome(id) {
             return Some(outcome);
         }
-        let lock_ref = self.queues.by_command(id)?;
+        // One row has one key's queue, which is read as a whole for each command: this is no cost.
+        let mut refs = self.queues.refs();
+        let (lock_ref, _) = refs.find(|(_, known)| (known.session, known.number) == id)?;
         match body {
             LockCommand::Enqueue { .. } => Some(Outcome::Enqueued { lock_ref }),
             LockCommand::Resume { .. } => Some(Outcome::Resumed {

@@ -85,6 +85,9 @@ pub struct BeatAck {
     pub sent: Micros,
     /// The sender of this answer follows these ballots and will promise no other for one lease.
     pub follows: Vec<(LogId, Ballot)>,
+    /// Of these, the logs of which it is fetching a snapshot, from whomever: it is given none of
+    /// them (G32).
+    pub behind: Vec<LogId>,
     /// Logs in which it has promised a higher ballot.
     pub deposed: Vec<(LogId, Ballot)>,
     /// The version of the sender's catalogue.

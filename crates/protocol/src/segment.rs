@@ -105,8 +105,8 @@ impl SegmentState {
 
     /// The highest floor that could be set now: below every ref that waits or holds.
     pub fn highest_floor(&self) -> LockRef {
-        let oldest = self.queues.refs().map(|(lock_ref, _)| lock_ref.0 - 1).min();
-        LockRef(oldest.unwrap_or(self.commands))
+        let oldest = self.queues.refs().next();
+        LockRef(oldest.map_or(self.commands, |(lock_ref, _)| lock_ref.0 - 1))
     }
 
     /// The lease table of a primary that has ended, if no later one has taken it.

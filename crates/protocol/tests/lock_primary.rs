@@ -270,6 +270,51 @@ fn a_ref_is_kept_alive_by_its_session_alone() {
     assert_eq!(bench.primary.take_proposals().len(), 1, "it is released");
 }
 
+/// G49: one session's section is resumed by another, through node 7, and the enqueue that it began
+/// with comes once more, through node 5. What that is answered, whether it has prolonged the lease,
+/// and who is told of the section's end.
+fn after_a_late_enqueue(planted: Planted) -> (Option<Outcome>, bool, Vec<NodeName>) {
+    let (mut bench, refs) = Bench::planted(1, planted);
+    let resume = LockCommand::Resume {
+        lock_ref: refs[0],
+        generation: 0,
+        of: SessionId(9),
+        origin: ORIGIN,
+    };
+    let resume = Command::new(SessionId(8), 1, 0, Epoch::FIRST, Body::Lock(resume));
+    let submitted = resume.clone();
+    bench.step(|it, state, cx| it.on_submit(NodeName(7), 1, submitted, state, cx));
+    bench.primary.take_proposals();
+    bench.apply(&resume);
+    bench.now = LEASE / 2;
+    let late = command(1, enqueue("k"));
+    bench.step(|it, state, cx| it.on_submit(NodeName(5), 1, late, state, cx));
+    let answered = bench.sent.iter().find_map(|(_, message)| match message {
+        fermata_protocol::Message::Lock(Message::Submitted { result, .. }) => result.clone().ok(),
+        _ => None,
+    });
+    bench.now = Timing::default().lengthened(LEASE);
+    bench.tick();
+    let kept = bench.primary.take_proposals().is_empty();
+    let (lock_ref, key) = (refs[0], None);
+    let release = bench.command(LockCommand::Release { lock_ref, key });
+    (answered, kept, told_lost(&mut bench, &release, refs[0]))
+}
+
+#[test]
+fn g49_a_late_enqueue_does_not_act_for_who_has_resumed_its_ref() {
+    let after = after_a_late_enqueue(Planted::NONE);
+    assert_eq!(after, (Some(Outcome::Gone), false, vec![NodeName(7)]));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn g49_a_late_enqueue_that_acts_keeps_the_section_and_takes_its_word() {
+    let planted = Planted::only(fermata_protocol::base::Bug::SessionNotAsked);
+    let (_, kept, told) = after_a_late_enqueue(planted);
+    assert!(kept && told == [NodeName(5)], "{kept} {told:?}");
+}
+
 /// Who was told that this ref is past.
 fn told_lost(bench: &mut Bench, ended: &Command, lock_ref: LockRef) -> Vec<NodeName> {
     bench.apply(ended);
@@ -519,8 +564,17 @@ fn a_read_ahead_does_not_serve_an_enqueue_behind_another_section() {
     let Outcome::Enqueued { lock_ref } = bench.apply(&y) else {
         panic!("enqueued");
     };
-    let leave = bench.leave(lock_ref);
-    bench.apply(&leave);
+    let leave = LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        of: SessionId(9),
+        clean: vec![(
+            key_of("k"),
+            Some(Tag::critical(lock_ref, 0, 1, SessionId(9))),
+        )],
+        waiting_only: false,
+    };
+    bench.apply(&command(52, leave));
     bench.apply(&x);
     assert_eq!(bench.granted(), None, "what was read is no longer so");
 }

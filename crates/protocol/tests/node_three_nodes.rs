@@ -9,14 +9,16 @@ mod ram;
 use bytes::Bytes;
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId,
-    Limits, Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SessionId, SiteId, Timing,
-    View,
+    Limits, LogId, Member, NodeId, NodeInfo, NodeName, Now, Part, Planted, SegmentId, SessionId,
+    SiteId, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
+use fermata_protocol::wire::record::LogRecord;
 use fermata_protocol::wire::{self, record};
 use fermata_protocol::{
-    CallId, Effects, Input, Message, Node, Operation, Output, Reply, Request, Write, coordinator,
+    CallId, Effects, Input, Memory, Message, Node, Operation, Output, Reply, Request, Write,
+    coordinator,
 };
 use ram::Ram;
 use std::collections::VecDeque;
@@ -344,6 +346,18 @@ fn a_keyspace_is_created_while_the_view_changes() {
     let group = &here.groups[&GroupId(1)].state;
     assert_eq!(group.view().epoch, Epoch::FIRST.next());
     assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
+    // Nothing is left of the log that has ended.
+    let log = LogId {
+        group: GroupId(1),
+        part: Part::Group,
+        epoch: Epoch::FIRST,
+    };
+    for (_, ram) in &small.nodes {
+        let created = |log| ram.get(&record::log(log, LogRecord::Created));
+        assert_eq!(created(log), Ok(None));
+        let epoch = Epoch::FIRST.next();
+        assert!(created(LogId { epoch, ..log }).is_ok_and(|record| record.is_some()));
+    }
 }
 
 /// Keyspaces that were made before their times had bounds are on one node's disk, and the others

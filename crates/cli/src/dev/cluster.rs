@@ -174,13 +174,6 @@ impl Cluster {
         &self.nodes
     }
 
-    /// gRPC addresses of the nodes of a site, or of all.
-    pub(crate) fn endpoints(&self, site: Option<&str>) -> Vec<String> {
-        let nodes = self.nodes.iter();
-        let chosen = nodes.filter(|node| site.is_none_or(|site| node.site == site));
-        chosen.map(Node::endpoint).collect()
-    }
-
     /// Waits until every node answers and knows a primary for each of its segments or, on another
     /// engine, has its stores.
     ///

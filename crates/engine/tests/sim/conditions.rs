@@ -6,8 +6,8 @@ use crate::world::{Call, Step, on};
 use fermata_engine::check::history::{Op, Outcome};
 use fermata_engine::check::judge::{Check, Violation};
 use fermata_protocol::Reply;
-use fermata_protocol::base::LockRef;
-use fermata_protocol::request::{Code, Held, Mode, Operation, RefState};
+use fermata_protocol::base::{LockRef, SessionId};
+use fermata_protocol::request::{Code, Critical, Held, Leaving, Mode, Operation, RefState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -718,5 +718,50 @@ schedule! {
         let get = get.await.expect("no client panics");
         let text = "a get shows what a later generation has put";
         where_so(get.is_some(), Check::Exclusivity, text)
+    }
+}
+
+schedule! {
+    /// G49. One who knows a section's ref, but is of another session, gets, puts, leaves, renews
+    /// and resumes, at a node that knows the section and at one that does not.
+    anothers_section(cluster, _world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let mut h1 = cluster.client(1, 0);
+        let mut section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
+        let held = section.held.clone();
+        let critical = |operation| {
+            let (held, leave) = (held.clone(), Vec::new());
+            Operation::Critical { held, operation, leave }
+        };
+        let put = Critical::Put { number: 9, value: value("stolen") };
+        let keys = vec![(held.clone(), Leaving::Clean(None))];
+        let (refs, of) = (vec![held.clone()], SessionId(2));
+        let acts = [
+            critical(Critical::Get),
+            critical(put),
+            last_put(&section, "stolen"),
+            Operation::Leave { keys },
+            Operation::Renew { held: refs.clone() },
+            Operation::Resume { held: refs, of },
+        ];
+        let mut served = false;
+        for (number, act) in (0..).zip([&acts[..], &acts[..]].concat()) {
+            let node = number / acts.len();
+            let name = (number as u64 + 1, 0);
+            let answer = last(transmit(&cluster, (2, node), name, act)).await;
+            served |= match answer {
+                Some(Reply::Refused(why)) => {
+                    why.code != Code::NotHolder || why.may_have_taken_effect
+                }
+                Some(Reply::Renewed { states }) => states != [RefState::Gone],
+                _ => true,
+            };
+        }
+        let goes_on = h1.put_at(0, &mut section, value("v1")).await;
+        h1.get_at(0, &section).await;
+        h1.leave_at(0, section).await;
+        let text = "a stranger acted in a section";
+        where_so(served || !goes_on, Check::Exclusivity, text)
     }
 }

@@ -451,6 +451,13 @@ const TABLE: &[Line] = &[
         &[],
         &[Check::Exclusivity],
     ),
+    (
+        "G49",
+        anothers_section,
+        &[Bug::AnybodyActs],
+        &[],
+        &[Check::Exclusivity],
+    ),
 ];
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) enum Answer {
     /// A node's reply to a request.
     Reply(CallId, Reply),
     /// A primary's answer to a command that was submitted to it directly.
-    Submitted(u64),
+    Submitted(u64, lock::Outcome),
 }
 
 /// Three nodes and what is under way between them.
@@ -144,6 +144,12 @@ impl ThreeNodes {
             .expect("every segment has a primary")
     }
 
+    /// The queues of a segment, as its primary has them.
+    pub(crate) fn queues_of(&self, segment: SegmentId) -> &lock::Queues {
+        let (node, _) = &self.nodes[self.primary(segment)];
+        node.here().segments[&segment].state.queues()
+    }
+
     /// Hands an input to a node.
     pub(crate) fn give(&mut self, node: usize, input: Input) {
         self.inputs.push_back((node, input));
@@ -213,9 +219,12 @@ impl ThreeNodes {
         for output in fx.outputs {
             match output {
                 Output::Send {
-                    message: Message::Lock(lock::Message::Submitted { call, .. }),
+                    message: Message::Lock(lock::Message::Submitted { call, result, .. }),
                     ..
-                } if call >= super::DIRECT => self.answers.push_back(Answer::Submitted(call)),
+                } if call >= super::DIRECT => {
+                    let outcome = result.expect("the primary takes what it is asked");
+                    self.answers.push_back(Answer::Submitted(call, outcome));
+                }
                 Output::Send { to, message, .. } => {
                     self.work.messages += u64::from(to != from.name);
                     self.inputs

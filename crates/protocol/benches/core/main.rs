@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench -p fermata-protocol --bench core               counts, criterion, a table of rates
 //! cargo bench -p fermata-protocol --bench core -- --counts   the counts alone
+//! ... core --queue                        a command on a long queue beside one on a short one
 //! ... core --only section 16 1 20000      20,000 operations of one case, for a profiler
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 mod cluster;
 mod counting;
+mod queue;
 
 use bytes::Bytes;
 use cluster::{Answer, NODES, ThreeNodes, Work};
@@ -139,7 +141,7 @@ impl Load {
         while ended < operations {
             let (i, reply) = match self.cluster.answer() {
                 Answer::Reply(call, reply) => (call.0 as usize % self.clients.len(), Some(reply)),
-                Answer::Submitted(call) => ((call - DIRECT) as usize % self.clients.len(), None),
+                Answer::Submitted(call, _) => ((call - DIRECT) as usize % self.clients.len(), None),
             };
             if self.go_on(i, reply) {
                 ended += 1;
@@ -380,17 +382,22 @@ fn main() {
     }
     // `cargo test --benches` runs this without `--bench`: a test of the benchmark is one small run.
     if !arguments.iter().any(|a| a == "--bench") {
-        return CASES.into_iter().for_each(|case| Load::new(case).run(1));
+        CASES.into_iter().for_each(|case| Load::new(case).run(1));
+        return queue::try_all();
+    }
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(10);
+    if arguments.iter().any(|a| a == "--queue") {
+        return queue::measure(&mut criterion);
     }
     print_counts();
     if arguments.iter().any(|a| a == "--counts") {
         return;
     }
-    let mut criterion = Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(2))
-        .sample_size(10)
-        .configure_from_args();
+    criterion = criterion.configure_from_args();
+    queue::measure(&mut criterion);
     let rates = CASES.map(|case| (case, measure(case, &mut criterion)));
     println!(
         "\n{:<16}{:>9}{:>11}{:>16}",

@@ -46,6 +46,14 @@ id!(
     /// asks know. Whoever names a session may not act in its sections (G49).
     SessionId(u128)
 );
+
+impl SessionId {
+    /// The session of these bits, which are random or the hash of a secret. Its highest bit is set:
+    /// the ids without it are left to a face that says something in those it makes up.
+    pub const fn drawn(bits: u128) -> SessionId {
+        SessionId(bits | 1 << 127)
+    }
+}
 id!(
     /// A keyspace, given by the catalogue and never reused.
     KeyspaceId(u32)

@@ -314,7 +314,7 @@ impl Primary {
         let queues = state.queues();
         let id = (command.session, command.number);
         if let Some(outcome) = state.outcome(command.session, command.number, cx.planted) {
-            return self.answer_again(from, call, id, outcome, queues, cx);
+            return self.answer_again(from, call, &command, outcome, queues, cx);
         }
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.askers.retain(|(node, _)| *node != from);
@@ -490,19 +490,28 @@ impl Primary {
         &mut self,
         from: NodeName,
         call: u64,
-        id: (SessionId, u64),
+        command: &Command,
         outcome: Outcome,
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let lock_ref = match &outcome {
-            Outcome::Enqueued { lock_ref } => Some(*lock_ref),
-            Outcome::Resumed { .. } => queues.by_command(id),
+        let id = (command.session, command.number);
+        let lock_ref = match (&outcome, &command.body) {
+            (Outcome::Enqueued { lock_ref }, _) => Some(*lock_ref),
+            (Outcome::Resumed { .. }, Body::Lock(LockCommand::Resume { lock_ref, .. })) => {
+                // A later resumption has taken it over: its grant is not this command's.
+                let known = queues.get(*lock_ref);
+                known.and_then(|k| ((k.session, k.number) == id).then_some(*lock_ref))
+            }
             _ => None,
         };
         let mut ahead = 0;
         if let Some(lock_ref) = lock_ref {
-            let Some(known) = queues.get(lock_ref) else {
+            // A ref that was resumed since is not this command's any more: what comes late, or of
+            // the session before, neither keeps it nor turns its grants this way (G49).
+            let own =
+                |known: &&Ref| (known.session, known.number) == id || cx.planted.asks_no_session();
+            let Some(known) = queues.get(lock_ref).filter(own) else {
                 return answer(from, call, Outcome::Gone, 0, cx.fx);
             };
             ahead = queues.ahead(lock_ref);
@@ -598,7 +607,9 @@ impl Primary {
                 }
             }
             Outcome::Resumed { generation } if !applied.repeated => {
-                told = self.resumed(id, generation, pending.as_ref(), queues, cx);
+                if let Body::Lock(LockCommand::Resume { lock_ref, .. }) = &command.body {
+                    told = self.resumed(*lock_ref, generation, pending.as_ref(), queues, cx);
+                }
             }
             _ => {}
         }
@@ -632,15 +643,12 @@ impl Primary {
 
     fn resumed(
         &mut self,
-        id: (SessionId, u64),
+        lock_ref: LockRef,
         generation: u32,
         pending: Option<&Pending>,
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) -> bool {
-        let Some(lock_ref) = queues.by_command(id) else {
-            return false;
-        };
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
@@ -673,13 +681,7 @@ impl Primary {
     /// Starts the grant of every ref that has come to hold through a command that touched `keys`.
     fn grant_heads(&mut self, keys: &[KeyId], queues: &Queues, cx: &mut Cx<'_>) {
         for key in keys {
-            let Some(queue) = queues.queue(key) else {
-                continue;
-            };
-            for lock_ref in queue.refs.iter().copied() {
-                if !queues.holds_key(key, lock_ref) {
-                    break;
-                }
+            for lock_ref in queues.holders(key) {
                 let Some(holding) = self.holdings.get(&lock_ref) else {
                     continue;
                 };

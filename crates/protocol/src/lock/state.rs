@@ -70,7 +70,7 @@ impl Queues {
         self.keys.get(key)
     }
 
-    /// Refs in any queue.
+    /// Refs in any queue, in increasing order.
     pub fn refs(&self) -> impl Iterator<Item = (LockRef, &Ref)> {
         self.refs.iter().map(|(r, known)| (*r, known))
     }
@@ -78,13 +78,6 @@ impl Queues {
     /// A ref that waits or holds.
     pub fn get(&self, lock_ref: LockRef) -> Option<&Ref> {
         self.refs.get(&lock_ref)
-    }
-
-    /// The ref that a session's command enqueued or last resumed.
-    pub fn by_command(&self, id: (SessionId, u64)) -> Option<LockRef> {
-        let mut refs = self.refs.iter();
-        let (lock_ref, _) = refs.find(|(_, known)| (known.session, known.number) == id)?;
-        Some(*lock_ref)
     }
 
     /// Whether a ref is the head of a key's queue.
@@ -105,25 +98,32 @@ impl Queues {
         };
         let place = |key| {
             let queue = self.keys.get(key)?;
-            queue.refs.iter().position(|r| *r == lock_ref)
+            queue.refs.binary_search(&lock_ref).ok()
         };
         known.keys.iter().filter_map(place).max().unwrap_or(0) as u32
     }
 
-    /// Whether a ref holds one key: the head, or a reader in the shared prefix.
+    fn is_shared(&self, lock_ref: LockRef) -> bool {
+        self.refs
+            .get(&lock_ref)
+            .is_some_and(|known| known.mode == Mode::Shared)
+    }
+
+    /// The refs that hold one key, in order: the head, and where that reads, the readers that
+    /// follow it.
+    pub fn holders(&self, key: &KeyId) -> impl Iterator<Item = LockRef> {
+        let queue = self.keys.get(key).map(|queue| &queue.refs);
+        let head = queue.and_then(|refs| refs.front().copied());
+        let shared = head.is_some_and(|head| self.is_shared(head));
+        let behind = queue.into_iter().flatten().skip(1).copied();
+        let readers = behind.take_while(move |r| shared && self.is_shared(*r));
+        head.into_iter().chain(readers)
+    }
+
+    /// Whether a ref holds one key. Of a reader that costs as much as the readers before it are.
     pub fn holds_key(&self, key: &KeyId, lock_ref: LockRef) -> bool {
-        let Some(queue) = self.keys.get(key) else {
-            return false;
-        };
-        if queue.refs.front() == Some(&lock_ref) {
-            return true;
-        }
-        let shared = |r: &LockRef| self.refs.get(r).is_some_and(|k| k.mode == Mode::Shared);
-        queue
-            .refs
-            .iter()
-            .take_while(|r| shared(r))
-            .any(|r| *r == lock_ref)
+        self.is_front(key, lock_ref)
+            || self.is_shared(lock_ref) && self.holders(key).any(|holder| holder == lock_ref)
     }
 
     /// Whether a ref holds all its keys of this segment.
@@ -323,10 +323,9 @@ impl Queues {
         let Some(known) = self.refs.get(&lock_ref) else {
             return Vec::new();
         };
-        let holds = self.holds(lock_ref);
         let front = |key: &&KeyId| self.is_front(key, lock_ref);
         match known.mode {
-            Mode::Exclusive if holds => known.keys.clone(),
+            Mode::Exclusive if self.holds(lock_ref) => known.keys.clone(),
             Mode::Exclusive => Vec::new(),
             Mode::Shared => known.keys.iter().filter(front).cloned().collect(),
         }
@@ -416,8 +415,10 @@ impl Queues {
     /// Takes a ref that is known no more out of the queues of its keys.
     fn remove(&mut self, lock_ref: LockRef, known: Ref, applied: &mut Applied) {
         for key in &known.keys {
-            if let Some(queue) = self.keys.get_mut(key) {
-                queue.refs.retain(|r| *r != lock_ref);
+            if let Some(queue) = self.keys.get_mut(key)
+                && let Ok(place) = queue.refs.binary_search(&lock_ref)
+            {
+                queue.refs.remove(place);
             }
             self.forget_idle(key);
         }

@@ -50,11 +50,13 @@ impl Node {
         if !beat.writable {
             self.here.steady.insert(from, step.now.monotonic);
         }
-        let (mut follows, mut deposed) = (Vec::new(), Vec::new());
+        let (mut follows, mut behind, mut deposed) = (Vec::new(), Vec::new(), Vec::new());
         for (id, ballot, chosen) in beat.leads {
             let verdict = self.here.with_log(id, step, |log, cx| {
                 let seat = log.view().seat_of(from)?;
-                Some(log.on_beat(seat, ballot, chosen, cx))
+                let verdict = log.on_beat(seat, ballot, chosen, cx);
+                behind.extend(log.fetches_snapshot().then_some(id));
+                Some(verdict)
             });
             match verdict.flatten() {
                 Some(Follow::Follows(ballot)) => follows.push((id, ballot)),
@@ -67,6 +69,7 @@ impl Node {
         let ack = BeatAck {
             sent: beat.sent,
             follows,
+            behind,
             deposed,
             catalogue,
         };
@@ -81,6 +84,7 @@ impl Node {
             self.here.with_log(id, step, |log, cx| {
                 if let Some(seat) = log.view().seat_of(from) {
                     log.on_beat_ack(seat, ballot, ack.sent, cx);
+                    log.note_behind(seat, ack.behind.contains(&id));
                 }
             });
         }

@@ -481,7 +481,7 @@ fn register_cx<'a>(here: &'a Here, step: &'a mut Step<'_>) -> crate::register::C
 /// The session under which a coordinator issues commands of its own; new in every process.
 fn own_session(seed: u64) -> SessionId {
     let mut rng = Rng::new(seed);
-    SessionId((u128::from(rng.draw()) << 64) | u128::from(rng.draw()) | 1)
+    SessionId::drawn((u128::from(rng.draw()) << 64) | u128::from(rng.draw()))
 }
 
 fn refuse_early(call: CallId, fx: &mut Effects) {

@@ -218,7 +218,7 @@ impl Here {
 
     /// Whether a seat has been heard for long enough to be given a log, and does not lag far.
     fn is_steady(&self, log: &Log, seat: Seat, now: Now) -> bool {
-        if log.lends_to(seat) && !self.config.planted.has(Bug::LaggardIsSteady) {
+        if log.is_behind(seat) && !self.config.planted.has(Bug::LaggardIsSteady) {
             return false;
         }
         log.view().node_at(seat).is_some_and(|name| {
@@ -259,6 +259,6 @@ impl Here {
             let name = log.view().node_at(*seat);
             name.is_some_and(|name| self.is_alive(name, now))
         });
-        living.min_by_key(|seat| log.lends_to(*seat))
+        living.min_by_key(|seat| log.is_behind(*seat))
     }
 }

@@ -180,6 +180,8 @@ pub struct Log {
     snapshot: Snapshot,
     /// What peers are fetching.
     loans: Loans,
+    /// The peers that were fetching a snapshot when they last answered a beat.
+    lagging: BTreeSet<Seat>,
     installed: Option<(Slot, Bytes)>,
     partial: Option<Partial>,
     fetching: Option<Fetching>,
@@ -317,6 +319,7 @@ impl Log {
             heard: None,
             snapshot: Snapshot::initial(created.start.clone()),
             loans: Loans::default(),
+            lagging: BTreeSet::new(),
             installed: None,
             partial: None,
             fetching: None,
@@ -474,9 +477,23 @@ impl Log {
         }
     }
 
-    /// Whether a member lags so far that it is fetching a snapshot here, or what lies above it.
-    pub fn lends_to(&self, seat: Seat) -> bool {
-        self.loans.has(seat)
+    /// Whether parts of a snapshot have come here, and others are still to come.
+    pub fn fetches_snapshot(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// A member has said whether it is fetching a snapshot.
+    pub fn note_behind(&mut self, seat: Seat, behind: bool) {
+        match behind {
+            true => self.lagging.insert(seat),
+            false => self.lagging.remove(&seat),
+        };
+    }
+
+    /// Whether a member lags so far that it is fetching a snapshot, here or elsewhere, or from here
+    /// what lies above one.
+    pub fn is_behind(&self, seat: Seat) -> bool {
+        self.loans.has(seat) || self.lagging.contains(&seat)
     }
 
     /// Checks what this replica believes of itself; for tests, after every step.

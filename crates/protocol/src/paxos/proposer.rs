@@ -245,15 +245,11 @@ impl Log {
             .values()
             .map(|f| f.last + cx.timing.retry)
             .min();
-        let (seat, ballot) = (self.seat, lead.ballot);
+        let seat = self.seat;
         for (slot, votes) in again {
             for to in (0..self.view.len() as u8).map(Seat) {
-                if votes & (1 << to.0) != 0 {
-                    continue;
-                }
-                if to == seat {
-                    self.vow(to, Message::Accepted { ballot, slot }, cx);
-                } else {
+                // Its own vote comes when it is durable: what a node sends to itself is not lost.
+                if to != seat && votes & (1 << to.0) == 0 {
                     self.send_accept(to, slot, cx);
                 }
             }

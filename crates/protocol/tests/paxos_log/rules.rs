@@ -84,24 +84,31 @@ fn a_beat_that_is_not_its_senders_binds_nobody() {
     }
 }
 
-#[test]
-fn an_entry_tells_what_is_chosen_before_it() {
+/// Two entries are proposed, and nothing else tells B what is chosen: how far it knows it then. Of
+/// the first one it may hear nothing.
+fn learned_from_an_entry(misses_the_first: bool) -> u64 {
     let mut world = World::new(3, 1, Planted::NONE);
     world.calm(2_000_000);
     let before = world.log(1).chosen();
-    for _ in 0..2 {
+    for unheard in [misses_the_first, false] {
         assert!(world.propose(0));
         for _ in 0..10 {
             world.flush_all();
             for (from, to, packet) in std::mem::take(&mut world.net) {
-                if !matches!(packet, Packet::Paxos(Paxos::Chosen { .. })) {
+                let news = matches!(packet, Packet::Paxos(Paxos::Chosen { .. }));
+                if !(news || unheard && to == 1) {
                     world.deliver(from, to, packet);
                 }
             }
         }
     }
-    assert_eq!(world.log(1).chosen(), before.next());
-    assert!(world.log(0).chosen() > before.next());
+    world.log(1).chosen().0 - before.0
+}
+
+#[test]
+fn an_entry_tells_what_is_chosen_before_it() {
+    assert_eq!(learned_from_an_entry(false), 1);
+    assert_eq!(learned_from_an_entry(true), 1, "it asks for what it lacks");
 }
 
 #[test]
@@ -201,6 +208,41 @@ fn a_candidate_that_is_refused_stands_above_what_refused_it() {
     };
     world.deliver(2, 1, Packet::Paxos(Paxos::Refused { ballot, promised }));
     assert!(stands(&mut world) > promised);
+}
+
+/// F13: whether B leads by the promise of C, which says that so many more slots are chosen than B
+/// knows, and reports no vote, for they are truncated.
+fn leads_behind_a_truncation(more: u64) -> bool {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let above = world.log(1).chosen();
+    let promise = Paxos::Promise {
+        ballot,
+        above,
+        chosen: Slot(above.0 + more),
+        accepted: vec![],
+        more: false,
+        upper: Timestamp::default(),
+    };
+    world.deliver(2, 1, Packet::Paxos(promise));
+    for _ in 0..4 {
+        world.flush_all();
+        for (from, to, packet) in std::mem::take(&mut world.net) {
+            if (from, to) == (1, 1) {
+                world.deliver(from, to, packet);
+            }
+        }
+    }
+    world.log(1).leadership().is_some()
+}
+
+#[test]
+fn f13_a_candidate_behind_a_truncation_does_not_lead() {
+    assert_eq!(
+        [0, 1, 5].map(leads_behind_a_truncation),
+        [true, false, false]
+    );
 }
 
 #[test]

@@ -566,12 +566,15 @@ fn every_state_of_three_replicas() {
     assert_eq!(rules.explore(), Ok(60_420));
 }
 
+// These two take long, and find nothing more where wrong rules are planted (see `seeds`).
+#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn every_state_of_three_replicas_with_grace_times_and_a_restart() {
     let rules = Rules::new(3, true, true, Planted::NONE);
     assert_eq!(rules.explore(), Ok(86_203));
 }
 
+#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn every_state_of_five_replicas() {
     let rules = Rules::new(5, false, true, Planted::NONE);

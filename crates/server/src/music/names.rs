@@ -8,7 +8,7 @@
 //!
 //! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64
 //! bits that are random too, or, for the ref that a promotion waits with, the number in the lock's
-//! id.
+//! id. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
 
 use super::answers::Failure;
 use super::locks::{Locks, locked};
@@ -227,6 +227,9 @@ mod tests {
         let promoted = session_of(PROMOTED, 65_535, 1 << 64, 12);
         assert_eq!(home_of(promoted), Some(65_535));
         assert!(promotes(promoted, Some(12)) && !promotes(promoted, Some(13)));
-        assert_eq!(home_of(SessionId(1)), None);
+        for lock in [plain, promoted] {
+            let clients = SessionId::drawn(lock.0);
+            assert!(home_of(clients).is_none() && !promotes(clients, None));
+        }
     }
 }

@@ -9,10 +9,13 @@ mod clients;
 #[path = "../music/list.rs"]
 mod list;
 
-use crate::common::{Choice, TestCluster};
+use crate::common::{Choice, Client, Session, TestCluster};
 use better::{ROWS, critical, define};
-use clients::start;
+use clients::{encoded, keyspace, start};
+use fermata_api::v1;
+use fermata_api::v1::enter_event::Event;
 use serde_json::{Value, json};
+use tokio_stream::StreamExt;
 
 /// Nodes of one cluster, which serve.
 pub(crate) struct Stage(TestCluster);
@@ -94,4 +97,59 @@ async fn without_a_quorum_nobody_is_told_that_a_lock_is_gone() {
         .no("PUT", &path, critical(json!({"v": 1}), &mine))
         .await;
     assert!(said.contains("may have taken effect"), "{said}");
+}
+
+/// A client's own section on the key of a lock of this interface.
+async fn own_section(client: &mut Client, who: &mut Session, name: &str) -> v1::Held {
+    let enter = v1::EnterRequest {
+        header: who.header(),
+        keys: vec![v1::Key {
+            keyspace: "music".into(),
+            key: format!("l\0ks\0t\0{name}").into(),
+        }],
+        mode: v1::Mode::Exclusive.into(),
+        wait_us: 20_000_000,
+        ..v1::EnterRequest::default()
+    };
+    let mut events = client.enter(enter).await.unwrap().into_inner();
+    while let Some(event) = events.next().await {
+        if let Some(Event::Entered(entered)) = event.unwrap().event {
+            return entered.keys[0].held.clone().unwrap();
+        }
+    }
+    panic!("the stream ended before the entry");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_done_to_a_section_that_is_no_lock() {
+    let (cluster, nodes) = start(1).await;
+    let (node, mut client) = (&nodes[0], cluster.0.client(0).await);
+    node.ok("POST", "/keyspaces/ks", keyspace()).await;
+    // The hashes of the last two secrets begin as the sessions of locks and of promotions do.
+    for secret in [91, 81_567, 112_160] {
+        let mut holder = Session::new(secret);
+        let name = format!("k{secret}");
+        let held = own_section(&mut client, &mut holder, &name).await;
+        let id = encoded(&format!("$ks.t.{name}${}", held.lock_ref));
+        for (method, path) in [
+            ("GET", format!("/locks/acquire/{id}")),
+            ("POST", format!("/locks/promote/{id}")),
+            ("DELETE", format!("/locks/release/{id}")),
+            ("DELETE", format!("/locks/delete/{id}")),
+        ] {
+            let said = node.no(method, &path, Value::Null).await;
+            assert!(said.contains("not a lock of this"), "{path}: {said}");
+        }
+        // By its name, all locks are ended, and there are none.
+        let path = format!("/locks/delete/ks.t.{name}");
+        node.ok("DELETE", &path, Value::Null).await;
+        let put = v1::CriticalPutRequest {
+            header: holder.header(),
+            held: Some(held),
+            sequence: 1,
+            value: Some("v".into()),
+            leave: vec![],
+        };
+        client.critical_put(put).await.unwrap();
+    }
 }

@@ -534,6 +534,11 @@ pub const ALL: &[Scenario] = &[
         play: placement::lagging_home,
     },
     Scenario {
+        name: "g32-lagging-elsewhere",
+        about: "the home of a segment fetches a snapshot from another than the primary, slowly",
+        play: placement::lagging_elsewhere,
+    },
+    Scenario {
         name: "g41-cut-off-primary",
         about: "a primary has lost its lease when the synch of a grant fails",
         play: machines::cut_off_primary,

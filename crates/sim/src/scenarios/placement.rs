@@ -5,7 +5,7 @@
 
 use super::stage::{A, B, C, Stage, value};
 use crate::history::Outcome;
-use crate::network::{ClientId, Parcel};
+use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
 use fermata_protocol::base::{Ballot, NodeName, SegmentId};
 use fermata_protocol::{Message, paxos};
@@ -157,37 +157,85 @@ pub(super) fn site_dies(stage: &mut Stage) {
 /// G32: A, the home of the segment, comes back far behind: it is heard, and the snapshot that it
 /// fetches does not arrive. Who leads keeps the segment until A has come so far.
 pub(super) fn lagging_home(stage: &mut Stage) {
+    let Some((leader, ballot)) = far_behind(stage, 64) else {
+        return;
+    };
+    let parts = stage.lose(|p| part(p).is_some());
+    stage.world.start(A);
+    // A seat is given a log when it has been heard for four leases.
+    stage.pass(20_000);
+    caught_up_first(stage, (leader, ballot), &[parts]);
+}
+
+/// G32: A, the home of the segment, comes back far behind, and its primary's first parts of the
+/// snapshot are lost. So A fetches it from another, which takes longer than the primary remembers.
+pub(super) fn lagging_elsewhere(stage: &mut Stage) {
+    let Some((leader, ballot)) = far_behind(stage, 2) else {
+        return;
+    };
+    let lost = stage.lose(move |p| part(p).is_some_and(|(from, _)| from == leader));
+    stage.world.start(A);
+    for come in 1..=25 {
+        let late = stage.lose(move |p| part(p).is_some_and(|(_, at)| at >= 2 * come));
+        stage.pass(800);
+        stage.release(late);
+    }
+    caught_up_first(stage, (leader, ballot), &[lost]);
+}
+
+/// Of a part of a snapshot for A: from whom, and where it begins.
+fn part(parcel: &Parcel) -> Option<(NodeName, u64)> {
+    match parcel {
+        Parcel::Peer {
+            from,
+            to: A,
+            message:
+                Message::Paxos {
+                    message: paxos::Message::Chunk(chunk),
+                    ..
+                },
+        } => Some((from.name, chunk.offset)),
+        _ => None,
+    }
+}
+
+/// A is away until it has to fetch a snapshot, in parts of so many bytes; who leads then, and in
+/// which ballot.
+fn far_behind(stage: &mut Stage, chunk: usize) -> Option<(NodeName, Option<Ballot>)> {
     stage.again(|setup| {
         setup.timing.usage = 0;
         // A few entries alone stay in memory behind a snapshot.
         let few = 1_000;
         let limits = &mut setup.limits;
         (limits.batch_bytes, limits.window_bytes) = (few, few);
-        (limits.snapshot_every, limits.chunk) = (8, 64);
+        (limits.snapshot_every, limits.chunk) = (8, chunk);
     });
     let client = stage.client(&[5]);
     stage.world.stop(A, true);
-    let Some(leader) = stage.leader_other_than(A) else {
-        return;
-    };
+    let leader = stage.leader_other_than(A)?;
     let ballot = ballot_at(stage, leader);
     for round in 0..8 {
         stage.section(client, &format!("a{round}"));
     }
-    let parts = stage.lose(|p| {
-        matches!(p, Parcel::Peer { to: A, message: Message::Paxos { message, .. }, .. }
-            if matches!(message, paxos::Message::Chunk(_)))
-    });
-    stage.world.start(A);
-    // A seat is given a log when it has been heard for four leases.
-    stage.pass(20_000);
+    Some((leader, ballot))
+}
+
+/// The segment stays where it is, until the rules no longer stand between A and its snapshot.
+fn caught_up_first(
+    stage: &mut Stage,
+    (leader, ballot): (NodeName, Option<Ballot>),
+    rules: &[RuleId],
+) {
+    let client = stage.client(&[5]);
     stage.section(client, "meanwhile");
     let kept = ballot_at(stage, leader) == ballot;
     stage.expect(
         kept,
         "no log is given to a seat that lags behind a snapshot",
     );
-    stage.release(parts);
+    for rule in rules {
+        stage.release(*rule);
+    }
     stage.pass(60_000);
     let segment = stage.segment();
     let back = leads(&stage.world, segment, A);

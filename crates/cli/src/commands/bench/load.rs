@@ -181,6 +181,8 @@ impl Loop {
                     counted.errors += u64::from(counts);
                     counted.first_error.get_or_insert(error.to_string());
                     self.pace.rest().await;
+                    // Left first: the next one would wait for it, in its own queue.
+                    drop(section);
                     section = self.long_section().await;
                 }
             }

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use crate::args::Global;
 use crate::connect::connect;
-use crate::demo::latency::percentile;
 use crate::exit::{Exit, Failure};
+use fermata_examples::percentile;
 
 const WARM_UP: u8 = 0;
 const COUNT: u8 = 1;

@@ -18,8 +18,8 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::state::{Roles, Update};
-use crate::demo::latency::Latencies;
-use crate::demo::stage::connected;
+use crate::latency::Latencies;
+use crate::stage::connected;
 
 /// The keyspace of the users.
 pub(super) const KEYSPACE: &str = "portal";

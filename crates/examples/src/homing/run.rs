@@ -7,20 +7,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fermata_client::{Client, LockRef};
-use fermata_protocol::Code;
+use fermata_client::{Client, Code, LockRef};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::data::{self, Regions, Request};
 use super::history::{self, Event};
 use super::job::Job;
 use super::worker::{KEYSPACE, Open, SLOW_STEP, Shared, Worker};
-use crate::demo::stage::{
+use crate::stage::{
     Mortal, OPEN, Progress, Report, client_at, kill_node, locked, options_at, read_all,
     restart_node, sections_with, sites,
 };
-use crate::dev::cluster::Cluster;
-use crate::exit::{Exit, Failure};
+use crate::{Cluster, Error};
 
 /// Workers at each site.
 const WORKERS_PER_SITE: usize = 4;
@@ -61,10 +59,13 @@ const FAULTS: [(u64, Fault); 13] = [
     (84, Fault::KillWorker),
 ];
 
-/// Runs the example to its end.
-pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
-    let regions = Regions::shipped().map_err(Failure::internal)?;
-    let requests = data::shipped_requests().map_err(Failure::internal)?;
+/// Runs the example to its end, on a fresh cluster.
+///
+/// # Errors
+/// One sentence: there is no verdict, since the cluster could not be used.
+pub async fn run(cluster: &mut dyn Cluster) -> Result<Report, Error> {
+    let regions = Regions::shipped().map_err(Error::internal)?;
+    let requests = data::shipped_requests().map_err(Error::internal)?;
     let sites = sites(cluster);
     let front_end = client_at(cluster, &sites[0]).await?;
     let keyspace = sections_with(KEYSPACE, LEASE);
@@ -119,12 +120,12 @@ fn title(regions: &Regions, sites: usize) -> String {
 }
 
 /// The front end: an eventual put per job, without any lock.
-async fn submit(client: &Client, requests: &[Request]) -> Result<(), Failure> {
+async fn submit(client: &Client, requests: &[Request]) -> Result<(), Error> {
     let puts = requests.iter().map(|request| async move {
-        let job = Job::submitted(request.clone()).map_err(Failure::internal)?;
-        let value = Bytes::from(job.encode().map_err(Failure::internal)?);
+        let job = Job::submitted(request.clone()).map_err(Error::internal)?;
+        let value = Bytes::from(job.encode().map_err(Error::internal)?);
         client.put(KEYSPACE, request.job.as_bytes(), value).await?;
-        Ok::<(), Failure>(())
+        Ok::<(), Error>(())
     });
     stream::iter(puts)
         .buffer_unordered(OPEN)
@@ -134,12 +135,12 @@ async fn submit(client: &Client, requests: &[Request]) -> Result<(), Failure> {
 
 /// Watches the progress and strikes at its marks, until every job is done.
 async fn struck(
-    cluster: &mut Cluster,
+    cluster: &mut dyn Cluster,
     crew: &mut Crew,
     observer: &Client,
     progress: &Progress,
     requests: &[Request],
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let mut faults = FAULTS.iter().peekable();
     let mut node_back = None;
     let mut tick = tokio::time::interval(Duration::from_millis(20));
@@ -180,7 +181,7 @@ async fn struck(
 }
 
 /// Names the jobs that nobody finishes.
-fn stuck(crew: &Crew, requests: &[Request]) -> Failure {
+fn stuck(crew: &Crew, requests: &[Request]) -> Error {
     let done = locked(&crew.shared.done);
     let open = requests
         .iter()
@@ -193,7 +194,7 @@ fn stuck(crew: &Crew, requests: &[Request]) -> Failure {
         STUCK.as_secs(),
         open.iter().take(10).copied().collect::<Vec<_>>().join(", ")
     );
-    Failure::new(Exit::No, sentence)
+    Error::Stuck(sentence)
 }
 
 /// Takes a living worker for dead: ends its section by force, from another site. It is slow from
@@ -239,7 +240,7 @@ async fn suspect_one(
 }
 
 /// The jobs after the run, each read in a section of its own.
-async fn finals(client: &Client, requests: &[Request]) -> Result<Vec<Option<Job>>, Failure> {
+async fn finals(client: &Client, requests: &[Request]) -> Result<Vec<Option<Job>>, Error> {
     let keys = requests.iter().map(|request| request.job.as_str());
     let values = read_all(client, KEYSPACE, keys).await?;
     let job = |value: Option<Bytes>| value.and_then(|value| Job::decode(&value).ok());
@@ -280,7 +281,7 @@ impl Place {
 }
 
 impl Crew {
-    fn hire(cluster: &Cluster, sites: &[String], shared: &Arc<Shared>) -> Result<Crew, Failure> {
+    fn hire(cluster: &dyn Cluster, sites: &[String], shared: &Arc<Shared>) -> Result<Crew, Error> {
         let mut crew = Crew {
             shared: shared.clone(),
             alive: BTreeMap::new(),
@@ -301,7 +302,7 @@ impl Crew {
         Ok(crew)
     }
 
-    fn start(&mut self, cluster: &Cluster, place: Place) -> Result<(), Failure> {
+    fn start(&mut self, cluster: &dyn Cluster, place: Place) -> Result<(), Error> {
         let name = place.worker_name();
         let options = options_at(cluster, &place.site);
         let (shared, site, offset) = (self.shared.clone(), place.site.clone(), place.offset);
@@ -372,7 +373,7 @@ impl Crew {
         ));
     }
 
-    fn replace_the_dead(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+    fn replace_the_dead(&mut self, cluster: &dyn Cluster) -> Result<(), Error> {
         let now = tokio::time::Instant::now();
         while let Some(index) = self.vacant.iter().position(|(at, _)| *at <= now) {
             let (_, place) = self.vacant.swap_remove(index);
@@ -382,10 +383,10 @@ impl Crew {
     }
 
     /// Waits for all workers, after `stop` was set.
-    async fn dismiss(self) -> Result<(), Failure> {
+    async fn dismiss(self) -> Result<(), Error> {
         for release in self.releases {
             let ended = release.await;
-            ended.map_err(Failure::internal)?;
+            ended.map_err(Error::internal)?;
         }
         let alive = self.alive.into_values().map(|(mortal, _)| mortal);
         for mortal in alive.chain(self.ended) {

@@ -26,13 +26,12 @@ use tokio::task::JoinSet;
 
 use self::replica::{KEYSPACE, Request};
 use self::state::{Roles, Seen, Update};
-use crate::demo::latency::Latencies;
-use crate::demo::stage::{
+use crate::latency::Latencies;
+use crate::stage::{
     Mortal, Progress, Report, client_at, kill_node, locked, options_at, read_all, restart_node,
     sections_with, sites,
 };
-use crate::dev::cluster::Cluster;
-use crate::exit::Failure;
+use crate::{Cluster, Error};
 
 const FRONT_ENDS: usize = 12;
 const USERS_PER_FRONT_END: usize = 8;
@@ -64,8 +63,11 @@ struct Shared {
     latencies: Arc<Latencies>,
 }
 
-/// Runs the example to its end.
-pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
+/// Runs the example to its end, on a fresh cluster.
+///
+/// # Errors
+/// One sentence: there is no verdict, since the cluster could not be used.
+pub async fn run(cluster: &mut dyn Cluster) -> Result<Report, Error> {
     let sites = sites(cluster);
     let observer = client_at(cluster, &sites[0]).await?;
     observer
@@ -130,10 +132,10 @@ pub(crate) async fn run(cluster: &mut Cluster) -> Result<Report, Failure> {
 }
 
 fn start_replica(
-    cluster: &Cluster,
+    cluster: &dyn Cluster,
     site: &str,
     shared: &Shared,
-) -> Result<(mpsc::Sender<Request>, Mortal), Failure> {
+) -> Result<(mpsc::Sender<Request>, Mortal), Error> {
     const REQUESTS_WAITING_MAX: usize = 256;
     let (sender, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
     let options = options_at(cluster, site);
@@ -232,7 +234,7 @@ enum Fault {
 
 /// What can be struck.
 struct Target<'a> {
-    cluster: &'a mut Cluster,
+    cluster: &'a mut dyn Cluster,
     sites: &'a [String],
     shared: &'a Shared,
     replicas: &'a mut [Mortal],
@@ -241,7 +243,7 @@ struct Target<'a> {
 
 impl Target<'_> {
     /// Injects one fault.
-    async fn suffer(&mut self, fault: Fault) -> Result<(), Failure> {
+    async fn suffer(&mut self, fault: Fault) -> Result<(), Error> {
         let what = match fault {
             Fault::Suspect(count) => {
                 let suspicions = &self.shared.false_suspicions;
@@ -273,7 +275,7 @@ async fn strike(
     target: &mut Target<'_>,
     front_ends: &mut JoinSet<()>,
     all: u64,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let last = target.sites.len() - 1;
     let faults = [
         (10, Fault::Suspect(10)),
@@ -289,7 +291,7 @@ async fn strike(
         tokio::select! {
             _ = tick.tick() => {}
             Some(ended) = front_ends.join_next() => {
-                ended.map_err(Failure::internal)?;
+                ended.map_err(Error::internal)?;
             }
         }
         let settled = target.shared.settled.load(Ordering::Relaxed);
@@ -315,7 +317,7 @@ async fn strike(
 async fn finals(
     client: &fermata_client::Client,
     users: &[String],
-) -> Result<BTreeMap<String, Roles>, Failure> {
+) -> Result<BTreeMap<String, Roles>, Error> {
     let values = read_all(client, KEYSPACE, users.iter().map(String::as_str)).await?;
     let roles = |value: Option<Bytes>| {
         let roles = value.and_then(|value| serde_json::from_slice(&value).ok());

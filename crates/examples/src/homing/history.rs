@@ -22,11 +22,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fermata_protocol::Code;
+use fermata_client::Code;
 
 use super::data::{Regions, Request};
 use super::job::{self, Job, JobState, Phase};
-use crate::demo::stage::Check;
+use crate::stage::Check;
 
 /// One observation. A job is an index into the requests.
 #[derive(Clone, Debug)]
@@ -354,7 +354,7 @@ fn end_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::homing::data;
+    use crate::homing::data;
 
     /// A scripted run of one job.
     struct Script {

@@ -17,10 +17,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The regions that the example ships with; `data/README.md` says what in it is public fact.
-pub(crate) const REGIONS_JSON: &str = include_str!("../../../data/regions.json");
+pub(crate) const REGIONS_JSON: &str = include_str!("../../data/regions.json");
 
 /// The requests that the example ships with, as the seeded generator wrote them.
-pub(crate) const REQUESTS_JSON: &str = include_str!("../../../data/homing-requests.json");
+pub(crate) const REQUESTS_JSON: &str = include_str!("../../data/homing-requests.json");
 
 /// Most functions in one chain. With [`REGIONS_MAX`] it bounds the search and the job's value.
 pub(crate) const CHAIN_MAX: usize = 6;

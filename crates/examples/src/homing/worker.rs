@@ -15,8 +15,8 @@ use fermata_client::{Client, Enter, Mode, Options};
 use super::data::Regions;
 use super::history::Event;
 use super::job::{self, Job, Phase};
-use crate::demo::latency::Latencies;
-use crate::demo::stage::{Progress, connected, locked};
+use crate::latency::Latencies;
+use crate::stage::{Progress, connected, locked};
 
 /// The keyspace of the jobs.
 pub(crate) const KEYSPACE: &str = "homing";
@@ -200,7 +200,7 @@ impl Worker<'_> {
         };
         let section = match client.enter(KEYSPACE, &[key], enter).await {
             Ok(section) => section,
-            Err(error) if error.code() == fermata_protocol::Code::WaitOver => return Ok(false),
+            Err(error) if error.code() == fermata_client::Code::WaitOver => return Ok(false),
             Err(error) => return Err(error),
         };
         shared

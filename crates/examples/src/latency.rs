@@ -1,11 +1,10 @@
-//! Latencies that an example or a load run saw.
+//! Latencies that an example saw.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::stage::locked;
-use crate::output::Table;
+use crate::stage::locked;
 
 /// Durations by (where, what).
 #[derive(Debug, Default)]
@@ -15,13 +14,19 @@ pub(crate) struct Latencies {
 
 /// One line of the summary.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Line {
-    pub(crate) site: String,
-    pub(crate) step: &'static str,
-    pub(crate) count: usize,
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
-    pub(crate) max: Duration,
+pub struct Line {
+    /// Where the client was.
+    pub site: String,
+    /// What it waited for.
+    pub step: &'static str,
+    /// How often.
+    pub count: usize,
+    /// Half took no longer.
+    pub p50: Duration,
+    /// 99 in 100 took no longer.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
 }
 
 impl Latencies {
@@ -55,29 +60,12 @@ impl Latencies {
 }
 
 /// The smallest sample that `percent` of all are not above; zero without samples.
-pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted
         .get(rank.saturating_sub(1))
         .copied()
         .unwrap_or_default()
-}
-
-/// The lines as a table.
-pub(crate) fn table(lines: &[Line]) -> Table {
-    let mut table = Table::new(&["site", "step", "count", "p50 ms", "p99 ms", "max ms"]);
-    let ms = |d: Duration| format!("{:.1}", d.as_secs_f64() * 1e3);
-    for line in lines {
-        table.row(vec![
-            line.site.clone(),
-            line.step.to_owned(),
-            line.count.to_string(),
-            ms(line.p50),
-            ms(line.p99),
-            ms(line.max),
-        ]);
-    }
-    table
 }
 
 #[cfg(test)]

@@ -35,15 +35,17 @@
 //! Capacities bound what one request takes; a ledger over all requests would need sections over
 //! regions as well as jobs, which the paper's service does not have either.
 
-pub(crate) mod data;
+mod data;
 #[cfg(test)]
 mod generate;
-pub(crate) mod history;
-pub(crate) mod job;
+mod history;
+mod job;
 #[cfg(test)]
 mod job_tests;
-pub(crate) mod run;
-pub(crate) mod solver;
+mod run;
+mod solver;
 #[cfg(test)]
 mod solver_tests;
-pub(crate) mod worker;
+mod worker;
+
+pub use run::run;

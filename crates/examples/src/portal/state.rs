@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::demo::stage::Check;
+use crate::stage::Check;
 
 /// A change of one user's roles. Its id is unique: an update that is sent again is the same update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

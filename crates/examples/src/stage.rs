@@ -1,6 +1,5 @@
 //! What both examples need around them: progress, workers that can be killed, faults, the report.
 
-use std::fmt;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,124 +7,63 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fermata_client::{Client, Keyspace, Options};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use indicatif::ProgressBar;
-use serde_json::json;
+use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::oneshot;
 
-use super::latency::{self, Line};
-use crate::dev::cluster::Cluster;
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::latency::Line;
+use crate::{Cluster, Error};
 
 /// Operations that an observer or a front end has open at once.
 pub(crate) const OPEN: usize = 16;
 
 /// One thing that had to hold.
 #[derive(Debug)]
-pub(crate) struct Check {
+pub struct Check {
     /// What had to hold.
-    pub(crate) claim: String,
+    pub claim: String,
     /// Where it did not; empty: it held.
-    pub(crate) violations: Vec<String>,
+    pub violations: Vec<String>,
 }
 
 /// What an example found.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub struct Report {
     /// What ran.
-    pub(crate) title: String,
+    pub title: String,
     /// Faults that were injected, in order.
-    pub(crate) faults: Vec<String>,
+    pub faults: Vec<String>,
     /// Figures: what, how much.
-    pub(crate) figures: Vec<(&'static str, u64)>,
+    pub figures: Vec<(&'static str, u64)>,
     /// What had to hold.
-    pub(crate) checks: Vec<Check>,
+    pub checks: Vec<Check>,
     /// Latencies that the example's clients saw.
-    pub(crate) latencies: Vec<Line>,
+    pub latencies: Vec<Line>,
     /// How long it ran.
-    pub(crate) took: Duration,
+    pub took: Duration,
 }
 
 impl Report {
     /// Whether every check held.
-    pub(crate) fn all_held(&self) -> bool {
+    pub fn all_held(&self) -> bool {
         self.checks.iter().all(|check| check.violations.is_empty())
-    }
-
-    /// For programs.
-    pub(crate) fn as_json(&self) -> serde_json::Value {
-        let ms = |d: Duration| (d.as_secs_f64() * 1e4).round() / 10.0;
-        let figures: serde_json::Map<String, serde_json::Value> = (self.figures.iter())
-            .map(|(name, value)| ((*name).to_owned(), (*value).into()))
-            .collect();
-        json!({
-            "title": self.title,
-            "held": self.all_held(),
-            "seconds": self.took.as_secs_f64(),
-            "faults": self.faults,
-            "figures": figures,
-            "checks": self.checks.iter().map(|check| json!({
-                "claim": check.claim,
-                "held": check.violations.is_empty(),
-                "violations": check.violations,
-            })).collect::<Vec<_>>(),
-            "latencies": self.latencies.iter().map(|line| json!({
-                "site": line.site, "step": line.step, "count": line.count,
-                "p50_ms": ms(line.p50), "p99_ms": ms(line.p99), "max_ms": ms(line.max),
-            })).collect::<Vec<_>>(),
-        })
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A worse run has so many that nobody reads them all.
-        const SHOWN_MAX: usize = 5;
-        writeln!(f, "{}, {:.1} s\n", self.title, self.took.as_secs_f64())?;
-        for (what, count) in &self.figures {
-            writeln!(f, "{count:>8}  {what}")?;
-        }
-        writeln!(f)?;
-        for check in &self.checks {
-            let held = check.violations.is_empty();
-            writeln!(
-                f,
-                "{}  {}",
-                if held { "held  " } else { "BROKEN" },
-                check.claim
-            )?;
-            for violation in check.violations.iter().take(SHOWN_MAX) {
-                writeln!(f, "        {violation}")?;
-            }
-            if check.violations.len() > SHOWN_MAX {
-                writeln!(f, "        … {} in all", check.violations.len())?;
-            }
-        }
-        writeln!(f, "\n{}", latency::table(&self.latencies))?;
-        let verdict = if self.all_held() {
-            "verdict: everything held"
-        } else {
-            "verdict: NOT everything held"
-        };
-        writeln!(f, "{verdict}")
     }
 }
 
 /// Kills a node, and says so.
-pub(crate) async fn kill_node(cluster: &mut Cluster, node: usize, progress: &Progress) {
+pub(crate) async fn kill_node(cluster: &mut dyn Cluster, node: usize, progress: &Progress) {
     cluster.kill(node).await;
-    let label = &cluster.nodes()[node].planned.label;
+    let label = &cluster.nodes()[node].label;
     progress.fault(&format!("node {label} killed with SIGKILL"));
 }
 
 /// Starts a node that was killed, and says so.
 pub(crate) fn restart_node(
-    cluster: &mut Cluster,
+    cluster: &mut dyn Cluster,
     node: usize,
     progress: &Progress,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     cluster.restart(node)?;
-    let label = &cluster.nodes()[node].planned.label;
+    let label = &cluster.nodes()[node].label;
     progress.fault(&format!("node {label} restarted"));
     Ok(())
 }
@@ -145,11 +83,11 @@ pub(crate) async fn read_all<'a>(
     client: &Client,
     keyspace: &str,
     keys: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<Option<Bytes>>, Failure> {
+) -> Result<Vec<Option<Bytes>>, Error> {
     let reads = keys.into_iter();
     let reads = reads.map(|key| client.read(keyspace, key.as_bytes()));
     let values = stream::iter(reads).buffered(OPEN);
-    values.map_err(Failure::from).try_collect().await
+    values.map_err(Error::from).try_collect().await
 }
 
 /// A lock that a killed worker cannot poison: what it guards is whole after each statement.
@@ -172,7 +110,10 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar of so many steps.
     pub(crate) fn new(steps: u64, what: &'static str) -> Progress {
-        let bar = output::progress_bar(steps, output::STEPS);
+        let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {pos}/{len} {msg}")
+            .expect("the template is well-formed")
+            .progress_chars("=> ");
+        let bar = ProgressBar::new(steps).with_style(style);
         bar.set_message(what);
         Progress {
             bar,
@@ -219,17 +160,15 @@ impl Progress {
 }
 
 /// A client at `site`, that knows all nodes.
-pub(crate) async fn client_at(cluster: &Cluster, site: &str) -> Result<Client, Failure> {
+pub(crate) async fn client_at(cluster: &dyn Cluster, site: &str) -> Result<Client, Error> {
     Ok(Client::connect(options_at(cluster, site)).await?)
 }
 
 /// Options of a client at `site`: the nodes there come first.
-pub(crate) fn options_at(cluster: &Cluster, site: &str) -> Options {
-    let own = cluster.endpoints(Some(site));
-    let others = cluster.endpoints(None);
-    let others = others.into_iter().filter(|e| !own.contains(e));
-    let all = own.iter().cloned().chain(others);
-    Options::new(all.map(|endpoint| crate::connect::uri(&endpoint))).site(site)
+pub(crate) fn options_at(cluster: &dyn Cluster, site: &str) -> Options {
+    let mut nodes = cluster.nodes();
+    nodes.sort_by_key(|node| node.site != site);
+    Options::new(nodes.into_iter().map(|node| node.endpoint)).site(site)
 }
 
 /// A keyspace of sections with a short lease, so that the dead are replaced while people watch.
@@ -243,11 +182,11 @@ pub(crate) fn sections_with(name: &str, lease: Duration) -> Keyspace {
 }
 
 /// The sites of a cluster, in order.
-pub(crate) fn sites(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn sites(cluster: &dyn Cluster) -> Vec<String> {
     let mut sites: Vec<String> = Vec::new();
     for node in cluster.nodes() {
         if !sites.contains(&node.site) {
-            sites.push(node.site.clone());
+            sites.push(node.site);
         }
     }
     sites
@@ -265,13 +204,13 @@ impl Mortal {
     ///
     /// # Errors
     /// The thread or its runtime cannot be created.
-    pub(crate) fn start<W, F>(name: &str, work: W) -> Result<Mortal, Failure>
+    pub(crate) fn start<W, F>(name: &str, work: W) -> Result<Mortal, Error>
     where
         W: FnOnce() -> F + Send + 'static,
         F: Future<Output = ()>,
     {
         let (kill, killed) = oneshot::channel::<()>();
-        let failed = |error| Failure::local("starting a worker", error);
+        let failed = |error| Error::Local(format!("starting a worker: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -311,17 +250,14 @@ impl Mortal {
     }
 
     /// Waits for its end.
-    pub(crate) async fn join(mut self) -> Result<(), Failure> {
+    pub(crate) async fn join(mut self) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         match joined {
             Ok(Ok(())) => Ok(()),
-            _ => Err(Failure::new(
-                Exit::Internal,
-                "a worker of the example panicked",
-            )),
+            _ => Err(Error::internal("a worker of the example panicked")),
         }
     }
 }
