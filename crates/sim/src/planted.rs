@@ -128,6 +128,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::CrowdWithoutOrder, "g51-crowd"),
     (Bug::UsageForgotten, "placement-user"),
     (Bug::LaggardIsSteady, "g32-lagging-home"),
+    (Bug::RetiringKeeps, "g33-retiring"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
     (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
     (Bug::BeginBeforeCreation, "created-twice"),
@@ -150,6 +151,9 @@ const OF_REGISTERS: [Bug; 2] = [Bug::SealNotDurable, Bug::SealedStoreChanges];
 /// Wrong rules by which a member that lags stays behind while others go on.
 const OF_LOGS: [Bug; 2] = [Bug::SnapshotNotKept, Bug::LentEntriesDropped];
 
+/// Wrong rules that show between two steps of a primary.
+const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
+
 /// Where a wrong rule is caught.
 pub fn trap(bug: Bug) -> Trap {
     if OF_REGISTERS.contains(&bug) {
@@ -157,6 +161,9 @@ pub fn trap(bug: Bug) -> Trap {
     }
     if OF_LOGS.contains(&bug) {
         return Trap::Suite("paxos_log::transfer");
+    }
+    if OF_LOCKS.contains(&bug) {
+        return Trap::Suite("lock_primary::synchs");
     }
     let found = SCENARIOS.iter().find(|(of, _)| *of == bug);
     Trap::Scenario(found.expect("each wrong rule has a trap").1)

@@ -122,6 +122,9 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
         workers.push(Worker::new(client, rounds, ground.clone(), dice.fork()));
     }
     nemesis::schedule(&mut world, &plan);
+    if kind.calm {
+        world.at(2_000_000, |w| nemesis::watch_calm(w, true));
+    }
     drive(&mut world, &mut workers, &plan);
     rest(&mut world);
     let auditor = world.add_client(dice.below(3) as u16, options);

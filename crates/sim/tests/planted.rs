@@ -10,7 +10,7 @@ use fermata_sim::planted::{all, name, spring};
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
 /// does a primary that moves too often, or to a seat that lags, break any promise, nor one who
 /// waits in vain, nor a write that says that it may have taken effect.
-const EXPECTED: [Bug; 9] = [
+const EXPECTED: [Bug; 10] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
     Bug::GoneCallerStays,
@@ -19,6 +19,7 @@ const EXPECTED: [Bug; 9] = [
     Bug::DeadAsked,
     Bug::SettlingNotRepeated,
     Bug::LaggardIsSteady,
+    Bug::RetiringKeeps,
     Bug::CrowdWithoutOrder,
 ];
 

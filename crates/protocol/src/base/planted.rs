@@ -181,6 +181,8 @@ pub enum Bug {
     CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G31: a primary that ends before it has taken a lease table states none.
+    TableStatedOnce,
     /// G32: a log is given to a seat that lags behind a snapshot.
     LaggardIsSteady,
     /// G33: a node that is about to stop keeps what comes back to it.
@@ -308,6 +310,7 @@ impl Bug {
         Bug::LentEntriesDropped,
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
+        Bug::TableStatedOnce,
         Bug::LaggardIsSteady,
         Bug::RetiringKeeps,
         Bug::GoneMeansReleased,

@@ -141,12 +141,18 @@ pub(super) fn granted_at(heard: Micros, now: Now, lease: Micros, timing: &Timing
 impl Primary {
     /// The primary is about to end. From now on it grants and renews nothing; returned is the
     /// command that states its leases, to be proposed in this very step as its last. None where
-    /// nobody holds, the holders are too many, or it had not begun to grant itself.
+    /// nobody holds, or the holders are too many. A primary that has found a table, and has not
+    /// taken it yet, states the same one (G31).
     pub fn close(&mut self, queues: &Queues, now: Now, timing: &Timing) -> Option<Command> {
-        let was_open = self.leasing.is_open();
-        self.leasing = Leasing::Closed;
-        if !was_open {
-            return None;
+        match core::mem::replace(&mut self.leasing, Leasing::Closed) {
+            Leasing::Open => {}
+            // What it has found stays true, for it has granted nothing; and the word that takes it
+            // may be on its way already.
+            Leasing::Taking { table, .. } => {
+                let stated = !self.planted.has(Bug::TableStatedOnce);
+                return stated.then(|| self.own(Body::Segment(SegmentCommand::Leases(table))));
+            }
+            Leasing::Closed => return None,
         }
         let left = |(lock_ref, known): (LockRef, &Ref)| {
             let holding = self.holdings.get(&lock_ref)?;

@@ -6,10 +6,15 @@ use super::*;
 use fermata_protocol::base::Bug;
 
 impl Bench {
+    /// What this primary states of its leases as it ends.
+    fn closes(&mut self) -> Option<Command> {
+        let (queues, now) = (self.state.queues(), at(self.now));
+        self.primary.close(queues, now, &self.config.timing)
+    }
+
     /// What this primary states of its leases is chosen, and the next one takes it.
     fn hand_on(&mut self) {
-        let (queues, now) = (self.state.queues(), at(self.now));
-        let table = self.primary.close(queues, now, &self.config.timing);
+        let table = self.closes();
         self.apply(&table.expect("somebody holds"));
         self.succeed();
         let taken = self.primary.take_proposals().pop();
@@ -96,6 +101,38 @@ fn the_longest_time_of_a_section_goes_on_over_primaries() {
 fn a_section_whose_time_restarts_outlives_its_longest() {
     let planted = Planted::only(Bug::SectionTimeRestarts);
     assert!(renewed_over_four_primaries(planted) > LONGEST);
+}
+
+/// How long a section is renewed whose second primary ends before it has taken what the first one
+/// stated: both its words are chosen.
+fn renewed_over_a_hasty_primary(planted: Planted) -> u64 {
+    let (mut bench, refs) = Bench::planted(1, planted);
+    let spent = bench.renews_for(refs[0], LONGEST / 3);
+    let table = bench.closes().expect("somebody holds");
+    bench.apply(&table);
+    bench.succeed();
+    let mut words = bench.primary.take_proposals();
+    words.extend(bench.closes());
+    for word in &words {
+        bench.apply(word);
+    }
+    bench.succeed();
+    for taken in bench.primary.take_proposals() {
+        bench.apply(&taken);
+    }
+    spent + bench.renews_for(refs[0], 2 * LONGEST)
+}
+
+#[test]
+fn a_lease_table_outlives_a_primary_that_does_not_come_to_take_it() {
+    assert_eq!(renewed_over_a_hasty_primary(Planted::NONE), LONGEST);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_lease_table_that_is_stated_once_is_lost_with_a_hasty_primary() {
+    let planted = Planted::only(Bug::TableStatedOnce);
+    assert!(renewed_over_a_hasty_primary(planted) > LONGEST);
 }
 
 /// G28: the synch for the first of two readers is complete, and its `SynchDone` is in flight, when

@@ -310,8 +310,24 @@ fn hand_over(world: &mut World, dice: &mut Dice, duration: u64) {
     }
     world.retire(name);
     world.at(world.now + 2_000_000, move |w| {
-        down(w, name, false, duration)
+        let node = w.machines[&name].node();
+        // It has something back, and dies with it without a word.
+        w.history.calm &= node.is_none_or(|node| node.here().led().next().is_none());
+        down(w, name, false, duration);
     });
+}
+
+/// A world is calm as long as its segments are led: where a hand-over fails, the next primary comes
+/// when a lease is over, and that time counts for no section. Looks at it again and again.
+pub fn watch_calm(world: &mut World, was_led: bool) {
+    let led = world
+        .sections
+        .iter()
+        .all(|key| crossings::primary_of(world, key).is_some());
+    world.history.calm &= led || was_led;
+    if world.history.calm {
+        world.at(world.now + 300_000, move |w| watch_calm(w, led));
+    }
 }
 
 pub(super) fn down(world: &mut World, name: NodeName, power: bool, duration: u64) {

@@ -14,4 +14,4 @@ mod faults;
 
 pub use crossings::Crossing;
 pub use fates::Fates;
-pub use faults::{Fault, Plan, cut, heal, next_view, propose, schedule};
+pub use faults::{Fault, Plan, cut, heal, next_view, propose, schedule, watch_calm};

@@ -539,6 +539,11 @@ pub const ALL: &[Scenario] = &[
         play: placement::lagging_elsewhere,
     },
     Scenario {
+        name: "g33-retiring",
+        about: "a node that is about to stop is given back what it has given away",
+        play: placement::retiring,
+    },
+    Scenario {
         name: "g41-cut-off-primary",
         about: "a primary has lost its lease when the synch of a grant fails",
         play: machines::cut_off_primary,

@@ -248,3 +248,18 @@ fn ballot_at(stage: &Stage, name: NodeName) -> Option<Ballot> {
     let segment = node.and_then(|node| node.here().segments.get(&stage.segment()));
     segment.map(|segment| segment.log.ballot())
 }
+
+/// G33: A, at whose site the segment is used, gives it away, for it is about to stop. Others hear it
+/// as they always did, and give the segment back.
+pub(super) fn retiring(stage: &mut Stage) {
+    let user = stage.client(&[4]);
+    use_it(stage, user, "a", 20_000);
+    let segment = stage.segment();
+    let before = leads(&stage.world, segment, A);
+    stage.expect(before, "the primary stays where the segment is used");
+    stage.world.retire(A);
+    use_it(stage, user, "b", 20_000);
+    stage.pass(2_000);
+    let after = leads(&stage.world, segment, A);
+    stage.expect(!after, "a node that is about to stop leads nothing");
+}
