@@ -4,11 +4,13 @@
 use super::faults::{cut, down, isolate, living, lose_for, write};
 use crate::dice::Dice;
 use crate::history::{OpId, Outcome, Section, SectionIx};
-use crate::network::{ClientId, End, Parcel};
+use crate::network::{ClientId, End, Parcel, RuleId};
 use crate::workload::segment_of;
 use crate::world::World;
 use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, Command, LockCommand};
+use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, paxos, register};
 
 /// Two rules, one beside the other.
@@ -26,6 +28,9 @@ pub enum Crossing {
     /// A primary whose window is full is outbid, and outbids, while the client of a section is
     /// silent for longer than its lease, and comes back.
     OutbidAndSilence,
+    /// Readers come behind a client that has died, and the word that their synch is complete is on
+    /// its way through the log when the primary goes.
+    ReadersAndNote,
     /// A member lags behind much that is written, and comes back as the primary dies or hands over.
     HandOverAndLag,
 }
@@ -37,6 +42,7 @@ pub(super) const ALL: &[Crossing] = &[
     Crossing::TableAndCrash,
     Crossing::DeleteAndSpread,
     Crossing::OutbidAndSilence,
+    Crossing::ReadersAndNote,
     Crossing::HandOverAndLag,
 ];
 
@@ -49,6 +55,7 @@ pub(super) fn strike(world: &mut World, crossing: Crossing, dice: &mut Dice) {
         Crossing::TableAndCrash => table_and_crash(world, dice),
         Crossing::DeleteAndSpread => delete_and_spread(world, dice),
         Crossing::OutbidAndSilence => outbid_and_silence(world, dice),
+        Crossing::ReadersAndNote => readers_and_note(world, dice),
         Crossing::HandOverAndLag => hand_over_and_lag(world, dice),
     }
 }
@@ -230,6 +237,81 @@ fn outbid_and_silence(world: &mut World, dice: &mut Dice) {
     let (ways, lasts) = (ways.collect(), dice.between(1_500_000, 3_000_000));
     world.at(world.now + dice.below(unheard), move |w| {
         cut(w, ways, lasts)
+    });
+}
+
+/// The client of an exclusive section dies with a put under way. Readers come. From the moment at
+/// which the word of their synch is proposed, that word is late, what is stored of the key stays at
+/// its primary, and soon the primary dies.
+fn readers_and_note(world: &mut World, dice: &mut Dice) {
+    let open = open_section(world, dice).filter(|s| s.mode == Mode::Exclusive);
+    let Some(section) = open else {
+        return;
+    };
+    let key = section.held[0].key.clone();
+    let Some(primary) = primary_of(world, &key) else {
+        return;
+    };
+    let back = world.now + dice.between(3_000_000, 8_000_000);
+    world.kill_client(section.client);
+    world.at(back, move |w| w.restart_client(section.client));
+    for reader in dice.subset(&living(world), 3) {
+        let enter = Call::Enter {
+            keys: vec![key.clone()],
+            mode: Mode::Shared,
+            wait: 20_000_000,
+            lease: Some(2_000_000),
+        };
+        let stays = dice.below(1_000_000);
+        world.at(world.now + dice.below(500_000), move |w| {
+            if w.clients[reader.0 as usize].alive {
+                let entered = w.call(reader, enter);
+                w.at(w.now + stays, move |w| leave_entered(w, reader, entered));
+            }
+        });
+    }
+    let note = world.network.hold(move |parcel| {
+        let Parcel::Peer { from, message, .. } = parcel else {
+            return false;
+        };
+        let Message::Paxos { message, .. } = message else {
+            return false;
+        };
+        let noted = |c: &Command| matches!(&c.body, Body::Lock(LockCommand::SynchDone { .. }));
+        from.name == primary
+            && matches!(message, paxos::Message::Accept { entry, .. }
+                if matches!(entry, paxos::Entry::Commands { commands, .. }
+                    if commands.iter().any(noted)))
+    });
+    let (late, dies) = (
+        dice.between(50_000, 1_000_000),
+        dice.between(200_000, 2_000_000),
+    );
+    let (lasts, until) = (dice.between(1_000_000, 6_000_000), world.now + 8_000_000);
+    await_note(world, (note, until), move |w| {
+        lose_for(w, dies + lasts, move |parcel| {
+            let Parcel::Peer { to, message, .. } = parcel else {
+                return false;
+            };
+            matches!(message, Message::Register(register::Message::Ask { key: of, ask, .. })
+                if *of == key && matches!(ask, register::Ask::Store { .. }))
+                && *to != primary
+        });
+        w.at(w.now + late, move |w| w.release(note));
+        w.at(w.now + dies, move |w| down(w, primary, false, lasts));
+    });
+}
+
+/// Does something as soon as a rule holds a parcel; ends the rule where that does not come.
+fn await_note(
+    world: &mut World,
+    (note, until): (RuleId, u64),
+    then: impl FnOnce(&mut World) + 'static,
+) {
+    world.at(world.now + 5_000, move |w| match w.network.held(note) {
+        0 if w.now < until => await_note(w, (note, until), then),
+        0 => w.discard(note),
+        _ => then(w),
     });
 }
 

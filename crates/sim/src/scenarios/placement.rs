@@ -249,8 +249,8 @@ fn ballot_at(stage: &Stage, name: NodeName) -> Option<Ballot> {
     segment.map(|segment| segment.log.ballot())
 }
 
-/// G33: A, at whose site the segment is used, gives it away, for it is about to stop. Others hear it
-/// as they always did, and give the segment back.
+/// G33: A, at whose site the segment is used, gives it away, for it is about to stop. Others hear
+/// it as they always did, and give the segment back.
 pub(super) fn retiring(stage: &mut Stage) {
     let user = stage.client(&[4]);
     use_it(stage, user, "a", 20_000);
