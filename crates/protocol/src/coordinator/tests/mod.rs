@@ -158,6 +158,18 @@ struct Bench {
 }
 
 impl Bench {
+    /// A client enters a section of one key under ref 6, and follows it; the key's segment.
+    fn enters_and_follows(&mut self) -> SegmentId {
+        let mut operation = enter(&["a"], WAIT);
+        if let Operation::Enter { follow, .. } = &mut operation {
+            *follow = true;
+        }
+        self.ask(1, operation);
+        let (_, _, segment, command) = self.submitted();
+        self.lock(1, self.grant(segment, &command, 6));
+        segment
+    }
+
     fn new() -> Bench {
         Bench {
             it: Coordinator::new(OWN),

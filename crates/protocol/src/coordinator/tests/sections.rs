@@ -189,13 +189,7 @@ fn a_repeated_enter_keeps_its_ref_when_the_first_call_is_cancelled() {
 #[test]
 fn a_loss_ends_a_followed_section_and_its_pass() {
     let mut bench = Bench::new();
-    let mut operation = enter(&["a"], WAIT);
-    if let Operation::Enter { follow, .. } = &mut operation {
-        *follow = true;
-    }
-    bench.ask(1, operation);
-    let (_, _, segment, command) = bench.submitted();
-    bench.lock(1, bench.grant(segment, &command, 6));
+    let segment = bench.enters_and_follows();
     assert_eq!(bench.it.open(), 1);
     let lost = lock::Message::Lost {
         session: SESSION,

@@ -59,13 +59,7 @@ fn a_queue_that_is_asked_for_tells_whose_the_section_is() {
 #[test]
 fn a_strangers_renewal_and_leave_tell_the_holder_nothing() {
     let mut bench = Bench::new();
-    let mut operation = enter(&["a"], WAIT);
-    if let Operation::Enter { follow, .. } = &mut operation {
-        *follow = true;
-    }
-    bench.ask(1, operation);
-    let (_, _, segment, command) = bench.submitted();
-    bench.lock(1, bench.grant(segment, &command, 6));
+    let segment = bench.enters_and_follows();
     let held = held("a", 6, 0);
     let renew = Operation::Renew {
         held: vec![held.clone()],
