@@ -5,12 +5,15 @@ use prost::Message;
 use std::{env, error::Error, fs, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let source = "proto/fermata/v1/fermata.proto";
-    println!("cargo:rerun-if-changed={source}");
+    let sources = ["fermata.proto", "sessions.proto"];
+    let sources = sources.map(|name| format!("proto/fermata/v1/{name}"));
+    for source in &sources {
+        println!("cargo:rerun-if-changed={source}");
+    }
     let descriptors = protox::Compiler::new(["proto"])?
         .include_imports(true)
         .include_source_info(true)
-        .open_file(source)?
+        .open_files(sources)?
         .file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("fermata.v1.bin"), descriptors.encode_to_vec())?;

@@ -1,14 +1,24 @@
-//! `cargo xtask test`: all checks in one order, cheap ones first, stopping at the first failure.
+//! `cargo xtask test`: all checks, cheap ones first, stopping at the first failure.
 //!
 //! The last line is `N passed, 0 failed`, summed over all test binaries, for people and for
-//! scripts; before it stands how long each section took. Every section is one cargo command that is
-//! printed before it runs, so that a failure can be repeated by hand. A test target that a manifest
-//! declares and that no section has run is a failure, too ([`crate::coverage`]).
+//! scripts; before it stands how long each section took to compile and to run. Every section is one
+//! cargo command that is printed before it runs, so that a failure can be repeated by hand. A test
+//! target that a manifest declares and that no section has run is a failure, too
+//! ([`crate::coverage`]).
+//!
+//! Tests of the product wait for processes, disks and clocks most of the time, and those of the
+//! laboratory compute: once both are compiled they run side by side, in two [lanes](LANES), the
+//! second with what the first leaves of the processors.
+//!
+//! Programs that test on Cassandra and `ZooKeeper` share one trio of each, which this program owns
+//! and which ends with it, whichever way that is; run by hand, each has a trio of its own.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
+
+use fermata_peers::{TRIOS, Trios};
 
 use crate::coverage::Coverage;
 use crate::java;
@@ -20,6 +30,28 @@ struct Section {
     cargo: &'static [&'static str],
     /// Environment added.
     env: &'static [(&'static str, &'static str)],
+    /// Whether its programs share servers.
+    servers: bool,
+}
+
+impl Section {
+    const fn new(title: &'static str, cargo: &'static [&'static str]) -> Section {
+        Section {
+            title,
+            cargo,
+            env: &[],
+            servers: false,
+        }
+    }
+}
+
+/// What became of a command.
+struct Done {
+    title: &'static str,
+    /// What was done of the section, if not all.
+    what: &'static str,
+    seconds: u64,
+    tally: Tally,
 }
 
 /// What is built with planted bugs. The simulator and the protocol are compiled once for all that
@@ -38,22 +70,33 @@ pub(crate) const LABORATORY: &[&str] = &[
     "fermata-engine/check,fermata-engine/planted-bugs",
 ];
 
-/// The gate, in order. Tests are built in two sets, the product and the laboratory: each further
-/// set of packages or features would compile most of the tree again (docs/decisions).
-const SECTIONS: &[Section] = &[
-    Section {
-        title: "formatting",
-        cargo: &["fmt", "--all", "--check"],
-        env: &[],
-    },
-    Section {
-        title: "tidy rules",
-        cargo: &["test", "--package", "xtask"],
-        env: &[],
-    },
-    Section {
-        title: "lints",
-        cargo: &[
+/// What people run, without planted bugs. The protocol's own tests and the engines' are in the
+/// laboratory: they are the same schedules with and without planted bugs.
+const PRODUCT: &[&str] = &[
+    "test",
+    "--workspace",
+    "--no-fail-fast",
+    "--exclude",
+    "xtask",
+    "--exclude",
+    "fermata-sim",
+    "--exclude",
+    "fermata-lab",
+    "--exclude",
+    "fermata-protocol",
+    "--exclude",
+    "fermata-engine",
+    "--features",
+    "fermata-check/file",
+];
+
+/// What comes before all tests, in order.
+const CHECKS: &[Section] = &[
+    Section::new("formatting", &["fmt", "--all", "--check"]),
+    Section::new("tidy rules", &["test", "--package", "xtask"]),
+    Section::new(
+        "lints",
+        &[
             "clippy",
             "--workspace",
             "--all-targets",
@@ -62,64 +105,58 @@ const SECTIONS: &[Section] = &[
             "-D",
             "warnings",
         ],
-        env: &[],
-    },
+    ),
     Section {
-        title: "documentation",
-        cargo: &["doc", "--workspace", "--no-deps", "--all-features"],
         env: &[("RUSTDOCFLAGS", "-D warnings")],
+        ..Section::new(
+            "documentation",
+            &["doc", "--workspace", "--no-deps", "--all-features"],
+        )
     },
-    Section {
-        // The engines' tests are loud, and empty, where real servers cannot run.
-        title: "the product: all crates, end to end, engines on Cassandra and ZooKeeper",
-        cargo: &[
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--exclude",
-            "xtask",
-            "--exclude",
-            "fermata-sim",
-            "--exclude",
-            "fermata-lab",
-            "--features",
-            "fermata-check/file,fermata-engine/check",
-        ],
-        env: &[],
-    },
-    Section {
-        title: "the laboratory: the simulator, and all that has planted bugs",
-        cargo: LABORATORY,
-        env: &[],
-    },
-    Section {
-        title: "formal models, those checks that take seconds",
-        cargo: &["xtask", "formal", "--short"],
-        env: &[],
-    },
-    Section {
-        title: "traces of the simulator, judged by the model",
-        cargo: &["xtask", "formal", "traces"],
-        env: &[],
-    },
-    Section {
-        title: "wrong rules and words, refused by the judge",
-        cargo: &["xtask", "formal", "traces", "--planted"],
-        env: &[],
-    },
+];
+
+/// The tests, lane by lane. They are built in two sets, the product and the laboratory: each
+/// further set of packages or features would compile most of the tree again (docs/decisions).
+const LANES: [&[Section]; 2] = [WAITS, COMPUTES];
+
+const WAITS: &[Section] = &[Section {
+    // The engines' tests are loud, and empty, where real servers cannot run.
+    servers: true,
+    ..Section::new(
+        "the product: all crates, end to end, engines on Cassandra and ZooKeeper",
+        PRODUCT,
+    )
+}];
+
+const COMPUTES: &[Section] = &[
+    Section::new(
+        "the laboratory: the simulator, and all that has planted bugs",
+        LABORATORY,
+    ),
+    Section::new(
+        "formal models, those checks that take seconds",
+        &["xtask", "formal", "--short"],
+    ),
+    Section::new(
+        "traces of the simulator, judged by the model",
+        &["xtask", "formal", "traces"],
+    ),
+    Section::new(
+        "wrong rules and words, refused by the judge",
+        &["xtask", "formal", "traces", "--planted"],
+    ),
 ];
 
 /// What takes long, needs rights that a build service lacks, or prints figures: not in the gate.
 const DEEP: &[Section] = &[
-    Section {
-        title: "simulator, many random schedules",
+    Section::new(
+        "simulator, many random schedules",
         // Those before are the laboratory's.
-        cargo: &["sim", "--seed", "2000", "--seeds", "10000"],
-        env: &[],
-    },
-    Section {
-        title: "what idle clients cost the others",
-        cargo: &[
+        &["sim", "--seed", "2000", "--seeds", "10000"],
+    ),
+    Section::new(
+        "what idle clients cost the others",
+        &[
             "run",
             "--release",
             "--package",
@@ -128,11 +165,25 @@ const DEEP: &[Section] = &[
             "bench",
             "crowd",
         ],
-        env: &[],
-    },
-    Section {
-        title: "sites whose packets are lost, in network namespaces",
-        cargo: &[
+    ),
+    Section::new(
+        "a counter by generated stubs, in Python",
+        &[
+            "test",
+            "--package",
+            "fermata",
+            "--features",
+            "python",
+            "--test",
+            "e2e",
+            "--",
+            "--nocapture",
+            "python",
+        ],
+    ),
+    Section::new(
+        "sites whose packets are lost, in network namespaces",
+        &[
             "test",
             "--package",
             "fermata",
@@ -143,8 +194,7 @@ const DEEP: &[Section] = &[
             "--",
             "--nocapture",
         ],
-        env: &[],
-    },
+    ),
 ];
 
 /// Runs the gate.
@@ -154,7 +204,7 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("the models could not be checked: {error}");
         return ExitCode::FAILURE;
     }
-    let coverage = match Coverage::ask() {
+    let mut coverage = match Coverage::ask() {
         Ok(mut coverage) => {
             DEEP.iter()
                 .for_each(|section| coverage.excuse(section.cargo));
@@ -165,94 +215,170 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    run_sections(SECTIONS, Some(coverage))
+    let start = Instant::now();
+    let mut done = Vec::new();
+    let ok =
+        lane(CHECKS, None, &mut done) && LANES.iter().all(|sections| compile(sections, &mut done));
+    if !ok || !side_by_side(&mut done) {
+        return close(&done, start, 1);
+    }
+    for section in CHECKS.iter().chain(LANES.into_iter().flatten()) {
+        if let Err(error) = coverage.strike(section.cargo) {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let missing = coverage.missing();
+    for what in &missing {
+        println!("never run: {what}");
+    }
+    close(&done, start, missing.len() as u64)
 }
 
 /// Runs what is not in the gate.
 pub(crate) fn run_deep() -> ExitCode {
-    run_sections(DEEP, None)
+    let start = Instant::now();
+    let mut done = Vec::new();
+    let ok = compile(DEEP, &mut done) && lane(DEEP, None, &mut done);
+    close(&done, start, u64::from(!ok))
 }
 
-/// Runs sections in order. Fails with the first that fails, and where something is left that none
-/// has run.
-fn run_sections(sections: &[Section], mut coverage: Option<Coverage>) -> ExitCode {
-    let mut done: Vec<(&str, u64, Tally)> = Vec::new();
-    for section in sections {
-        println!(
-            "\n== {} ==\n$ cargo {}",
-            section.title,
-            section.cargo.join(" ")
-        );
-        let start = Instant::now();
-        let ran = run_section(section).and_then(|(ok, tally)| {
-            if let Some(coverage) = coverage.as_mut().filter(|_| ok) {
-                coverage.strike(section.cargo)?;
-            }
-            Ok((ok, tally))
-        });
-        let (ok, tally) = match ran {
-            Ok(outcome) => outcome,
+/// Compiles the tests of sections; whether all of them compile.
+fn compile(sections: &[Section], done: &mut Vec<Done>) -> bool {
+    sections
+        .iter()
+        .filter(|s| s.cargo[0] == "test")
+        .all(|section| {
+            let own = section.cargo.iter().take_while(|word| **word != "--");
+            let words: Vec<&str> = own.copied().chain(["--no-run"]).collect();
+            step(section, ", compiled", &words, None, None, done)
+        })
+}
+
+/// Runs sections in order; whether none fails.
+fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool {
+    sections.iter().all(|section| {
+        let trios = section.servers.then(Trios::start).transpose();
+        match trios {
+            Ok(trios) => step(section, "", section.cargo, beside, trios.as_ref(), done),
             Err(error) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
+                eprintln!("the servers of the tests did not start: {error}");
+                false
             }
-        };
-        done.push((section.title, start.elapsed().as_secs(), tally));
-        if !ok {
-            println!("\n== {} failed ==", section.title);
-            let total = Tally::sum(&done);
-            println!("{} passed, {} failed", total.passed, total.failed.max(1));
-            return ExitCode::FAILURE;
         }
+    })
+}
+
+/// Runs the lanes at the same time; whether none fails.
+fn side_by_side(done: &mut Vec<Done>) -> bool {
+    let ends = std::thread::scope(|scope| {
+        let lanes = LANES.iter().zip([0, 10]).map(|(sections, nice)| {
+            scope.spawn(move || {
+                let mut done = Vec::new();
+                (lane(sections, Some(nice), &mut done), done)
+            })
+        });
+        let lanes: Vec<_> = lanes.collect();
+        let ends = lanes.into_iter();
+        ends.map(|lane| lane.join().expect("no lane panics"))
+            .collect::<Vec<_>>()
+    });
+    let ok = ends.iter().all(|(ok, _)| *ok);
+    done.extend(ends.into_iter().flat_map(|(_, done)| done));
+    ok
+}
+
+/// Runs a command of a section's, whose output is passed on; whether it succeeds. `beside`: how
+/// much it gives way to another lane, where there is one.
+fn step(
+    section: &Section,
+    what: &'static str,
+    words: &[&str],
+    beside: Option<u8>,
+    trios: Option<&Trios>,
+    done: &mut Vec<Done>,
+) -> bool {
+    let title = section.title;
+    println!("\n== {title}{what} ==\n$ cargo {}", words.join(" "));
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let ran = run_cargo(section, words, beside, trios, &mut tally);
+    let ok = ran.unwrap_or_else(|error| {
+        eprintln!("cargo could not be run: {error}");
+        false
+    });
+    if !ok {
+        println!("\n== {title} failed ==");
     }
-    let missing = coverage.map_or(Vec::new(), |coverage| coverage.missing());
-    for what in &missing {
-        println!("never run: {what}");
-    }
-    close(&done, missing.len() as u64)
+    done.push(Done {
+        title,
+        what,
+        seconds: start.elapsed().as_secs(),
+        tally,
+    });
+    ok
 }
 
 /// The table of sections, and the closing line.
-fn close(done: &[(&str, u64, Tally)], missing: u64) -> ExitCode {
+fn close(done: &[Done], start: Instant, failed: u64) -> ExitCode {
     println!("\n{:>8} {:>8}  section", "seconds", "tests");
-    for (title, seconds, tally) in done {
-        println!("{seconds:>8} {:>8}  {title}", tally.passed);
+    for Done {
+        title,
+        what,
+        seconds,
+        tally,
+    } in done
+    {
+        println!("{seconds:>8} {:>8}  {title}{what}", tally.passed);
     }
-    let total = Tally::sum(done);
-    let seconds: u64 = done.iter().map(|(_, seconds, _)| seconds).sum();
-    println!("{seconds:>8} {:>8}  all sections", total.passed);
-    println!("{} passed, {} failed", total.passed, total.failed + missing);
-    match missing {
+    let mut total = Tally::default();
+    done.iter().for_each(|done| total.add(done.tally));
+    let seconds = start.elapsed().as_secs();
+    println!("{seconds:>8} {:>8}  all, some side by side", total.passed);
+    let failed = total.failed.max(failed);
+    println!("{} passed, {failed} failed", total.passed);
+    match failed {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-/// Runs one section, passing its output on and counting its tests.
-fn run_section(section: &Section) -> Result<(bool, Tally), String> {
-    run_cargo(section).map_err(|error| format!("cargo could not be run: {error}"))
-}
-
-fn run_cargo(section: &Section) -> std::io::Result<(bool, Tally)> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut child = Command::new(cargo)
-        .args(section.cargo)
+/// Whether a command of cargo's for a section succeeds. Beside another lane, what it says is passed
+/// on in pieces, each of which ends with a test program, so that those of two do not mix.
+fn run_cargo(
+    section: &Section,
+    words: &[&str],
+    beside: Option<u8>,
+    trios: Option<&Trios>,
+    tally: &mut Tally,
+) -> std::io::Result<bool> {
+    let (output, input) = std::io::pipe()?;
+    let mut child = Command::new("nice")
+        .args(["-n", &beside.unwrap_or(0).to_string()])
+        .arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(words)
         .envs(section.env.iter().copied())
+        .envs(trios.map(|trios| (TRIOS, trios.folder())))
         .current_dir(root())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stderr(input.try_clone()?)
+        .stdout(input)
         .spawn()?;
-    let mut tally = Tally::default();
-    let output = child.stdout.take().expect("stdout is piped");
+    let mut piece = String::new();
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        if let Some(one) = Tally::of_line(&line) {
-            tally.add(one);
+        piece.push_str(&line);
+        piece.push('\n');
+        let counted = Tally::of_line(&line);
+        tally.add(counted.unwrap_or_default());
+        if counted.is_some() || beside.is_none() {
+            print!("{piece}");
+            piece.clear();
         }
     }
-    Ok((child.wait()?.success(), tally))
+    print!("{piece}");
+    Ok(child.wait()?.success())
 }
 
 /// The root of the workspace.
@@ -269,14 +395,6 @@ struct Tally {
 }
 
 impl Tally {
-    fn sum(sections: &[(&str, u64, Tally)]) -> Tally {
-        let mut total = Tally::default();
-        for (_, _, tally) in sections {
-            total.add(*tally);
-        }
-        total
-    }
-
     fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;

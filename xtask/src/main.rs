@@ -15,6 +15,7 @@ mod coverage;
 mod formal;
 mod gate;
 mod java;
+mod mutants;
 mod peers;
 mod porcupine;
 #[cfg(test)]
@@ -44,6 +45,10 @@ usage: cargo xtask TASK
   formal traces [--seeds N | --seed N | --planted]
           judges what the simulator does by the text of the model of critical sections, or shows
           that what is wrong is refused; needs a JDK, and Maven the first time
+  mutants [--one-in N] [--survivors | --list]
+          breaks rules of the protocol's rooms one at a time, one site in N (24), and prints what
+          no test noticed; goes on where it was interrupted. --survivors asks again about those
+          alone, --list prints the sites and whether each is chosen. Takes a good hour
   peers SYSTEM COMMAND
           Cassandra, ZooKeeper or etcd on this machine, for comparisons and for what runs on them;
           `peers help` says more; needs Java and Maven, or Go
@@ -67,6 +72,10 @@ fn main() -> ExitCode {
         ["formal", "traces", ref words @ ..] => traces::run(words),
         ["formal", ref choice @ ..] => match formal::Choice::of(choice) {
             Some(choice) => formal::run(&choice),
+            None => usage(),
+        },
+        ["mutants", ref words @ ..] => match mutants::Choice::of(words) {
+            Some(choice) => mutants::run(&choice),
             None => usage(),
         },
         ["peers", "help" | "--help" | "-h"] => {

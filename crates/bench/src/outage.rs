@@ -6,9 +6,9 @@
 //! the client enters those keys one after the other; each entry's time counts from the death.
 //! Reported are the first entry and the last one's distance from it, over all rounds.
 //!
-//! What a shorter lease would cost is another figure: how often somebody else leads although nobody
-//! died, while busy loops take the processors. Several leases are watched at the same time, each in
-//! a cluster of its own, so that they meet the same disturbances.
+//! A second figure is the price of a shorter lease: how often a segment changes its primary
+//! although no node died, while busy loops take the processors. Several leases are watched at the
+//! same time, each in a cluster of its own, so that they meet the same disturbances.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Between two trials of what fails while servers start.
 pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 
-/// What a statement is to a reader of an error, and whether it can have an effect.
+/// Names a statement for the reader of an error, and says whether it can have an effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     /// It reads: `the read of the lock row`.

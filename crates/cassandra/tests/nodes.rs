@@ -2,19 +2,22 @@
 //! roles, and several nodes in one data center.
 
 mod common;
+#[path = "common/own.rs"]
+mod own;
 
 use bytes::Bytes;
-use common::{RUNTIME, settings, spec, start};
+use common::{RUNTIME, settings};
 use fermata_cassandra::Store;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
 use fermata_peers::Paxos;
 use fermata_protocol::base::{KeyId, KeyspaceId};
+use own::{spec, start};
 use scylla::client::session_builder::SessionBuilder;
 use std::time::Duration;
 
 #[test]
 fn old_paxos_has_to_be_allowed_and_works_then() {
-    let mut spec = spec(1, 62);
+    let mut spec = spec(1);
     spec.paxos = Paxos::V1;
     let Some(cluster) = start(&spec) else {
         return;
@@ -29,6 +32,8 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
             "{refused}"
         );
         settings.allow_paxos_v1 = true;
+        // There is one, so none has to be named.
+        settings.data_center.clear();
 
         let store = Store::connect(settings.clone()).await.expect("a store");
         let about = LockStore::describe(&store);
@@ -53,7 +58,7 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
 
 #[test]
 fn a_node_that_takes_no_stamps_is_refused() {
-    let mut spec = spec(1, 64).with("user_timestamps_enabled", "false");
+    let mut spec = spec(1).with("user_timestamps_enabled", "false");
     spec.paxos = Paxos::V2;
     let Some(cluster) = start(&spec) else {
         return;
@@ -86,7 +91,7 @@ async fn as_operator(point: &str, statements: &[&str]) {
 
 #[test]
 fn roles_are_let_in_and_two_nodes_of_one_data_center_serve() {
-    let mut spec = spec(2, 66)
+    let mut spec = spec(2)
         .with("authenticator", "PasswordAuthenticator")
         .with("authorizer", "CassandraAuthorizer");
     spec.dcs = false;

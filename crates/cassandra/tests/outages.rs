@@ -4,12 +4,12 @@
 mod common;
 
 use bytes::Bytes;
-use common::{RUNTIME, settings, spec, start};
+use common::{RUNTIME, settings};
 use fermata_cassandra::Store;
 use fermata_engine::cells::Critical;
 use fermata_engine::scalar::Scalar;
 use fermata_engine::{DataStore, LockStore, StoreError, Swapped, Version};
-use fermata_peers::{Paxos, Purging};
+use fermata_peers::{System, trio};
 use fermata_protocol::base::{EventualTag, KeyId, KeyspaceId, LockRef};
 use std::time::Duration;
 
@@ -60,17 +60,11 @@ async fn value(store: &Store) -> Option<Bytes> {
 
 #[test]
 fn a_quorum_serves_and_less_says_so() {
-    let mut spec = spec(3, 63);
-    spec.paxos = Paxos::V2;
-    spec.purging = Some(Purging::Repaired);
-    // Nobody waits long for those that are down.
-    for what in ["read_request", "write_request", "cas_contention"] {
-        spec = spec.with(&format!("{what}_timeout"), "5s");
-    }
-    let Some(cluster) = start(&spec) else {
+    let Some(cluster) = trio(System::Cassandra) else {
         return;
     };
-    let settings = settings(&cluster.endpoints(), 3, "outages");
+    let keyspace = format!("outages_{}", std::process::id());
+    let settings = settings(&cluster.endpoints(), 3, &keyspace);
     RUNTIME.block_on(async {
         let store = Store::connect(settings.clone()).await.expect("a store");
         assert!(LockStore::describe(&store).contains("commit at ANY"));
@@ -132,6 +126,6 @@ fn a_quorum_serves_and_less_says_so() {
             kept.as_deref() == Some(b"2") || kept.as_deref() == Some(b"3"),
             "{kept:?}"
         );
+        cluster.start_node(3).expect("up again");
     });
-    cluster.stop();
 }

@@ -1,12 +1,14 @@
 //! The demonstrations hold, faults and all. One after the other, since each is a load of its own.
 
-use std::process::{Command, Stdio};
+mod common;
+#[path = "common/ports.rs"]
+mod ports;
 
-/// Runs an example on ports that no other test uses.
-fn holds(example: &str, base_port: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_fermata"))
-        .args(["demo", example, "--json", "--base-port", base_port])
-        .stdin(Stdio::null())
+fn holds(example: &str) {
+    let ports = ports::Ports::free();
+    let output = common::fermata()
+        .args(["demo", example, "--json", "--base-port"])
+        .arg(ports.base.to_string())
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -24,6 +26,6 @@ fn holds(example: &str, base_port: &str) {
 
 #[test]
 fn both_examples_hold() {
-    holds("homing", "9400");
-    holds("portal", "9500");
+    holds("homing");
+    holds("portal");
 }

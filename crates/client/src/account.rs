@@ -46,8 +46,8 @@ impl Account {
         }
     }
 
-    /// What was said within this time, by node; empty if nothing was. What several said is told
-    /// once, and `told`, which the reader has before him, not again.
+    /// A sentence with the last answer of each node that answered within this time; empty if none
+    /// did. Equal answers are told once, and `told`, which the reader has already seen, not again.
     pub(crate) fn sentence(&self, within: Duration, told: &str) -> String {
         let now = Instant::now();
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();

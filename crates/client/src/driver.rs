@@ -189,7 +189,8 @@ impl Driver {
         }
     }
 
-    /// Where no node can be connected to, the answer is certain enough for somebody who waits.
+    /// Ends every open operation once all nodes have refused connections for as long as the options
+    /// allow (`unreachable_timeout`).
     fn give_up(&mut self, now: Now) {
         let (Some(since), Some(patience)) = (self.all_unreachable, self.give_up.unreachable) else {
             return;

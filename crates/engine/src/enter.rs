@@ -569,7 +569,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             false => state.flag().is_none(),
         };
         loop {
-            // What is read from now on is from after the ref became a holder, or it is not granted.
+            // Either the ref holds already, and the reads below come after that, or it is not
+            // granted.
             let newest = way.row.newest();
             let known = self.in_queue(way, &newest)?;
             if !known.holds(way.lock_ref, way.generation) {

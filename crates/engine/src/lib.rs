@@ -11,8 +11,8 @@
 //! one update in flight per key and node, in which all that wait are combined; it grants a free key
 //! with the update that enqueues; and it looks at the lock once more before it acknowledges a put.
 //!
-//! **What is not had**, beside the native engine: the fence. What it gives is had by a verified
-//! acknowledgement, for one more trip ([`settings::Settings::verify`]).
+//! **The native engine's fence is missing.** A verified acknowledgement gives the same guarantee,
+//! for one more trip ([`settings::Settings::verify`]).
 //!
 //! Reading order: [`store`], [`scalar`], [`cells`], [`state`], `keyed` (one row at one node),
 //! `enter`, `firsts`, `critical`, `simple`, `catalogue`; [`service`] is what a server sees.

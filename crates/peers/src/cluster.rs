@@ -133,7 +133,7 @@ pub struct Cluster {
     /// Of nodes that this process started, so that what is left of them can be collected.
     children: Mutex<Vec<Child>>,
     /// Only of an owned cluster.
-    guard: Mutex<Option<Guard>>,
+    guard: Option<Guard>,
 }
 
 impl Cluster {
@@ -177,7 +177,7 @@ impl Cluster {
         let cluster = Cluster {
             place,
             children: Mutex::default(),
-            guard: Mutex::new(guard),
+            guard,
         };
         // Without a guard, nothing is the cluster's yet.
         prepared.inspect_err(|_| cluster.forget_folder())?;
@@ -188,7 +188,8 @@ impl Cluster {
         started.map(|()| cluster)
     }
 
-    /// The detached cluster in a run folder, or in the system's usual one.
+    /// The cluster in a run folder, or the detached one in the system's usual folder. It does not
+    /// end with this handle, whosever it is.
     ///
     /// # Errors
     ///
@@ -216,7 +217,7 @@ impl Cluster {
         Ok(Cluster {
             place,
             children: Mutex::default(),
-            guard: Mutex::default(),
+            guard: None,
         })
     }
 
@@ -300,11 +301,16 @@ impl Cluster {
     /// # Errors
     ///
     /// There is no such node, it is up, or it died or did not serve in time; the latter leaves it
-    /// running.
+    /// running. Whose cluster this is has ended.
     pub fn start_node(&self, i: u8) -> io::Result<()> {
         self.check_number(i)?;
         if self.place.state(i) != State::Down {
             return Err(refused(format!("node {i} is not down")));
+        }
+        let folder = &self.place.folder;
+        if !folder.join("cluster").exists() {
+            let folder = folder.display();
+            return Err(refused(format!("the cluster in {folder} has been ended")));
         }
         self.launch(i)?;
         let numbers = self.place.spec.numbers();
@@ -422,11 +428,7 @@ impl Cluster {
             namespace: self.place.spec.namespace(i),
             folder: &folder,
         };
-        let mut guard = self.guard.lock().expect("nobody panics with it");
-        let (child, _) = launch.start(|process| match guard.as_mut() {
-            Some(guard) => guard.knows(process),
-            None => Ok(()),
-        })?;
+        let (child, _) = launch.start()?;
         self.children
             .lock()
             .expect("nobody panics with it")
@@ -517,8 +519,9 @@ impl Cluster {
 impl Drop for Cluster {
     /// Kills and removes an owned cluster. In a panic, the ends of the logs are printed before.
     fn drop(&mut self) {
-        let guard = self.guard.get_mut().map_or(None, Option::take);
-        let Some(guard) = guard else { return };
+        let Some(guard) = self.guard.take() else {
+            return;
+        };
         self.end(Signal::KILL, ENDING);
         if std::thread::panicking() {
             for i in self.place.spec.numbers() {

@@ -1,34 +1,34 @@
 //! The process that ends an owned cluster when its owner cannot.
 //!
 //! A drop does not run in a process that is killed, aborts, or ends while a test waits. A guard is
-//! a shell that reads, from a pipe that only the owner holds, which processes there are. The pipe
-//! ends with the owner, whichever way that ends; then the guard kills what still runs and removes
-//! the files. It is in a process group of its own, so what is sent to the owner's group (an
-//! interrupt at the terminal, a time limit) passes it by.
+//! a shell that reads from a pipe that only the owner holds. The pipe ends with the owner,
+//! whichever way that ends; then the guard kills the processes that are written down in the
+//! cluster's folder, whoever started them, and removes the files. It is in a process group of its
+//! own, so what is sent to the owner's group (an interrupt at the terminal, a time limit) passes it
+//! by.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::process::Process;
-
-/// Lines are `NUMBER START`. A process that has the number but not the start is somebody else's.
-/// The last lines wait for those killed to be gone, and take away what they have just written.
+/// A node's file `pid` is `NUMBER START`. A process that has the number but not the start is
+/// somebody else's. The file `cluster` goes first, so that nobody starts a node any more. The last
+/// lines wait for those killed to be gone, and take away what they have just written.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 folder=$1
-known=
-while read -r pid start; do known="$known $pid:$start"; done
-for one in $known; do
-    pid=${one%:*}
+while read -r _; do :; done
+[ -e "$folder/cluster" ] || exit 0
+rm -f "$folder/cluster"
+for file in "$folder"/node*/pid; do
+    read -r pid start 2>&- <"$file" || continue
     stat=$(cat "/proc/$pid/stat" 2>&-) || continue
     set -- ${stat##*) }
-    [ "${20}" = "${one#*:}" ] && kill -KILL "$pid"
+    [ "${20}" = "$start" ] && kill -KILL "$pid"
 done
-[ -e "$folder/cluster" ] || exit 0
 sleep 1
-rm -rf "$folder"/node* "$folder/cluster" "$folder/lock"
+rm -rf "$folder"/node* "$folder/lock"
 rmdir "$folder"
 "#;
 
@@ -54,16 +54,10 @@ impl Guard {
         let input = child.stdin.take();
         Ok(Guard { child, input })
     }
-
-    /// Tells it of a process.
-    pub(crate) fn knows(&mut self, process: Process) -> io::Result<()> {
-        let input = self.input.as_mut().expect("taken only by the drop");
-        writeln!(input, "{} {}", process.pid, process.start)
-    }
 }
 
 impl Drop for Guard {
-    /// Whoever lets the guard go has killed and removed everything before, or lets it do so.
+    /// Ends the guard, which kills and removes whatever is still there.
     fn drop(&mut self) {
         drop(self.input.take());
         let _ = self.child.wait();
@@ -84,18 +78,18 @@ mod tests {
         let node = folder.join("node1");
         fs::create_dir_all(&node).expect("a folder");
         fs::write(folder.join("cluster"), "").expect("a file");
-        let mut guard = Guard::of(&folder).expect("a shell");
+        let guard = Guard::of(&folder).expect("a shell");
         let launch = Launch {
             command: ["sleep", "100"].map(str::to_owned).into(),
             namespace: None,
             folder: &node,
         };
-        let started = launch.start(|process| {
-            // Known with a wrong start first: that one is nobody's.
-            let pid = i32::try_from(std::process::id()).expect("small");
-            guard.knows(Process { pid, start: 0 })?;
-            guard.knows(process)
-        });
+        let started = launch.start();
+        // One with a wrong start is nobody's: this process goes on.
+        let other = folder.join("node2");
+        fs::create_dir_all(&other).expect("a folder");
+        let own = format!("{} 0\n", std::process::id());
+        fs::write(other.join("pid"), own).expect("a file");
         let (mut child, process) = started.expect("a shell");
         assert_eq!(process.state(), State::Up);
         // As the end of the owner would: the pipe ends.

@@ -15,7 +15,8 @@
 //! **Invariants.**
 //!
 //! 1. A cluster that a process owns does not outlive it: [`Cluster`]'s drop kills all nodes and
-//!    removes their files, and a guard process does so where the owner was killed itself.
+//!    removes their files, and a guard process does so where the owner was killed itself. This
+//!    holds for nodes that others have started again, too.
 //! 2. A signal reaches a node of ours or nobody: a process is known by its number and its time of
 //!    start, and addressed by a file descriptor, so a number in use again is never taken for it.
 //! 3. What starts, serves: `start` returns when every node answers and counts all the others in.
@@ -33,6 +34,7 @@ mod install;
 mod net;
 mod process;
 mod spec;
+mod trio;
 mod zookeeper;
 
 pub use cluster::{Cluster, Node};
@@ -41,3 +43,4 @@ pub use install::{home, install, missing, testable};
 pub use net::enter;
 pub use process::State;
 pub use spec::{Commitlog, NODES_MAX, Paxos, Purging, Spec, System};
+pub use trio::{EXPIRY_MS, TRIOS, Trios, trio};

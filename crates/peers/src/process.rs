@@ -5,7 +5,7 @@
 //! descriptor of the process (`pidfd`), opened before that time is compared.
 //!
 //! A node's command is run by a shell that waits for a word on its input. By then it is written
-//! down, and known to the guard; where whoever starts it dies before, the shell ends by itself.
+//! down, for the guard, too; where whoever starts it dies before, the shell ends by itself.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -141,11 +141,8 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts it. `tells` learns of the process before it does anything.
-    pub(crate) fn start(
-        self,
-        tells: impl FnOnce(Process) -> io::Result<()>,
-    ) -> io::Result<(Child, Process)> {
+    /// Starts it; it is written down before it does anything.
+    pub(crate) fn start(self) -> io::Result<(Child, Process)> {
         let log = File::options()
             .create(true)
             .append(true)
@@ -164,7 +161,6 @@ impl Launch<'_> {
             .ok_or_else(|| io::Error::other("a process was gone as soon as it was there"))
             .and_then(|process| {
                 process.write(&self.folder.join("pid"))?;
-                tells(process)?;
                 let mut input = child.stdin.take().expect("stdin is piped");
                 input.write_all(b"go\n")?;
                 Ok(process)
@@ -225,14 +221,7 @@ mod tests {
             namespace: None,
             folder: folder.path(),
         };
-        let mut told = None;
-        let (mut child, process) = launch
-            .start(|process| {
-                told = Some(process);
-                Ok(())
-            })
-            .expect("a shell");
-        assert_eq!(told, Some(process));
+        let (mut child, process) = launch.start().expect("a shell");
         assert_eq!(Process::read(&folder.path().join("pid")), Some(process));
         assert!(process.signal(Signal::STOP).expect("ours"));
         while process.state() != State::Stopped {
@@ -248,15 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_was_told_of_does_not_run() {
+    fn a_process_that_could_not_be_written_down_does_not_run() {
         let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("pid")).expect("a folder");
         let launch = Launch {
             command: ["touch", "ran"].map(str::to_owned).into(),
             namespace: None,
             folder: folder.path(),
         };
-        let refused = launch.start(|_| Err(io::Error::other("no")));
-        assert!(refused.is_err());
+        launch.start().expect_err("a folder is no file");
         assert!(!folder.path().join("ran").exists());
     }
 }

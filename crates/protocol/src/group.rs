@@ -167,7 +167,8 @@ pub fn place_in(catalogue: &[Keyspace], wanted: &Keyspace) -> Result<KeyspaceId,
     Ok(KeyspaceId(last.unwrap_or(0) + 1))
 }
 
-/// What to say of a name that is taken: whether what is there is what was wanted.
+/// The refusal's sentence for a name that is taken: in which terms the existing keyspace differs
+/// from the wanted one.
 fn exists(known: &Keyspace, wanted: &Keyspace) -> String {
     let terms = [
         ("purpose", known.purpose == wanted.purpose),

@@ -2,7 +2,7 @@
 //! and what durable memory looks like. Two worlds drive the same node: the server's shell and the
 //! simulator.
 
-use crate::base::{Interval, NodeId, NodeName, Wake};
+use crate::base::{Interval, Limits, NodeId, NodeName, Now, Planted, Timing};
 #[cfg(feature = "planted-bugs")]
 use crate::base::{KeyId, SegmentId};
 #[cfg(feature = "planted-bugs")]
@@ -239,18 +239,19 @@ impl Effects {
     }
 }
 
-/// The earlier of two wishes to be stepped.
-pub fn earlier(a: Wake, b: Wake) -> Wake {
-    let pick = |x: Option<u64>, y: Option<u64>| match (x, y) {
-        (Some(x), Some(y)) => Some(x.min(y)),
-        (x, y) => x.or(y),
-    };
-    let after = match (a.after, b.after) {
-        (Some(x), Some(y)) => Some(x.min(y)),
-        (x, y) => x.or(y),
-    };
-    Wake {
-        at: pick(a.at, b.at),
-        after,
-    }
+/// What a step gives to each machine of a node. A machine reads from `memory` what earlier steps
+/// wrote, so that one step hands it one message at most.
+pub struct Env<'a> {
+    /// The time of the step.
+    pub now: Now,
+    /// What the step wants done.
+    pub fx: &'a mut Effects,
+    /// Durable memory as the step began.
+    pub memory: &'a dyn Memory,
+    /// Durations.
+    pub timing: &'a Timing,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// What is wrong on purpose.
+    pub planted: Planted,
 }

@@ -55,7 +55,7 @@ pub mod segment;
 pub mod sessions;
 pub mod wire;
 
-pub use io::{CallId, Effects, Input, Memory, Output, Void, When, Write};
+pub use io::{CallId, Effects, Env, Input, Memory, Output, Void, When, Write};
 pub use message::{Envelope, Message};
 pub use node::Node;
 pub use request::{Code, Operation, Refusal, Reply, Request};

@@ -21,26 +21,12 @@
 //! * L4. Leases of two replicas never overlap, and while one has a lease nothing is decided that it
 //!   does not know of. Whoever proposes the end has none from that step on.
 
-use crate::base::{Ballot, Epoch, Limits, LogId, Micros, Now, Planted, Seat, Slot, Timing, View};
+use crate::base::{Ballot, Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
-use crate::io::Effects;
+use crate::io::Env;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
-
-/// What a step of a log needs from its node.
-pub struct Cx<'a> {
-    /// The time.
-    pub now: Now,
-    /// Where writes and messages go.
-    pub fx: &'a mut Effects,
-    /// Durations.
-    pub timing: &'a Timing,
-    /// Bounds.
-    pub limits: &'a Limits,
-    /// What is wrong on purpose.
-    pub planted: Planted,
-}
 
 /// A term of leading, held here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +97,7 @@ pub trait ReplicatedLog {
     /// The command was not taken and will not take effect: this replica does not lead
     /// ([`Declined::NotPrimary`], with its best guess who does), its queue is full
     /// (`Limits::proposals`), or the log ends.
-    fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined>;
+    fn propose(&mut self, command: Command, cx: &mut Env<'_>) -> Result<(), Declined>;
 
     /// Commands that were taken and never proposed by terms that have ended here, since they were
     /// last asked for: they did not and will not take effect. What was proposed may have.
@@ -131,7 +117,7 @@ pub trait ReplicatedLog {
     /// Wants the log ended, above everything taken so far, for a successor of epoch `next`. The
     /// decision that it ends was made elsewhere. Every member may want it, and repeat it: the one
     /// that leads, now or later, ends the log.
-    fn propose_stop(&mut self, next: Epoch, cx: &mut Cx<'_>);
+    fn propose_stop(&mut self, next: Epoch, cx: &mut Env<'_>);
 
     /// The epoch of the successor, once the end is decided. Whether everything before it was handed
     /// out says [`ReplicatedLog::next_commands`].
@@ -145,18 +131,18 @@ pub trait ReplicatedLog {
     ///
     /// # Panics
     /// If `slot` was not handed out yet: the state would not be its.
-    fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Cx<'_>);
+    fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Env<'_>);
 
     /// Gives the log to another seat at once: proposes what is queued, ceases to lead, and ends its
     /// lease everywhere. If the other does not come, somebody leads after a pause.
-    fn hand_over(&mut self, to: Seat, cx: &mut Cx<'_>);
+    fn hand_over(&mut self, to: Seat, cx: &mut Env<'_>);
 
     /// Sends what was proposed, as far as the bounds allow, and what was decided; to be called at
     /// the end of a node's step.
-    fn flush(&mut self, cx: &mut Cx<'_>);
+    fn flush(&mut self, cx: &mut Env<'_>);
 
     /// The time of [`ReplicatedLog::wake`] has come, or any other time.
-    fn tick(&mut self, cx: &mut Cx<'_>);
+    fn tick(&mut self, cx: &mut Env<'_>);
 
     /// When this replica wants to be ticked, on the node's boot-time clock; a time that has passed
     /// means now.

@@ -121,6 +121,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_has_its_answer_to_is_forgotten() {
+        let mut sessions = Sessions::default();
+        let session = SessionId(1);
+        for (number, answered_through) in [(1, 0), (2, 0), (3, 2)] {
+            sessions.remember(session, number, answered_through, number, Outcome::Done);
+        }
+        for number in [1, 2] {
+            let told = sessions.outcome(session, number);
+            assert!(matches!(told, Some(Outcome::Refused(r)) if r.code == Code::Forgotten));
+        }
+        assert_eq!(sessions.outcome(session, 3), Some(Outcome::Done));
+        assert_eq!(sessions.outcome(session, 4), None);
+    }
+
+    #[test]
     fn of_too_many_outcomes_it_is_remembered_that_the_oldest_were() {
         let mut sessions = Sessions::default();
         let session = SessionId(1);

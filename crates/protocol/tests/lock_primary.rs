@@ -19,7 +19,7 @@ use fermata_protocol::register::{self, Caller, OpId, Place, Store};
 use fermata_protocol::request::{EntryValue, Mode, RefState};
 use fermata_protocol::segment::SegmentState;
 use fermata_protocol::sessions::Sessions;
-use fermata_protocol::{Effects, Output};
+use fermata_protocol::{Effects, Env, Output};
 use ram::Ram;
 use std::collections::BTreeMap;
 
@@ -123,13 +123,15 @@ impl Bench {
     fn step<T>(&mut self, act: impl FnOnce(&mut Primary, &SegmentState, &mut Cx<'_>) -> T) -> T {
         let mut fx = Effects::new();
         let mut cx = Cx {
-            now: at(self.now),
-            fx: &mut fx,
-            timing: &self.config.timing,
-            limits: &self.config.limits,
-            planted: self.config.planted,
+            env: Env {
+                now: at(self.now),
+                fx: &mut fx,
+                memory: &self.memory,
+                timing: &self.config.timing,
+                limits: &self.config.limits,
+                planted: self.config.planted,
+            },
             registers: &mut self.caller,
-            memory: &self.memory,
             place: &self.place,
             keyspaces: &Keyspace::built_in(),
             leased: self.leased,
@@ -205,7 +207,7 @@ impl Bench {
     /// The log does not take the command.
     fn decline(&mut self, command: &Command) {
         let id = (command.session, command.number);
-        self.step(|it, _, cx| it.declined(id, Rejection::Busy, cx.fx));
+        self.step(|it, _, cx| it.declined(id, Rejection::Busy, cx.env.fx));
     }
 
     fn renew(&mut self, lock_ref: LockRef) -> RefState {

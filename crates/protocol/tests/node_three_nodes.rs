@@ -139,7 +139,7 @@ impl Small {
             }
             self.now += 10_000;
             for i in 0..self.nodes.len() {
-                if self.nodes[i].0.wake().at.is_some_and(|at| at <= self.now) {
+                if self.nodes[i].0.wake().is_some_and(|at| at <= self.now) {
                     self.step(i, Input::Tick);
                 }
             }

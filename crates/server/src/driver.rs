@@ -350,11 +350,8 @@ impl Driver {
     }
 
     fn tick(&mut self) -> Result<(), String> {
-        let due = self
-            .node
-            .wake()
-            .at
-            .is_some_and(|at| at <= clock::monotonic());
+        let wake = self.node.wake();
+        let due = wake.is_some_and(|at| at <= clock::monotonic());
         if due { self.step(Input::Tick) } else { Ok(()) }
     }
 
@@ -363,7 +360,7 @@ impl Driver {
         let mut until = now + IDLE;
         let unhurried = self.unhurried.map(|since| since + UNHURRIED);
         let wishes = [
-            self.node.wake().at,
+            self.node.wake(),
             self.stuck_until,
             self.full_until,
             unhurried,

@@ -26,12 +26,18 @@ const STREAM_OPEN_MAX: usize = 4_096;
 /// The service.
 pub(crate) struct Service(Arc<Gate>);
 
+/// Bytes of the longest message that is read.
+///
+/// A request is one value and a little more, and twice that much may come, so that a value which is
+/// a little too large is refused by name, not by the end of the connection. Whatever a client may
+/// take for a value that some cluster takes is refused by name, too.
+pub(crate) fn largest_message(gate: &Gate) -> usize {
+    (2 * gate.value_max).max(Limits::VALUE_MAX) + (1 << 20)
+}
+
 /// The service, its limits set.
 pub(crate) fn service(gate: Arc<Gate>) -> FermataServer<Service> {
-    // A request is one value and a little more, and twice that much may come, so that a value which
-    // is a little too large is refused by name, not by the end of the connection. Whatever a client
-    // may take for a value that some cluster takes is refused by name, too.
-    let largest = (2 * gate.value_max).max(Limits::VALUE_MAX) + (1 << 20);
+    let largest = largest_message(&gate);
     FermataServer::new(Service(gate))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)

@@ -32,6 +32,7 @@ mod driver;
 mod engine;
 mod gate;
 mod grpc;
+mod hosted;
 mod identity;
 mod listen;
 mod mailbox;

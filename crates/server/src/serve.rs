@@ -449,7 +449,13 @@ async fn serve_faces(
     });
     tasks.spawn(crate::memory::returned());
     let mut routes = tonic::service::Routes::new(crate::grpc::service(gate.clone()));
-    routes = routes.add_service(health).add_service(reflection);
+    routes = routes
+        .add_service(crate::hosted::service::service(
+            gate.clone(),
+            clients.sessions,
+        ))
+        .add_service(health)
+        .add_service(reflection);
     let mut faces = JoinSet::new();
     let rest_routes = crate::rest::router(gate.clone());
     let terms = Terms {

@@ -39,6 +39,9 @@ pub struct Client {
     pub alive: bool,
     /// The true time for which a wake is scheduled.
     pub wake_at: Option<u64>,
+    /// The node that keeps its session, if it keeps none itself: the session dies with the node's
+    /// process.
+    pub host: Option<NodeName>,
     /// Operations that ended since the driver last looked, in order.
     pub ended: Vec<OpId>,
     session: Session,
@@ -73,6 +76,7 @@ impl Client {
             life: 0,
             alive: true,
             wake_at: None,
+            host: None,
             ended: Vec::new(),
             session,
             options,
@@ -127,6 +131,12 @@ impl Client {
         self.known.clear();
         self.shared.clear();
         self.session = fresh(name, self.site, &self.nodes, &self.options);
+    }
+
+    /// Its next session is kept by this node, at this site.
+    pub fn move_to(&mut self, host: NodeName, site: u16) {
+        (self.host, self.site) = (Some(host), site);
+        self.nodes = vec![host];
     }
 
     /// Begins an operation.

@@ -329,17 +329,8 @@ impl Machine {
 
     /// The true time at which the node wants to be stepped next.
     pub fn wakes(&self, now: u64) -> Option<u64> {
-        let wake = self.node.as_ref()?.wake();
-        let at = wake.at.map(|reading| self.clock.true_time_of(now, reading));
-        // An interval clock's `earliest` passes a time when the wall clock, less the width, does.
-        let after = wake.after.and_then(|t| {
-            let earliest = self.clock.read(now).interval?.earliest;
-            Some(now + t.micros.saturating_sub(earliest) + 1)
-        });
-        match (at, after) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let reading = self.node.as_ref()?.wake()?;
+        Some(self.clock.true_time_of(now, reading))
     }
 
     /// What the node would read from its durable memory now.

@@ -149,7 +149,10 @@ const SCENARIOS: &[(Bug, &str)] = &[
 const OF_REGISTERS: [Bug; 2] = [Bug::SealNotDurable, Bug::SealedStoreChanges];
 
 /// Wrong rules by which a member that lags stays behind while others go on.
-const OF_LOGS: [Bug; 2] = [Bug::SnapshotNotKept, Bug::LentEntriesDropped];
+const OF_TRANSFERS: [Bug; 2] = [Bug::SnapshotNotKept, Bug::LentEntriesDropped];
+
+/// A wrong rule of what a node tells itself: nothing of that is lost here.
+const OF_LOGS: [Bug; 1] = [Bug::OwnVoteNotRepeated];
 
 /// Wrong rules that show between two steps of a primary.
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
@@ -159,8 +162,11 @@ pub fn trap(bug: Bug) -> Trap {
     if OF_REGISTERS.contains(&bug) {
         return Trap::Suite("register_suite::epochs");
     }
-    if OF_LOGS.contains(&bug) {
+    if OF_TRANSFERS.contains(&bug) {
         return Trap::Suite("paxos_log::transfer");
+    }
+    if OF_LOGS.contains(&bug) {
+        return Trap::Suite("paxos_log::rules");
     }
     if OF_LOCKS.contains(&bug) {
         return Trap::Suite("lock_primary::synchs");

@@ -27,6 +27,10 @@ use std::collections::BTreeMap;
 /// All who live must end within this virtual time after healing, microseconds.
 pub const PROGRESS_MAX: u64 = 180_000_000;
 
+/// Mixed into the seed for who keeps the clients' sessions: in a quarter of the seeds nodes keep
+/// most.
+const HOSTS: u64 = 0x686f_7374;
+
 /// All must be at rest within this virtual time after everybody has ended, microseconds.
 pub const REST_MAX: u64 = 180_000_000;
 
@@ -116,8 +120,14 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
     options.cached_gets = !plan.wild_clocks;
     world.monitor.trust_clocks(!plan.wild_clocks);
     let mut workers = Vec::new();
+    let mut hosts = Dice::new(world.setup.seed ^ HOSTS);
+    let hosted_percent = [0, 0, 0, 60][hosts.below(4) as usize];
     for i in 0..dice.between(2, 6) {
-        let client = world.add_client((i % 3) as u16, options.clone());
+        let site = (i % 3) as u16;
+        let client = match hosts.chance(hosted_percent) {
+            true => world.add_hosted(site, options.clone()),
+            false => world.add_client(site, options.clone()),
+        };
         let rounds = dice.between(2, 8);
         workers.push(Worker::new(client, rounds, ground.clone(), dice.fork()));
     }

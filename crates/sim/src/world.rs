@@ -194,6 +194,16 @@ impl World {
         id
     }
 
+    /// Adds a client whose session a node of its site keeps.
+    pub fn add_hosted(&mut self, site: u16, options: Options) -> ClientId {
+        let here = self.machines.values().find(|m| m.site == site);
+        let host = here.or_else(|| self.machines.values().next());
+        let (host, at) = host.map(|m| (m.name(), m.site)).expect("a machine");
+        let client = self.add_client_at(at, vec![host], options.hosted());
+        self.clients[client.0 as usize].host = Some(host);
+        client
+    }
+
     /// The next thing happens. False: nothing will ever happen again.
     pub fn step(&mut self) -> bool {
         let Some(((at, _), happening)) = self.queue.pop_first() else {
@@ -625,8 +635,24 @@ impl World {
         for caller in machine.stop(power) {
             self.broken(name, caller);
         }
+        self.end_hosted(name);
         if !power {
             self.refused(name);
+        }
+    }
+
+    /// The sessions that a process keeps die with it. Their clients go on at other nodes, with what
+    /// they wrote down.
+    fn end_hosted(&mut self, gone: NodeName) {
+        let hosted = self
+            .clients
+            .iter()
+            .filter(|c| c.alive && c.host == Some(gone));
+        let hosted: Vec<ClientId> = hosted.map(|client| client.id).collect();
+        for client in hosted {
+            self.kill_client(client);
+            let at = self.now + self.dice.between(10_000, 1_000_000);
+            self.at(at, move |world| world.restart_client(client));
         }
     }
 
@@ -745,10 +771,21 @@ impl World {
         }
     }
 
-    /// A client starts again, with a new session.
+    /// A client starts again, with a new session. One whose session a node keeps finds another
+    /// node, or tries again until there is one.
     pub fn restart_client(&mut self, client: ClientId) {
         let name = SessionId(self.dice.wide());
         let target = &mut self.clients[client.0 as usize];
+        if !target.alive && target.host.is_some() {
+            let up = self.machines.values().filter(|m| m.is_up());
+            let up: Vec<(NodeName, u16)> = up.map(|m| (m.name(), m.site)).collect();
+            let Some((host, site)) = self.dice.pick(&up).copied() else {
+                let at = self.now + 500_000;
+                return self.at(at, move |world| world.restart_client(client));
+            };
+            target.move_to(host, site);
+            self.network.place(End::Client(client), site);
+        }
         if !target.alive {
             target.restart(name);
             self.note(|| format!("! client {} starts again", client.0));

@@ -39,9 +39,13 @@ pub(crate) struct Tree {
 impl Tree {
     /// Reads the workspace this crate belongs to, without build output and binary files.
     pub(crate) fn of_workspace() -> Tree {
-        let root = crate::gate::root();
+        Tree::at(&crate::gate::root())
+    }
+
+    /// Reads what is below a folder, as if it were the workspace.
+    pub(crate) fn at(root: &Path) -> Tree {
         let mut files = Vec::new();
-        read_into(&root, &root, &mut files);
+        read_into(root, root, &mut files);
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Tree { files }
     }

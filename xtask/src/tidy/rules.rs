@@ -1,6 +1,7 @@
 //! Rules on single files.
 
 use super::{File, Tree, Violation};
+use crate::wrap::wrap_page;
 
 /// Lines of a source file, its tests not counted.
 const LINES_MAX: usize = 1_000;
@@ -37,7 +38,7 @@ pub(super) fn sizes(tree: &Tree) -> Vec<Violation> {
 }
 
 /// At most [`COLUMNS_MAX`] columns in source. Tables in comments and links cannot be broken and are
-/// excepted. (Prose in pages is broken by whoever shows it.)
+/// excepted, and fenced text in pages.
 pub(super) fn widths(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in tree.ending(".rs") {
@@ -51,6 +52,14 @@ pub(super) fn widths(tree: &Tree) -> Vec<Violation> {
                     "{place}: {columns} columns (`cargo xtask fix` wraps comments)"
                 ));
             }
+        }
+    }
+    for page in tree.ending(".md") {
+        if wrap_page(&page.text) != page.text {
+            found.push(format!(
+                "{}: over {COLUMNS_MAX} columns (`cargo xtask fix` wraps it)",
+                page.path
+            ));
         }
     }
     found
@@ -167,7 +176,9 @@ mod tests {
     fn a_wide_line_is_found_but_not_in_tables() {
         let wide = "w".repeat(COLUMNS_MAX + 1);
         assert_eq!(widths(&Tree::of(&[("a.rs", &wide)])).len(), 1);
-        assert!(widths(&Tree::of(&[("a.md", &wide)])).is_empty());
+        assert!(widths(&Tree::of(&[("a.md", &format!("{wide}\n"))])).is_empty());
+        let words = "word ".repeat(30);
+        assert_eq!(widths(&Tree::of(&[("a.md", &words)])).len(), 1);
         assert!(widths(&Tree::of(&[("a.rs", &format!("//! | {wide} |"))])).is_empty());
     }
 

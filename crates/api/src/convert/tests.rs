@@ -298,7 +298,7 @@ fn an_unknown_keyspace_is_not_found() {
     });
     let refusal = request_from_proto(wire, &names(), SiteId(0)).unwrap_err();
     assert_eq!(refusal.code, Code::NoSuchKeyspace);
-    // What can be no name is malformed: nobody need look for it.
+    // A text that can be no name is malformed, and is not looked up.
     let wire = Wire::Keys(v1::KeysRequest {
         header: put().header,
         keyspace: "No Such".into(),

@@ -106,7 +106,7 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// What is not counted of a slice and what is, and how many rounds.
+    /// A slice's time before counting begins, its counted time, and the number of rounds.
     pub(crate) fn of(self, quick: (f64, u32), full: (f64, u32)) -> ((Duration, Duration), u32) {
         let (seconds, rounds) = if self.quick { quick } else { full };
         let lead = if self.quick { 0.4 } else { 2.0 };

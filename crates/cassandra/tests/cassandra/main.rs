@@ -11,33 +11,17 @@ mod starts;
 use bytes::Bytes;
 use common::RUNTIME;
 use fermata_cassandra::{Settings, Store};
-use fermata_peers::{Cluster, Consistency, Cql, Paxos, Purging};
+use fermata_peers::{Cluster, Consistency, Cql, System, trio};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use tokio::sync::OnceCell;
 
-/// Contact points of a cluster that runs already, for whoever works on these tests: with it they
-/// start in a second. It has three data centers, dc1 to dc3, a node in each, and Paxos v2.
-const RUNNING: &str = "FERMATA_TEST_CASSANDRA";
-
-/// The servers of this program. They end with it.
+/// The servers of this program.
 fn three() -> Option<&'static [SocketAddr]> {
-    static THREE: OnceLock<Option<(Vec<SocketAddr>, Option<Cluster>)>> = OnceLock::new();
-    let servers = THREE.get_or_init(|| {
-        if let Ok(points) = std::env::var(RUNNING) {
-            let points = points
-                .split(',')
-                .map(|point| point.parse().expect("IP:PORT"));
-            return Some((points.collect(), None));
-        }
-        let mut spec = common::spec(3, 61);
-        spec.paxos = Paxos::V2;
-        spec.purging = Some(Purging::Repaired);
-        let cluster = common::start(&spec)?;
-        Some((cluster.endpoints(), Some(cluster)))
-    });
-    servers.as_ref().map(|(points, _)| &points[..])
+    static POINTS: LazyLock<Option<Vec<SocketAddr>>> =
+        LazyLock::new(|| trio(System::Cassandra).map(Cluster::endpoints));
+    POINTS.as_deref()
 }
 
 /// Settings for a keyspace on the three nodes.

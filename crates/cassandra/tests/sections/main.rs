@@ -27,6 +27,8 @@ mod calm;
 mod common;
 mod gates;
 mod literal;
+#[path = "../common/own.rs"]
+mod own;
 mod partial;
 mod random;
 mod servers;

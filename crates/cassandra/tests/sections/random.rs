@@ -207,9 +207,9 @@ async fn nemesis(sites: &Arc<Sites>, servers: &'static Servers, locks: Locks) {
     let since = Instant::now();
     sleep(Duration::from_secs(2)).await;
     for node in 1..=3 {
-        stalls(sites, &servers.cassandra, node).await;
+        stalls(sites, servers.cassandra, node).await;
         if locks == Locks::Zookeeper {
-            stalls(sites, &servers.zookeeper, node).await;
+            stalls(sites, servers.zookeeper, node).await;
         }
         sleep(Duration::from_millis(500)).await;
     }
@@ -217,11 +217,11 @@ async fn nemesis(sites: &Arc<Sites>, servers: &'static Servers, locks: Locks) {
     plants(sites, servers, true).await;
     let node = 1 + sites.below(SITES as u64) as u8;
     match locks {
-        Locks::Cassandra => kill(sites, &servers.cassandra, node).await,
+        Locks::Cassandra => kill(sites, servers.cassandra, node).await,
         Locks::Zookeeper => {
             // One of them leads.
             for node in 1..=3 {
-                kill(sites, &servers.zookeeper, node).await;
+                kill(sites, servers.zookeeper, node).await;
             }
         }
     }

@@ -3,24 +3,16 @@
 use crate::common::{self, RUNTIME};
 use fermata_cassandra::Store as Cassandra;
 use fermata_cassandra::paper::Paper;
-use fermata_peers::{Cluster, Consistency, Paxos, Purging, Rows, Spec, System, testable};
+use fermata_peers::{Cluster, Consistency, EXPIRY_MS, Rows, System, trio};
 use fermata_zookeeper::{Reads, Settings, Store as Zookeeper};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
-/// When servers give up what they have sent to each other; older messages are thrown away.
-const EXPIRY: &str = "3s";
 /// When a message that was sent to a server that stands still is certain to be thrown away.
-const EXPIRED: Duration = Duration::from_millis(3_500);
-/// By which clock they find that. Their own choice is a sample that a thread takes every 2 ms: a
-/// server that has stood still takes old messages for new ones until that thread has had its turn.
-const CLOCK: (&str, &str) = (
-    "-Dcassandra.monotonic_clock.approx",
-    "org.apache.cassandra.utils.MonotonicClock$SystemClock",
-);
+const EXPIRED: Duration = Duration::from_millis(EXPIRY_MS as u64 + 500);
 /// How long servers may take that are busy with others.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// MUSIC's T: the longest section, microseconds.
@@ -28,8 +20,8 @@ pub(crate) const T: i64 = 3_600_000_000;
 
 /// Three nodes of each system.
 pub(crate) struct Servers {
-    pub(crate) cassandra: Cluster,
-    pub(crate) zookeeper: Cluster,
+    pub(crate) cassandra: &'static Cluster,
+    pub(crate) zookeeper: &'static Cluster,
     stores: OnceCell<Stores>,
     papers: OnceCell<[Paper; 3]>,
 }
@@ -41,32 +33,14 @@ pub(crate) struct Stores {
     pub(crate) zookeeper: [Arc<Zookeeper>; 3],
 }
 
-/// They end with the program.
 fn servers() -> Option<&'static Servers> {
     static SERVERS: OnceLock<Option<Servers>> = OnceLock::new();
     let servers = SERVERS.get_or_init(|| {
         // Both are asked, so that both are named.
-        let here = [System::Cassandra, System::Zookeeper].map(testable);
-        if here.contains(&false) {
-            eprintln!("NOT RUN: critical sections on real Cassandra and ZooKeeper servers");
-            return None;
-        }
-        let mut spec = common::spec(3, 67)
-            .with("hinted_handoff_enabled", "false")
-            .with("write_request_timeout", EXPIRY)
-            .with("read_request_timeout", EXPIRY)
-            .with("cas_contention_timeout", EXPIRY)
-            .with(CLOCK.0, CLOCK.1);
-        spec.paxos = Paxos::V2;
-        spec.purging = Some(Purging::Repaired);
-        let cassandra = Cluster::start(&spec).expect("Cassandra starts");
-        let mut spec = Spec::new(System::Zookeeper, 3);
-        spec.base = Some(Ipv4Addr::new(127, 0, 68, 1));
-        spec.quick = true;
-        let zookeeper = Cluster::start(&spec).expect("ZooKeeper starts");
+        let (cassandra, zookeeper) = (trio(System::Cassandra), trio(System::Zookeeper));
         Some(Servers {
-            cassandra,
-            zookeeper,
+            cassandra: cassandra?,
+            zookeeper: zookeeper?,
             stores: OnceCell::new(),
             papers: OnceCell::new(),
         })
@@ -154,7 +128,7 @@ impl Servers {
         servers.rotate_left(site);
         let settings = Settings {
             servers,
-            root: "/sections".into(),
+            root: format!("/{}", keyspace()),
             timeout: Duration::from_secs(4),
         };
         let store = Zookeeper::connect(settings).await.expect("a store");

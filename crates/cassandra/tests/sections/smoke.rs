@@ -1,6 +1,6 @@
 //! Every operation once, on each engine.
 
-use crate::common;
+use crate::own;
 use crate::servers::{alone, beside, settings};
 use crate::sites::{LEASE, Locks, Options, Sites};
 use fermata_cassandra::Store;
@@ -222,10 +222,10 @@ fn everything_once_with_locks_in_zookeeper() {
 fn everything_once_on_one_node() {
     // Alone, for the machine's sake.
     alone(async |_| {
-        let mut spec = common::spec(1, 69);
+        let mut spec = own::spec(1);
         spec.paxos = Paxos::V2;
         spec.purging = Some(Purging::Repaired);
-        let one = common::start(&spec).expect("it was there before");
+        let one = own::start(&spec).expect("it was there before");
         let mut settings = settings(&one.endpoints(), 0);
         let refused = Store::connect(settings.clone()).await;
         let refused = refused.expect_err("one replica is not enough");

@@ -215,8 +215,8 @@ impl<K: Ord + Clone> Builder<'_, '_, K> {
             .filter(|(_, r)| r.values.len() == order.len());
         let mut full: Vec<usize> = full.map(|(reader, _)| *reader).collect();
         full.dedup();
-        // Who read everything and then wrote is before all who wrote unread, but for itself: two
-        // of them are each before the other.
+        // A transaction that read everything and then wrote comes before all others whose writes
+        // nobody read: two such transactions are each before the other.
         let of = |reader: usize| {
             let found = unread.binary_search_by_key(&reader, |(writer, _)| *writer);
             found.ok().map(|at| unread[at].1)

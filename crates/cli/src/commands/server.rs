@@ -200,6 +200,9 @@ struct ClientArgs {
     /// Bytes of requests that arrive, and of values in those that are open.
     #[arg(long, env = "FERMATA_REQUEST_BYTES", value_name = "N")]
     request_bytes: Option<u64>,
+    /// Sessions that the node keeps for clients which keep none themselves.
+    #[arg(long, env = "FERMATA_SESSIONS", value_name = "N")]
+    sessions: Option<u64>,
     /// Milliseconds until its first request has begun.
     #[arg(long, env = "FERMATA_HEAD_MS", value_name = "MS")]
     head_ms: Option<u64>,
@@ -343,6 +346,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
             args.clients.connections_per_address,
         ),
         ("request_bytes", args.clients.request_bytes),
+        ("sessions", args.clients.sessions),
         ("head_ms", args.clients.head_ms),
         ("body_ms", args.clients.body_ms),
         ("idle_ms", args.clients.idle_ms),

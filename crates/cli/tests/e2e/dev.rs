@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{ByHand, Dev, eventually, fermata, free_base_port, status, text};
+use crate::support::{ByHand, Dev, Ports, eventually, fermata, status, text};
 use rustix::process::{Signal, kill_process};
 
 /// Everything that a newcomer tries first.
@@ -167,7 +167,8 @@ fn a_directory_is_resumed() {
 
 #[test]
 fn a_port_in_use_is_one_clear_line() {
-    let base = free_base_port();
+    let ports = Ports::free();
+    let base = ports.base;
     let _taken = std::net::TcpListener::bind(("127.0.0.1", base + 11)).expect("it is free");
     let output = fermata()
         .args(["dev", "--base-port", &base.to_string()])

@@ -9,6 +9,11 @@ mod dev;
 mod keyspaces;
 mod lock;
 mod memory;
+mod music;
+#[path = "../common/ports.rs"]
+mod ports;
+#[cfg(feature = "python")]
+mod python;
 mod quorum;
 mod support;
 mod usage;

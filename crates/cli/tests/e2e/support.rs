@@ -3,37 +3,18 @@
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 pub(crate) use crate::common::fermata;
+pub(crate) use crate::ports::Ports;
 use rustix::process::{Pid, Signal, kill_process};
-
-/// A base port with room for eight nodes that nobody listens on. Below the range from which the
-/// system takes ports of outgoing connections; tests of one process get different ones, and tests
-/// of different processes most likely, too.
-pub(crate) fn free_base_port() -> u16 {
-    const FIRST: u16 = 10_000;
-    const BLOCK: u16 = 80;
-    const BLOCKS: u16 = 250;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % u32::from(BLOCKS)) as u16;
-    for _ in 0..BLOCKS {
-        let block = (start + NEXT.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
-        let base = FIRST + block * BLOCK;
-        let free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if (base..base + BLOCK).all(free) {
-            return base;
-        }
-    }
-    panic!("no free ports");
-}
 
 /// A running `fermata dev`.
 pub(crate) struct Dev {
     child: Child,
     /// What it announced.
     pub(crate) nodes: Vec<serde_json::Value>,
+    _ports: Ports,
 }
 
 impl Dev {
@@ -58,9 +39,9 @@ impl Dev {
     }
 
     fn start_by(mut command: Command, options: &[&str]) -> Dev {
-        let base_port = free_base_port().to_string();
+        let ports = Ports::free();
         let mut child = command
-            .args(["dev", "--json", "--base-port", &base_port])
+            .args(["dev", "--json", "--base-port", &ports.base.to_string()])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -76,7 +57,11 @@ impl Dev {
             .as_array()
             .expect("nodes are announced")
             .clone();
-        Dev { child, nodes }
+        Dev {
+            child,
+            nodes,
+            _ports: ports,
+        }
     }
 
     /// A command that talks to this cluster.

@@ -1,6 +1,6 @@
 //! Wrong usage, missing keys, missing servers: what a person runs into first.
 
-use crate::support::{Dev, eventually, fermata, free_base_port, json, status, text};
+use crate::support::{Dev, Ports, eventually, fermata, json, status, text};
 use rustix::process::Signal;
 
 #[test]
@@ -178,7 +178,8 @@ fn help_lists_the_exit_statuses() {
 
 #[test]
 fn without_a_server_commands_say_so() {
-    let endpoint = format!("127.0.0.1:{}", free_base_port());
+    let ports = Ports::free();
+    let endpoint = format!("127.0.0.1:{}", ports.base);
     for args in [&["get", "k"][..], &["lock", "k", "--", "true"], &["status"]] {
         let mut command = fermata();
         let output = command

@@ -1,6 +1,7 @@
 //! `fermata dev` and the demonstrations on the engines: one process per site, faults and all.
 
-use crate::nodes::{fermata, on_cassandra, on_zookeeper, stores};
+use crate::nodes::{fermata, fresh, on_cassandra, on_zookeeper, stores};
+use crate::ports::Ports;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::Stdio;
@@ -12,6 +13,7 @@ fn options(engine: &str) -> Vec<String> {
     let mut options = vec!["--engine".to_owned(), engine.to_owned()];
     options.push("--contact-points".into());
     options.push(stores.cassandra.endpoints()[0].to_string());
+    options.extend(["--data-center".into(), "dc1".into()]);
     options.extend(["--replication".into(), "dc1=1".into()]);
     options.push("--allow-few-replicas".into());
     // Values of one engine are refused to another.
@@ -20,7 +22,7 @@ fn options(engine: &str) -> Vec<String> {
     } else {
         "shown_beside"
     };
-    options.extend(["--engine-keyspace".into(), keyspace.into()]);
+    options.extend(["--engine-keyspace".into(), fresh(keyspace)]);
     if engine.starts_with("zookeeper") {
         options.push("--zookeeper".into());
         options.push(stores.zookeeper.endpoints()[0].to_string());
@@ -31,11 +33,12 @@ fn options(engine: &str) -> Vec<String> {
 /// Held by an example: it has bounds of time, and a small machine.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// Runs an example on ports that no other test uses.
-async fn holds(example: &str, engine: &str, base_port: &str) {
+async fn holds(example: &str, engine: &str) {
     let _turn = TURN.lock().await;
+    let ports = Ports::free();
     let output = fermata()
-        .args(["demo", example, "--json", "--base-port", base_port])
+        .args(["demo", example, "--json", "--base-port"])
+        .arg(ports.base.to_string())
         .args(options(engine))
         .output()
         .expect("it runs");
@@ -49,9 +52,11 @@ async fn holds(example: &str, engine: &str, base_port: &str) {
 }
 
 /// A cluster of processes that a person starts, uses and stops.
-async fn is_developed_on(engine: &str, base_port: &str) {
+async fn is_developed_on(engine: &str) {
+    let ports = Ports::free();
     let mut dev = fermata()
-        .args(["dev", "--json", "--base-port", base_port])
+        .args(["dev", "--json", "--base-port"])
+        .arg(ports.base.to_string())
         .args(options(engine))
         .stdout(Stdio::piped())
         .spawn()
@@ -77,26 +82,26 @@ async fn is_developed_on(engine: &str, base_port: &str) {
 
 #[test]
 fn homing_holds_on_cassandra() {
-    on_cassandra(holds("homing", "cassandra", "9600"));
+    on_cassandra(holds("homing", "cassandra"));
 }
 
 #[test]
 fn homing_holds_on_zookeeper() {
-    on_zookeeper(holds("homing", "zookeeper+cassandra", "9700"));
+    on_zookeeper(holds("homing", "zookeeper+cassandra"));
 }
 
 #[test]
 fn portal_holds_on_cassandra() {
-    on_cassandra(holds("portal", "cassandra", "9650"));
+    on_cassandra(holds("portal", "cassandra"));
 }
 
 #[test]
 fn portal_holds_on_zookeeper() {
-    on_zookeeper(holds("portal", "zookeeper+cassandra", "9750"));
+    on_zookeeper(holds("portal", "zookeeper+cassandra"));
 }
 
 #[test]
 fn is_developed_on_both() {
-    on_cassandra(is_developed_on("cassandra", "9800"));
-    on_zookeeper(is_developed_on("zookeeper+cassandra", "9850"));
+    on_cassandra(is_developed_on("cassandra"));
+    on_zookeeper(is_developed_on("zookeeper+cassandra"));
 }

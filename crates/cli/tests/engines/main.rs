@@ -13,6 +13,8 @@ mod demo;
 mod http;
 mod music;
 mod nodes;
+#[path = "../common/ports.rs"]
+mod ports;
 mod refusals;
 
 use client::Cluster;

@@ -1,23 +1,22 @@
 //! Real stores, and nodes of Fermata on them: processes of the one binary.
 
 pub(crate) use crate::common::fermata;
-use fermata_peers::{Cluster, Commitlog, Paxos, Spec, System, testable};
+use fermata_peers::{Cluster, System, trio};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
 use fermata_server::{ClusterConfig, NodeConfig, ServerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The stores of this program. They end with it.
+/// The stores of this program.
 pub(crate) struct Stores {
-    pub(crate) cassandra: Cluster,
-    pub(crate) zookeeper: Cluster,
+    pub(crate) cassandra: &'static Cluster,
+    pub(crate) zookeeper: &'static Cluster,
 }
 
 /// Addresses of this process alone, so that two runs at a time do not meet.
@@ -26,33 +25,19 @@ pub(crate) fn address(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 64 + (own >> 8) as u8 % 128, own as u8, last)
 }
 
-/// Starts the stores; none, and loud words, where this machine lacks what they need.
-pub(crate) fn stores() -> Option<&'static Stores> {
-    static STORES: OnceLock<Option<Stores>> = OnceLock::new();
-    let start = || {
-        // Both are asked, so that both are named.
-        let here = [System::Cassandra, System::Zookeeper].map(testable);
-        if here.contains(&false) {
-            eprintln!("NOT RUN: the engines on real Cassandra and ZooKeeper servers");
-            return None;
-        }
-        let mut spec = Spec::new(System::Cassandra, 1);
-        spec.base = Some(address(1));
-        spec.quick = true;
-        spec.dcs = true;
-        spec.commitlog = Commitlog::Group;
-        spec.paxos = Paxos::V2;
-        let cassandra = Cluster::start(&spec).expect("Cassandra starts");
-        let mut spec = Spec::new(System::Zookeeper, 1);
-        spec.base = Some(address(1));
-        spec.quick = true;
-        let zookeeper = Cluster::start(&spec).expect("ZooKeeper starts");
-        Some(Stores {
-            cassandra,
-            zookeeper,
-        })
-    };
-    STORES.get_or_init(start).as_ref()
+/// The stores; none, and loud words, where this machine lacks what they need.
+pub(crate) fn stores() -> Option<Stores> {
+    // Both are asked, so that both are named.
+    let (cassandra, zookeeper) = (trio(System::Cassandra), trio(System::Zookeeper));
+    Some(Stores {
+        cassandra: cassandra?,
+        zookeeper: zookeeper?,
+    })
+}
+
+/// A name of a keyspace that no other run has used.
+pub(crate) fn fresh(name: &str) -> String {
+    format!("{name}_{}", std::process::id())
 }
 
 tokio::task_local! {
@@ -99,7 +84,7 @@ pub(crate) fn engine(kind: EngineKind) -> EngineConfig {
         kind,
         contact_points: names(stores.cassandra.endpoints()),
         data_center: Some("dc1".into()),
-        keyspace: format!("engines_{number}"),
+        keyspace: fresh(&format!("engines_{number}")),
         replication: [("dc1".into(), 1)].into(),
         allow_few_replicas: true,
         zookeeper: match kind {

@@ -1,6 +1,6 @@
 //! A server that cannot run on its stores: one line that says why, and its exit status.
 
-use crate::nodes::{Nodes, address, fermata, on_cassandra, on_zookeeper, stores};
+use crate::nodes::{Nodes, address, fermata, fresh, on_cassandra, on_zookeeper, stores};
 use fermata_server::config::LimitsConfig;
 use std::process::Output;
 
@@ -12,6 +12,7 @@ fn refused(arguments: &str) -> (i32, String) {
         "ZOOKEEPER" => stores.zookeeper.endpoints()[0].to_string(),
         // Nobody is there.
         "NOBODY" => address(99).to_string(),
+        "KEYSPACE" => fresh("refusals"),
         word => word.to_owned(),
     };
     let own = address(98);
@@ -39,7 +40,7 @@ const REFUSALS: &str = "
 2 | has no copies in engine.replication | CASS TABLES --data-center dc2
 2 | engine.zookeeper is missing | BOTH AT CASSANDRA
 2 | engine.zookeeper is given | CASS TABLES --zookeeper ZOOKEEPER
-2 | is not a name of | CASS TABLES --engine-keyspace Big-One
+2 | is not a name of | CASS TABLES IN Big-One
 2 | asks for 1 replicas in all | CASS AT CASSANDRA --replication dc1=1
 2 | names a data center again | CASS AT CASSANDRA --replication dc1=1,dc1=2
 2 | keeps nothing on its own disk | CASS TABLES --data-dir data
@@ -47,9 +48,10 @@ const REFUSALS: &str = "
 69 | none of the contact points | CASS AT no-such-host.invalid
 69 | none of the contact points | CASS AT ZOOKEEPER
 69 | no data center 'nowhere' | CASS AT CASSANDRA --data-center nowhere
-69 | nobodys does not exist, and no replication is set | CASS AT CASSANDRA --engine-keyspace nobodys
-69 | which has 1 nodes: ask for no more | CASS AT CASSANDRA --replication dc1=3
-69 | no ZooKeeper server can be reached | TABLES --engine-keyspace refusals BOTH --zookeeper NOBODY
+69 | and none is set: set data_center to | CASS AT CASSANDRA
+69 | nobodys does not exist, and no replication is set | CASS AT CASSANDRA NEAR IN nobodys
+69 | which has 1 nodes: ask for no more | CASS AT CASSANDRA NEAR --replication dc1=3
+69 | no ZooKeeper server can be reached | TABLES NEAR IN KEYSPACE BOTH --zookeeper NOBODY
 ";
 
 /// Arguments, written out.
@@ -58,6 +60,8 @@ fn words(short: &str) -> String {
         "AT" => "--contact-points",
         "BOTH" => "--engine zookeeper+cassandra",
         "CASS" => "--engine cassandra",
+        "IN" => "--engine-keyspace",
+        "NEAR" => "--data-center dc1",
         "TABLES" => TABLES,
         word => word,
     };
@@ -90,10 +94,7 @@ fn what_cannot_run_says_why_in_one_line() {
 fn another_engine_on_the_same_values_is_refused() {
     let refuses = async |other: &str| {
         let nodes = Nodes::start(1, LimitsConfig::default()).await;
-        let other = words(&format!(
-            "TABLES --engine-keyspace {} {other}",
-            nodes.keyspace()
-        ));
+        let other = words(&format!("TABLES NEAR IN {} {other}", nodes.keyspace()));
         let (code, said) = refused(&other);
         assert_eq!(code, 69, "{said}");
         assert!(

@@ -155,7 +155,7 @@ impl Paper {
         let stamp = lock_ref.0 as i64 * T + T / 2;
         let flag = vec![(Column::Flag, (stamp, bytes(self.forced)))];
         self.store
-            .gate(Call::Flag, crate::world::Step::Begin, key)
+            .turn(Call::Flag, crate::world::Step::Begin, key)
             .await;
         self.store.put(Call::Flag, key, flag, 2).await?;
         self.dequeue(key, lock_ref).await
@@ -174,7 +174,7 @@ impl Paper {
         let read = read.ok_or_else(unavailable)?;
         if number(read.get(&Column::Flag)) == Some(1) {
             self.store
-                .gate(Call::Write, crate::world::Step::Begin, key)
+                .turn(Call::Write, crate::world::Step::Begin, key)
                 .await;
             let started = number(row.get(&Column::Start(lock_ref.0)));
             let stamp = self.stamp(lock_ref, started.unwrap_or(self.clock() as u64));
@@ -190,7 +190,7 @@ impl Paper {
         }
         // The start of the section, by a plain update at a quorum, stamped by this clock.
         self.store
-            .gate(Call::Start, crate::world::Step::Begin, key)
+            .turn(Call::Start, crate::world::Step::Begin, key)
             .await;
         let now = self.clock();
         let start = vec![(Column::Start(lock_ref.0), (now, bytes(now as u64)))];
@@ -286,7 +286,7 @@ impl Paper {
                 let stamp = self.stamp(held.lock_ref, started.unwrap_or(self.clock() as u64));
                 let cells = self.cells(stamp, value);
                 self.store
-                    .gate(Call::Write, crate::world::Step::Begin, &held.key)
+                    .turn(Call::Write, crate::world::Step::Begin, &held.key)
                     .await;
                 match self.store.put(Call::Write, &held.key, cells, 2).await {
                     None => unavailable(),

@@ -91,7 +91,7 @@ impl SimStore {
         }
     }
 
-    pub(crate) async fn gate(&self, call: Call, step: Step, key: &KeyId) {
+    pub(crate) async fn turn(&self, call: Call, step: Step, key: &KeyId) {
         let leg = Leg {
             call,
             step,
@@ -99,7 +99,7 @@ impl SimStore {
             peer: self.node,
             key: Some(key.clone()),
         };
-        self.world.gate(self.incarnation, leg).await;
+        self.world.turn(self.incarnation, leg).await;
     }
 
     /// The key's cells at the nearest replica that answers.
@@ -175,14 +175,14 @@ impl SimStore {
 
 impl LockStore for SimStore {
     async fn peek(&self, key: &KeyId) -> Result<Option<Row>, StoreError> {
-        self.gate(Call::Peek, Step::Begin, key).await;
+        self.turn(Call::Peek, Step::Begin, key).await;
         let row = self.near(Call::Peek, key).await;
-        self.gate(Call::Peek, Step::End, key).await;
+        self.turn(Call::Peek, Step::End, key).await;
         Ok(row_of(Some(&row.ok_or_else(|| unknown("the peek"))?)).filter(shown))
     }
 
     async fn read(&self, key: &KeyId) -> Result<Option<Row>, StoreError> {
-        self.gate(Call::Read, Step::Begin, key).await;
+        self.turn(Call::Read, Step::Begin, key).await;
         let lost = self.lost().get(key).copied();
         let read = self
             .world
@@ -200,7 +200,7 @@ impl LockStore for SimStore {
             let version = row.as_ref().map(|row| row.version.0);
             self.lost().retain(|k, lost| k != key || version <= *lost);
         }
-        self.gate(Call::Read, Step::End, key).await;
+        self.turn(Call::Read, Step::End, key).await;
         Ok(read
             .ok_or_else(|| unknown("the deciding read"))?
             .filter(shown))
@@ -212,7 +212,7 @@ impl LockStore for SimStore {
         expected: Option<Version>,
         state: Bytes,
     ) -> Result<Swapped, StoreError> {
-        self.gate(Call::Swap, Step::Begin, key).await;
+        self.turn(Call::Swap, Step::Begin, key).await;
         let mut expected = expected;
         let mut swapped = self.exchange(key, expected, state.clone()).await;
         if expected.is_none()
@@ -228,7 +228,7 @@ impl LockStore for SimStore {
             let known = lost.entry(key.clone()).or_default();
             *known = (*known).max(expected.map(|version| version.0));
         }
-        self.gate(Call::Swap, Step::End, key).await;
+        self.turn(Call::Swap, Step::End, key).await;
         let swapped = swapped.ok_or_else(|| unknown("the compare-and-set"))?;
         Ok(match swapped {
             Swapped::Refused(row) => Swapped::Refused(row.filter(|r| self.tells && shown(r))),
@@ -237,13 +237,13 @@ impl LockStore for SimStore {
     }
 
     async fn changed(&self, key: &KeyId, seen: Option<Version>, patience: Duration) {
-        self.gate(Call::Changed, Step::Begin, key).await;
+        self.turn(Call::Changed, Step::Begin, key).await;
         let wait = self.world.row_changes(self.node, key, |row| {
             row_of(row).filter(shown).map(|r| r.version) == seen
         });
         // What may have changed is all that is told.
         let _ = tokio::time::timeout(patience, wait).await;
-        self.gate(Call::Changed, Step::End, key).await;
+        self.turn(Call::Changed, Step::End, key).await;
     }
 
     async fn health(&self) -> Result<(), String> {
@@ -281,35 +281,35 @@ fn cells_of(row: &Cells_) -> Result<Cells, StoreError> {
 
 impl DataStore for SimStore {
     async fn read(&self, key: &KeyId) -> Result<Cells, StoreError> {
-        self.gate(Call::DataRead, Step::Begin, key).await;
+        self.turn(Call::DataRead, Step::Begin, key).await;
         let row = self.quorum(key, ours).await;
-        self.gate(Call::DataRead, Step::End, key).await;
+        self.turn(Call::DataRead, Step::End, key).await;
         cells_of(&row.ok_or_else(|| unknown("the quorum read"))?)
     }
 
     async fn read_near(&self, key: &KeyId) -> Result<Cells, StoreError> {
-        self.gate(Call::DataNear, Step::Begin, key).await;
+        self.turn(Call::DataNear, Step::Begin, key).await;
         let row = self.near(Call::DataNear, key).await;
-        self.gate(Call::DataNear, Step::End, key).await;
+        self.turn(Call::DataNear, Step::End, key).await;
         cells_of(&row.ok_or_else(|| unknown("the read near by"))?)
     }
 
     async fn write(&self, key: &KeyId, scalar: Scalar, value: &Critical) -> Result<(), StoreError> {
-        self.gate(Call::Write, Step::Begin, key).await;
+        self.turn(Call::Write, Step::Begin, key).await;
         let cell = (Column::Critical, (scalar.get(), Some(value.encode())));
         let written = self.put(Call::Write, key, vec![cell], 2).await;
-        self.gate(Call::Write, Step::End, key).await;
+        self.turn(Call::Write, Step::End, key).await;
         written.ok_or_else(|| unknown("the quorum write"))
     }
 
     async fn offer(&self, key: &KeyId, value: &Eventual) -> Result<(), StoreError> {
-        self.gate(Call::Offer, Step::Begin, key).await;
+        self.turn(Call::Offer, Step::Begin, key).await;
         let cell = (
             Column::Eventual,
             (value.tag.clock as i64, Some(value.encode())),
         );
         let written = self.put(Call::Offer, key, vec![cell], 1).await;
-        self.gate(Call::Offer, Step::End, key).await;
+        self.turn(Call::Offer, Step::End, key).await;
         written.ok_or_else(|| unknown("the write near by"))
     }
 
@@ -324,7 +324,7 @@ impl DataStore for SimStore {
             keyspace,
             key: Bytes::new(),
         };
-        self.gate(Call::Keys, Step::Begin, &any).await;
+        self.turn(Call::Keys, Step::Begin, &any).await;
         let asked = self
             .world
             .ask_some(Call::Keys, self.node, &any, &[self.node], |r| {
@@ -338,7 +338,7 @@ impl DataStore for SimStore {
                 .unwrap_or_default(),
             None => return Err(unknown("the listing")),
         };
-        self.gate(Call::Keys, Step::End, &any).await;
+        self.turn(Call::Keys, Step::End, &any).await;
         let mut page = Page::default();
         for (key, row) in rows {
             let after = after.is_none_or(|after| &key.key[..] > after);

@@ -529,7 +529,7 @@ impl World {
     }
 
     /// The node makes a call, or gets its answer. A node that was killed stays here for ever.
-    pub(crate) async fn gate(&self, incarnation: u64, leg: Leg) {
+    pub(crate) async fn turn(&self, incarnation: u64, leg: Leg) {
         let passes = self.judged(&leg).await;
         let node = leg.node;
         self.until(|inner| !inner.nodes[node].stalled).await;
@@ -649,7 +649,7 @@ impl World {
 
     // ---- conditional updates --------------------------------------------------------------------
 
-    /// What is pending on the key is finished or buried: nothing is pending afterwards.
+    /// Finishes or buries all pending writes of the key.
     fn settle(self: &Arc<World>, inner: &mut Inner, node: usize, key: &KeyId) {
         let truth = inner.truths.entry(key.clone()).or_default();
         for (base, changes) in std::mem::take(&mut truth.pending) {

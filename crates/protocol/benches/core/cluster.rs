@@ -190,7 +190,7 @@ impl ThreeNodes {
     fn advance(&mut self, micros: u64) {
         self.now += micros;
         for i in 0..self.nodes.len() {
-            if self.nodes[i].0.wake().at.is_some_and(|at| at <= self.now) {
+            if self.nodes[i].0.wake().is_some_and(|at| at <= self.now) {
                 self.step(i, Input::Tick);
             }
         }

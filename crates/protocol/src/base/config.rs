@@ -91,7 +91,7 @@ impl Default for Timing {
     fn default() -> Timing {
         Timing {
             beat: 100_000,
-            lease: 1_200_000,
+            lease: 900_000,
             election: 500_000,
             stagger: 300_000,
             retry: 700_000,

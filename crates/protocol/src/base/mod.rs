@@ -21,5 +21,5 @@ pub use planted::{Bug, Planted};
 pub use rng::Rng;
 pub use storage::{Kept, Price, Reach, Shape, StoragePolicy, Terms};
 pub use tag::{EventualTag, LockRef, Tag};
-pub use time::{BOUND_MAX, Interval, Micros, Now, PROMISE_MAX, Timestamp, WALL_BOUND, Wake};
+pub use time::{BOUND_MAX, Interval, Micros, Now, PROMISE_MAX, Timestamp, WALL_BOUND};
 pub use view::{Member, View};

@@ -181,6 +181,8 @@ pub enum Bug {
     CrowdWithoutOrder,
     /// A new primary gives its log back before it has counted who uses the segment.
     UsageForgotten,
+    /// G53: a leader does not tell itself its own vote again.
+    OwnVoteNotRepeated,
     /// G31: a primary that ends before it has taken a lease table states none.
     TableStatedOnce,
     /// G32: a log is given to a seat that lags behind a snapshot.
@@ -310,6 +312,7 @@ impl Bug {
         Bug::LentEntriesDropped,
         Bug::CrowdWithoutOrder,
         Bug::UsageForgotten,
+        Bug::OwnVoteNotRepeated,
         Bug::TableStatedOnce,
         Bug::LaggardIsSteady,
         Bug::RetiringKeeps,

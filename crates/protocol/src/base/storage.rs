@@ -171,7 +171,7 @@ impl StoragePolicy {
         }
     }
 
-    /// What it was told, where it is coded.
+    /// The terms of a coded policy.
     pub fn terms(&self) -> Option<Terms> {
         match self {
             StoragePolicy::Replicated => None,

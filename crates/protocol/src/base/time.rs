@@ -49,12 +49,3 @@ pub struct Now {
     /// a node it is there only as long as it is trusted (`node::clock_watch`).
     pub interval: Option<Interval>,
 }
-
-/// When a node wants to be stepped again, although nothing arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wake {
-    /// When the boot-time clock reaches this.
-    pub at: Option<Micros>,
-    /// When the interval clock's `earliest` has passed this.
-    pub after: Option<Timestamp>,
-}

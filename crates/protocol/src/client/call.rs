@@ -47,6 +47,7 @@ pub struct Options {
     /// Bound on the rate error of the boot-time clock, parts per million (F10).
     pub drift_ppm: u64,
     /// Whether a get under a valid lease is answered from memory. Needs a clock within `drift_ppm`.
+    /// Without, no value is kept.
     pub cached_gets: bool,
     /// Operations open at once; more are refused as `Busy`.
     pub open: usize,
@@ -55,6 +56,20 @@ pub struct Options {
     pub keyspaces_are_looked_up: bool,
     /// What is wrong on purpose: nothing, outside the simulator's tests.
     pub planted: Planted,
+}
+
+impl Options {
+    /// The options of a session that a node keeps for a client which keeps none itself: its only
+    /// endpoint is the node, which knows its keyspaces, and values stay out of the node's memory.
+    #[must_use]
+    pub fn hosted(self) -> Options {
+        Options {
+            open: 256,
+            cached_gets: false,
+            keyspaces_are_looked_up: true,
+            ..self
+        }
+    }
 }
 
 impl Default for Options {

@@ -182,7 +182,7 @@ impl Open {
         self.stalled_until.filter(|_| self.taken_back.is_none())
     }
 
-    /// What to say if its time is over while a node keeps it: that it waits, and for whom.
+    /// The refusal when its time is over while a node keeps it waiting: for what it waits.
     pub(super) fn in_queue(&self, ahead: u32) -> Refusal {
         let text = match &self.operation {
             Operation::Release { .. } => {

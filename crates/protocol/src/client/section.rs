@@ -3,7 +3,7 @@
 
 use super::call::{Endpoint, SectionId};
 use super::operation::Kind;
-use super::writes::Writes;
+use super::writes::Account;
 use crate::base::{KeyId, Micros, Planted, SessionId};
 use crate::request::{Held, Leaving, Mode};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,8 +31,6 @@ pub(super) const SHORTEST_LEASE: Micros = 30_000;
 pub(super) struct Key {
     /// The ref, once known.
     pub(super) held: Option<Held>,
-    /// The account of its writes.
-    pub(super) writes: Writes,
     /// The value at entry, at the last quorum get or of the highest acknowledged write, whichever
     /// is the latest.
     pub(super) known: Option<Option<Bytes>>,
@@ -64,8 +62,8 @@ pub(super) struct Section {
     /// flight.
     pub(super) entered: bool,
     pub(super) keys: BTreeMap<KeyId, Key>,
-    /// The next write's number, over all keys.
-    pub(super) next_write: u64,
+    /// The account of its writes.
+    pub(super) account: Account<KeyId>,
     /// All open operations, by request number.
     pub(super) open: BTreeSet<u64>,
     /// Those of them that wait for others.
@@ -93,7 +91,7 @@ impl Section {
             stage: Stage::Waiting,
             entered: false,
             keys: BTreeMap::new(),
-            next_write: 1,
+            account: Account::default(),
             open: BTreeSet::new(),
             blocked: BTreeSet::new(),
             polled: None,
@@ -143,7 +141,6 @@ impl Section {
             Kind::Write { key, write, .. } => {
                 if let Some(key) = self.keys.get_mut(key) {
                     key.puts.insert(number, *write);
-                    key.writes.issue(*write);
                 }
             }
             _ => {}
@@ -166,16 +163,19 @@ impl Section {
     pub(super) fn turn(&self, number: u64, kind: &Kind) -> Turn {
         let wait_if = |wait| if wait { Turn::Wait } else { Turn::Go };
         match kind {
-            Kind::Get { key, before, .. } => self.keys.get(key).map_or(Turn::Go, |key| {
-                let latest = key.puts.range(..number).next_back();
-                if latest.is_some_and(|(_, write)| *write > key.writes.acknowledged()) {
+            Kind::Get { key, before, .. } => {
+                let (Some(own), Some(writes)) = (self.keys.get(key), self.account.of(key)) else {
+                    return Turn::Go;
+                };
+                let latest = own.puts.range(..number).next_back();
+                if latest.is_some_and(|(_, write)| *write > writes.acknowledged()) {
                     Turn::Wait
-                } else if key.writes.settled_before(*before) {
+                } else if writes.settled_before(*before) {
                     Turn::Go
                 } else {
                     Turn::Doubt
                 }
-            }),
+            }
             Kind::Write { key, leaves, .. } => {
                 let Some(own) = self.keys.get(key) else {
                     return Turn::Go;
@@ -202,10 +202,11 @@ impl Section {
         self.keys
             .iter()
             .filter(|(name, _)| Some(*name) != except)
-            .filter_map(|(_, key)| {
+            .filter_map(|(name, key)| {
                 let held = key.held.clone()?;
+                let own = (held.lock_ref, held.generation);
                 let how = match self.entered {
-                    true => key.writes.leaving(&held, session, planted),
+                    true => self.account.leaving(name, own, session, planted),
                     false => Leaving::Dirty,
                 };
                 Some((held, how))

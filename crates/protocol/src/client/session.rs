@@ -4,7 +4,6 @@ use super::call::{Answer, Call, Endpoint, Event, Options, SectionId, Ticket};
 use super::endpoints::Endpoints;
 use super::operation::{Kind, Open, Phase, fits};
 use super::section::{Section, SectionInfo, Stage, Turn};
-use crate::base::tag::GENERATION_SPAN;
 use crate::base::{Bug, KeyId, Micros, Now, Planted, Rng, SessionId, SiteId};
 use crate::request::{Code, Critical, Held, Mode, Operation, Refusal, Request};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -284,7 +283,7 @@ impl Session {
         let kind = Kind::Get {
             section: id,
             key,
-            before: section.next_write,
+            before: section.account.last() + 1,
         };
         let operation = Operation::Critical {
             held,
@@ -311,14 +310,12 @@ impl Session {
                 "A shared section may not write; enter it exclusively.",
             ));
         }
-        if section.next_write >= GENERATION_SPAN {
-            return Err(Refusal::definite(
+        let write = section.account.issue(key.clone()).ok_or_else(|| {
+            Refusal::definite(
                 Code::TooLarge,
                 "The section has made the most writes that a section can make; leave it.",
-            ));
-        }
-        let write = section.next_write;
-        section.next_write += 1;
+            )
+        })?;
         if leaves {
             section.stage = Stage::Leaving;
         }

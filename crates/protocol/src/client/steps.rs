@@ -274,8 +274,8 @@ impl Session {
                 // one is stored in effect, and outranked (F16).
                 let (write, key) = (*write, key.clone());
                 let section = section.and_then(|id| self.sections.get(&id));
-                let ours = section.and_then(|s| s.keys.get(&key));
-                let ours = ours.is_some_and(|k| k.writes.outranked(write));
+                let ours = section.and_then(|s| s.account.of(&key));
+                let ours = ours.is_some_and(|writes| writes.outranked(write));
                 let tag = self.tag(number, write);
                 let result = if ours {
                     Ok(Answer::Done { tag })
@@ -395,6 +395,7 @@ impl Session {
         follow: Option<(u64, Endpoint)>,
     ) {
         let until = self.lease_end(sent, lease);
+        let keeps = self.options.cached_gets;
         let Some(section) = self.sections.get_mut(&id) else {
             return;
         };
@@ -404,7 +405,8 @@ impl Session {
             if let Some(key) = section.keys.get_mut(&entered.held.key) {
                 key.held = Some(entered.held.clone());
                 // What the answer left out is asked for when it is wanted.
-                key.known = entered.value.known().map(|value| value.cloned());
+                let known = entered.value.known().filter(|_| keeps);
+                key.known = known.map(|value| value.cloned());
                 key.lease_until = key.lease_until.max(until);
             }
         }
@@ -469,33 +471,34 @@ impl Session {
         result: &Result<Answer, Refusal>,
         out: &mut Vec<Event>,
     ) {
-        let kind = &open.kind;
+        let (kind, keeps) = (&open.kind, self.options.cached_gets);
         let Some(section) = self.sections.get_mut(&id) else {
             return;
         };
         section.conclude(number, kind);
         match (kind, result) {
             (Kind::Write { key, write, .. }, Ok(_)) => {
-                if let Some(key) = section.keys.get_mut(key) {
-                    if *write > key.writes.acknowledged() {
-                        key.known = written(&open.operation);
+                let own = (section.keys.get_mut(key), section.account.of_mut(key));
+                if let (Some(key), Some(writes)) = own {
+                    if *write > writes.acknowledged() {
+                        key.known = written(&open.operation).filter(|_| keeps);
                     }
-                    key.writes.acknowledge(*write);
+                    writes.acknowledge(*write);
                 }
             }
             (Kind::Write { key, write, .. }, Err(refusal)) => {
-                if let Some(key) = section.keys.get_mut(key)
+                if let Some(writes) = section.account.of_mut(key)
                     && !refusal.may_have_taken_effect
                 {
                     match open.first_sent {
-                        None => key.writes.withdraw(*write),
-                        Some(_) => key.writes.refuse(*write),
+                        None => writes.withdraw(*write),
+                        Some(_) => writes.refuse(*write),
                     }
                 }
             }
             (Kind::Get { key, .. }, Ok(Answer::Value { value, .. })) => {
                 if let Some(key) = section.keys.get_mut(key) {
-                    key.known = Some(value.clone());
+                    key.known = keeps.then(|| value.clone());
                 }
             }
             _ => {}

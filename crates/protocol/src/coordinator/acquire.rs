@@ -48,7 +48,7 @@ pub(super) enum Progress {
 pub(super) struct Acquire {
     parts: Vec<Part>,
     current: usize,
-    /// None where a resume does not know it; the gate of later operations then asks.
+    /// None where a resume does not know it; the guard of later operations then asks.
     mode: Option<Mode>,
     renew_at: Micros,
     /// Bytes of values kept of the grants so far ([`crate::base::Limits::grant`]).
@@ -91,7 +91,7 @@ impl Acquire {
         desk.wait_for(enqueue, client.task);
         let target = Target::Segment(part.segment);
         let question = Question::Command(part.command.clone());
-        let deadline = cx.after(cx.timing.request);
+        let deadline = cx.after(cx.env.timing.request);
         part.ask = Some(
             desk.submit
                 .ask(client.task, target, question, deadline, false, cx),
@@ -127,7 +127,7 @@ impl Acquire {
                     Progress::Nothing
                 }
             }
-            Event::Timer if cx.now.monotonic >= self.renew_at => {
+            Event::Timer if cx.env.now.monotonic >= self.renew_at => {
                 self.renew(client, desk, cx);
                 Progress::Nothing
             }
@@ -220,7 +220,7 @@ impl Acquire {
         part.lock_ref = Some(grant.lock_ref);
         part.generation = grant.generation;
         // Each grant is within the bound; all of them together are the client's one answer.
-        let mut room = cx.limits.grant.saturating_sub(self.kept);
+        let mut room = cx.env.limits.grant.saturating_sub(self.kept);
         let before = room;
         for latest in &mut grant.latest {
             let value = core::mem::replace(&mut latest.value, EntryValue::Omitted);
@@ -260,8 +260,8 @@ impl Acquire {
     /// How often the refs are renewed: thrice within the shortest lease, so that one message may be
     /// late (G48).
     fn period(&self, cx: &Cx<'_>) -> Micros {
-        let slow = 2 * cx.timing.retry;
-        if cx.planted.has(Bug::RenewedWhateverLease) {
+        let slow = 2 * cx.env.timing.retry;
+        if cx.env.planted.has(Bug::RenewedWhateverLease) {
             return slow;
         }
         let lease = |p: &Part| match &p.command.body {
@@ -288,7 +288,7 @@ impl Acquire {
                 again: waits.then_some(lock_ref).into_iter().collect(),
             };
             let target = Target::Segment(part.segment);
-            let deadline = cx.after(4 * cx.timing.retry);
+            let deadline = cx.after(4 * cx.env.timing.retry);
             let ask = desk
                 .submit
                 .ask(client.task, target, question, deadline, true, cx);
@@ -329,7 +329,7 @@ impl Acquire {
         let own = part.and_then(|p| p.lock_ref);
         let mut heads = keys.iter().filter_map(|k| cx.topology.head(k));
         let head = heads.find(|(head, _)| Some(*head) != own);
-        let head = head.map(|(head, since)| (head, cx.now.wall.saturating_sub(since)));
+        let head = head.map(|(head, since)| (head, cx.env.now.wall.saturating_sub(since)));
         Refusal::wait_over(self.ahead(), head)
     }
 

@@ -1,9 +1,9 @@
 //! One critical operation, and `put_and_leave`.
 //!
-//! The gate is MUSIC's `lsPeek` guard: an operation of a ref that does not hold its key is refused
+//! The guard is MUSIC's `lsPeek`: an operation of a ref that does not hold its key is refused
 //! before anything is sent. It knows more than a local peek, which may lag: a grant that passed
 //! this coordinator counts, and where nothing is known the primary is asked once. What it lets
-//! through by mistake the replicas refuse (F1); what makes the gate worth its code is that a
+//! through by mistake the replicas refuse (F1); what makes the guard worth its code is that a
 //! refusal here is definite, and that a shared section is kept from writing.
 //!
 //! `put_and_leave` leaves cleanly only after the put has its quorum; when the put fails, the ref is
@@ -54,7 +54,7 @@ pub(super) fn critical(
         held,
         operation,
         leave,
-        phase: Phase::Gate,
+        phase: Phase::Guard,
         sent: false,
         unsure: false,
         past: None,
@@ -68,7 +68,7 @@ pub(super) fn critical(
 
 #[derive(Debug)]
 enum Phase {
-    Gate,
+    Guard,
     Operating,
     Paused(Micros),
     Leaving(Leaves),
@@ -112,7 +112,7 @@ impl Operate {
         keys
     }
 
-    fn gate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+    fn guard(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         let held = &self.held;
         let state = cx
             .topology
@@ -170,7 +170,7 @@ impl Operate {
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
-        if session != client.session && !cx.planted.asks_no_session() {
+        if session != client.session && !cx.env.planted.asks_no_session() {
             return Step::refuse(Refusal::anothers(self.what()));
         }
         if mode == Mode::Shared && matches!(self.operation, Critical::Put { .. }) {
@@ -215,7 +215,7 @@ impl Operate {
     }
 
     fn pause(&mut self, cx: &Cx<'_>) -> Step {
-        self.phase = Phase::Paused(cx.after(cx.timing.retry / 8 + 1));
+        self.phase = Phase::Paused(cx.after(cx.env.timing.retry / 8 + 1));
         Step::Open
     }
 
@@ -226,7 +226,7 @@ impl Operate {
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
-        let over = cx.now.monotonic >= client.deadline;
+        let over = cx.env.now.monotonic >= client.deadline;
         match outcome {
             register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
             register::Outcome::Stored { tag } if self.leaves => {
@@ -287,7 +287,7 @@ impl Operate {
         match commands(&self.leaving(Leaving::Clean(Some(tag))), client.session, cx) {
             Ok(leaves) => {
                 let mut leaves = Leaves::new(leaves);
-                let deadline = cx.after(cx.timing.request);
+                let deadline = cx.after(cx.env.timing.request);
                 leaves.begin(client.task, client, deadline, desk, cx);
                 self.phase = Phase::Leaving(leaves);
                 Step::Open
@@ -309,7 +309,7 @@ impl Operate {
             && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), client.session, cx)
         {
             let mut leaves = Leaves::new(leaves);
-            let deadline = cx.after(cx.timing.request);
+            let deadline = cx.after(cx.env.timing.request);
             leaves.begin(client.task, client, deadline, desk, cx);
             self.past = Some(refusal);
             self.phase = Phase::Probing(leaves);
@@ -369,7 +369,7 @@ impl Operate {
         cx: &mut Cx<'_>,
     ) -> Step {
         match &mut self.phase {
-            Phase::Gate => match answer {
+            Phase::Guard => match answer {
                 Answer::Queue(entries, _) => self.peeked(&entries, client, desk, cx),
                 other => {
                     let refusal = refuse::unanswered(self.what(), &other);
@@ -392,11 +392,11 @@ impl Operate {
 impl Job for Operate {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         match event {
-            Event::Start => self.gate(client, desk, cx),
+            Event::Start => self.guard(client, desk, cx),
             Event::Asked { ask, answer } => self.asked(ask, answer, client, desk, cx),
             Event::Register(outcome) => self.operated(outcome, client, desk, cx),
             Event::Timer if matches!(self.phase, Phase::Paused(_)) => {
-                if cx.now.monotonic >= client.deadline {
+                if cx.env.now.monotonic >= client.deadline {
                     let refusal = refuse::unavailable(self.what(), self.unsure);
                     self.fail(refusal, client, desk, cx)
                 } else {

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-/// Grants remembered, so that a holder's operations pass the gate without asking.
+/// Grants remembered, so that a holder's operations pass the guard without asking.
 const PASSES: usize = 65_536;
 /// Enqueues remembered that were given up before their answer.
 const GIVEN_UP: usize = 4_096;
@@ -81,15 +81,7 @@ impl Desk {
         cx: &mut Cx<'_>,
     ) -> Option<register::OpId> {
         let place = cx.topology.place(segment, key)?;
-        let mut step = register::Cx {
-            now: cx.now,
-            fx: &mut *cx.fx,
-            memory: cx.memory,
-            timing: cx.timing,
-            limits: cx.limits,
-            planted: cx.planted,
-        };
-        let id = cx.registers.start(op, &place, client.deadline, &mut step);
+        let id = cx.registers.start(op, &place, client.deadline, &mut cx.env);
         self.ops.insert(id, client.task);
         Some(id)
     }

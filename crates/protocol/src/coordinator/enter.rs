@@ -56,7 +56,7 @@ pub(super) fn enter(
 }
 
 /// The job of `Resume`, which always tells of the section's end. Its mode is not known here, so its
-/// grant does not pass the gate of later operations by itself.
+/// grant does not pass the guard of later operations by itself.
 pub(super) fn resume(
     held: Vec<Held>,
     of: SessionId,
@@ -94,7 +94,7 @@ pub(super) fn resume(
     // client that asked for a longer one repeats the request.
     let lease = |key: &KeyId| cx.topology.keyspace(key.keyspace).map(|k| k.lease);
     let lease = keys.iter().filter_map(lease).max().unwrap_or(0);
-    let wait = cx.timing.request + cx.timing.lengthened(lease);
+    let wait = cx.env.timing.request + cx.env.timing.lengthened(lease);
     let wish = Wish {
         mode: None,
         wait,
@@ -183,7 +183,7 @@ fn origin(
     Ok(Origin {
         node: cx.topology.me(),
         site: client.site,
-        since: cx.now.wall,
+        since: cx.env.now.wall,
         lease,
         section_max: longest,
     })
@@ -257,7 +257,7 @@ impl Enter {
             ahead: self.acquire.ahead(),
         };
         if self.wish.wait > 0 {
-            if cx.now.monotonic >= self.wait_until {
+            if cx.env.now.monotonic >= self.wait_until {
                 return self.over(client, desk, cx);
             }
             // Its place is no news to one that stalls, unless it has a new ref.
@@ -337,8 +337,8 @@ impl Enter {
     /// that it waited for, as far as it only waits (G13, G47).
     fn closed(&self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         let gone = !self.wish.may_return && self.wish.wait > 0;
-        let stays = cx.planted.has(Bug::GoneCallerStays);
-        if gone && !stays || cx.planted.has(Bug::ClosedEnterLeaves) {
+        let stays = cx.env.planted.has(Bug::GoneCallerStays);
+        if gone && !stays || cx.env.planted.has(Bug::ClosedEnterLeaves) {
             self.acquire.give_up(client, desk, cx);
         }
         Step::Close(None)
@@ -373,7 +373,7 @@ impl Enter {
                     Some((held, _, _))
                         if held.lock_ref == *lock_ref
                             && held.generation <= *generation
-                            && !cx.planted.has(Bug::LostKeyIgnored) =>
+                            && !cx.env.planted.has(Bug::LostKeyIgnored) =>
                     {
                         Step::reply(Reply::Lost { held })
                     }
@@ -396,7 +396,7 @@ impl Job for Enter {
                 return Step::Open;
             }
             Event::Cancelled => return self.closed(client, desk, cx),
-            Event::Timer if self.acquire.waits() && cx.now.monotonic >= self.ends(client) => {
+            Event::Timer if self.acquire.waits() && cx.env.now.monotonic >= self.ends(client) => {
                 return self.over(client, desk, cx);
             }
             _ => {}

@@ -169,7 +169,7 @@ pub(super) fn commands(
         }
         let clean = match leaving {
             Leaving::Clean(tag) => *tag,
-            Leaving::Dirty if cx.planted.has(Bug::DirtyLeaveTakenAsClean) => None,
+            Leaving::Dirty if cx.env.planted.has(Bug::DirtyLeaveTakenAsClean) => None,
             Leaving::Dirty => continue,
         };
         part.2.retain(|(key, _)| *key != held.key);
@@ -250,7 +250,7 @@ impl Background {
     pub(super) fn new(leaves: Vec<(SegmentId, LockCommand)>, cx: &Cx<'_>) -> Background {
         Background {
             leaves: Leaves::new(leaves),
-            deadline: cx.after(BACKGROUND.saturating_mul(cx.timing.request)),
+            deadline: cx.after(BACKGROUND.saturating_mul(cx.env.timing.request)),
             own: None,
             private: false,
         }

@@ -8,11 +8,11 @@
 //!
 //! # The idea
 //! Nothing that decides safety lives here. A coordinator is volatile: it may forget everything at
-//! any instant. What it sends carries its own protection: a command its identity
-//! (`session`, `number`), by which it takes effect once (F2); a critical write its tag, the same at
-//! every coordinator, and its lock ref, by which replicas refuse a past holder (F1, M2). The
-//! coordinator's gate before a critical operation (MUSIC's guard) saves wasted work and gives clear
-//! refusals; it is not what makes sections exclusive.
+//! any instant. What it sends carries its own protection: a command its identity (`session`,
+//! `number`), by which it takes effect once (F2); a critical write its tag, the same at every
+//! coordinator, and its lock ref, by which replicas refuse a past holder (F1, M2). The
+//! coordinator's guard before a critical operation (MUSIC's `lsPeek`) saves wasted work and gives
+//! clear refusals; it is not what makes sections exclusive.
 //!
 //! Each request is a `Job`: a small machine that is given events and, one day, ends with a reply.
 //! The jobs share a `Desk`: reliable submission of commands (`submit`), register
@@ -55,9 +55,8 @@ mod topology;
 pub use message::Message;
 pub use topology::{HolderState, Target, Topology};
 
-use crate::base::{KeyId, LockRef, Micros, Now, Planted, SegmentId, SessionId, SiteId, Wake};
-use crate::base::{Limits, NodeName, Timing};
-use crate::io::{CallId, Effects, Memory};
+use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, SiteId};
+use crate::io::{CallId, Env};
 use crate::lock::{self, Latest};
 use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
@@ -91,27 +90,17 @@ type TaskId = u64;
 
 /// What a coordinator is stepped with.
 pub struct Cx<'a> {
-    /// The time.
-    pub now: Now,
-    /// What the step wants done.
-    pub fx: &'a mut Effects,
-    /// Durations.
-    pub timing: &'a Timing,
-    /// Bounds.
-    pub limits: &'a Limits,
-    /// What is wrong on purpose.
-    pub planted: Planted,
+    /// What every machine is given.
+    pub env: Env<'a>,
     /// The node's quorum operations.
     pub registers: &'a mut register::Caller,
-    /// Durable memory as the step began.
-    pub memory: &'a dyn Memory,
     /// The cluster as this node knows it.
     pub topology: &'a dyn Topology,
 }
 
 impl Cx<'_> {
     fn after(&self, pause: Micros) -> Micros {
-        self.now.monotonic.saturating_add(pause)
+        self.env.now.monotonic.saturating_add(pause)
     }
 }
 
@@ -207,7 +196,7 @@ impl Client {
     /// An answer after which the request stays open.
     fn tell(&self, reply: Reply, cx: &mut Cx<'_>) {
         if let Some(call) = self.call {
-            cx.fx.reply(call, reply);
+            cx.env.fx.reply(call, reply);
         }
     }
 }
@@ -261,19 +250,19 @@ impl Coordinator {
     /// A client's request. It is answered by replies to `call`; all refusals say whether the
     /// request may have taken effect.
     pub fn on_request(&mut self, call: CallId, request: Request, cx: &mut Cx<'_>) {
-        if self.calls.len() >= cx.limits.requests {
+        if self.calls.len() >= cx.env.limits.requests {
             let text = format!(
                 "too many requests are open at this node ({}, limits.requests); try again, or at \
                  another node",
-                cx.limits.requests
+                cx.env.limits.requests
             );
             let refusal = Refusal::definite(Code::Busy, text);
-            return cx.fx.reply(call, Reply::Refused(refusal));
+            return cx.env.fx.reply(call, Reply::Refused(refusal));
         }
         if request.number > NUMBER_MAX || request.answered_through > NUMBER_MAX {
             let text = "request numbers end at 2^62; open a new session";
             let refusal = Refusal::definite(Code::BadRequest, text);
-            return cx.fx.reply(call, Reply::Refused(refusal));
+            return cx.env.fx.reply(call, Reply::Refused(refusal));
         }
         let client = Client {
             task: self.desk.next_task(),
@@ -283,7 +272,7 @@ impl Coordinator {
             attempt: request.attempt,
             answered_through: request.answered_through,
             site: request.site,
-            deadline: cx.after(cx.timing.request),
+            deadline: cx.after(cx.env.timing.request),
             alone: false,
         };
         let open = self.calls.len() as u64;
@@ -292,7 +281,7 @@ impl Coordinator {
                 self.calls.insert(call, client.task);
                 self.start(client, job, cx);
             }
-            Err(refusal) => cx.fx.reply(call, Reply::Refused(refusal)),
+            Err(refusal) => cx.env.fx.reply(call, Reply::Refused(refusal)),
         }
     }
 
@@ -322,7 +311,7 @@ impl Coordinator {
             attempt: 0,
             answered_through: 0,
             site,
-            deadline: cx.after(cx.timing.request),
+            deadline: cx.after(cx.env.timing.request),
             alone: true,
         };
         // A keyspace that this node has not heard of yet: later.
@@ -394,11 +383,11 @@ impl Coordinator {
                 after,
                 limit,
             } => {
-                let limit = simple::listed(limit, cx.limits);
+                let limit = simple::listed(limit, cx.env.limits);
                 let keys = cx
                     .topology
                     .local_keys(keyspace, &prefix, after.as_ref(), limit);
-                cx.fx.send(from, Message::KeysAre { call, keys });
+                cx.env.fx.send(from, Message::KeysAre { call, keys });
             }
             Message::KeysAre { call, keys } => {
                 if let Some(task) = self.desk.listing(call) {
@@ -441,7 +430,7 @@ impl Coordinator {
             self.answered(answered, cx);
         }
         let mut due = alloc::vec::Vec::new();
-        while let Some(task) = self.timers.take_due(cx.now.monotonic) {
+        while let Some(task) = self.timers.take_due(cx.env.now.monotonic) {
             due.push(task);
         }
         for task in due {
@@ -450,13 +439,10 @@ impl Coordinator {
         self.drain(cx);
     }
 
-    /// When the coordinator wants to be stepped next.
-    pub fn wake(&self) -> Wake {
-        let at = match (self.timers.next(), self.desk.submit.wake()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        Wake { at, after: None }
+    /// When the coordinator wants to be stepped next, on the boot-time clock.
+    pub fn wake(&self) -> Option<Micros> {
+        let wishes = [self.timers.next(), self.desk.submit.wake()];
+        wishes.into_iter().flatten().min()
     }
 
     fn start(&mut self, client: Client, job: Box<dyn Job>, cx: &mut Cx<'_>) {
@@ -497,7 +483,7 @@ impl Coordinator {
                 if let Some(call) = task.client.call {
                     self.calls.remove(&call);
                     if let Some(reply) = reply {
-                        cx.fx.reply(call, reply);
+                        cx.env.fx.reply(call, reply);
                     }
                 }
             }

@@ -291,10 +291,10 @@ pub(super) fn checked<'a>(
     purpose: Option<Purpose>,
     cx: &'a Cx<'_>,
 ) -> Result<&'a Keyspace, Refusal> {
-    if key.key.is_empty() || key.key.len() > cx.limits.key {
+    if key.key.is_empty() || key.key.len() > cx.env.limits.key {
         let text = format!(
             "a key has 1 to {} bytes (limits.key_bytes), this one {}",
-            cx.limits.key,
+            cx.env.limits.key,
             key.key.len()
         );
         return Err(Refusal::definite(Code::TooLarge, text));
@@ -316,10 +316,10 @@ pub(super) fn checked<'a>(
 /// Refuses a value over the limit.
 pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refusal> {
     match value {
-        Some(value) if value.len() > cx.limits.value => {
+        Some(value) if value.len() > cx.env.limits.value => {
             let text = format!(
                 "a value has at most {} bytes (limits.value_bytes), this one {}",
-                cx.limits.value,
+                cx.env.limits.value,
                 value.len()
             );
             Err(Refusal::definite(Code::TooLarge, text))
@@ -335,10 +335,10 @@ pub(super) fn section_fits(keys: usize, cx: &Cx<'_>) -> Result<(), Refusal> {
             "a section has at least one key, this request names none",
         ));
     }
-    if keys > cx.limits.section_keys {
+    if keys > cx.env.limits.section_keys {
         let text = format!(
             "a section has at most {} keys (limits.section_keys), this one {keys}",
-            cx.limits.section_keys
+            cx.env.limits.section_keys
         );
         return Err(Refusal::definite(Code::TooLarge, text));
     }

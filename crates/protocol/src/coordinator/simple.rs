@@ -101,7 +101,7 @@ struct Renew {
 
 impl Renew {
     fn ask(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        if cx.planted.has(Bug::LeaseWithoutPrimary) {
+        if cx.env.planted.has(Bug::LeaseWithoutPrimary) {
             let lease = |held: &Held| {
                 let lease = cx
                     .topology
@@ -112,7 +112,7 @@ impl Renew {
             let states = self.held.iter().map(lease).collect();
             return Step::reply(Reply::Renewed { states });
         }
-        let deadline = cx.after(RENEWAL * cx.timing.retry);
+        let deadline = cx.after(RENEWAL * cx.env.timing.retry);
         for part in &mut self.parts {
             let question = Question::Renew {
                 session: client.session,
@@ -242,7 +242,7 @@ pub(super) fn create(
     }
     keyspace.check_times().map_err(|why| refuse::bad(&why))?;
     for members in cx.topology.group_sizes() {
-        if let Err(why) = cx.limits.fits(&keyspace.storage, members) {
+        if let Err(why) = cx.env.limits.fits(&keyspace.storage, members) {
             let name = keyspace.storage.name();
             return Err(refuse::bad(&format!(
                 "storage {name} is impossible here: {why}"
@@ -272,7 +272,7 @@ pub(super) fn keys(
     limit: u32,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    let bound = cx.limits.key;
+    let bound = cx.env.limits.key;
     if prefix.len() > bound || after.as_ref().is_some_and(|a| a.len() > bound) {
         let text = format!("prefix and after are at most {bound} bytes long (limits.key_bytes)");
         return Err(Refusal::definite(Code::TooLarge, text));
@@ -285,7 +285,7 @@ pub(super) fn keys(
         keyspace,
         prefix,
         after,
-        limit: listed(limit, cx.limits) as u32,
+        limit: listed(limit, cx.env.limits) as u32,
         open: BTreeMap::new(),
         found: Vec::new(),
         retry_at: Micros::MAX,
@@ -309,7 +309,7 @@ impl Listing {
     fn ask(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         self.forget(desk);
         self.found.clear();
-        self.retry_at = cx.after(cx.timing.retry);
+        self.retry_at = cx.after(cx.env.timing.retry);
         for node in cx.topology.one_member_per_group() {
             let call = desk.list(client.task);
             self.open.insert(call, node);
@@ -320,7 +320,7 @@ impl Listing {
                 after: self.after.clone(),
                 limit: self.limit,
             };
-            cx.fx.send(node, question);
+            cx.env.fx.send(node, question);
         }
         Step::Open
     }
@@ -354,10 +354,10 @@ impl Job for Listing {
         match event {
             Event::Start => self.ask(client, desk, cx),
             Event::Keys { call, keys } => self.listed(call, keys, desk),
-            Event::Timer if cx.now.monotonic >= client.deadline => {
+            Event::Timer if cx.env.now.monotonic >= client.deadline => {
                 Step::refuse(refuse::unavailable("the listing", false))
             }
-            Event::Timer if cx.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
+            Event::Timer if cx.env.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
             Event::Cancelled => Step::Close(None),
             _ => Step::Open,
         }
@@ -392,9 +392,9 @@ impl Catalogue {
         self.forget(desk);
         let call = desk.list(client.task);
         self.call = Some(call);
-        self.retry_at = cx.after(cx.timing.retry);
+        self.retry_at = cx.after(cx.env.timing.retry);
         for node in cx.topology.members(Target::Catalogue) {
-            cx.fx.send(node, Message::Catalogue { call });
+            cx.env.fx.send(node, Message::Catalogue { call });
         }
         Step::Open
     }
@@ -418,10 +418,10 @@ impl Job for Catalogue {
                 }
                 Step::Open
             }
-            Event::Timer if cx.now.monotonic >= client.deadline => {
+            Event::Timer if cx.env.now.monotonic >= client.deadline => {
                 Step::refuse(refuse::unavailable("asking for the catalogue", false))
             }
-            Event::Timer if cx.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
+            Event::Timer if cx.env.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
             Event::Cancelled => Step::Close(None),
             _ => Step::Open,
         }

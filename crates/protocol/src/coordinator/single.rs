@@ -58,7 +58,7 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
-            if client.attempt > 0 && !cx.planted.has(Bug::RegisterWriteRepeated) {
+            if client.attempt > 0 && !cx.env.planted.has(Bug::RegisterWriteRepeated) {
                 return Err(refuse::write_repeated(&key, cx));
             }
             // The same for every retry, and nobody else's: sessions are random 128-bit numbers. 0
@@ -146,7 +146,7 @@ impl One {
         {
             self.again = None;
         } else {
-            self.again = Some(cx.after(cx.timing.retry / 8 + 1));
+            self.again = Some(cx.after(cx.env.timing.retry / 8 + 1));
         }
         Step::Open
     }
@@ -154,7 +154,7 @@ impl One {
 
 impl Job for One {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        let over = cx.now.monotonic >= client.deadline;
+        let over = cx.env.now.monotonic >= client.deadline;
         match event {
             Event::Start => {
                 self.look(client, cx);
@@ -191,7 +191,7 @@ impl Job for One {
                     may_have_taken_effect,
                     ..
                 } if !(over || may_have_taken_effect && self.writes()) => {
-                    self.again = Some(cx.after(cx.timing.retry / 8 + 1));
+                    self.again = Some(cx.after(cx.env.timing.retry / 8 + 1));
                     Step::Open
                 }
                 other => {
@@ -242,7 +242,7 @@ pub(super) fn synch(
 /// soon sets the flag, and the next holder's synch fences the put (F1). But it outlasts the silence
 /// after which a client asks another node, where the repeated request finds its ref.
 fn lease(key: &KeyId, cx: &Cx<'_>) -> Option<Micros> {
-    let short = (cx.timing.request / 2).max(Keyspace::LEASE_MIN);
+    let short = (cx.env.timing.request / 2).max(Keyspace::LEASE_MIN);
     let longest = cx.topology.keyspace(key.keyspace)?.lease;
     (short < longest).then_some(short)
 }
@@ -375,7 +375,7 @@ impl Section {
             self.acquire.keep(cx);
         }
         let begun = desk.operate(client, (self.segment, &self.key), op, cx);
-        let again = cx.after(cx.timing.retry / 8 + 1);
+        let again = cx.after(cx.env.timing.retry / 8 + 1);
         self.phase = Phase::Operating(begun.is_none().then_some(again));
         Step::Open
     }
@@ -402,9 +402,9 @@ impl Section {
             | register::Outcome::Moved {
                 may_have_taken_effect,
                 ..
-            } if cx.now.monotonic < client.deadline => {
+            } if cx.env.now.monotonic < client.deadline => {
                 self.unsure |= may_have_taken_effect;
-                self.phase = Phase::Operating(Some(cx.after(cx.timing.retry / 8 + 1)));
+                self.phase = Phase::Operating(Some(cx.after(cx.env.timing.retry / 8 + 1)));
                 Step::Open
             }
             // Perhaps an earlier transmission, at another node, has written and left.
@@ -446,7 +446,7 @@ impl Section {
             waiting_only: false,
         };
         let mut leaves = Leaves::new([(self.segment, leave)].into());
-        let deadline = cx.after(cx.timing.request);
+        let deadline = cx.after(cx.env.timing.request);
         leaves.begin(client.task, client, deadline, desk, cx);
         self.phase = Phase::Probing(leaves);
         Step::Open
@@ -486,7 +486,7 @@ impl Section {
 
 impl Job for Section {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        let over = cx.now.monotonic >= client.deadline;
+        let over = cx.env.now.monotonic >= client.deadline;
         match (&mut self.phase, event) {
             (Phase::Acquiring, Event::Start) => {
                 let own = Client {
@@ -514,8 +514,8 @@ impl Job for Section {
                 self.operated(outcome, client, desk, cx)
             }
             (Phase::Operating(again), Event::Timer) => {
-                let again = again.filter(|at| over || *at <= cx.now.monotonic);
-                if cx.now.monotonic >= self.acquire.wake() {
+                let again = again.filter(|at| over || *at <= cx.env.now.monotonic);
+                if cx.env.now.monotonic >= self.acquire.wake() {
                     self.acquire.renew(client, desk, cx);
                 }
                 match again {

@@ -263,7 +263,7 @@ impl Submitter {
         rejection: &Rejection,
         cx: &mut Cx<'_>,
     ) -> Option<bool> {
-        let pause = cx.timing.retry / 8;
+        let pause = cx.env.timing.retry / 8;
         match rejection {
             Rejection::NotPrimary(Some(hint)) if *hint != from && cx.topology.hears(*hint) => {
                 let hint = *hint;
@@ -287,7 +287,7 @@ impl Submitter {
                 self.pause(id, ask, pause, cx);
             }
             Rejection::Busy | Rejection::DiskFull if ask.patient => {
-                self.pause(id, ask, cx.timing.retry, cx);
+                self.pause(id, ask, cx.env.timing.retry, cx);
             }
             Rejection::Leased(left) if ask.patient => {
                 let mut wait = *left;
@@ -296,7 +296,7 @@ impl Submitter {
                     // the section ends. It tells when, but its word may be lost, and the next
                     // primary knows nothing of the release.
                     ask.unsure = true;
-                    wait = wait.min(2 * cx.timing.retry);
+                    wait = wait.min(2 * cx.env.timing.retry);
                 }
                 ask.next = Some(from);
                 self.pause(id, ask, wait.max(pause), cx);
@@ -319,12 +319,12 @@ impl Submitter {
     }
 
     fn pause(&mut self, id: u64, ask: &Ask, pause: Micros, cx: &Cx<'_>) {
-        let at = cx.now.monotonic.saturating_add(pause);
+        let at = cx.env.now.monotonic.saturating_add(pause);
         self.timers.set(id, Some(at.min(ask.deadline)));
     }
 
     fn transmit(&mut self, id: u64, ask: &mut Ask, to: Option<NodeName>, cx: &mut Cx<'_>) {
-        let at = cx.now.monotonic.saturating_add(cx.timing.retry);
+        let at = cx.env.now.monotonic.saturating_add(cx.env.timing.retry);
         self.timers.set(id, Some(at.min(ask.deadline)));
         let to = to.or_else(|| turn(ask, cx.topology));
         let Some(to) = to else { return };
@@ -334,18 +334,19 @@ impl Submitter {
             Target::Catalogue => {
                 if let Question::Command(command) = &ask.question {
                     let command = command.clone();
-                    cx.fx
+                    cx.env
+                        .fx
                         .send(to, message::Message::Propose { call: id, command });
                 }
                 return;
             }
         };
-        cx.fx.send(to, to_primary(id, segment, &ask.question));
+        cx.env.fx.send(to, to_primary(id, segment, &ask.question));
     }
 
     /// Sends again what was not answered; returns a question whose time is over. Call until none.
     pub(super) fn tick(&mut self, cx: &mut Cx<'_>) -> Option<Answered> {
-        while let Some(id) = self.timers.take_due(cx.now.monotonic) {
+        while let Some(id) = self.timers.take_due(cx.env.now.monotonic) {
             let Some(mut ask) = self.open.remove(&id) else {
                 continue;
             };
@@ -353,7 +354,7 @@ impl Submitter {
             if waits.is_some() && matches!(ask.question, Question::Command(_)) {
                 ask.unsure = true;
             }
-            if cx.now.monotonic >= ask.deadline {
+            if cx.env.now.monotonic >= ask.deadline {
                 let unsure = ask.unsure;
                 let last = ask.last.take();
                 return self.finish(id, &ask, Answer::Silent { unsure, last });

@@ -203,7 +203,7 @@ impl Grants {
             reads.insert(key.clone(), SpeculativeRead::Running(op));
             let other = self.reads.insert(key.clone(), id);
             let other = other.filter(|other| *other != id);
-            let lax = cx.planted.has(Bug::SpeculationHeadOnly);
+            let lax = cx.env.planted.has(Bug::SpeculationHeadOnly);
             let other = other.and_then(|other| self.speculations.get_mut(&other));
             if let Some(other) = other.filter(|_| !lax) {
                 // Whatever touches the key from here on would cancel only the newer one.
@@ -334,11 +334,11 @@ impl Grants {
             lock_ref,
             Grant {
                 generation,
-                adopts: occasion == Occasion::First || cx.planted.has(Bug::ReGrantAdopts),
+                adopts: occasion == Occasion::First || cx.env.planted.has(Bug::ReGrantAdopts),
                 synchs: occasion == Occasion::Inherited
-                    && !cx.planted.has(Bug::InheritedWithoutSynch),
+                    && !cx.env.planted.has(Bug::InheritedWithoutSynch),
                 reads: occasion == Occasion::Again,
-                room: cx.limits.grant,
+                room: cx.env.limits.grant,
                 tasks: BTreeMap::new(),
             },
         );
@@ -366,7 +366,7 @@ impl Grants {
         let Some(queue) = queues.queue(key) else {
             return;
         };
-        let each = cx.planted.has(Bug::SharedSynchEach);
+        let each = cx.env.planted.has(Bug::SharedSynchEach);
         if !queues.is_front(key, lock_ref) && !each {
             return self.follow_first(lock_ref, key, queues, cx);
         }
@@ -398,7 +398,7 @@ impl Grants {
         let Some(queue) = queues.queue(key) else {
             return;
         };
-        if self.is_certain(key, queue.flag, cx.planted) {
+        if self.is_certain(key, queue.flag, cx.env.planted) {
             return self.read(lock_ref, key, cx);
         }
         self.set(lock_ref, key, Task::Behind);
@@ -409,9 +409,9 @@ impl Grants {
             return;
         }
         let failed = self.unsettled.get(key).copied();
-        if let Some(until) = failed.filter(|until| cx.now.monotonic < *until) {
+        if let Some(until) = failed.filter(|until| cx.env.now.monotonic < *until) {
             // Nothing else may come that would wake a reader: it waits for the time itself (G30).
-            if !cx.planted.has(Bug::SettlingNotRepeated) {
+            if !cx.env.planted.has(Bug::SettlingNotRepeated) {
                 self.set(
                     lock_ref,
                     key,
@@ -425,7 +425,7 @@ impl Grants {
         }
         let generation = queues.get(front).map_or(0, |k| k.generation);
         let adopts = front > self.before && !self.settled.contains_key(key);
-        let tag = self.synch_tag(front, generation, cx.planted);
+        let tag = self.synch_tag(front, generation, cx.env.planted);
         let op = cx.start(Op::Synch {
             key: key.clone(),
             tag,
@@ -489,7 +489,7 @@ impl Grants {
         if first_grant
             && let Some(tag) = self.left.get(key)
             && let Some(address) = keyspace.map(|k| Address::of(k.id, k.tag_rule, &key.key))
-            && let Some(value) = local_critical(cx.memory, cx.place, address, key, *tag)
+            && let Some(value) = local_critical(cx.env.memory, cx.place, address, key, *tag)
         {
             let tag = *tag;
             return self.ready_with(lock_ref, key, value, tag);
@@ -537,7 +537,7 @@ impl Grants {
 
     /// The key failed; by a synch again if one was begun.
     fn pause(&mut self, lock_ref: LockRef, key: &KeyId, synch: bool, cx: &Cx<'_>) {
-        let until = cx.now.monotonic + PAUSE;
+        let until = cx.env.now.monotonic + PAUSE;
         self.set(lock_ref, key, Task::Paused { until, synch });
     }
 
@@ -546,8 +546,8 @@ impl Grants {
             return;
         };
         let generation = grant.generation;
-        let adopts = self.adopts(lock_ref, key, cx.planted);
-        let tag = self.synch_tag(lock_ref, generation, cx.planted);
+        let adopts = self.adopts(lock_ref, key, cx.env.planted);
+        let tag = self.synch_tag(lock_ref, generation, cx.env.planted);
         let op = cx.start(Op::Synch {
             key: key.clone(),
             tag,
@@ -589,7 +589,7 @@ impl Grants {
             }
             _ => {
                 // An adoption has no flag to fall back on.
-                let synch = flag.is_some() || !cx.planted.has(Bug::AdoptionFallsBack);
+                let synch = flag.is_some() || !cx.env.planted.has(Bug::AdoptionFallsBack);
                 self.pause(lock_ref, key, synch, cx);
                 None
             }
@@ -605,7 +605,7 @@ impl Grants {
         queues: &Queues,
         cx: &mut Cx<'_>,
     ) {
-        let adopts = queues.is_front(key, lock_ref) && self.adopts(lock_ref, key, cx.planted);
+        let adopts = queues.is_front(key, lock_ref) && self.adopts(lock_ref, key, cx.env.planted);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
             Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
@@ -614,7 +614,7 @@ impl Grants {
             // Only told where it is newer than the critical cell.
             Outcome::Entry {
                 eventual: Some(_), ..
-            } if adopts && !cx.planted.has(Bug::EnterIgnoresEventual) => {
+            } if adopts && !cx.env.planted.has(Bug::EnterIgnoresEventual) => {
                 self.synch(lock_ref, key, None, cx);
             }
             Outcome::Entry { value, tag, .. } => {
@@ -648,7 +648,7 @@ impl Grants {
 
     /// Repeats what failed.
     pub(super) fn tick(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
-        let now = cx.now.monotonic;
+        let now = cx.env.now.monotonic;
         let due = self.tasks().filter_map(|(lock_ref, key, task)| match task {
             Task::Paused { until, synch } if *until <= now => Some((lock_ref, key.clone(), *synch)),
             _ => None,

@@ -98,8 +98,10 @@ impl Primary {
         if !cx.leased || !self.leasing.is_open() {
             return None;
         }
-        let key = self.idle.take(cx.now.monotonic, cx.timing.request)?;
-        if cx.planted.has(Bug::IdleKeyNotSynched)
+        let key = self
+            .idle
+            .take(cx.env.now.monotonic, cx.env.timing.request)?;
+        if cx.env.planted.has(Bug::IdleKeyNotSynched)
             && let Some(flag) = queues.queue(&key).and_then(|q| q.flag)
         {
             let done = self.own(Body::Lock(LockCommand::SynchDone { key, flag }));

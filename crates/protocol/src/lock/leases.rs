@@ -186,7 +186,7 @@ impl Primary {
                 continue;
             };
             let spent = table.get(lock_ref).map_or(0, |lease| lease.spent);
-            if spent > 0 && !cx.planted.has(Bug::SectionTimeRestarts) {
+            if spent > 0 && !cx.env.planted.has(Bug::SectionTimeRestarts) {
                 holding.before = spent;
                 holding.entered = Some(self.since);
             }
@@ -196,10 +196,10 @@ impl Primary {
             }
             // A generation that is younger than the table has no lease: nobody could give it one.
             // The one before it has what the table says.
-            let counted = counted(known.origin.lease, cx.timing, cx.planted);
+            let counted = counted(known.origin.lease, cx.env.timing, cx.env.planted);
             holding.told = match table.get(lock_ref) {
                 Some(lease) => {
-                    Told::Until(self.since + counted.min(cx.timing.lengthened(lease.left)))
+                    Told::Until(self.since + counted.min(cx.env.timing.lengthened(lease.left)))
                 }
                 None => Told::NoLease,
             };
@@ -208,9 +208,9 @@ impl Primary {
 
     /// `LeasesTaken` was not taken by the log, or its proposal was lost: once more.
     pub(super) fn take_again(&mut self, cx: &Cx<'_>) {
-        let now = cx.now.monotonic;
+        let now = cx.env.now.monotonic;
         if let Leasing::Taking { proposed, .. } = &mut self.leasing
-            && *proposed + 4 * cx.timing.retry <= now
+            && *proposed + 4 * cx.env.timing.retry <= now
         {
             *proposed = now;
             self.propose_taking();

@@ -12,11 +12,11 @@ use super::leases::{
 use super::message::{Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
-    Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName,
-    Now, Planted, SegmentId, SessionId, StoragePolicy, Tag, Timing,
+    Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, Now,
+    Planted, SegmentId, SessionId, StoragePolicy, Tag,
 };
 use crate::command::{Body, Command, LockCommand, SegmentCommand};
-use crate::io::{Effects, Memory};
+use crate::io::{Effects, Env};
 use crate::register::{self, Caller, OpId, Place};
 use crate::request::{QueueEntry, RefState};
 use crate::segment::{Applied, SegmentState};
@@ -26,20 +26,10 @@ use alloc::vec::Vec;
 
 /// What a primary works with during one step.
 pub struct Cx<'a> {
-    /// The time.
-    pub now: Now,
-    /// What to do.
-    pub fx: &'a mut Effects,
-    /// Durations.
-    pub timing: &'a Timing,
-    /// Bounds.
-    pub limits: &'a Limits,
-    /// Wrong rules.
-    pub planted: Planted,
+    /// What every machine is given.
+    pub env: Env<'a>,
     /// Quorum operations.
     pub registers: &'a mut Caller,
-    /// Durable memory.
-    pub memory: &'a dyn Memory,
     /// Where the segment's registers are.
     pub place: &'a Place,
     /// The catalogue.
@@ -64,16 +54,8 @@ impl Cx<'_> {
             storage: known.map_or(StoragePolicy::Replicated, |k| k.storage),
             ..self.place.clone()
         };
-        let deadline = self.now.monotonic + self.timing.request;
-        let mut cx = register::Cx {
-            now: self.now,
-            fx: &mut *self.fx,
-            memory: self.memory,
-            timing: self.timing,
-            limits: self.limits,
-            planted: self.planted,
-        };
-        let op = self.registers.start(op, &place, deadline, &mut cx);
+        let deadline = self.env.now.monotonic + self.env.timing.request;
+        let op = self.registers.start(op, &place, deadline, &mut self.env);
         self.started.insert(op, self.segment);
         op
     }
@@ -313,7 +295,7 @@ impl Primary {
     ) {
         let queues = state.queues();
         let id = (command.session, command.number);
-        if let Some(outcome) = state.outcome(command.session, command.number, cx.planted) {
+        if let Some(outcome) = state.outcome(command.session, command.number, cx.env.planted) {
             return self.answer_again(from, call, &command, outcome, queues, cx);
         }
         if let Some(pending) = self.pending.get_mut(&id) {
@@ -322,11 +304,11 @@ impl Primary {
             return;
         }
         let Body::Lock(body) = &mut command.body else {
-            return reject(from, call, Rejection::Elsewhere(None), cx.fx);
+            return reject(from, call, Rejection::Elsewhere(None), cx.env.fx);
         };
         release_no_later(body, state);
-        if self.pending.len() >= cx.limits.proposals {
-            return reject(from, call, Rejection::Busy, cx.fx);
+        if self.pending.len() >= cx.env.limits.proposals {
+            return reject(from, call, Rejection::Busy, cx.env.fx);
         }
         let mut releases = None;
         let keys = match body {
@@ -340,7 +322,7 @@ impl Primary {
                 let left = self.lease_left(lock_ref, queues, cx);
                 if left > 0 {
                     self.end_with_lease(lock_ref, from, call, command, cx);
-                    return reject(from, call, Rejection::Leased(left), cx.fx);
+                    return reject(from, call, Rejection::Leased(left), cx.env.fx);
                 }
                 releases = self.count_release(lock_ref, cx);
                 Vec::new()
@@ -350,12 +332,12 @@ impl Primary {
             } => {
                 let holding = self.holdings.get(lock_ref);
                 let free_at = holding.map_or(0, |h| h.free_at);
-                let left = free_at.saturating_sub(cx.now.monotonic);
-                if left > 0 && !cx.planted.has(Bug::LeaveBesideLease) {
-                    return reject(from, call, Rejection::Leased(left), cx.fx);
+                let left = free_at.saturating_sub(cx.env.now.monotonic);
+                if left > 0 && !cx.env.planted.has(Bug::LeaveBesideLease) {
+                    return reject(from, call, Rejection::Leased(left), cx.env.fx);
                 }
                 if holding.is_some_and(|h| h.inherited && !h.granted) {
-                    leave_no_cleaner(clean, cx.planted);
+                    leave_no_cleaner(clean, cx.env.planted);
                 }
                 Vec::new()
             }
@@ -375,7 +357,7 @@ impl Primary {
                 releases,
             },
         );
-        self.proposals.push(self.stamped(command, cx.now));
+        self.proposals.push(self.stamped(command, cx.env.now));
     }
 
     /// A forced release must wait for the lease. From here on the ref gets none any more, and
@@ -389,7 +371,7 @@ impl Primary {
         cx: &Cx<'_>,
     ) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
-            holding.ending |= !cx.planted.has(Bug::ReleasedRefLeased);
+            holding.ending |= !cx.env.planted.has(Bug::ReleasedRefLeased);
             holding.enders.insert(from, (call, command));
         }
     }
@@ -397,7 +379,7 @@ impl Primary {
     /// A forced release is about to be proposed: while it is in flight the ref gets no lease.
     fn count_release(&mut self, lock_ref: LockRef, cx: &Cx<'_>) -> Option<LockRef> {
         let holding = self.holdings.get_mut(&lock_ref)?;
-        if cx.planted.has(Bug::ReleasedRefLeased) {
+        if cx.env.planted.has(Bug::ReleasedRefLeased) {
             return None;
         }
         holding.releases += 1;
@@ -446,7 +428,7 @@ impl Primary {
                 lock_ref,
                 generation: removed.generation,
             };
-            cx.fx.promise(node, lost);
+            cx.env.fx.promise(node, lost);
         }
     }
 
@@ -480,9 +462,9 @@ impl Primary {
         else {
             return 0;
         };
-        let counted = counted(known.origin.lease, cx.timing, cx.planted);
+        let counted = counted(known.origin.lease, cx.env.timing, cx.env.planted);
         let until = leased_until(holding.told, holding.heard, counted);
-        until.saturating_sub(cx.now.monotonic)
+        until.saturating_sub(cx.env.now.monotonic)
     }
 
     /// A command is repeated that has taken effect: its outcome again, and the grant if it holds.
@@ -509,19 +491,20 @@ impl Primary {
         if let Some(lock_ref) = lock_ref {
             // A ref that was resumed since is not this command's any more: what comes late, or of
             // the session before, neither keeps it nor turns its grants this way (G49).
-            let own =
-                |known: &&Ref| (known.session, known.number) == id || cx.planted.asks_no_session();
+            let own = |known: &&Ref| {
+                (known.session, known.number) == id || cx.env.planted.asks_no_session()
+            };
             let Some(known) = queues.get(lock_ref).filter(own) else {
-                return answer(from, call, Outcome::Gone, 0, cx.fx);
+                return answer(from, call, Outcome::Gone, 0, cx.env.fx);
             };
             ahead = queues.ahead(lock_ref);
             let generation = known.generation;
-            self.attend(lock_ref, from, true, cx.now);
+            self.attend(lock_ref, from, true, cx.env.now);
             if queues.holds(lock_ref) {
                 self.grant_again(lock_ref, generation, queues, cx);
             }
         }
-        answer(from, call, outcome, ahead, cx.fx);
+        answer(from, call, outcome, ahead, cx.env.fx);
     }
 
     /// The client behind a ref is alive, and its coordinator is `from`.
@@ -575,14 +558,14 @@ impl Primary {
         let own = command.session == Sessions::OWN;
         let speculation =
             self.grants
-                .take_speculation(id, &applied.touched, applied.repeated, cx.planted);
+                .take_speculation(id, &applied.touched, applied.repeated, cx.env.planted);
         if let Some((lock_ref, removed)) = &applied.removed {
             self.grants.stop(*lock_ref, cx);
             self.tell_lost(*lock_ref, removed, cx);
         }
         self.grants.note_left(applied, queues);
         for key in &applied.touched {
-            let (now, grace) = (cx.now.monotonic, cx.timing.request);
+            let (now, grace) = (cx.env.now.monotonic, cx.env.timing.request);
             self.idle.look(key, queues, now, grace);
         }
         let taken = matches!(command.body, Body::Segment(SegmentCommand::LeasesTaken));
@@ -595,7 +578,7 @@ impl Primary {
         match applied.outcome {
             Outcome::Enqueued { lock_ref } if !applied.repeated => {
                 let waiter = pending.as_ref().and_then(Pending::waiter);
-                let holding = Holding::new(waiter, cx.now.monotonic);
+                let holding = Holding::new(waiter, cx.env.now.monotonic);
                 self.holdings.insert(lock_ref, holding);
                 if queues.holds(lock_ref) {
                     self.grants
@@ -603,7 +586,7 @@ impl Primary {
                     told = self.push_ready(lock_ref, queues, cx);
                 } else {
                     self.grants
-                        .keep_speculation(lock_ref, speculation, cx.planted);
+                        .keep_speculation(lock_ref, speculation, cx.env.planted);
                 }
             }
             Outcome::Resumed { generation } if !applied.repeated => {
@@ -619,7 +602,7 @@ impl Primary {
                 _ => 0,
             };
             for (node, call) in pending.askers {
-                answer(node, call, applied.outcome.clone(), ahead, cx.fx);
+                answer(node, call, applied.outcome.clone(), ahead, cx.env.fx);
             }
         }
         self.grant_heads(&applied.touched, queues, cx);
@@ -653,16 +636,16 @@ impl Primary {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
             let told_before = holding.granted || holding.inherited;
-            let waits = !cx.planted.has(Bug::ResumeBesideLease);
+            let waits = !cx.env.planted.has(Bug::ResumeBesideLease);
             if told_before && waits && queues.holds(lock_ref) {
-                let counted = counted(lease, cx.timing, cx.planted);
+                let counted = counted(lease, cx.env.timing, cx.env.planted);
                 let told = leased_until(holding.told, holding.heard, counted);
                 holding.free_at = holding.free_at.max(told);
             }
             // One that is ending is not granted any more, whoever resumes it: its end waits for the
             // lease that was given, and for no other.
             if !holding.ending {
-                holding.heard = cx.now.monotonic;
+                holding.heard = cx.env.now.monotonic;
                 holding.told = Told::Nothing;
             }
             holding.granted = false;
@@ -706,9 +689,9 @@ impl Primary {
     /// Pushes a grant whose values are all there; true if it went out.
     fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut Cx<'_>) -> bool {
         // Without the lease another primary may have ended this section; with it none can have.
-        let stale_may_grant =
-            cx.planted.has(Bug::FenceOnRefOnly) || cx.planted.has(Bug::SynchTagWithoutAttempt);
-        let leased = cx.leased || cx.planted.has(Bug::GrantWithoutLease);
+        let stale_may_grant = cx.env.planted.has(Bug::FenceOnRefOnly)
+            || cx.env.planted.has(Bug::SynchTagWithoutAttempt);
+        let leased = cx.leased || cx.env.planted.has(Bug::GrantWithoutLease);
         let may_grant = leased && self.leasing.is_open();
         if !(may_grant || stale_may_grant) || !self.grants.is_ready(lock_ref) {
             return false;
@@ -720,15 +703,16 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
-        if holding.ends() || cx.now.monotonic < holding.free_at {
+        if holding.ends() || cx.env.now.monotonic < holding.free_at {
             return false;
         }
         if !holding.granted {
-            holding.heard = granted_at(holding.heard, cx.now, known.origin.lease, cx.timing);
+            holding.heard =
+                granted_at(holding.heard, cx.env.now, known.origin.lease, cx.env.timing);
         }
         holding.granted = true;
         holding.told = Told::Nothing;
-        holding.entered.get_or_insert(cx.now.monotonic);
+        holding.entered.get_or_insert(cx.env.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
         let granted = Message::Granted {
             session: known.session,
@@ -739,7 +723,7 @@ impl Primary {
             latest,
             lease: known.origin.lease,
         };
-        cx.fx.promise(waiter, granted);
+        cx.env.fx.promise(waiter, granted);
         true
     }
 
@@ -757,7 +741,7 @@ impl Primary {
         match target {
             Target::Speculation(id, key) => {
                 self.grants
-                    .speculation_read((id, &key), op, outcome, cx.planted);
+                    .speculation_read((id, &key), op, outcome, cx.env.planted);
             }
             Target::Grant(lock_ref, key) => {
                 let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
@@ -769,7 +753,7 @@ impl Primary {
             Target::Front(front, key, flag) => {
                 let done = self
                     .grants
-                    .settled(front, key, flag, &outcome, queues, cx.now);
+                    .settled(front, key, flag, &outcome, queues, cx.env.now);
                 self.proposals
                     .extend(done.map(|body| self.own(Body::Lock(body))));
                 self.grants.wake_shared(queues, cx);
@@ -794,7 +778,7 @@ impl Primary {
     ) -> Vec<RefState> {
         let mut states = Vec::with_capacity(refs.len());
         for (lock_ref, generation) in refs {
-            let anothers = queues.is_anothers((*lock_ref, *generation), session, cx.planted);
+            let anothers = queues.is_anothers((*lock_ref, *generation), session, cx.env.planted);
             states.push(match anothers {
                 true => RefState::Gone,
                 false => self.renew_one(from, *lock_ref, *generation, again, queues, cx),
@@ -815,12 +799,12 @@ impl Primary {
         let Some(known) = queues.get(lock_ref) else {
             return RefState::Gone;
         };
-        let lax = cx.planted.has(Bug::AnyGenerationRenewed);
+        let lax = cx.env.planted.has(Bug::AnyGenerationRenewed);
         if known.generation != generation && !lax {
             return RefState::Gone;
         }
         if !queues.holds(lock_ref) {
-            self.attend(lock_ref, from, again.contains(&lock_ref), cx.now);
+            self.attend(lock_ref, from, again.contains(&lock_ref), cx.env.now);
             return RefState::Queued {
                 ahead: queues.ahead(lock_ref),
             };
@@ -828,21 +812,21 @@ impl Primary {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return RefState::Gone;
         };
-        if holding.ends() && !cx.planted.has(Bug::ReleaseWaitsForever) {
+        if holding.ends() && !cx.env.planted.has(Bug::ReleaseWaitsForever) {
             return RefState::Holding { lease: 0 };
         }
-        holding.entered.get_or_insert(cx.now.monotonic);
-        if holding.spent(cx.now) >= known.origin.section_max {
+        holding.entered.get_or_insert(cx.env.now.monotonic);
+        if holding.spent(cx.env.now) >= known.origin.section_max {
             // The lease runs out from here on; then the section ends (MUSIC's T).
             return RefState::Holding { lease: 0 };
         }
-        self.attend(lock_ref, from, again.contains(&lock_ref), cx.now);
+        self.attend(lock_ref, from, again.contains(&lock_ref), cx.env.now);
         if again.contains(&lock_ref) {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };
         }
         // It holds, but by whose leave is not settled while the primary begins or ends.
-        let open = self.leasing.is_open() || cx.planted.has(Bug::LeasesBeforeTable);
+        let open = self.leasing.is_open() || cx.env.planted.has(Bug::LeasesBeforeTable);
         RefState::Holding {
             lease: Micros::from(open) * known.origin.lease,
         }
@@ -873,24 +857,24 @@ impl Primary {
         if !cx.leased {
             return;
         }
-        let now = cx.now.monotonic;
+        let now = cx.env.now.monotonic;
         let mut expired = Vec::new();
         for (lock_ref, holding) in &mut self.holdings {
             let Some(known) = queues.get(*lock_ref) else {
                 continue;
             };
-            let short =
-                cx.planted.has(Bug::RenewedWhateverLease) || cx.planted.has(Bug::ShortWaitReleased);
+            let short = cx.env.planted.has(Bug::RenewedWhateverLease)
+                || cx.env.planted.has(Bug::ShortWaitReleased);
             let lease = match holding.granted || holding.inherited || short {
                 true => known.origin.lease,
-                false => waiting_lease(known.origin.lease, cx.timing),
+                false => waiting_lease(known.origin.lease, cx.env.timing),
             };
-            let counted = counted(lease, cx.timing, cx.planted);
+            let counted = counted(lease, cx.env.timing, cx.env.planted);
             let until = patient_until(holding.told, holding.heard, counted);
             // Once a release was proposed, nothing that is heard keeps the ref: it gets no lease
             // any more, so that its client, which resumes it, would wait for ever.
             let due = match holding.released {
-                Some(proposed) => now >= proposed + 4 * cx.timing.retry,
+                Some(proposed) => now >= proposed + 4 * cx.env.timing.retry,
                 None => now >= until,
             };
             if due {
@@ -918,7 +902,7 @@ impl Primary {
                 false => Rejection::Overtaken,
             };
             for (node, call) in pending.askers {
-                reject(node, call, why.clone(), cx.fx);
+                reject(node, call, why.clone(), cx.env.fx);
             }
         }
         self.grants.stop_all(cx);

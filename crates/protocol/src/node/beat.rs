@@ -3,9 +3,10 @@
 //! answer also bounds the trip, by which interval clocks are compared ([`super::clock_watch`]).
 
 use super::agenda::Room;
+use super::logs::env;
 use super::{Here, Node, Step};
 use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName, Part};
-use crate::io::Effects;
+use crate::io::{Effects, Env};
 use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
 use crate::paxos::{Follow, Log};
@@ -175,15 +176,9 @@ impl Here {
         &mut self,
         id: LogId,
         step: &mut Step<'_>,
-        act: impl FnOnce(&mut Log, &mut crate::log::Cx<'_>) -> T,
+        act: impl FnOnce(&mut Log, &mut Env<'_>) -> T,
     ) -> Option<T> {
-        let mut cx = crate::log::Cx {
-            now: step.now,
-            fx: &mut *step.fx,
-            timing: &self.config.timing,
-            limits: &self.config.limits,
-            planted: self.config.planted,
-        };
+        let mut cx = env(&self.config, step);
         let (log, room) = match id.part {
             Part::Group => {
                 let room = Room::Group(id.group);

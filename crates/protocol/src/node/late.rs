@@ -9,7 +9,7 @@
 //! before it drops it, and each member creates the successor from its own state.
 
 use super::agenda::Room;
-use super::logs::log_cx;
+use super::logs::env;
 use super::{Here, Step};
 use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Part, Seat, SegmentId, View};
 use crate::group::GroupState;
@@ -48,7 +48,7 @@ impl Here {
             }
             M::Birth { .. } => {}
             message if id.epoch == own => return Some(message),
-            // Whoever asks for a later log does not have it, either.
+            // A node that asks for a later log does not have that log, either.
             M::Join { .. } if id.epoch > own => {}
             _ if id.epoch > own => self.join(from, id, step),
             M::Prepare { .. } | M::Accept { .. } | M::Fetch { .. } | M::Join { .. } => {
@@ -68,8 +68,8 @@ impl Here {
         }
     }
 
-    /// Whoever is told has the later log from us if it asks: ours need not be durable for that,
-    /// since it began with what had been chosen.
+    /// Tells a node that a later log has succeeded this one; the node may fetch that log from here.
+    /// Our copy need not be durable for that, since it began with what had been chosen.
     fn say_succeeded(&self, to: NodeName, log: LogId, by: Epoch, step: &mut Step<'_>) {
         if to != self.id.name {
             let message = paxos::Message::Succeeded { by };
@@ -80,7 +80,7 @@ impl Here {
     /// Asks a peer for a later log, unless one is being asked. What a silent peer spoke of may have
     /// been lost with it, so after a while any later log will do.
     fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         let key = (id.group, id.part);
         let joining = self.joining.entry(key).or_insert_with(|| Joining::new(id));
         let overdue = joining.overdue(&cx);
@@ -105,8 +105,8 @@ impl Here {
             return;
         };
         let ends = (from, self.id.name);
-        let mut cx = log_cx(&self.config, step);
-        // What is of no use is as if it had not come: somebody is asked again.
+        let mut cx = env(&self.config, step);
+        // A useless answer counts as none: another node is asked again.
         if let Ok(Some(recovered)) = joining.on_birth(ends, born, chunk, &mut cx) {
             self.replace(recovered, step);
         }

@@ -13,9 +13,9 @@ use crate::base::{
 use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
-use crate::io::Memory;
+use crate::io::{Env, Memory};
 use crate::lock::{Primary, Rejection};
-use crate::log::{self, ReplicatedLog};
+use crate::log::ReplicatedLog;
 use crate::paxos::{self, Joining, Log, Recovered};
 use crate::register::{Place, Store};
 use crate::segment::SegmentState;
@@ -238,7 +238,7 @@ impl Here {
             .seat_of(self.id.name)
             .expect("a member creates its logs");
         let first = Here::first_primary(number, view.len());
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         Log::create(id, view.clone(), seat, first, start, &mut cx)
     }
 
@@ -316,7 +316,7 @@ impl Here {
     }
 
     pub(super) fn tick_log(&mut self, room: Room, step: &mut Step<'_>) {
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         let log = match room {
             Room::Segment(id) => self.segments.get_mut(&id).map(|s| &mut s.log),
             Room::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.log),
@@ -330,7 +330,7 @@ impl Here {
     /// Sends what the step has proposed, and notes when each log that it touched wants to be
     /// ticked.
     pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         while let Some(room) = self.agenda.next_touched() {
             match room {
                 Room::Segment(id) => {
@@ -402,7 +402,7 @@ impl Here {
             return;
         };
         let epoch = room.log.id().epoch;
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         for command in commands {
             let id = (command.session, command.number);
             let Err(why) = room.log.propose(Command { epoch, ..command }, &mut cx) else {
@@ -511,7 +511,7 @@ impl Here {
             return reject(Rejection::NotPrimary(hint), step);
         }
         let id = (command.session, command.number);
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         if let Err(why) = room.log.propose(command, &mut cx) {
             return reject(why.into(), step);
         }
@@ -554,10 +554,12 @@ impl Here {
     }
 }
 
-pub(super) fn log_cx<'a>(config: &'a Config, step: &'a mut Step<'_>) -> log::Cx<'a> {
-    log::Cx {
+/// What a machine of this node is given in a step.
+pub(super) fn env<'a>(config: &'a Config, step: &'a mut Step<'_>) -> Env<'a> {
+    Env {
         now: step.now,
         fx: &mut *step.fx,
+        memory: step.memory,
         timing: &config.timing,
         limits: &config.limits,
         planted: config.planted,
@@ -647,13 +649,8 @@ impl Node {
             };
             let dropped = room.log.take_dropped();
             let mut cx = crate::lock::primary::Cx {
-                now: step.now,
-                fx: &mut *step.fx,
-                timing: &self.here.config.timing,
-                limits: &self.here.config.limits,
-                planted: self.here.config.planted,
+                env: env(&self.here.config, step),
                 registers: &mut self.caller,
-                memory: step.memory,
                 place: &room.place,
                 keyspaces: &self.here.catalogue,
                 leased: false,
@@ -697,7 +694,7 @@ impl Node {
                 self.here.close_leases(segment, step);
                 // Not through the agenda, which would come back here until the window has room.
                 if let Some(room) = self.here.segments.get_mut(&segment) {
-                    let mut cx = log_cx(&self.here.config, step);
+                    let mut cx = env(&self.here.config, step);
                     room.log.propose_stop(id.epoch.next(), &mut cx);
                 }
             }
@@ -705,7 +702,7 @@ impl Node {
         }
         let next = room.log.stopped().unwrap_or(id.epoch.next());
         // The others hear of the end while there is somebody to say it.
-        room.log.flush(&mut log_cx(&self.here.config, step));
+        room.log.flush(&mut env(&self.here.config, step));
         let planted = self.here.config.planted;
         let state = core::mem::take(&mut room.state).succeed(planted);
         let view = View {
@@ -802,11 +799,11 @@ impl Node {
         }
         if room.log.stopped().is_none() {
             room.log
-                .propose_stop(next.epoch, &mut log_cx(&self.here.config, step));
+                .propose_stop(next.epoch, &mut env(&self.here.config, step));
             return;
         }
         // The others hear of the end while there is somebody to say it.
-        room.log.flush(&mut log_cx(&self.here.config, step));
+        room.log.flush(&mut env(&self.here.config, step));
         let state = room.state.clone().succeed();
         let log = self.here.create(
             LogId {

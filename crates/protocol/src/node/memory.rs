@@ -5,7 +5,7 @@
 //! lag. These get its snapshot.
 
 use super::agenda::Room;
-use super::logs::log_cx;
+use super::logs::env;
 use super::{Here, Step};
 use crate::log::ReplicatedLog;
 use crate::paxos::Log;
@@ -38,7 +38,7 @@ impl Kept {
 impl Here {
     /// Truncates a log behind its present state.
     pub(super) fn truncate(&mut self, room: Room, step: &mut Step<'_>) {
-        let mut cx = log_cx(&self.config, step);
+        let mut cx = env(&self.config, step);
         match room {
             Room::Segment(id) => {
                 if let Some(segment) = self.segments.get_mut(&id) {

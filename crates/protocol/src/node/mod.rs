@@ -18,7 +18,7 @@ mod upkeep;
 mod usage;
 
 use self::agenda::Room;
-use crate::base::{Config, NodeId, NodeName, Now, Rng, SegmentId, SessionId, Wake};
+use crate::base::{Config, Micros, NodeId, NodeName, Now, Rng, SegmentId, SessionId};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock;
@@ -29,6 +29,7 @@ use crate::request::{ClockStatus, Code, Refusal, Reply};
 use crate::segment::SegmentState;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use logs::env;
 pub use logs::{GroupLog, Here, Segment};
 
 /// One node of a cluster.
@@ -112,19 +113,16 @@ impl Node {
         self.settle(&mut step);
     }
 
-    /// When the node wants to be stepped next, although nothing arrives.
-    pub fn wake(&self) -> Wake {
-        let at = [
+    /// When the node wants to be stepped next, although nothing arrives, on its boot-time clock.
+    pub fn wake(&self) -> Option<Micros> {
+        let wishes = [
             Some(self.next_beat),
             self.here.agenda.next(),
             self.caller.wake(),
             self.replica.wake(),
-            self.coordinator.wake().at,
+            self.coordinator.wake(),
         ];
-        Wake {
-            at: at.into_iter().flatten().min(),
-            after: None,
-        }
+        wishes.into_iter().flatten().min()
     }
 
     /// Who this is.
@@ -213,7 +211,7 @@ impl Node {
         for room in &due {
             self.here.tick_log(*room, step);
         }
-        let mut cx = register_cx(&self.here, step);
+        let mut cx = env(&self.here.config, step);
         self.caller.tick(&mut cx);
         self.replica.tick(&mut cx);
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
@@ -229,7 +227,7 @@ impl Node {
         }
     }
 
-    /// Synchs a key of a segment led here that is flagged and wanted by nobody (F18).
+    /// Synchronizes a flagged key that nobody waits for, of a segment that this node leads (F18).
     fn look_after_idle(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         if !self.here.writable {
             return;
@@ -282,7 +280,7 @@ impl Node {
         step: &mut Step<'_>,
     ) {
         use crate::register::Message::{Answer, Ask, AskStore};
-        let mut cx = register_cx(&self.here, step);
+        let mut cx = env(&self.here.config, step);
         match message {
             Ask {
                 call,
@@ -418,13 +416,8 @@ impl Node {
             now: step.now,
         };
         let mut cx = crate::coordinator::Cx {
-            now: step.now,
-            fx: &mut *step.fx,
-            timing: &self.here.config.timing,
-            limits: &self.here.config.limits,
-            planted: self.here.config.planted,
+            env: env(&self.here.config, step),
             registers: &mut self.caller,
-            memory: step.memory,
             topology: &topology,
         };
         act(&mut self.coordinator, &mut cx);
@@ -446,16 +439,11 @@ impl Node {
         let room = segments.get_mut(&segment)?;
         let primary = room.primary.as_mut()?;
         let mut cx = lock::primary::Cx {
-            now: step.now,
-            fx: &mut *step.fx,
-            timing: &config.timing,
-            limits: &config.limits,
-            planted: config.planted,
+            leased: room.log.has_lease(step.now, &config.timing),
+            env: env(config, step),
             registers: &mut self.caller,
-            memory: step.memory,
             place: &room.place,
             keyspaces: catalogue,
-            leased: room.log.has_lease(step.now, &config.timing),
             segment,
             started: &mut self.grant_ops,
         };
@@ -463,18 +451,6 @@ impl Node {
         let proposals = primary.take_proposals();
         self.here.propose(segment, proposals, step);
         Some(result)
-    }
-}
-
-/// What register machines work with.
-fn register_cx<'a>(here: &'a Here, step: &'a mut Step<'_>) -> crate::register::Cx<'a> {
-    crate::register::Cx {
-        now: step.now,
-        fx: &mut *step.fx,
-        memory: step.memory,
-        timing: &here.config.timing,
-        limits: &here.config.limits,
-        planted: here.config.planted,
     }
 }
 

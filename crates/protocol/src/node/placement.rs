@@ -208,7 +208,8 @@ impl Here {
         STEADY_LEASES * self.config.timing.lease
     }
 
-    /// What doubles whenever a log is given away: no less than it takes to say that it should be.
+    /// The first pause between two hand-overs of a log, doubled by each: at least as long as it
+    /// takes to find out that the log should move.
     fn pause(&self, id: LogId) -> Micros {
         match id.part {
             Part::Group => self.patience(),

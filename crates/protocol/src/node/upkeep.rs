@@ -1,6 +1,7 @@
 //! What drives the upkeep of the node's registers ([`crate::register`]): once per beat.
 
-use super::{Node, Step, register_cx, topology};
+use super::logs::env;
+use super::{Node, Step, topology};
 use crate::coordinator::Topology;
 use crate::register::{Op, Store};
 
@@ -10,7 +11,7 @@ const OPS_MAX: usize = 4;
 impl Node {
     pub(super) fn upkeep(&mut self, step: &mut Step<'_>) {
         let stores = topology::Stores(&self.here);
-        let mut cx = register_cx(&self.here, step);
+        let mut cx = env(&self.here.config, step);
         self.replica.upkeep(&stores, &mut cx);
         while self.upkeep_ops.len() < OPS_MAX {
             let Some((store, op)) = self.replica.take_wish() else {
@@ -39,7 +40,7 @@ impl Node {
         };
         if place.store == store {
             let deadline = step.now.monotonic + self.here.config.timing.request;
-            let mut cx = register_cx(&self.here, step);
+            let mut cx = env(&self.here.config, step);
             let op = self.caller.start(op, &place, deadline, &mut cx);
             self.upkeep_ops.insert(op);
         }

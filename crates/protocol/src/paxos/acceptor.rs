@@ -1,8 +1,9 @@
 //! The acceptor: promises, votes, and the read leases that bind it.
 
 use super::store::{CHOSEN, Held, ROUNDS};
-use super::{Cx, Entry, Follow, Grant, Log, Message, Role};
+use super::{Entry, Follow, Grant, Log, Message, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timestamp, Timing};
+use crate::io::Env;
 use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
@@ -54,7 +55,7 @@ impl Log {
         self.boot + timing.lengthened(timing.lease)
     }
 
-    pub(super) fn on_prepare(&mut self, from: Seat, ballot: Ballot, above: Slot, cx: &mut Cx<'_>) {
+    pub(super) fn on_prepare(&mut self, from: Seat, ballot: Ballot, above: Slot, cx: &mut Env<'_>) {
         if ballot.seat != from || ballot.round >= ROUNDS {
             return self.ignore("prepare with a ballot that is not the sender's");
         }
@@ -106,7 +107,7 @@ impl Log {
         (accepted, false)
     }
 
-    pub(super) fn on_accept(&mut self, from: Seat, ballot: Ballot, offer: Offer, cx: &mut Cx<'_>) {
+    pub(super) fn on_accept(&mut self, from: Seat, ballot: Ballot, offer: Offer, cx: &mut Env<'_>) {
         if ballot.seat != from || ballot.round >= ROUNDS || from == self.seat {
             return self.ignore("accept with a ballot that is not the sender's");
         }
@@ -159,7 +160,7 @@ impl Log {
 
     /// The highest slot that this acceptor takes into memory. A leader's window keeps it far below,
     /// unless this replica lags, and then it must fetch first.
-    fn horizon(&self, cx: &Cx<'_>) -> Slot {
+    fn horizon(&self, cx: &Env<'_>) -> Slot {
         Slot(self.chosen.0 + reach(cx.limits))
     }
 
@@ -171,7 +172,7 @@ impl Log {
     }
 
     /// Promises `ballot` durably. Whoever leads or stands below it does so no longer.
-    pub(super) fn raise(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+    pub(super) fn raise(&mut self, ballot: Ballot, cx: &mut Env<'_>) {
         assert!(ballot > self.promised, "a promise is never taken back");
         self.promised = ballot;
         self.put_promise(cx.fx);
@@ -186,7 +187,7 @@ impl Log {
     /// A ballot that leads has a quorum of promises, and each of them was given when no lease of
     /// another bound the giver. So whatever another ballot had is over, and this acceptor may
     /// follow although it may itself be bound still.
-    fn follow(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+    fn follow(&mut self, ballot: Ballot, cx: &mut Env<'_>) {
         if ballot > self.promised {
             self.raise(ballot, cx);
         }
@@ -209,7 +210,13 @@ impl Log {
 
     /// A leader's beat: its ballot and how far its log is chosen. The answer may leave at once: it
     /// claims the lease only, and a restart waits out any lease.
-    pub fn on_beat(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) -> Follow {
+    pub fn on_beat(
+        &mut self,
+        from: Seat,
+        ballot: Ballot,
+        chosen: Slot,
+        cx: &mut Env<'_>,
+    ) -> Follow {
         self.planted = cx.planted;
         if ballot.seat != from || ballot.round >= ROUNDS || from == self.seat || !self.seats(from) {
             self.ignore("beat with a ballot that is not the sender's");
@@ -225,7 +232,7 @@ impl Log {
 
     /// What the leader says to be chosen between its proposals. It is not answered, so it binds
     /// nobody.
-    pub(super) fn on_chosen(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) {
+    pub(super) fn on_chosen(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Env<'_>) {
         if ballot.seat != from || ballot < self.promised || from == self.seat {
             return self.ignore("news of a ballot that is not the sender's, or old");
         }
@@ -238,7 +245,7 @@ impl Log {
         from: Seat,
         ballot: Ballot,
         successor: Option<Seat>,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         if ballot.seat != from {
             return self.ignore("release of another's ballot");

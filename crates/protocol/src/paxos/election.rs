@@ -2,8 +2,9 @@
 
 use super::report::{Piece, Report};
 use super::store::ROUNDS;
-use super::{Cx, Entry, Leading, Log, Message, Role};
+use super::{Entry, Leading, Log, Message, Role};
 use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timestamp, Timing};
+use crate::io::Env;
 use crate::log::ReplicatedLog;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -49,7 +50,7 @@ impl Log {
     }
 
     /// Stands for election if nothing binds this node's own acceptor.
-    pub(super) fn try_stand(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn try_stand(&mut self, cx: &mut Env<'_>) {
         if !matches!(self.role, Role::Follower) || self.over.is_some() {
             return;
         }
@@ -69,7 +70,7 @@ impl Log {
     /// The process that leads this log from that seat is gone, says somebody who may be wrong. Its
     /// lease binds this acceptor all the same, and nothing is waited for beyond it but the seats
     /// that come first.
-    pub fn on_gone(&mut self, gone: Seat, cx: &mut Cx<'_>) {
+    pub fn on_gone(&mut self, gone: Seat, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         if self.hint != Some(gone) || gone == self.seat {
             return;
@@ -88,7 +89,7 @@ impl Log {
 
     /// An acceptor is bound by the lease of another ballot, which is soon over if its holder is
     /// dead: it is asked again before an answer that was lost would be.
-    pub(super) fn on_leased(&mut self, ballot: Ballot, cx: &Cx<'_>) {
+    pub(super) fn on_leased(&mut self, ballot: Ballot, cx: &Env<'_>) {
         self.ignore("bound by a lease");
         if let Role::Candidate(candidate) = &mut self.role
             && candidate.ballot == ballot
@@ -106,7 +107,7 @@ impl Log {
     ///
     /// The own acceptor promises last, when the others make a quorum with it. A candidate that
     /// nobody supports thus goes on following the leader whom the others hear.
-    pub(super) fn stand(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn stand(&mut self, cx: &mut Env<'_>) {
         let top = self.promised.max(self.seen);
         let round = top.round.max(self.used);
         if round + 1 >= ROUNDS {
@@ -130,7 +131,7 @@ impl Log {
         self.ask_own(cx);
     }
 
-    fn ask_promises(&mut self, cx: &mut Cx<'_>) {
+    fn ask_promises(&mut self, cx: &mut Env<'_>) {
         let Role::Candidate(candidate) = &mut self.role else {
             return;
         };
@@ -145,7 +146,7 @@ impl Log {
         }
     }
 
-    fn ask_own(&mut self, cx: &mut Cx<'_>) {
+    fn ask_own(&mut self, cx: &mut Env<'_>) {
         let quorum = self.quorum();
         let Role::Candidate(candidate) = &mut self.role else {
             return;
@@ -159,7 +160,7 @@ impl Log {
     }
 
     /// The time of a candidate or follower has come.
-    pub(super) fn tick_election(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn tick_election(&mut self, cx: &mut Env<'_>) {
         match &mut self.role {
             Role::Candidate(candidate) if cx.now.monotonic >= candidate.due => {
                 // What this seat promised itself is sent to it again, too, should it have been
@@ -187,7 +188,7 @@ impl Log {
         from: Seat,
         ballot: Ballot,
         (mut piece, upper): (Piece, Timestamp),
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let chosen = piece.chosen;
         // A restart may have forgotten part of `chosen`, not of the votes: hence twice the reach.
@@ -226,7 +227,7 @@ impl Log {
     ///
     /// A seat that promised, knows more, and died does not hold this up when a quorum without it is
     /// there: that quorum reports every slot above our own prefix vote by vote.
-    pub(super) fn try_lead(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn try_lead(&mut self, cx: &mut Env<'_>) {
         let quorum = self.quorum();
         let Role::Candidate(candidate) = &self.role else {
             return;
@@ -280,7 +281,7 @@ impl Log {
         &mut self,
         ballot: Ballot,
         recovered: BTreeMap<Slot, Entry>,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         assert_eq!(
             self.promised, ballot,
@@ -323,7 +324,7 @@ impl Log {
         }
     }
 
-    pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, cx: &mut Cx<'_>) {
+    pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, cx: &mut Env<'_>) {
         if promised.round >= ROUNDS {
             return self.ignore("refusal with an absurd round");
         }
@@ -348,7 +349,7 @@ impl Log {
     }
 
     /// Neither leads nor stands any more.
-    pub(super) fn step_down(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn step_down(&mut self, cx: &mut Env<'_>) {
         if matches!(self.role, Role::Follower) {
             return;
         }

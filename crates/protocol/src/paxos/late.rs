@@ -29,8 +29,9 @@
 
 use super::store::{self, CreatedRecord};
 use super::transfer::{self, Partial, Snapshot, Taken};
-use super::{Chunk, Cx, Log, Message, Recovered};
+use super::{Chunk, Log, Message, Recovered};
 use crate::base::{LogId, Micros, NodeName, Seat, Slot, View};
+use crate::io::Env;
 use bytes::Bytes;
 
 /// A replica of a log that is to be created here, while its snapshot arrives.
@@ -61,19 +62,19 @@ impl Joining {
     }
 
     /// Whether the peer asked last has had its time.
-    pub fn overdue(&self, cx: &Cx<'_>) -> bool {
+    pub fn overdue(&self, cx: &Env<'_>) -> bool {
         self.due <= cx.now.monotonic
     }
 
     /// Asks a member of the log for it, or again for what has not come of it.
-    pub fn ask(&mut self, peer: NodeName, cx: &mut Cx<'_>) {
+    pub fn ask(&mut self, peer: NodeName, cx: &mut Env<'_>) {
         if let Some(partial) = &mut self.partial {
             partial.again();
         }
         self.ask_on(peer, cx);
     }
 
-    fn ask_on(&mut self, peer: NodeName, cx: &mut Cx<'_>) {
+    fn ask_on(&mut self, peer: NodeName, cx: &mut Env<'_>) {
         self.peer = Some(peer);
         self.due = cx.now.monotonic + cx.timing.retry;
         for resume in transfer::parts(&mut self.partial) {
@@ -92,7 +93,7 @@ impl Joining {
         (peer, me): (NodeName, NodeName),
         (view, first): (View, Seat),
         chunk: Chunk,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) -> Result<Option<Recovered>, &'static str> {
         let sound = (1..=13).contains(&view.len())
             && usize::from(first.0) < view.len()
@@ -131,7 +132,7 @@ impl Joining {
 
 impl Log {
     /// A member asks for what it takes to create its replica.
-    pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, cx: &mut Cx<'_>) {
+    pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, cx: &mut Env<'_>) {
         let birth = Message::Birth {
             view: self.view.clone(),
             first: self.first,

@@ -2,8 +2,9 @@
 
 use super::store::{CHOSEN, Held, SnapshotRecord};
 use super::transfer::{self, Partial, Snapshot, Taken};
-use super::{Chunk, Cx, Entry, Log, Message, Role};
+use super::{Chunk, Entry, Log, Message, Role};
 use crate::base::{Ballot, Micros, Seat, Slot};
+use crate::io::Env;
 use alloc::collections::btree_map;
 use alloc::vec::Vec;
 
@@ -39,7 +40,7 @@ impl Log {
     /// voted for *in that ballot* is then what was chosen there: the leader proposed one entry per
     /// slot, and knew of nothing chosen against it. A vote of another ballot may be another entry:
     /// fetch.
-    pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Cx<'_>) {
+    pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Env<'_>) {
         self.hear(ballot, chosen);
         if self.over.is_none() && chosen > self.chosen {
             self.known = self.known.max(chosen);
@@ -72,13 +73,13 @@ impl Log {
     }
 
     /// Asks a peer for what is missing, unless somebody is asked already.
-    pub(super) fn want(&mut self, peer: Seat, cx: &mut Cx<'_>) {
+    pub(super) fn want(&mut self, peer: Seat, cx: &mut Env<'_>) {
         if self.fetching.is_none() && self.known > self.chosen && !self.leads() {
             self.fetch(peer, cx);
         }
     }
 
-    fn fetch(&mut self, peer: Seat, cx: &mut Cx<'_>) {
+    fn fetch(&mut self, peer: Seat, cx: &mut Env<'_>) {
         if peer == self.seat {
             return;
         }
@@ -96,7 +97,7 @@ impl Log {
     }
 
     /// Asks the next seat when the one asked is silent.
-    pub(super) fn fetch_again(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn fetch_again(&mut self, cx: &mut Env<'_>) {
         if self.known <= self.chosen || self.leads() || self.over.is_some() {
             self.fetching = None;
             return;
@@ -136,7 +137,7 @@ impl Log {
     }
 
     /// Something came from the peer that was asked: go on, or be done.
-    fn fetched(&mut self, from: Seat, cx: &mut Cx<'_>) {
+    fn fetched(&mut self, from: Seat, cx: &mut Env<'_>) {
         self.fetching = None;
         self.want(from, cx);
         self.try_lead(cx);
@@ -147,7 +148,7 @@ impl Log {
         from: Seat,
         first: Slot,
         resume: Option<(Slot, u64)>,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         if first > self.chosen || first.0 == 0 {
             return self.ignore("fetch of what is not chosen here");
@@ -181,7 +182,7 @@ impl Log {
         first: Slot,
         entries: Vec<Entry>,
         chosen: Slot,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         if self.leads() || self.over.is_some() {
             return;
@@ -208,7 +209,7 @@ impl Log {
         }
     }
 
-    pub(super) fn on_chunk(&mut self, from: Seat, chunk: Chunk, cx: &mut Cx<'_>) {
+    pub(super) fn on_chunk(&mut self, from: Seat, chunk: Chunk, cx: &mut Env<'_>) {
         if self.leads() || chunk.slot <= self.chosen {
             return self.ignore("chunk of a snapshot that is not wanted");
         }
@@ -225,7 +226,7 @@ impl Log {
         }
     }
 
-    fn install(&mut self, whole: Partial, cx: &mut Cx<'_>) {
+    fn install(&mut self, whole: Partial, cx: &mut Env<'_>) {
         let (record, raw) = match whole.open() {
             Ok(opened) => opened,
             Err(why) => return self.ignore(why),
@@ -253,7 +254,7 @@ impl Log {
 
     /// The first of the slots up to this one that stay in memory: those above what is lent, and for
     /// peers that lag a little a window of them.
-    pub(super) fn tail(&self, slot: Slot, cx: &Cx<'_>) -> Slot {
+    pub(super) fn tail(&self, slot: Slot, cx: &Env<'_>) -> Slot {
         let (limits, lent) = (cx.limits, self.loans.above(cx));
         let lowest = slot.0.saturating_sub(limits.window as u64) + 1;
         let (mut keep, mut bytes) = (slot.next(), 0);

@@ -94,7 +94,7 @@ mod report;
 mod store;
 mod transfer;
 
-pub use crate::log::{Cx, Declined, Leadership};
+pub use crate::log::{Declined, Leadership};
 pub use late::Joining;
 pub use message::{Accepted, Chunk, Entry, Message};
 pub use store::Unrecoverable;
@@ -103,7 +103,7 @@ use crate::base::{
     Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, View,
 };
 use crate::command::Command;
-use crate::io::{Memory, Void};
+use crate::io::{Env, Memory, Void};
 use acceptor::Offer;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -271,7 +271,7 @@ impl Log {
         seat: Seat,
         first: Seat,
         start: Bytes,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) -> Log {
         let created = CreatedRecord { view, first, start };
         store::put_created(id, &created, cx.fx);
@@ -385,7 +385,7 @@ impl Log {
     }
 
     /// A message from the replica in seat `from` of this log's view.
-    pub fn on_message(&mut self, from: Seat, message: Message, cx: &mut Cx<'_>) {
+    pub fn on_message(&mut self, from: Seat, message: Message, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         if !self.seats(from) {
             return self.ignore("message from outside the view");
@@ -462,7 +462,7 @@ impl Log {
     }
 
     /// Sends at once: the message claims nothing that this step writes.
-    fn send(&self, to: Seat, message: Message, cx: &mut Cx<'_>) {
+    fn send(&self, to: Seat, message: Message, cx: &mut Env<'_>) {
         if let Some(name) = self.view.node_at(to) {
             let log = self.id;
             cx.fx.send(name, crate::Message::Paxos { log, message });
@@ -470,7 +470,7 @@ impl Log {
     }
 
     /// Sends once this step is durable: the message claims that something is remembered.
-    fn vow(&self, to: Seat, message: Message, cx: &mut Cx<'_>) {
+    fn vow(&self, to: Seat, message: Message, cx: &mut Env<'_>) {
         if let Some(name) = self.view.node_at(to) {
             let log = self.id;
             cx.fx.promise(name, crate::Message::Paxos { log, message });

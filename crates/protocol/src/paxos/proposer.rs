@@ -1,14 +1,15 @@
 //! The leader: batches, phase 2, its lease, stopping and handing over.
 
 use super::store::ROUNDS;
-use super::{Cx, Entry, Flight, Log, Message, Role};
+use super::{Entry, Flight, Log, Message, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Seat, Slot};
+use crate::io::Env;
 use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
 impl Log {
     /// Tells the others what was chosen if no proposal did.
-    pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn announce(&mut self, cx: &mut Env<'_>) {
         let chosen = self.chosen;
         let Role::Leading(lead) = &mut self.role else {
             return;
@@ -28,7 +29,7 @@ impl Log {
     /// Proposes what is to be proposed, as far as the window allows: what was recovered, with
     /// no-ops in its holes; the own `Begin`, or straight away the `Stop` that is wished for; then
     /// commands. Above a `Stop` nothing is proposed.
-    pub(super) fn cut(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn cut(&mut self, cx: &mut Env<'_>) {
         while let Role::Leading(lead) = &self.role {
             let next = lead.next;
             if lead.ending {
@@ -69,7 +70,7 @@ impl Log {
     /// Proposes again what was recovered for a slot. A hole gets no client's command: one proposed
     /// here would take effect before commands that were proposed long ago, by a leader that may
     /// have answered upon them.
-    fn propose_recovered(&mut self, slot: Slot, cx: &mut Cx<'_>) {
+    fn propose_recovered(&mut self, slot: Slot, cx: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
@@ -102,7 +103,7 @@ impl Log {
         matches!(&self.role, Role::Leading(lead) if !lead.queue.is_empty())
     }
 
-    pub(super) fn cut_batch(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn cut_batch(&mut self, cx: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
@@ -112,7 +113,7 @@ impl Log {
         self.propose_entry(Entry::Commands { birth, commands }, cx);
     }
 
-    pub(super) fn propose_begin(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn propose_begin(&mut self, cx: &mut Env<'_>) {
         let ballot = self.promised;
         let Role::Leading(lead) = &mut self.role else {
             return;
@@ -121,7 +122,7 @@ impl Log {
         self.propose_entry(Entry::Begin { ballot }, cx);
     }
 
-    pub(super) fn propose_wished_stop(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn propose_wished_stop(&mut self, cx: &mut Env<'_>) {
         let Some(next) = self.wish else { return };
         self.set_ending();
         self.propose_entry(Entry::Stop { next }, cx);
@@ -135,7 +136,7 @@ impl Log {
 
     /// Phase 2 for the next slot. The own vote is written in this very step; its acknowledgement
     /// comes back to this node as a message once it is durable, and counts only then.
-    pub(super) fn propose_entry(&mut self, entry: Entry, cx: &mut Cx<'_>) {
+    pub(super) fn propose_entry(&mut self, entry: Entry, cx: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
@@ -167,7 +168,7 @@ impl Log {
         }
     }
 
-    fn send_accept(&mut self, to: Seat, slot: Slot, cx: &mut Cx<'_>) {
+    fn send_accept(&mut self, to: Seat, slot: Slot, cx: &mut Env<'_>) {
         let held = self.held.get(&slot).expect("what is in flight is held");
         let message = Message::Accept {
             ballot: self.promised,
@@ -225,7 +226,7 @@ impl Log {
     }
 
     /// Sends again what has no quorum yet, to those that have not voted.
-    pub(super) fn tick_leader(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn tick_leader(&mut self, cx: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
@@ -245,12 +246,17 @@ impl Log {
             .values()
             .map(|f| f.last + cx.timing.retry)
             .min();
-        let seat = self.seat;
+        let (seat, ballot) = (self.seat, lead.ballot);
         for (slot, votes) in again {
             for to in (0..self.view.len() as u8).map(Seat) {
-                // Its own vote comes when it is durable: what a node sends to itself is not lost.
-                if to != seat && votes & (1 << to.0) == 0 {
+                if votes & (1 << to.0) != 0 {
+                    continue;
+                }
+                if to != seat {
                     self.send_accept(to, slot, cx);
+                } else if !cx.planted.has(Bug::OwnVoteNotRepeated) {
+                    // A node whose disk is stuck loses what it tells itself, too (G53).
+                    self.vow(to, Message::Accepted { ballot, slot }, cx);
                 }
             }
         }
@@ -266,7 +272,7 @@ impl Log {
     }
 
     /// A peer follows `ballot`; `sent` is when the beat left here, on this node's clock.
-    pub fn on_beat_ack(&mut self, from: Seat, ballot: Ballot, sent: Micros, cx: &mut Cx<'_>) {
+    pub fn on_beat_ack(&mut self, from: Seat, ballot: Ballot, sent: Micros, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         match &mut self.role {
             Role::Leading(lead) if lead.ballot == ballot && sent <= cx.now.monotonic => {
@@ -280,7 +286,7 @@ impl Log {
     }
 
     /// A peer answered a beat with the higher ballot that it has promised.
-    pub fn on_deposed(&mut self, from: Seat, promised: Ballot, cx: &mut Cx<'_>) {
+    pub fn on_deposed(&mut self, from: Seat, promised: Ballot, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         if !self.seats(from) || promised.round >= ROUNDS {
             return self.ignore("deposed by nobody");

@@ -5,7 +5,8 @@ use super::transfer::Snapshot;
 use super::{Entry, Log, Message, Role};
 use crate::base::{Bug, Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
-use crate::log::{Cx, Declined, Leadership, ReplicatedLog};
+use crate::io::Env;
+use crate::log::{Declined, Leadership, ReplicatedLog};
 use crate::wire::encode;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -69,7 +70,7 @@ impl ReplicatedLog for Log {
         others.count() + 1 >= self.quorum()
     }
 
-    fn propose(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<(), Declined> {
+    fn propose(&mut self, command: Command, cx: &mut Env<'_>) -> Result<(), Declined> {
         self.planted = cx.planted;
         let lead = match &mut self.role {
             Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
@@ -118,7 +119,7 @@ impl ReplicatedLog for Log {
 
     // A follower proposes nothing; should it come to lead, the `Stop` takes the place of its
     // `Begin`.
-    fn propose_stop(&mut self, next: Epoch, cx: &mut Cx<'_>) {
+    fn propose_stop(&mut self, next: Epoch, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         self.wish.get_or_insert(next);
         self.flush(cx);
@@ -134,7 +135,7 @@ impl ReplicatedLog for Log {
     }
 
     // A few entries stay in memory for peers that lag a little.
-    fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Cx<'_>) {
+    fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Env<'_>) {
         assert!(slot <= self.delivered, "only applied slots are truncated");
         if slot <= self.truncated() {
             return;
@@ -165,7 +166,7 @@ impl ReplicatedLog for Log {
 
     // The successor is named in the release and runs phase 1 at once; what was proposed here is
     // recovered by it.
-    fn hand_over(&mut self, to: Seat, cx: &mut Cx<'_>) {
+    fn hand_over(&mut self, to: Seat, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         let Role::Leading(lead) = &self.role else {
             return;
@@ -190,13 +191,13 @@ impl ReplicatedLog for Log {
         }
     }
 
-    fn flush(&mut self, cx: &mut Cx<'_>) {
+    fn flush(&mut self, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         self.cut(cx);
         self.announce(cx);
     }
 
-    fn tick(&mut self, cx: &mut Cx<'_>) {
+    fn tick(&mut self, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         self.loans.end(cx);
         self.fetch_again(cx);

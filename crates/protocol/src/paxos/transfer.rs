@@ -10,9 +10,10 @@
 //! a window of parts in flight. It asks for each by its offset, so that the sender remembers
 //! nothing of them; parts may come in any order, and what is lost is asked for again.
 
+use super::Chunk;
 use super::store::SnapshotRecord;
-use super::{Chunk, Cx};
 use crate::base::{Ballot, Bug, Limits, Micros, Seat, Slot, Timestamp};
+use crate::io::Env;
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -100,7 +101,7 @@ impl Loans {
         to: Seat,
         resume: Option<(Slot, u64)>,
         present: &Snapshot,
-        cx: &Cx<'_>,
+        cx: &Env<'_>,
     ) -> Chunk {
         let until = due(cx);
         let wanted = resume.map(|(slot, _)| slot);
@@ -124,7 +125,7 @@ impl Loans {
 
     /// A peer fetches entries from `first` on. What it has been lent below it needs no more; and
     /// nothing at all when it has come to what is kept for everybody, `truncated`.
-    pub(super) fn went_on(&mut self, to: Seat, first: Slot, truncated: Slot, cx: &Cx<'_>) {
+    pub(super) fn went_on(&mut self, to: Seat, first: Slot, truncated: Slot, cx: &Env<'_>) {
         if first > truncated {
             self.0.remove(&to);
         } else if let Some(loan) = self.0.get_mut(&to) {
@@ -140,13 +141,13 @@ impl Loans {
     }
 
     /// The slot above which entries must stay in memory, if any must.
-    pub(super) fn above(&self, cx: &Cx<'_>) -> Option<Slot> {
+    pub(super) fn above(&self, cx: &Env<'_>) -> Option<Slot> {
         let lowest = self.0.values().map(|loan| loan.above).min();
         lowest.filter(|_| !cx.planted.has(Bug::LentEntriesDropped))
     }
 
     /// Whoever has been silent for long gets nothing more of what was lent.
-    pub(super) fn end(&mut self, cx: &Cx<'_>) {
+    pub(super) fn end(&mut self, cx: &Env<'_>) {
         self.0.retain(|_, loan| loan.until > cx.now.monotonic);
     }
 
@@ -156,7 +157,7 @@ impl Loans {
     }
 }
 
-fn due(cx: &Cx<'_>) -> Micros {
+fn due(cx: &Env<'_>) -> Micros {
     cx.now.monotonic + SILENCE * cx.timing.retry
 }
 
@@ -237,8 +238,8 @@ impl Partial {
         }
     }
 
-    /// What was asked for and has not come is asked for again, of somebody who may answer otherwise
-    /// by now: one part at first.
+    /// Asks again for the parts that have not come, one part at first: the new source may have
+    /// another snapshot by now.
     pub(super) fn again(&mut self) {
         self.asked = self.data.len() as u64;
         self.window = self.stride;

@@ -1,12 +1,12 @@
 //! The caller: runs register operations for the coordinator and the primary of this node.
 //! Everything here is volatile; an operation dies with its node, and what it has stored stays.
 
-use super::Cx;
 use super::message::{Answer, Ask, Message, Store};
 use super::once::Names;
 use super::op::{Op, OpId, Outcome, Place, assert_duties};
 use super::running::{Next, Running};
 use crate::base::{Micros, NodeName, Rng};
+use crate::io::Env;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Runs any number of operations; the node bounds them by its open requests.
@@ -49,7 +49,7 @@ impl Caller {
 
     /// Starts an operation, which ends by `deadline` of the boot-time clock, or after
     /// `timing.request` if that is earlier.
-    pub fn start(&mut self, op: Op, place: &Place, deadline: Micros, cx: &mut Cx<'_>) -> OpId {
+    pub fn start(&mut self, op: Op, place: &Place, deadline: Micros, cx: &mut Env<'_>) -> OpId {
         assert_duties(&op, place, cx);
         let id = OpId(self.next_op);
         self.next_op += 1;
@@ -71,7 +71,7 @@ impl Caller {
         call: u64,
         store: Store,
         answer: Answer,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let Some(&id) = self.calls.get(&call) else {
             return;
@@ -92,7 +92,7 @@ impl Caller {
     }
 
     /// Asks again where nobody answered, and ends what has run out of time.
-    pub fn tick(&mut self, cx: &mut Cx<'_>) {
+    pub fn tick(&mut self, cx: &mut Env<'_>) {
         while let Some(&(wake, id)) = self.wakes.first() {
             if wake > cx.now.monotonic {
                 break;
@@ -136,7 +136,7 @@ impl Caller {
 
     /// Tells the members that a tag is final, where the operation has made one so. Nobody waits for
     /// it, and it costs no round trip: a node sends all that it has for another in one frame.
-    fn tell_final(&mut self, id: OpId, cx: &mut Cx<'_>) {
+    fn tell_final(&mut self, id: OpId, cx: &mut Env<'_>) {
         let Some(open) = self.open.get_mut(&id) else {
             return;
         };
@@ -154,7 +154,7 @@ impl Caller {
         }
     }
 
-    fn go_on(&mut self, id: OpId, next: Next, cx: &mut Cx<'_>) {
+    fn go_on(&mut self, id: OpId, next: Next, cx: &mut Env<'_>) {
         if let Next::Done(outcome) = next {
             self.tell_final(id, cx);
             self.close(id);

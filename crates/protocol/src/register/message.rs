@@ -185,7 +185,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// What a member has of a key, asked for its store's sake: by no holder, and without a fence.
+    /// Asks a member for its cells of a key on behalf of no holder, and without a fence.
     pub(super) fn cells(eventual: bool) -> Ask {
         Ask::Read {
             holder: None,

@@ -65,29 +65,9 @@ pub use replica::{Counts, Replica, keys};
 pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 
 use crate::base::tag::GENERATION_SPAN;
-use crate::base::{
-    Address, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Now, Planted, Shape, StoragePolicy, Tag,
-    Timing, View,
-};
-use crate::io::{Effects, Memory};
+use crate::base::{Address, KeyId, Keyspace, KeyspaceId, LockRef, Shape, StoragePolicy, Tag, View};
+use crate::io::Memory;
 use bytes::Bytes;
-
-/// What a step gives to the machines of this room. A replica reads what earlier steps wrote, so
-/// that one step hands it one message at most.
-pub struct Cx<'a> {
-    /// The time of the step.
-    pub now: Now,
-    /// Where effects go.
-    pub fx: &'a mut Effects,
-    /// Durable memory as the step began.
-    pub memory: &'a dyn Memory,
-    /// Durations.
-    pub timing: &'a Timing,
-    /// Bounds.
-    pub limits: &'a Limits,
-    /// What is wrong on purpose.
-    pub planted: Planted,
-}
 
 /// What the applied state of a key's lock queue says of a ref. Only chosen and applied commands
 /// count (F1).

@@ -1,8 +1,9 @@
 //! What can be asked of the caller, and how it ends.
 
+use super::is_synch;
 use super::message::{Holder, Store};
-use super::{Cx, is_synch};
 use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, Shape, StoragePolicy, Tag, View};
+use crate::io::Env;
 use crate::request::Inspection;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -228,7 +229,7 @@ pub enum Outcome {
 }
 
 /// What the caller of an operation owes.
-pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Cx<'_>) {
+pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Env<'_>) {
     assert_eq!(
         place.store.epoch, place.view.epoch,
         "a place is of one epoch"
@@ -252,7 +253,7 @@ pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Cx<'_>) {
     }
 }
 
-fn assert_size(value: &Option<Bytes>, cx: &Cx<'_>) {
+fn assert_size(value: &Option<Bytes>, cx: &Env<'_>) {
     let bytes = value.as_ref().map_or(0, Bytes::len);
     assert!(
         bytes <= cx.limits.value,

@@ -271,6 +271,14 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_copy_goes_to_any_seat_and_a_part_stays_what_it_is() {
+        let value = Bytes::from_static(b"value");
+        let (whole, parts) = (coded(6, &value), coded(0, &value));
+        assert_eq!(reseated(&key(), tag(1), &whole[0], Seat(3)), whole[3]);
+        assert_eq!(reseated(&key(), tag(1), &parts[0], Seat(3)), parts[0]);
+    }
+
+    #[test]
     fn a_short_value_is_whole_everywhere_and_a_delete_is_a_tombstone() {
         let value = Bytes::from_static(b"short");
         let parts = coded(6, &value);

@@ -19,11 +19,12 @@
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, Store, Version};
 use super::replica::{PIPELINED_MAX, Replica, SWEEPS_MAX};
-use super::{Cx, SegmentView, policy};
+use super::{SegmentView, policy};
 use crate::base::{
     Bug, EventualTag, Kept, KeyId, Micros, NodeName, Purpose, Rng, Seat, Shape, StoragePolicy, Tag,
     View,
 };
+use crate::io::Env;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -88,7 +89,7 @@ impl Repairs {
         at: &At,
         policy: StoragePolicy,
         members: Option<&View>,
-        cx: &Cx<'_>,
+        cx: &Env<'_>,
     ) {
         let place = (at.store, at.key.clone());
         let Some(members) = members else { return };
@@ -114,7 +115,7 @@ impl Repairs {
 
 impl Replica {
     /// Asks the others where a repair is due, and drops what final writes have outlived.
-    pub fn tick(&mut self, cx: &mut Cx<'_>) {
+    pub fn tick(&mut self, cx: &mut Env<'_>) {
         self.settled.tick(cx);
         for repair in self.repairs.open.values_mut() {
             if repair.due > cx.now.monotonic {
@@ -144,7 +145,7 @@ impl Replica {
         store: Store,
         answer: Answer,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         if super::upkeep::owns(call) {
             return self.on_upkeep_answer(from, call, store, answer, view, cx);
@@ -236,7 +237,7 @@ impl Repair {
 
     /// Writes what was learnt over what is damaged, of the others' versions only the one of tag
     /// `alone` where that is given; false where a later write has healed it already.
-    fn install(self, seat: Seat, alone: Option<Tag>, cx: &mut Cx<'_>) -> bool {
+    fn install(self, seat: Seat, alone: Option<Tag>, cx: &mut Env<'_>) -> bool {
         let shape = super::shape_in(self.policy, &self.members);
         let fence = self.heard.values().map(|l| l.fence).max();
         let dropped = self.heard.values().map(|l| l.dropped).max();

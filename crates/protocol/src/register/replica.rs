@@ -8,13 +8,13 @@ use super::repair::Repairs;
 use super::settled::Settled;
 use super::status::{Stores, beyond, once_sealed};
 use super::upkeep::Upkeep;
-use super::{Cx, HolderState, SegmentView, is_physical, is_synch, policy};
+use super::{HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
     Address, BOUND_MAX, Bug, EventualTag, Kept, KeyId, KeyspaceId, LockRef, Micros, NodeName, Now,
     Purpose, Seat, Tag, View, WALL_BOUND,
 };
-use crate::io::{Memory, Void, When};
+use crate::io::{Env, Memory, Void, When};
 use crate::request::Inspection;
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
@@ -70,7 +70,7 @@ pub(super) struct Case<'a, 'b> {
     pub(super) settled: Tag,
     /// Refs up to here are past, by what is applied or was noted here (F8f).
     pub(super) floor: LockRef,
-    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) cx: &'a mut Env<'b>,
 }
 
 impl Replica {
@@ -119,7 +119,7 @@ impl Replica {
         key: KeyId,
         ask: Ask,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let late = match &ask {
             Ask::EventualPut { name, .. } => self.take(from, *name, cx),
@@ -135,7 +135,7 @@ impl Replica {
 
     /// Takes the name of an eventual put, durably, before anything comes of it; the answer where it
     /// was taken before. A full disk takes it, too: without it a refusal would not be final.
-    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Cx<'_>) -> Option<Answer> {
+    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Env<'_>) -> Option<Answer> {
         if cx.planted.has(Bug::EventualPutRepeated) {
             return None;
         }
@@ -161,7 +161,7 @@ impl Replica {
         key: KeyId,
         ask: Ask,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) -> Option<(Answer, When)> {
         let Some(keyspace) = view.keyspace(key.keyspace) else {
             self.counts.ignored_keyspace += 1;
@@ -497,7 +497,8 @@ impl Case<'_, '_> {
                 Answer::Past { tag: highest }
             });
         }
-        // What is here outranks it, and is of no time that can have come: nobody would read it.
+        // The stored tag is higher than the new one, and lies in the future by every clock within
+        // its bound: no reader would ever see what this write stores.
         if is_physical(tag) && is_ahead(highest, self.cx.now) {
             return Ok(Answer::ClockSkew);
         }
@@ -606,7 +607,8 @@ impl Case<'_, '_> {
     fn room_for_first(&self, cell: &Cell<'_>, tag: Tag) -> usize {
         let settled = self.settled.max(cell.head.dropped);
         let unfinished = cell.head.versions().iter().filter(|v| v.tag > settled);
-        // What was told of a tag with nothing below it was not remembered: the lowest may be final.
+        // A replica does not remember that a tag is final if it has nothing below: the lowest may
+        // be.
         let forgotten = unfinished.clone().count() == cell.head.versions().len();
         let mut unfinished = unfinished.skip(usize::from(forgotten));
         let first = tag.lock_ref == LockRef(0) && unfinished.all(|v| tag < v.tag);
@@ -650,7 +652,7 @@ impl Case<'_, '_> {
 }
 
 /// When the answer to an ask that is no plain read may be told.
-fn when_told(ask: &Ask, cx: &Cx<'_>) -> When {
+fn when_told(ask: &Ask, cx: &Env<'_>) -> When {
     match ask.seals() {
         Some(_) => once_sealed(cx),
         None => When::Durable,
@@ -660,7 +662,7 @@ fn when_told(ask: &Ask, cx: &Cx<'_>) -> When {
 /// When what was read of a key may be told: once *that* is durable, which every write of the key
 /// shows in its head. What was written of other keys meanwhile need not be, or a read would wait
 /// for the flush of every write before it.
-fn read_of(at: &At, answer: &Answer, cx: &Cx<'_>) -> When {
+fn read_of(at: &At, answer: &Answer, cx: &Env<'_>) -> When {
     let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
     let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellPart::Head));
     match told && (durable || cx.planted.has(Bug::ReadBeforeFlush)) {

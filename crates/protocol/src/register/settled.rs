@@ -1,4 +1,4 @@
-//! What a replica was told to be final, and the versions that it may drop therefore.
+//! The tags that a replica knows to be final, and the versions that it may drop therefore.
 //!
 //! A write's tag is final once q replicas hold its parts, durably; its writer, or a reader that has
 //! completed it, then tells all. Versions below a final tag serve nobody that begins to read now,
@@ -11,10 +11,10 @@
 //! within one grace time, that tag was final before it began, so that every quorum has enough parts
 //! of it, and none of those has been dropped unless a higher tag says so.
 
-use super::Cx;
 use super::cell::{At, Cell};
 use super::message::Store;
 use crate::base::{Bug, KeyId, Micros, Tag};
+use crate::io::Env;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Keys with versions to drop that are remembered at once; beyond, they are dropped without grace.
@@ -41,7 +41,7 @@ struct Pending {
 
 impl Settled {
     /// A tag of the key is final.
-    pub(super) fn note(&mut self, at: &At, tag: Tag, cx: &mut Cx<'_>) {
+    pub(super) fn note(&mut self, at: &At, tag: Tag, cx: &mut Env<'_>) {
         let place = (at.store, at.key.clone());
         if let Some(pending) = self.pending.get_mut(&place) {
             pending.highest = pending.highest.max(tag);
@@ -87,7 +87,7 @@ impl Settled {
     }
 
     /// Drops what is ripe, or as much of it as one step should.
-    pub(super) fn tick(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn tick(&mut self, cx: &mut Env<'_>) {
         for _ in 0..DROPS_MAX {
             let first = self.due.first().cloned();
             let Some((_, store, key)) = first.filter(|(due, ..)| *due <= cx.now.monotonic) else {
@@ -112,12 +112,12 @@ impl Settled {
 
 /// When the grace time of what is told now is over. On the beat, so that the drops of many keys are
 /// one batch: what a replica reads out waits for the flush of every drop before it.
-fn due(cx: &Cx<'_>) -> Micros {
+fn due(cx: &Env<'_>) -> Micros {
     let over = cx.now.monotonic + cx.timing.retry;
     over.next_multiple_of(cx.timing.beat.max(1))
 }
 
 /// Whether a drop is noted in the record that it changes: it is (F8b).
-pub(super) fn notes(cx: &Cx<'_>) -> bool {
+pub(super) fn notes(cx: &Env<'_>) -> bool {
     !cx.planted.has(Bug::DropNotNoted)
 }

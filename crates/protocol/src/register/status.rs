@@ -28,11 +28,11 @@
 //!
 //! The status of every store that is not open is kept in memory: an ask costs no read for it.
 
+use super::SegmentView;
 use super::message::{Answer, Ask, Message, Store, StoreAsk};
 use super::replica::Replica;
-use super::{Cx, SegmentView};
 use crate::base::{Address, Bug, Epoch, KeyId, NodeName};
-use crate::io::{Memory, Void, When};
+use crate::io::{Env, Memory, Void, When};
 use crate::wire::record::{self, CellPart};
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl Replica {
         store: Store,
         ask: StoreAsk,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let next = ask.next();
         let answer = match self.standing(store, view) {
@@ -145,7 +145,7 @@ impl Replica {
         store: Store,
         ask: &Ask,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) -> Option<Answer> {
         match (self.standing(store, view), ask.seals()) {
             (None | Some(Answer::Sealed { .. }), Some(next)) => {
@@ -161,7 +161,7 @@ impl Replica {
 
     /// Seals a store that is open or sealed here; the epoch that follows, as far as this replica
     /// has been told. A full disk takes it, too: it is small, and waiting for it stops a segment.
-    fn seal(&mut self, store: Store, next: Epoch, cx: &mut Cx<'_>) -> Result<Epoch, Void> {
+    fn seal(&mut self, store: Store, next: Epoch, cx: &mut Env<'_>) -> Result<Epoch, Void> {
         match self.stores.of(store)? {
             Status::Sealed { next: known } if known >= next => Ok(known),
             Status::Moved { next: known } => Ok(known),
@@ -177,7 +177,7 @@ impl Replica {
 
     /// Deletes a store that is not deleted yet, sealed or not: a member that was down when the
     /// others sealed learns it when all has moved.
-    fn delete(&mut self, store: Store, next: Epoch, cx: &mut Cx<'_>) -> Answer {
+    fn delete(&mut self, store: Store, next: Epoch, cx: &mut Env<'_>) -> Answer {
         let next = match self.stores.of(store) {
             Ok(Status::Sealed { next: known }) => next.max(known),
             _ => next,
@@ -191,7 +191,7 @@ impl Replica {
         Answer::Moved { next }
     }
 
-    fn close(&mut self, store: Store, status: Status, cx: &mut Cx<'_>) {
+    fn close(&mut self, store: Store, status: Status, cx: &mut Env<'_>) {
         cx.fx.put(record::status(store), encode(&status));
         self.stores.closed.insert(store, Ok(status));
     }
@@ -204,7 +204,7 @@ impl Replica {
         store: Store,
         answer: Answer,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let seat = view.members().and_then(|m| m.seat_of(self.name));
         let message = Message::Answer {
@@ -221,7 +221,7 @@ impl Replica {
 }
 
 /// When an answer may leave that says that its store is closed: once that is durable.
-pub(super) fn once_sealed(cx: &Cx<'_>) -> When {
+pub(super) fn once_sealed(cx: &Env<'_>) -> When {
     match cx.planted.has(Bug::SealNotDurable) {
         true => When::Now,
         false => When::Durable,

@@ -4,8 +4,8 @@
 //! u32 length of what follows | u16 version | envelope
 //! ```
 //!
-//! What a peer sends is not believed: neither its lengths nor that it takes as little memory as it
-//! takes bytes. [`open`] makes nothing that is larger than [`memory_max`].
+//! A peer's frame is not trusted: neither its lengths, nor that it needs no more memory than it has
+//! bytes. [`open`] makes nothing that is larger than [`memory_max`].
 
 use super::{Malformed, VERSION, bounded, encode_onto};
 use crate::message::{Envelope, Message};

@@ -215,6 +215,15 @@ fn a_ref_that_another_primary_may_have_in_a_synch_leaves_dirty_where_it_wrote_no
     assert_eq!(leaves(&mut bench, refs[0], None), 1);
 }
 
+#[test]
+fn a_ref_that_no_other_primary_had_leaves_as_clean_as_it_says() {
+    let (mut bench, refs) = Bench::new(0);
+    assert!(refs.is_empty());
+    let lock_ref = bench.reader();
+    assert!(bench.granted().is_none(), "its key is being read");
+    assert_eq!(leaves(&mut bench, lock_ref, None), 1);
+}
+
 /// G30: a reader comes behind one that an earlier primary has granted, and settling the key for
 /// both fails: the operations that ticks begin, nothing else happening.
 fn begun_after_a_failed_settling(planted: Planted) -> usize {

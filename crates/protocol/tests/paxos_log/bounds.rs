@@ -3,7 +3,7 @@
 use crate::world::{Packet, World, large};
 use fermata_protocol::base::*;
 use fermata_protocol::log::ReplicatedLog;
-use fermata_protocol::paxos::{Declined, Message as Paxos};
+use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
 
 const SECOND: Micros = 1_000_000;
 
@@ -97,4 +97,26 @@ fn g35_votes_beyond_a_frame_are_promised_in_pieces() {
     assert!(voted > 6, "what was voted for is chosen: {voted}");
     world.heal_and_check();
     assert_eq!(world.fault, None);
+}
+
+/// How many of two commands are in flight at once, if the window is so much smaller than both.
+fn in_flight(less: usize) -> usize {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2 * SECOND);
+    let (birth, _) = world.log(0).beat().expect("it leads");
+    let commands = vec![large(1, 100)];
+    let entry = Entry::Commands { birth, commands };
+    world.limits.window_bytes = entry.bytes() + large(2, 100).bytes() - less;
+    for number in [1, 2] {
+        assert_eq!(offer(&mut world, number, 100), Some(Ok(())));
+    }
+    let proposed = |(_, to, packet): &&(usize, usize, Packet)| {
+        *to == 1 && matches!(packet, Packet::Paxos(Paxos::Accept { .. }))
+    };
+    world.net.iter().filter(proposed).count()
+}
+
+#[test]
+fn a_window_is_filled_to_its_last_byte() {
+    assert_eq!([0, 1].map(in_flight), [2, 1]);
 }

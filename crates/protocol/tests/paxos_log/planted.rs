@@ -61,6 +61,13 @@ fn entries_that_are_not_kept_while_a_snapshot_is_fetched_are_missed() {
 }
 
 #[test]
+fn an_own_vote_that_is_not_repeated_is_missed() {
+    assert!(!crate::rules::chosen_without_third(Planted::only(
+        Bug::OwnVoteNotRepeated
+    )));
+}
+
+#[test]
 fn a_promise_in_one_piece_is_caught() {
     let world = crate::bounds::many_votes(Planted::only(Bug::PromiseInOnePiece));
     assert!(

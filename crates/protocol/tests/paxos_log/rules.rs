@@ -57,9 +57,52 @@ fn p2_nothing_of_the_first_ballot_leaves_before_the_creation_is_durable() {
     assert!(!leaves_before_creation(Planted::NONE));
 }
 
+/// G53: A and B are there, C is not. A's disk is stuck, and A has lost its own vote for an entry,
+/// as it may lose whatever else it has to hold by then. Whether the entry is chosen all the same.
+pub(crate) fn chosen_without_third(planted: Planted) -> bool {
+    let mut world = World::new(3, 1, planted);
+    world.calm(2_000_000);
+    world.crash(2);
+    assert!(world.propose(0));
+    world.flush(0);
+    world.net.retain(|(from, to, _)| (*from, *to) != (0, 0));
+    let before = world.log(0).chosen();
+    world.calm(4 * world.timing.retry);
+    assert_eq!(world.fault, None);
+    assert!(world.log(0).is_primary());
+    world.log(0).chosen() > before
+}
+
+#[test]
+fn g53_a_leader_that_lost_its_own_vote_votes_again() {
+    assert!(chosen_without_third(Planted::NONE));
+}
+
 /// How often a replica has ignored messages.
 fn ignored(world: &World, i: usize) -> u64 {
     world.log(i).ignored().values().sum()
+}
+
+/// The least round that nobody may lead: the next one could not be counted.
+const NO_ROUND: u32 = u32::MAX - 1;
+
+fn ballot(round: u32, seat: u8) -> Ballot {
+    let seat = Seat(seat);
+    Ballot { round, seat }
+}
+
+#[test]
+fn a_ballot_that_is_not_its_senders_is_not_promised() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let follows = world.log(1).ballot();
+    world.time += 10 * world.timing.lease;
+    for (from, ballot) in [(0, ballot(9, 2)), (2, ballot(NO_ROUND, 2))] {
+        let (before, above) = (ignored(&world, 1), Slot(0));
+        world.deliver(from, 1, Packet::Paxos(Paxos::Prepare { ballot, above }));
+        assert_eq!(ignored(&world, 1), before + 1, "{ballot:?} from {from}");
+        assert_eq!(world.log(1).ballot(), follows);
+    }
 }
 
 #[test]
@@ -67,13 +110,9 @@ fn a_beat_that_is_not_its_senders_binds_nobody() {
     let mut world = World::new(3, 1, Planted::NONE);
     world.calm(2_000_000);
     let follows = world.log(1).ballot();
-    let ballot = |round, seat| Ballot {
-        round,
-        seat: Seat(seat),
-    };
     for (from, ballot) in [
         (0, ballot(7, 2)),
-        (2, ballot(u32::MAX, 2)),
+        (2, ballot(NO_ROUND, 2)),
         (1, ballot(7, 1)),
         (3, ballot(7, 3)),
     ] {
@@ -109,6 +148,21 @@ fn learned_from_an_entry(misses_the_first: bool) -> u64 {
 fn an_entry_tells_what_is_chosen_before_it() {
     assert_eq!(learned_from_an_entry(false), 1);
     assert_eq!(learned_from_an_entry(true), 1, "it asks for what it lacks");
+}
+
+#[test]
+fn a_vote_of_another_ballot_is_not_counted() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    world.isolate(0);
+    assert!(world.propose(0));
+    hears_itself(&mut world, 0);
+    let (led, chosen) = world.log(0).beat().expect("it leads");
+    let slot = chosen.next();
+    for (ballot, more) in [(ballot(led.round, 1), 0), (led, 1)] {
+        world.deliver(1, 0, Packet::Paxos(Paxos::Accepted { ballot, slot }));
+        assert_eq!(world.log(0).chosen().0, chosen.0 + more, "{ballot:?}");
+    }
 }
 
 #[test]
@@ -161,6 +215,16 @@ fn a_hand_over_of_a_ballot_that_is_over_makes_nobody_stand() {
 }
 
 #[test]
+fn a_log_is_given_to_nobody_outside_its_view() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    for (to, leads) in [(3, true), (0, true), (1, false)] {
+        world.step(0, |log, cx| log.hand_over(Seat(to), cx));
+        assert_eq!(world.log(0).leadership().is_some(), leads, "to {to}");
+    }
+}
+
+#[test]
 fn nothing_is_learned_above_the_end_of_a_log() {
     let mut world = World::new(3, 1, Planted::NONE);
     world.calm(2_000_000);
@@ -176,6 +240,31 @@ fn nothing_is_learned_above_the_end_of_a_log() {
     };
     world.deliver(0, 1, Packet::Paxos(entries));
     assert_eq!(world.log(1).chosen(), chosen);
+}
+
+/// B has heard that more is chosen, and fetches it of A, which tells it nothing new.
+#[test]
+fn an_answer_that_tells_nothing_new_is_followed_by_no_question() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    world.isolate(1);
+    let (ballot, chosen) = world.log(0).beat().expect("it leads");
+    let more = Slot(chosen.0 + 5);
+    world.deliver(0, 1, Packet::Beat(ballot, more, 0));
+    let fetches = |world: &World| {
+        let fetch = |(from, _, packet): &&(usize, usize, Packet)| {
+            *from == 1 && matches!(packet, Packet::Paxos(Paxos::Fetch { .. }))
+        };
+        world.net.iter().filter(fetch).count()
+    };
+    assert_eq!(fetches(&world), 1);
+    let entries = Paxos::Entries {
+        from: world.log(1).chosen().next(),
+        entries: vec![],
+        chosen: more,
+    };
+    world.deliver(0, 1, Packet::Paxos(entries));
+    assert_eq!(fetches(&world), 1);
 }
 
 /// B cannot hear the others, and stands: its ballot.
@@ -210,6 +299,45 @@ fn a_candidate_that_is_refused_stands_above_what_refused_it() {
     assert!(stands(&mut world) > promised);
 }
 
+/// C promises B, which stands, everything that it has: nothing.
+fn promised_by_the_third(world: &mut World, ballot: Ballot, above: Slot, chosen: Slot) {
+    let promise = Paxos::Promise {
+        ballot,
+        above,
+        chosen,
+        accepted: vec![],
+        more: false,
+        upper: Timestamp::default(),
+    };
+    world.deliver(2, 1, Packet::Paxos(promise));
+}
+
+/// What one sends to itself comes, and nothing else does.
+fn hears_itself(world: &mut World, i: usize) {
+    world.flush_all();
+    for (from, to, packet) in std::mem::take(&mut world.net) {
+        if (from, to) == (i, i) {
+            world.deliver(from, to, packet);
+        }
+    }
+}
+
+#[test]
+fn a_candidate_asks_itself_again_whose_own_promise_was_lost() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let chosen = world.log(1).chosen();
+    promised_by_the_third(&mut world, ballot, chosen, chosen);
+    world.flush_all();
+    world.net.clear();
+    world.pass(world.timing.retry);
+    for _ in 0..4 {
+        hears_itself(&mut world, 1);
+    }
+    assert!(world.log(1).leadership().is_some());
+}
+
 /// F13: whether B leads by the promise of C, which says that so many more slots are chosen than B
 /// knows, and reports no vote, for they are truncated.
 fn leads_behind_a_truncation(more: u64) -> bool {
@@ -217,22 +345,9 @@ fn leads_behind_a_truncation(more: u64) -> bool {
     world.calm(2_000_000);
     let ballot = stands(&mut world);
     let above = world.log(1).chosen();
-    let promise = Paxos::Promise {
-        ballot,
-        above,
-        chosen: Slot(above.0 + more),
-        accepted: vec![],
-        more: false,
-        upper: Timestamp::default(),
-    };
-    world.deliver(2, 1, Packet::Paxos(promise));
+    promised_by_the_third(&mut world, ballot, above, Slot(above.0 + more));
     for _ in 0..4 {
-        world.flush_all();
-        for (from, to, packet) in std::mem::take(&mut world.net) {
-            if (from, to) == (1, 1) {
-                world.deliver(from, to, packet);
-            }
-        }
+        hears_itself(&mut world, 1);
     }
     world.log(1).leadership().is_some()
 }

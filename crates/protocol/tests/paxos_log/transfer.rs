@@ -2,6 +2,7 @@
 
 use crate::world::{Packet, World};
 use fermata_protocol::base::*;
+use fermata_protocol::paxos::Message as Paxos;
 use std::collections::BTreeMap;
 
 const SECOND: Micros = 1_000_000;
@@ -116,4 +117,22 @@ fn a_member_whose_source_falls_silent_asks_another_one() {
     let took = ways.run(&mut world, 60 * SECOND, there);
     assert_eq!(world.fault, None);
     assert!(took.is_some(), "B has it, too");
+}
+
+#[test]
+fn a_source_that_is_silent_is_asked_three_times_more() {
+    let (mut world, mut ways) = lagging(Planted::NONE);
+    ways.run(&mut world, SECOND / 2, |_| false);
+    assert_eq!(world.installs, 0, "it is still fetching");
+    let mut asked = Vec::new();
+    for _ in 0..8 {
+        world.net.clear();
+        world.pass(world.timing.retry);
+        let fetches = world.net.iter().filter(|(from, _, packet)| {
+            *from == 2 && matches!(packet, Packet::Paxos(Paxos::Fetch { .. }))
+        });
+        asked.extend(fetches.map(|(_, to, _)| *to));
+    }
+    let first = asked.iter().take_while(|to| **to == asked[0]);
+    assert_eq!(first.count(), 3, "{asked:?}");
 }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use fermata_protocol::base::*;
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::log::ReplicatedLog;
-use fermata_protocol::paxos::{Cx, Entry, Follow, Joining, Log, Message as Paxos};
-use fermata_protocol::{Effects, Memory, Message, Output, Void, When, Write};
+use fermata_protocol::paxos::{Entry, Follow, Joining, Log, Message as Paxos};
+use fermata_protocol::{Effects, Env, Memory, Message, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const ID: LogId = LogId {
@@ -246,9 +246,9 @@ impl World {
         for i in 0..n {
             let (view, seat) = (world.view.clone(), Seat(i as u8));
             let create =
-                move |cx: &mut Cx<'_>| Log::create(ID, view, seat, Seat(0), Bytes::new(), cx);
+                move |env: &mut Env<'_>| Log::create(ID, view, seat, Seat(0), Bytes::new(), env);
             let mut fx = Effects::new();
-            let log = world.with_cx(i, &mut fx, create);
+            let log = world.with_env(i, &mut fx, create);
             world.hosts[i].log = Some(log);
             world.absorb(i, fx);
         }
@@ -264,10 +264,11 @@ impl World {
         }
     }
 
-    fn with_cx<T>(&self, i: usize, fx: &mut Effects, f: impl FnOnce(&mut Cx<'_>) -> T) -> T {
-        f(&mut Cx {
+    fn with_env<T>(&self, i: usize, fx: &mut Effects, f: impl FnOnce(&mut Env<'_>) -> T) -> T {
+        f(&mut Env {
             now: self.now(i),
             fx,
+            memory: &self.hosts[i].durable,
             timing: &self.timing,
             limits: &self.limits,
             planted: self.planted,
@@ -278,11 +279,11 @@ impl World {
     pub(crate) fn step<T>(
         &mut self,
         i: usize,
-        f: impl FnOnce(&mut Log, &mut Cx<'_>) -> T,
+        f: impl FnOnce(&mut Log, &mut Env<'_>) -> T,
     ) -> Option<T> {
         let mut log = self.hosts[i].log.take()?;
         let mut fx = Effects::new();
-        let out = self.with_cx(i, &mut fx, |cx| {
+        let out = self.with_env(i, &mut fx, |cx| {
             let out = f(&mut log, cx);
             log.flush(cx);
             out
@@ -294,7 +295,7 @@ impl World {
                 host.applied.0,
                 state(host.applied, host.begin, self.state_bytes),
             );
-            self.with_cx(i, &mut fx, |cx| log.truncate(slot, state, cx));
+            self.with_env(i, &mut fx, |cx| log.truncate(slot, state, cx));
         }
         log.assert_invariants();
         if let Some(lead) = log.leadership() {
@@ -469,9 +470,10 @@ impl World {
             Err(fermata_protocol::paxos::Unrecoverable::Missing) => {
                 let (view, seat) = (self.view.clone(), Seat(i as u8));
                 let mut fx = Effects::new();
-                let create =
-                    move |cx: &mut Cx<'_>| Log::create(ID, view, seat, Seat(0), Bytes::new(), cx);
-                let log = self.with_cx(i, &mut fx, create);
+                let create = move |env: &mut Env<'_>| {
+                    Log::create(ID, view, seat, Seat(0), Bytes::new(), env)
+                };
+                let log = self.with_env(i, &mut fx, create);
                 // Its first life may have led in ballot 0, but no message of that life ever left.
                 self.leaders.retain(|_, owner| owner.0 != i);
                 self.hosts[i].log = Some(log);
@@ -501,7 +503,10 @@ impl World {
         for parts in 1.. {
             // What the answer to the last part asked for.
             let mut fx = Effects::new();
-            self.with_cx(i, &mut fx, |cx| joining.ask(peer, cx));
+            self.with_env(i, &mut fx, |cx| {
+                joining.ask(peer, cx);
+                assert!(!joining.overdue(cx), "the peer has its time to answer");
+            });
             let ask = fx.outputs.iter().find_map(|o| match o {
                 Output::Send {
                     message: Message::Paxos { message, .. },
@@ -520,7 +525,7 @@ impl World {
                 unreachable!("just found");
             };
             let mut fx = Effects::new();
-            let got = self.with_cx(i, &mut fx, |cx| {
+            let got = self.with_env(i, &mut fx, |cx| {
                 joining.on_birth((peer, me), (view, first), chunk, cx)
             });
             if let Some(recovered) = got.expect("the parts fit") {

@@ -312,7 +312,7 @@ fn case(storage: StoragePolicy, n: usize) -> Case {
 }
 
 fn all_pass(case: Case, seeds: u64) {
-    for seed in 0..crate::seeds(seeds) {
+    for seed in 0..seeds {
         run(case, seed).unwrap_or_else(|e| panic!("{case:?}, seed {seed}: {e}"));
     }
 }

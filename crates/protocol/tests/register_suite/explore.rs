@@ -28,8 +28,8 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Limits, NodeName, Now, Planted, Seat, StoragePolicy, Tag, Terms, Timing,
 };
-use fermata_protocol::register::{Answer, Ask, Caller, Cx, Message, Op, Outcome, Place, Replica};
-use fermata_protocol::{Effects, Output};
+use fermata_protocol::register::{Answer, Ask, Caller, Message, Op, Outcome, Place, Replica};
+use fermata_protocol::{Effects, Env, Output};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -143,9 +143,9 @@ impl Rules {
         Ok(state)
     }
 
-    fn step<T>(&self, now: u64, disk: &Disk, f: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Effects) {
+    fn step<T>(&self, now: u64, disk: &Disk, f: impl FnOnce(&mut Env<'_>) -> T) -> (T, Effects) {
         let mut fx = Effects::new();
-        let mut cx = Cx {
+        let mut cx = Env {
             now: Now {
                 monotonic: now,
                 wall: now,
@@ -566,15 +566,12 @@ fn every_state_of_three_replicas() {
     assert_eq!(rules.explore(), Ok(60_420));
 }
 
-// These two take long, and find nothing more where wrong rules are planted (see `seeds`).
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn every_state_of_three_replicas_with_grace_times_and_a_restart() {
     let rules = Rules::new(3, true, true, Planted::NONE);
     assert_eq!(rules.explore(), Ok(86_203));
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn every_state_of_five_replicas() {
     let rules = Rules::new(5, false, true, Planted::NONE);

@@ -19,13 +19,3 @@ mod rules;
 mod sections;
 mod upkeep;
 mod world;
-
-/// How many schedules the right rules are tried on: all in a build of the product, and a tenth
-/// where wrong ones are planted, whose tests use the same schedules. The gate runs both builds, and
-/// the second time they find what the first has found.
-fn seeds(all: u64) -> u64 {
-    match cfg!(feature = "planted-bugs") {
-        true => all / 10,
-        false => all,
-    }
-}

@@ -8,11 +8,11 @@ use fermata_protocol::base::{
     Planted, Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
-    Answer, Ask, Caller, Content, Cx, Holder, HolderState, Life, Message, Op, OpId, Outcome, Place,
+    Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpId, Outcome, Place,
     PutName, Replica, SegmentView, SegmentViews, Store, StoreAsk,
 };
 use fermata_protocol::wire::record;
-use fermata_protocol::{Effects, Memory, Output, Void, When, Write};
+use fermata_protocol::{Effects, Env, Memory, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const STORE: Store = Store {
@@ -418,7 +418,7 @@ impl World {
     fn step<T>(
         &mut self,
         who: Who,
-        f: impl FnOnce(&mut World, &dyn SegmentView, &mut Cx<'_>) -> T,
+        f: impl FnOnce(&mut World, &dyn SegmentView, &mut Env<'_>) -> T,
     ) -> (T, Effects) {
         let (node, clock) = match who {
             Who::Node(i) => (Some(i), self.node_clocks[i]),
@@ -436,7 +436,7 @@ impl World {
         }
         let (timing, limits) = (self.timing.clone(), self.limits.clone());
         let mut fx = Effects::new();
-        let mut cx = Cx {
+        let mut cx = Env {
             now: Now {
                 monotonic: self.now,
                 wall: self.wall,

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// Most connections that may be allowed.
 const CONNECTIONS_MAX: usize = 1_000_000;
 
+/// Most sessions that a node may be told to keep.
+const SESSIONS_MAX: usize = 1_000_000;
+
 /// Table `[clients]`; absent fields take the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,6 +23,9 @@ pub struct ClientsConfig {
     /// default. A body that is longer is never taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<usize>,
+    /// Most sessions that the node keeps for clients which keep none themselves; 10,000 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<usize>,
     /// How long a connection may take until its first request has begun; 10 s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_ms: Option<u64>,
@@ -40,6 +46,8 @@ pub struct Clients {
     pub per_address: Option<usize>,
     /// Bytes of requests that arrive, and of values in those that are open.
     pub request_bytes: usize,
+    /// Sessions that the node keeps.
+    pub sessions: usize,
     /// Until the first request has begun.
     pub head: Duration,
     /// Between two pieces of a body.
@@ -70,6 +78,7 @@ impl ClientsConfig {
             )?,
             request_bytes: count(self.request_bytes, 1 << 40, "request_bytes")?
                 .unwrap_or(512 << 20),
+            sessions: count(self.sessions, SESSIONS_MAX, "sessions")?.unwrap_or(10_000),
             head: duration(self.head_ms, 10_000, "head")?,
             body: duration(self.body_ms, 30_000, "body")?,
             idle: duration(self.idle_ms, 300_000, "idle")?,

@@ -5,8 +5,9 @@
 //! `message`); only the conditional calls know 401. What Fermata refuses is said in Fermata's own
 //! sentence, with a word on whether it may have taken effect.
 
+use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use fermata_protocol::{Code, Refusal};
 use serde_json::{Map, Value, json};
 
@@ -22,8 +23,8 @@ pub(super) enum Body {
     Text(String),
     /// Nothing, with status 204 in the first generation.
     Empty,
-    /// What another node answered: its content type and its bytes.
-    Relayed(String, Vec<u8>),
+    /// What another node answered: its headers and its bytes.
+    Relayed(HeaderMap, Bytes),
 }
 
 /// An answer of any kind.
@@ -87,22 +88,20 @@ impl Answer {
     }
 
     pub(super) fn into_response(self, versions: &[(HeaderName, HeaderValue)]) -> Response {
-        let (kind, bytes) = match self.body {
-            Body::Json(value) => ("application/json".into(), value.to_string().into_bytes()),
-            Body::Text(text) => ("text/plain".into(), text.into_bytes()),
-            Body::Relayed(kind, bytes) => (kind, bytes),
-            Body::Empty => (String::new(), vec![]),
+        let typed = |kind| {
+            let kind = (header::CONTENT_TYPE, HeaderValue::from_static(kind));
+            versions.iter().cloned().chain([kind]).collect()
+        };
+        let (headers, bytes) = match self.body {
+            Body::Json(value) => (typed("application/json"), value.to_string().into()),
+            Body::Text(text) => (typed("text/plain"), text.into()),
+            Body::Relayed(headers, bytes) => (headers, bytes),
+            Body::Empty => (versions.iter().cloned().collect(), Bytes::new()),
         };
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
-        let mut response = (status, bytes).into_response();
-        let headers = response.headers_mut();
-        headers.remove(header::CONTENT_TYPE);
-        if let (false, Ok(kind)) = (kind.is_empty(), HeaderValue::from_str(&kind)) {
-            headers.insert(header::CONTENT_TYPE, kind);
-        }
-        for (name, value) in versions {
-            headers.insert(name.clone(), value.clone());
-        }
+        let mut response = Response::new(bytes.into());
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         response
     }
 }

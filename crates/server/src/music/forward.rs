@@ -1,33 +1,42 @@
 //! A call that another node must answer, sent there.
 //!
 //! A lock's writes are numbered by one node, its home ([`super::locks`]), so that whoever is asked
-//! with a lock's id sends the call on as it is. One exchange of HTTP/1.0 over a connection of its
-//! own: the answer ends with the connection, and nothing is kept. A home that cannot be connected
-//! to has not seen the call, and the node that was asked may go on in its place; one that falls
-//! silent afterwards may have done it, and the client is told so.
+//! with a lock's id sends the call on, and sends the answer back, both with all their headers but
+//! those that are of one connection (RFC 9110, section 7.6.1). A home that cannot be connected to
+//! has not seen the call, and the node that was asked may go on in its place; one that falls silent
+//! afterwards may have done it, and the client is told so. So that this is known of each call,
+//! each has a connection of its own: one that was kept may lead to a machine that is gone.
 
 use super::Call;
 use super::answers::{Answer, Body, Failure};
-use axum::http::header;
+use axum::body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, header};
+use hyper_util::client::legacy::{self, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(1);
 /// How long the answer may take: longer than any call that is answered at once.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Bytes of an answer.
-const ANSWER_MAX: u64 = 128 << 20;
+/// Bytes of an answer's body.
+const ANSWER_MAX: usize = 128 << 20;
 /// Marks a call that was sent on, so that it is not sent on again.
 pub(super) const MARK: &str = "fermata-forwarded";
-/// Headers that matter to a call.
-const PASSED: [&str; 5] = [
-    "content-type",
-    "accept",
-    "owner",
-    "x-minorversion",
-    "x-patchversion",
+/// Headers of one connection, beside those that `Connection` names; and what says how a message is
+/// told apart from the next one, or where it goes, which each connection says for itself.
+const OF_ONE_CONNECTION: [&str; 11] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
 
 /// Why there is no answer.
@@ -46,73 +55,70 @@ pub(super) fn unknown() -> Failure {
     )
 }
 
-/// Sends `call` to the node at `address` and relays what it answers.
-pub(super) async fn send(address: &str, call: &Call) -> Result<Answer, Silent> {
-    let connected = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
-    let Ok(Ok(stream)) = connected else {
-        return Err(Silent::Unreached);
-    };
-    let exchange = exchange(stream, request(address, call));
-    let raw = tokio::time::timeout(ANSWER, exchange).await;
-    let Ok(Ok(raw)) = raw else {
-        return Err(Silent::Unknown);
-    };
-    parse(&raw).ok_or(Silent::Unknown)
+/// Sends calls to other nodes.
+pub(super) struct Forward(legacy::Client<HttpConnector, body::Body>);
+
+impl Forward {
+    pub(super) fn new() -> Forward {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        let mut client = legacy::Client::builder(TokioExecutor::new());
+        Forward(client.pool_max_idle_per_host(0).build(connector))
+    }
+
+    /// Sends `call` to the node at `address` and relays what it answers.
+    pub(super) async fn send(&self, address: &str, call: &Call) -> Result<Answer, Silent> {
+        // An address or a target that makes no request reaches nobody.
+        let request = request(address, call).map_err(|_| Silent::Unreached)?;
+        let answered = tokio::time::timeout(ANSWER, self.exchange(request)).await;
+        answered.unwrap_or(Err(Silent::Unknown))
+    }
+
+    async fn exchange(&self, request: Request<body::Body>) -> Result<Answer, Silent> {
+        let answered = self.0.request(request).await;
+        let response = answered.map_err(|error| match error.is_connect() {
+            true => Silent::Unreached,
+            false => Silent::Unknown,
+        })?;
+        let (head, body) = response.into_parts();
+        let read = body::to_bytes(body::Body::new(body), ANSWER_MAX).await;
+        let body = read.map_err(|_| Silent::Unknown)?;
+        Ok(Answer {
+            status: head.status.as_u16(),
+            body: Body::Relayed(passed(head.headers), body),
+        })
+    }
 }
 
-fn request(address: &str, call: &Call) -> Vec<u8> {
-    let mut head = format!(
-        "{} {} HTTP/1.0\r\nHost: {address}\r\n{MARK}: 1\r\nContent-Length: {}\r\n",
-        call.method,
-        call.target,
-        call.raw.len()
-    )
-    .into_bytes();
-    for name in PASSED {
-        if let Some(value) = call.headers.get(name) {
-            head.extend(name.as_bytes());
-            head.extend(b": ");
-            head.extend(value.as_bytes());
-            head.extend(b"\r\n");
-        }
-    }
-    head.extend(b"\r\n");
-    head.extend(&call.raw);
-    head
+fn request(address: &str, call: &Call) -> Result<Request<body::Body>, axum::http::Error> {
+    let mut request = Request::builder()
+        .method(call.method.clone())
+        .uri(format!("http://{address}{}", call.target))
+        .body(body::Body::from(call.raw.clone()))?;
+    *request.headers_mut() = passed(call.headers.clone());
+    let mark = HeaderName::from_static(MARK);
+    request
+        .headers_mut()
+        .insert(mark, HeaderValue::from_static("1"));
+    Ok(request)
 }
 
-async fn exchange(mut stream: TcpStream, request: Vec<u8>) -> std::io::Result<Vec<u8>> {
-    stream.write_all(&request).await?;
-    let mut raw = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut raw).await?;
-    Ok(raw)
-}
-
-fn parse(raw: &[u8]) -> Option<Answer> {
-    let end = raw.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&raw[..end]).ok()?;
-    let mut lines = head.split("\r\n");
-    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let mut kind = String::new();
-    let mut length = None;
-    for line in lines {
-        let (name, value) = line.split_once(':')?;
-        if name.eq_ignore_ascii_case(header::CONTENT_TYPE.as_str()) {
-            kind = value.trim().to_owned();
-        }
-        if name.eq_ignore_ascii_case(header::CONTENT_LENGTH.as_str()) {
-            length = value.trim().parse::<usize>().ok();
-        }
+/// What of a message's headers is for whoever it is for.
+fn passed(mut headers: HeaderMap) -> HeaderMap {
+    let named = headers.get_all(header::CONNECTION).into_iter();
+    let named: Vec<HeaderName> = named
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
     }
-    let body = &raw[end + 4..];
-    // A connection that broke looks like one that ended.
-    if length.is_some_and(|length| length != body.len()) {
-        return None;
+    for name in OF_ONE_CONNECTION {
+        headers.remove(name);
     }
-    Some(Answer {
-        status,
-        body: Body::Relayed(kind, body.to_vec()),
-    })
+    headers
 }
 
 #[cfg(test)]
@@ -120,13 +126,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_or_none() {
-        let whole = b"HTTP/1.0 400 Bad Request\r\ncontent-length: 2\r\ncontent-type: a/b\r\n\r\n{}";
-        let answer = parse(whole).unwrap();
-        assert_eq!(answer.status, 400);
-        assert!(matches!(answer.body, Body::Relayed(kind, body) if kind == "a/b" && body == b"{}"));
-        for cut in 0..whole.len() {
-            assert!(parse(&whole[..cut]).is_none(), "{cut}");
+    fn what_is_of_one_connection_stays_there() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Basic YTpi"),
+            ("connection", "close, X-Hop"),
+            ("connection", "x-other-hop"),
+            ("content-length", "3"),
+            ("host", "here"),
+            ("te", "trailers"),
+            ("x-hop", "1"),
+            ("x-many", "1"),
+            ("x-many", "2"),
+            ("x-other-hop", "1"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
         }
+        let passed = passed(headers);
+        let names: Vec<&str> = passed.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(passed["authorization"], "Basic YTpi");
+        let many: Vec<&HeaderValue> = passed.get_all("x-many").iter().collect();
+        assert_eq!(many, ["1", "2"]);
     }
 }

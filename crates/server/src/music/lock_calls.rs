@@ -56,7 +56,7 @@ impl Locks {
             if call.forwarded {
                 return Err(forward::unknown());
             }
-            match forward::send(address, call).await {
+            match self.forward.send(address, call).await {
                 Ok(answer) => return Ok(Found::Elsewhere(answer)),
                 Err(Silent::Unknown) => return Err(forward::unknown()),
                 Err(Silent::Unreached) => {}
@@ -290,7 +290,7 @@ async fn find_to_end(
     if let Some(address) = address.and_then(|home| locks.address(home))
         && !call.forwarded
     {
-        match forward::send(address, call).await {
+        match locks.forward.send(address, call).await {
             Ok(answer) => return Ok(Found::Elsewhere(answer)),
             // To end it twice is to end it.
             Err(Silent::Unreached | Silent::Unknown) => {}

@@ -16,10 +16,12 @@
 //! locks wait for another node.
 
 use super::answers::Failure;
+use super::forward::Forward;
 use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
 use super::store::{Store, WAIT, micros};
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, SessionId, Tag};
+use fermata_protocol::base::{KeyId, Planted, SessionId};
+use fermata_protocol::client::writes::Account;
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, QueueEntry, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
@@ -48,10 +50,8 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 struct Work {
     entered: bool,
-    /// Writes so far.
-    count: u64,
-    /// The last one that was acknowledged.
-    acknowledged: Option<(u64, Option<Tag>)>,
+    /// Its writes, all of one key.
+    account: Account<()>,
     /// The unit, where it is known; nobody else can change it.
     unit: Option<Option<Bytes>>,
     /// Requests so far.
@@ -113,6 +113,7 @@ pub(super) enum Standing {
 /// The locks of one node.
 pub(super) struct Locks {
     pub(super) store: Arc<Store>,
+    pub(super) forward: Forward,
     me: u16,
     pub(super) kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
     /// Names without a table, and since when that is known.
@@ -126,6 +127,7 @@ impl Locks {
         let me = u16::try_from(store.gate.info.node).unwrap_or(u16::MAX);
         Locks {
             store,
+            forward: Forward::new(),
             me,
             kept: Mutex::default(),
             free: Mutex::default(),
@@ -493,16 +495,22 @@ impl Locks {
         let Some(value) = act(now.as_ref())? else {
             return Ok(());
         };
-        work.count += 1;
+        let number = work.account.issue(()).ok_or_else(|| {
+            Failure::error(format!(
+                "{id} has made the most writes that a lock can make: release it"
+            ))
+        })?;
         // Until it is acknowledged, nobody knows what the unit is.
         work.unit = None;
         let put = Critical::Put {
-            number: work.count,
+            number,
             value: value.clone(),
         };
         match self.critical(lock, &mut work, id, put).await? {
-            Reply::Done { tag } => {
-                work.acknowledged = Some((work.count, tag));
+            Reply::Done { .. } => {
+                if let Some(writes) = work.account.of_mut(&()) {
+                    writes.acknowledge(number);
+                }
                 work.unit = Some(value);
                 Ok(())
             }
@@ -527,11 +535,10 @@ impl Locks {
             self.forget(lock);
             return Ok(());
         }
-        let leaving = match work.acknowledged {
-            _ if again || !work.entered => Leaving::Dirty,
-            None if work.count == 0 => Leaving::Clean(None),
-            Some((last, tag)) if last == work.count => Leaving::Clean(tag),
-            _ => Leaving::Dirty,
+        let own = (place.held.lock_ref, place.held.generation);
+        let leaving = match again || !work.entered {
+            true => Leaving::Dirty,
+            false => work.account.leaving(&(), own, place.session, Planted::NONE),
         };
         work.requests += 1;
         let number = work.requests + 1;

@@ -2,7 +2,7 @@
 
 use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
 use super::keys::value_answer;
-use super::token::{Left, Token};
+use super::token::Token;
 use super::{Answer, Asked, Body, Problem, Rest, Shared, body, header_number, parse, query};
 use super::{segment, text_segment, unexpected, value_of};
 use axum::Json;
@@ -15,7 +15,7 @@ use fermata_api::convert::GENERATION_SPAN;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Secret, v1};
 use fermata_protocol::base::{LockRef, Tag};
-use fermata_protocol::request::{Entered, RefState};
+use fermata_protocol::request::{Entered, Leaving, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
 use serde::Deserialize;
 use std::convert::Infallible;
@@ -118,7 +118,7 @@ impl Rest {
         let mut plain = headers.clone();
         plain.remove("fermata-number");
         let header = Some(self.leave_header(&plain, token)?);
-        let keys = self.leaving(token, &vec![Left::Dirty; token.keys.len()])?;
+        let keys = self.leaving(token, &vec![Leaving::Dirty; token.keys.len()])?;
         let again = Wire::Leave(v1::LeaveRequest { header, keys });
         let request = self.gate.parse(again).await?;
         match self.gate.ask(request).await {
@@ -197,12 +197,12 @@ impl Rest {
     }
 
     /// How each key is left, as the messages say it.
-    fn leaving(&self, token: &Token, left: &[Left]) -> Result<Vec<v1::Leaving>, Problem> {
-        let leave = |(held, left): (v1::Held, &Left)| v1::Leaving {
+    fn leaving(&self, token: &Token, left: &[Leaving]) -> Result<Vec<v1::Leaving>, Problem> {
+        let leave = |(held, left): (v1::Held, &Leaving)| v1::Leaving {
             held: Some(held),
-            clean: matches!(left, Left::Clean(_)),
+            clean: matches!(left, Leaving::Clean(_)),
             tag: match left {
-                Left::Clean(Some(tag)) => Some(v1::Tag {
+                Leaving::Clean(Some(tag)) => Some(v1::Tag {
                     lock_ref: tag.lock_ref.0,
                     sequence: tag.sequence,
                     writer: Bytes::copy_from_slice(&tag.writer.to_be_bytes()),
@@ -389,9 +389,9 @@ pub(super) async fn leave(
 }
 
 /// How a client that counts leaves each key: dirty, unless it lists its last acknowledged write.
-fn told_left(token: &Token, told: super::json::Leave) -> Result<Vec<Left>, Problem> {
+fn told_left(token: &Token, told: super::json::Leave) -> Result<Vec<Leaving>, Problem> {
     token.all_held()?;
-    let mut left = vec![Left::Dirty; token.keys.len()];
+    let mut left = vec![Leaving::Dirty; token.keys.len()];
     for key in told.acknowledged {
         let sequence = key.sequence.filter(|s| *s < GENERATION_SPAN);
         let sequence = sequence.ok_or_else(|| {
@@ -400,11 +400,9 @@ fn told_left(token: &Token, told: super::json::Leave) -> Result<Vec<Left>, Probl
         let key = key.parse()?;
         let at = token.find(Some(&key.keyspace), &key.key)?;
         let (lock_ref, generation) = token.held[at];
-        left[at] = Left::Clean((sequence > 0).then(|| Tag {
-            lock_ref: LockRef(lock_ref),
-            sequence: Tag::sequence(generation, sequence),
-            writer: token.secret.session().0,
-        }));
+        let session = token.secret.session();
+        let tag = || Tag::critical(LockRef(lock_ref), generation, sequence, session);
+        left[at] = Leaving::Clean((sequence > 0).then(tag));
     }
     Ok(left)
 }
@@ -479,15 +477,7 @@ async fn change(
             Ok(Json(Done::new(None, Some(sequence))).into_response())
         }
         Reply::Done { tag } => {
-            let (lock_ref, generation) = token.held[at];
-            let made = Tag::critical(
-                LockRef(lock_ref),
-                generation,
-                sequence,
-                token.secret.session(),
-            );
-            rest.counters
-                .acknowledged(&token, at, sequence, tag.unwrap_or(made));
+            rest.counters.acknowledged(&token, at, sequence);
             Ok(Json(Done::new(tag, Some(sequence))).into_response())
         }
         other => Err(unexpected(&other)),
@@ -501,11 +491,11 @@ async fn number_of(
     at: usize,
     leave: bool,
     headers: &HeaderMap,
-) -> Result<(u64, Vec<Left>), Problem> {
+) -> Result<(u64, Vec<Leaving>), Problem> {
     match (header_number(headers, "fermata-sequence")?, token.counted) {
         (Some(number), false) => {
             let keys = if leave { token.keys.len() } else { 0 };
-            Ok((number, vec![Left::Dirty; keys]))
+            Ok((number, vec![Leaving::Dirty; keys]))
         }
         (None, true) => match rest.counters.next(token, at, leave) {
             Some(next) => Ok(next),

@@ -8,21 +8,23 @@
 //! **Idea.** The name encodes all of it: no node keeps anything for it. Numbers are given by the
 //! client (`Fermata-Sequence`), or by the node through which the section was entered, and then by
 //! this node alone: the name says so, and nodes without the counter refuse to put, so nobody writes
-//! behind the counter's back. A counter begins before the section's entry is asked for, once. One
-//! that is lost (restart, too many sections) is never made up: the client resumes the section,
-//! which fences what was in flight and begins a new generation with a counter of its own
-//! (F16).
+//! behind the counter's back. A counter is an [`Account`], as the client library's session keeps
+//! one; it begins before the section's entry is asked for, once. One that is lost (restart, too
+//! many sections) is never made up: the client resumes the section, which fences what was in flight
+//! and begins a new generation with a counter of its own (F16).
 
 use super::problem::Problem;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use fermata_api::{Secret, v1};
-use fermata_protocol::base::{SessionId, Tag};
+use fermata_protocol::base::{LockRef, Planted, SessionId};
+use fermata_protocol::client::writes::Account;
+use fermata_protocol::request::Leaving;
 use fermata_protocol::wire;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Sections whose writes one node counts at a time; then the one touched longest ago is forgotten.
 const COUNTED_MAX: usize = 16_384;
@@ -106,117 +108,121 @@ impl Token {
     fn counter(&self) -> Counted {
         (self.secret.session(), self.number)
     }
+
+    /// Closes the account, and says how each key is left. One that waits is not left.
+    fn closing(&self, account: &mut Account<usize>) -> Vec<Leaving> {
+        account.close();
+        let session = self.secret.session();
+        let held = self.held.iter().enumerate();
+        held.map(|(at, (lock_ref, generation))| {
+            let own = (LockRef(*lock_ref), *generation);
+            account.leaving(&at, own, session, Planted::NONE)
+        })
+        .collect()
+    }
 }
 
 /// Which section is counted: the session, and the number of the request that entered or resumed.
 type Counted = (SessionId, u64);
 
+/// What one node counts.
 #[derive(Debug, Default)]
-struct Count {
-    last: u64,
-    /// A leave was tried: what it said of the last writes must stay true, so no other may follow.
-    closed: bool,
-    /// Per key that was written: the highest number given, and the tag if that was acknowledged.
-    keys: BTreeMap<usize, (u64, Option<Tag>)>,
-    touched: u64,
+struct Table {
+    /// Grows with each touch.
+    clock: u64,
+    /// With the time of the last touch.
+    accounts: HashMap<Counted, (u64, Account<usize>)>,
+    /// The sections by that time.
+    touched: BTreeMap<u64, Counted>,
 }
 
-/// How a key may be left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// With its last write acknowledged, or never written.
-    Clean(Option<Tag>),
-    /// Otherwise, or unknown.
-    Dirty,
-}
+impl Table {
+    /// The account of a section that is asked for now.
+    fn touch(&mut self, counted: Counted) -> Option<&mut Account<usize>> {
+        let (touched, account) = self.accounts.get_mut(&counted)?;
+        self.clock += 1;
+        self.touched.remove(touched);
+        self.touched.insert(self.clock, counted);
+        *touched = self.clock;
+        Some(account)
+    }
 
-impl Count {
-    fn left(&self, at: usize) -> Left {
-        match self.keys.get(&at) {
-            None => Left::Clean(None),
-            Some((_, Some(tag))) => Left::Clean(Some(*tag)),
-            Some((_, None)) => Left::Dirty,
+    fn forget(&mut self, counted: Counted) {
+        if let Some((touched, _)) = self.accounts.remove(&counted) {
+            self.touched.remove(&touched);
         }
     }
 }
 
-/// The counters of one node.
+/// The accounts of the sections whose writes one node counts.
 #[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<(u64, HashMap<Counted, Count>)>);
+pub(super) struct Counters(Mutex<Table>);
 
 impl Counters {
-    fn with<T>(&self, token: &Token, act: impl FnOnce(&mut Count) -> T) -> Option<T> {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (clock, counts) = &mut *guard;
-        *clock += 1;
-        let count = counts.get_mut(&token.counter())?;
-        count.touched = *clock;
-        Some(act(count))
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A section is about to be entered or resumed here by a request that is new.
     pub(super) fn begin(&self, token: &Token) {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (clock, counts) = &mut *guard;
-        *clock += 1;
-        counts.entry(token.counter()).or_default().touched = *clock;
-        if counts.len() > COUNTED_MAX
-            && let Some(oldest) = counts
-                .iter()
-                .min_by_key(|(_, c)| c.touched)
-                .map(|(k, _)| *k)
+        let (mut table, counted) = (self.table(), token.counter());
+        if table.touch(counted).is_none() {
+            table.accounts.insert(counted, Default::default());
+            table.touch(counted);
+        }
+        if table.accounts.len() > COUNTED_MAX
+            && let Some(oldest) = table.touched.first_key_value().map(|(_, oldest)| *oldest)
         {
-            counts.remove(&oldest);
+            table.forget(oldest);
         }
     }
 
-    /// The next write's number, for key `at`; with `leave`, it is the last, and how each key is
-    /// left comes with it (the entry of `at` means nothing). None where the counter is lost or
-    /// closed.
-    pub(super) fn next(&self, token: &Token, at: usize, leave: bool) -> Option<(u64, Vec<Left>)> {
-        let keys = if leave { token.keys.len() } else { 0 };
-        self.with(token, |count| {
-            if count.closed {
-                return None;
-            }
-            count.last += 1;
-            count.closed = leave;
-            count.keys.insert(at, (count.last, None));
-            Some((count.last, (0..keys).map(|at| count.left(at)).collect()))
-        })?
+    /// The number of the next write, which is of key `at`; with `leave`, it is the last, and how
+    /// each key is left comes with it (the entry of `at` means nothing). None where the account is
+    /// lost or closed.
+    pub(super) fn next(
+        &self,
+        token: &Token,
+        at: usize,
+        leave: bool,
+    ) -> Option<(u64, Vec<Leaving>)> {
+        let mut table = self.table();
+        let account = table.touch(token.counter())?;
+        let number = account.issue(at)?;
+        let left = match leave {
+            true => token.closing(account),
+            false => vec![],
+        };
+        Some((number, left))
     }
 
     /// Write `number` of key `at` was acknowledged.
-    pub(super) fn acknowledged(&self, token: &Token, at: usize, number: u64, tag: Tag) {
-        self.with(token, |count| {
-            if let Some((highest, acknowledged)) = count.keys.get_mut(&at)
-                && *highest == number
-            {
-                *acknowledged = Some(tag);
-            }
-        });
+    pub(super) fn acknowledged(&self, token: &Token, at: usize, number: u64) {
+        let mut table = self.table();
+        let account = table.touch(token.counter());
+        if let Some(writes) = account.and_then(|account| account.of_mut(&at)) {
+            writes.acknowledge(number);
+        }
     }
 
     /// How each key may be left; nothing is written after it.
-    pub(super) fn leaving(&self, token: &Token) -> Vec<Left> {
-        let keys = token.keys.len();
-        let left = self.with(token, |count| {
-            count.closed = true;
-            (0..keys).map(|at| count.left(at)).collect()
-        });
-        left.unwrap_or_else(|| vec![Left::Dirty; keys])
+    pub(super) fn leaving(&self, token: &Token) -> Vec<Leaving> {
+        match self.table().touch(token.counter()) {
+            Some(account) => token.closing(account),
+            None => vec![Leaving::Dirty; token.keys.len()],
+        }
     }
 
     /// The section was left.
     pub(super) fn end(&self, token: &Token) {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.1.remove(&token.counter());
+        self.table().forget(token.counter());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fermata_protocol::base::Tag;
 
     fn token() -> Token {
         Token {
@@ -246,23 +252,24 @@ mod tests {
         let (counters, token) = (Counters::default(), token());
         assert_eq!(
             counters.leaving(&token),
-            [Left::Dirty, Left::Dirty],
+            [Leaving::Dirty, Leaving::Dirty],
             "not counted here"
         );
         counters.begin(&token);
         assert_eq!(counters.next(&token, 0, false), Some((1, vec![])));
         assert_eq!(counters.next(&token, 0, false), Some((2, vec![])));
-        counters.acknowledged(&token, 0, 1, Tag::ZERO);
+        counters.acknowledged(&token, 0, 1);
         let (number, left) = counters.next(&token, 1, true).unwrap();
         assert_eq!(
             (number, left[0]),
-            (3, Left::Dirty),
+            (3, Leaving::Dirty),
             "the write acknowledged was not the last"
         );
-        counters.acknowledged(&token, 0, 2, Tag::ZERO);
+        counters.acknowledged(&token, 0, 2);
+        let second = Tag::critical(LockRef(1), 0, 2, token.secret.session());
         assert_eq!(
             counters.leaving(&token),
-            [Left::Clean(Some(Tag::ZERO)), Left::Dirty]
+            [Leaving::Clean(Some(second)), Leaving::Dirty]
         );
         assert_eq!(
             counters.next(&token, 0, false),

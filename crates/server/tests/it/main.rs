@@ -9,6 +9,7 @@ mod cut;
 mod disk;
 mod engine;
 mod faces;
+mod hosted;
 #[path = "../music/rest.rs"]
 mod http;
 mod large;

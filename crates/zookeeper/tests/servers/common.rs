@@ -1,30 +1,49 @@
 //! Real servers for the tests, and a way to hold back what is on its way to them.
 
 use bytes::Bytes;
-use fermata_peers::{Cluster, Spec, System, testable};
+use fermata_peers::{Cluster, System, trio};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use fermata_zookeeper::{Settings, Store};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc, watch};
 
 /// How long an operation waits here.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Held by tests that start an ensemble of their own, so that a small machine has no ten at once.
-pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
+/// Tests that kill servers, count what these hold, or start others run alone.
+static TURN: RwLock<()> = RwLock::const_new(());
 
-/// A cluster of this process; none, and a loud word, where real servers cannot run.
-pub(crate) fn cluster(spec: Spec) -> Option<Cluster> {
-    if !testable(System::Zookeeper) {
-        return None;
-    }
-    let spec = Spec {
-        quick: true,
-        ..spec
-    };
-    Some(Cluster::start(&spec).expect("a ZooKeeper ensemble starts"))
+/// The ensemble of most tests, and whose turn it is with it.
+pub(crate) struct Ensemble<T> {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) servers: Vec<String>,
+    _turn: T,
+}
+
+/// For a test that leaves the servers alone; none, and a loud word, where real ones cannot run.
+pub(crate) async fn beside() -> Option<Ensemble<RwLockReadGuard<'static, ()>>> {
+    ensemble(TURN.read().await)
+}
+
+/// For a test that has the machine for itself.
+pub(crate) async fn alone() -> Option<Ensemble<RwLockWriteGuard<'static, ()>>> {
+    ensemble(TURN.write().await)
+}
+
+fn ensemble<T>(turn: T) -> Option<Ensemble<T>> {
+    let cluster = trio(System::Zookeeper)?;
+    Some(Ensemble {
+        cluster,
+        servers: servers(cluster),
+        _turn: turn,
+    })
+}
+
+/// A node of this name that no other run has made.
+pub(crate) fn fresh(name: &str) -> String {
+    format!("/{name}-{}", std::process::id())
 }
 
 /// The addresses of a cluster's servers.
@@ -36,11 +55,11 @@ pub(crate) fn servers(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// A store on these servers, below a root of the test's own.
+/// A store on these servers, below a [`fresh`] root of the test's own.
 pub(crate) async fn store(servers: &[String], root: &str, timeout: Duration) -> Store {
     let settings = Settings {
         servers: servers.to_vec(),
-        root: root.to_owned(),
+        root: fresh(root),
         timeout,
     };
     Store::connect(settings).await.expect("the store connects")

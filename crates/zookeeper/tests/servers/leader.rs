@@ -1,10 +1,10 @@
 //! A leader that is killed while updates are on their way: nothing is applied twice, nothing that
 //! was acknowledged is lost.
 
-use crate::common::{TIMEOUT, TURN, key, servers, store};
+use crate::common::{TIMEOUT, alone, key, store};
 use bytes::Bytes;
 use fermata_engine::{LockStore, Row, StoreError, Swapped};
-use fermata_peers::{Cluster, Spec, System};
+use fermata_peers::Cluster;
 use fermata_zookeeper::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,14 +83,12 @@ fn leader(cluster: &Cluster) -> u8 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_applied_twice_when_the_leader_dies() {
-    let _turn = TURN.lock().await;
-    let spec = Spec::new(System::Zookeeper, 3).with("tickTime", "500");
-    let Some(cluster) = crate::common::cluster(spec) else {
+    let Some(ensemble) = alone().await else {
         return;
     };
-    let all = servers(&cluster);
+    let (cluster, all) = (ensemble.cluster, &ensemble.servers);
     let seen = Arc::new(Seen::default());
-    let first = store(&all, "/leader", TIMEOUT).await;
+    let first = store(all, "leader", TIMEOUT).await;
     let made = first
         .swap(&key(b"k"), None, Bytes::from_static(&[0; 4]))
         .await;
@@ -99,7 +97,7 @@ async fn nothing_is_applied_twice_when_the_leader_dies() {
     for writer in 0..WRITERS {
         let mut nearest = all.clone();
         nearest.rotate_left(writer as usize % all.len());
-        let store = store(&nearest, "/leader", TIMEOUT).await;
+        let store = store(&nearest, "leader", TIMEOUT).await;
         let seen = seen.clone();
         writers.push(tokio::spawn(async move {
             for n in 0..EACH {
@@ -112,7 +110,7 @@ async fn nothing_is_applied_twice_when_the_leader_dies() {
         while seen.done.load(Ordering::Relaxed) < killing * WRITERS * EACH / 4 {
             sleep(Duration::from_millis(5)).await;
         }
-        let victim = leader(&cluster);
+        let victim = leader(cluster);
         tokio::task::block_in_place(|| {
             cluster.kill_node(victim).unwrap();
             cluster.start_node(victim).unwrap();

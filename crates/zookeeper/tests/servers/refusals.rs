@@ -1,8 +1,8 @@
 //! What start-up refuses, one sentence each.
 
-use crate::common::{TIMEOUT, TURN, servers};
+use crate::common::{TIMEOUT, alone, beside, fresh, servers};
 use fermata_engine::LockStore;
-use fermata_peers::{Spec, System};
+use fermata_peers::{Cluster, Spec, System, testable};
 use fermata_zookeeper::{Settings, Store};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -69,31 +69,32 @@ async fn no_quorum_says_the_server_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_quorum_for_real() {
-    let _turn = TURN.lock().await;
-    let spec = Spec::new(System::Zookeeper, 3).with("tickTime", "500");
-    let Some(cluster) = crate::common::cluster(spec) else {
+    let Some(ensemble) = alone().await else {
         return;
     };
     for node in [1, 2] {
-        cluster.kill_node(node).unwrap();
+        ensemble.cluster.kill_node(node).unwrap();
     }
-    let why = refusal(&servers(&cluster), "/fermata", Duration::from_secs(8)).await;
+    let why = refusal(&ensemble.servers, "/fermata", Duration::from_secs(8)).await;
+    // The tests after this one need them, whatever was said.
+    for node in [1, 2] {
+        ensemble.cluster.start_node(node).unwrap();
+    }
     assert!(why.contains("have no quorum"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_that_others_own() {
-    let _turn = TURN.lock().await;
-    let spec = Spec::new(System::Zookeeper, 1);
-    let Some(cluster) = crate::common::cluster(spec) else {
+    let Some(ensemble) = beside().await else {
         return;
     };
-    let servers = servers(&cluster);
+    let servers = &ensemble.servers;
     let client = Client::connect(&servers[0]).await.unwrap();
     let closed = CreateMode::Persistent.with_acls(Acls::anyone_read());
-    client.create("/closed", b"", &closed).await.unwrap();
-    for root in ["/closed", "/closed/below"] {
-        let why = refusal(&servers, root, TIMEOUT).await;
+    let root = fresh("closed");
+    client.create(&root, b"", &closed).await.unwrap();
+    for root in [&root, &format!("{root}/below")] {
+        let why = refusal(servers, root, TIMEOUT).await;
         assert!(why.contains("cannot be written (not authorized)"), "{why}");
         assert!(why.contains(root), "{why}");
     }
@@ -101,11 +102,12 @@ async fn a_root_that_others_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn states_that_would_not_fit() {
-    let _turn = TURN.lock().await;
-    let spec = Spec::new(System::Zookeeper, 1).with("-Djute.maxbuffer", "65536");
-    let Some(cluster) = crate::common::cluster(spec) else {
+    if !testable(System::Zookeeper) {
         return;
-    };
+    }
+    let mut spec = Spec::new(System::Zookeeper, 1).with("-Djute.maxbuffer", "65536");
+    spec.quick = true;
+    let cluster = Cluster::start(&spec).expect("a server starts");
     let why = refusal(&servers(&cluster), "/fermata", TIMEOUT).await;
     assert!(why.contains("jute.maxbuffer"), "{why}");
 }

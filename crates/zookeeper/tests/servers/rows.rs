@@ -1,27 +1,15 @@
 //! Rows on a real ensemble: compare-and-set, keys, watches, sessions that break.
 
-use crate::common::{Gate, TIMEOUT, TURN, key, servers, store};
+use crate::common::{Gate, TIMEOUT, alone, beside, fresh, key, store};
 use bytes::Bytes;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
-use fermata_peers::{Cluster, Spec, System};
 use fermata_zookeeper::{Reads, STATE_LIMIT, Store, path};
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError};
-
-/// One ensemble for all tests of this file; it ends with the process.
-static CLUSTER: LazyLock<Option<Cluster>> = LazyLock::new(|| {
-    let spec = Spec::new(System::Zookeeper, 3);
-    crate::common::cluster(spec)
-});
-
-/// The ensemble's addresses; none where it cannot run.
-fn ensemble() -> Option<Vec<String>> {
-    CLUSTER.as_ref().map(servers)
-}
 
 fn state(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -44,8 +32,11 @@ fn row(version: Version, text: &str) -> Row {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_swap_applies_to_the_version_it_expects_and_to_no_other() {
-    let Some(servers) = ensemble() else { return };
-    for (root, reads) in [("/swap-s", Reads::Sync), ("/swap-q", Reads::Quorum)] {
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
+    for (root, reads) in [("swap-s", Reads::Sync), ("swap-q", Reads::Quorum)] {
         let a = store(&servers[..1], root, TIMEOUT).await.with_reads(reads);
         let b = store(&servers[1..2], root, TIMEOUT).await.with_reads(reads);
         let k = key(b"k");
@@ -75,8 +66,11 @@ async fn a_swap_applies_to_the_version_it_expects_and_to_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn states_that_do_not_fit_are_refused_and_the_largest_fits() {
-    let Some(servers) = ensemble() else { return };
-    let store = store(&servers, "/sizes", TIMEOUT).await;
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
+    let store = store(servers, "sizes", TIMEOUT).await;
     for size in [0, STATE_LIMIT + 1] {
         let refused = store.swap(&key(b"k"), None, vec![1; size].into()).await;
         assert!(
@@ -93,8 +87,11 @@ async fn states_that_do_not_fit_are_refused_and_the_largest_fits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_keys_have_rows_of_their_own() {
-    let Some(servers) = ensemble() else { return };
-    let store = store(&servers, "/odd/deep", TIMEOUT).await;
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
+    let store = store(servers, "odd/deep", TIMEOUT).await;
     let names: Vec<Vec<u8>> = [
         &b""[..],
         b".",
@@ -139,10 +136,13 @@ async fn add_one(store: &Store, name: &[u8]) -> Version {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_at_once_exactly_one_is_applied_to_each_version() {
-    let Some(servers) = ensemble() else { return };
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
     let mut stores = Vec::new();
     for server in servers.chunks(1) {
-        stores.push(Arc::new(store(server, "/many", TIMEOUT).await));
+        stores.push(Arc::new(store(server, "many", TIMEOUT).await));
     }
     put(&stores[0], b"k", None, "0").await;
     for store in &stores {
@@ -199,15 +199,13 @@ const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_wakes_all_who_wait_and_no_watch_stays_behind() {
-    // An ensemble of its own: watches are counted.
-    let _turn = TURN.lock().await;
-    let spec = Spec::new(System::Zookeeper, 2);
-    let Some(cluster) = crate::common::cluster(spec) else {
+    // Alone: watches are counted.
+    let Some(ensemble) = alone().await else {
         return;
     };
-    let servers = servers(&cluster);
-    let waiting = Arc::new(store(&servers[..1], "/watch", TIMEOUT).await);
-    let writing = store(&servers[1..], "/watch", TIMEOUT).await;
+    let servers = &ensemble.servers;
+    let waiting = Arc::new(store(&servers[..1], "watch", TIMEOUT).await);
+    let writing = store(&servers[1..2], "watch", TIMEOUT).await;
     let wait = |seen: Option<Version>, patience: Duration| {
         let waiting = waiting.clone();
         tokio::spawn(async move { waiting.changed(&key(b"k"), seen, patience).await })
@@ -215,7 +213,7 @@ async fn a_change_wakes_all_who_wait_and_no_watch_stays_behind() {
     // No row yet: its creation is a change.
     let waiters: Vec<_> = (0..20).map(|_| wait(None, LONG)).collect();
     until("one watch for all", || async {
-        watches(&servers).await == 1
+        watches(servers).await == 1
     })
     .await;
     let one = put(&writing, b"k", None, "one").await;
@@ -229,7 +227,7 @@ async fn a_change_wakes_all_who_wait_and_no_watch_stays_behind() {
     let two = put(&writing, b"k", Some(one), "two").await;
     wait(Some(one), LONG).await.unwrap();
     let waiter = wait(Some(two), LONG);
-    until("a watch", || async { watches(&servers).await == 1 }).await;
+    until("a watch", || async { watches(servers).await == 1 }).await;
     assert!(!waiter.is_finished());
     put(&writing, b"k", Some(two), "three").await;
     waiter.await.unwrap();
@@ -237,19 +235,22 @@ async fn a_change_wakes_all_who_wait_and_no_watch_stays_behind() {
     let three = waiting.read(&key(b"k")).await.unwrap().unwrap().version;
     wait(Some(three), Duration::from_millis(300)).await.unwrap();
     let dropped = wait(Some(three), LONG);
-    until("a watch again", || async { watches(&servers).await == 1 }).await;
+    until("a watch again", || async { watches(servers).await == 1 }).await;
     dropped.abort();
-    until("no watch", || async { watches(&servers).await == 0 }).await;
+    until("no watch", || async { watches(servers).await == 0 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_and_a_store_outlive_their_session() {
-    let Some(servers) = ensemble() else { return };
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
     let gate = Gate::before(servers[0].clone()).await;
     let timeout = Duration::from_secs(1);
     let only = std::slice::from_ref(&gate.address);
-    let cut = Arc::new(store(only, "/expiry", timeout).await);
-    let other = store(&servers[1..], "/expiry", TIMEOUT).await;
+    let cut = Arc::new(store(only, "expiry", timeout).await);
+    let other = store(&servers[1..], "expiry", TIMEOUT).await;
     let one = put(&cut, b"k", None, "one").await;
     let waiter = {
         let cut = cut.clone();
@@ -291,22 +292,26 @@ async fn read(store: &Store, name: &[u8]) -> Option<Row> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_given_up_never_comes_after_a_read() {
-    let Some(servers) = ensemble() else { return };
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
     let gate = Gate::before(servers[0].clone()).await;
     let timeout = Duration::from_secs(3);
     let behind = [gate.address.clone(), servers[1].clone()];
-    let late = store(&behind, "/late", timeout).await;
-    let other = store(&servers[2..], "/late", TIMEOUT).await;
+    let late = store(&behind, "late", timeout).await;
+    let other = store(&servers[2..], "late", TIMEOUT).await;
     let one = put(&late, b"k", None, "one").await;
     // What the gate holds does come, in the end: here, from a client that asks nobody, and whose
     // session outlasts what is tried meanwhile.
     let raw = Client::connector().with_session_timeout(Duration::from_secs(40));
     let raw = raw.connect(&gate.address).await.unwrap();
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    raw.create("/late/raw", b"before", &open).await.unwrap();
+    let held = fresh("late") + "/raw";
+    raw.create(&held, b"before", &open).await.unwrap();
 
     gate.hold(true);
-    drop(raw.set_data("/late/raw", b"late", Some(0)));
+    drop(raw.set_data(&held, b"late", Some(0)));
     let update = late.swap(&key(b"k"), Some(one), state("late")).await;
     assert!(matches!(update, Err(StoreError::Unknown(_))), "{update:?}");
     // So is the next, for a row that is not there, unless the session has been replaced by then.
@@ -321,8 +326,8 @@ async fn an_update_given_up_never_comes_after_a_read() {
     gate.hold(false);
     let look = Client::connector().connect(&servers[2]).await.unwrap();
     until("what was held back comes", || async {
-        look.sync("/late").await.unwrap();
-        look.get_data("/late/raw").await.unwrap().0 == b"late"
+        look.sync(&held).await.unwrap();
+        look.get_data(&held).await.unwrap().0 == b"late"
     })
     .await;
     assert_eq!(other.read(&key(b"k")).await, Ok(Some(kept.clone())));
@@ -342,27 +347,31 @@ async fn an_update_given_up_never_comes_after_a_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_updates_in_a_transaction_are_judged_by_the_first() {
     // What the update of version -2 relies on, which no test can reach by counting.
-    let Some(servers) = ensemble() else { return };
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
     let client = Client::connector()
         .connect(&servers.join(","))
         .await
         .unwrap();
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    client.create("/wrap", b"a", &open).await.unwrap();
+    let wrap = fresh("wrap");
+    client.create(&wrap, b"a", &open).await.unwrap();
     let both = |version: i32| {
         let mut both = client.new_multi_writer();
-        both.add_set_data("/wrap", b"b", Some(version)).unwrap();
-        both.add_set_data("/wrap", b"b", None).unwrap();
+        both.add_set_data(&wrap, b"b", Some(version)).unwrap();
+        both.add_set_data(&wrap, b"b", None).unwrap();
         async move { both.commit().await }
     };
     let refused = both(1).await.unwrap_err();
     let index = 0;
     let source = Error::BadVersion;
     assert_eq!(refused, MultiWriteError::OperationFailed { index, source });
-    let (data, stat) = client.get_data("/wrap").await.unwrap();
+    let (data, stat) = client.get_data(&wrap).await.unwrap();
     assert_eq!((data.as_slice(), stat.version), (&b"a"[..], 0));
     both(0).await.unwrap();
-    let (data, stat) = client.get_data("/wrap").await.unwrap();
+    let (data, stat) = client.get_data(&wrap).await.unwrap();
     assert_eq!((data.as_slice(), stat.version), (&b"b"[..], 2));
 }
 
@@ -370,10 +379,14 @@ async fn two_updates_in_a_transaction_are_judged_by_the_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_excludes() {
     use fermata_zookeeper::recipes::Locks;
-    let Some(servers) = ensemble() else { return };
+    let Some(ensemble) = beside().await else {
+        return;
+    };
+    let servers = &ensemble.servers;
+    let root = fresh("recipe");
     let mut tasks = Vec::new();
     for _ in 0..8 {
-        let locks = Locks::connect(&servers, "/recipe", TIMEOUT).await.unwrap();
+        let locks = Locks::connect(servers, &root, TIMEOUT).await.unwrap();
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
                 let held = locks.lock("a").await.unwrap();
@@ -386,7 +399,7 @@ async fn the_recipe_excludes() {
     for task in tasks {
         task.await.unwrap();
     }
-    let locks = Locks::connect(&servers, "/recipe", TIMEOUT).await.unwrap();
+    let locks = Locks::connect(servers, &root, TIMEOUT).await.unwrap();
     let held = locks.lock("a").await.unwrap();
     assert_eq!(held.get().await.unwrap().len(), 40);
     held.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! What points are called: figures find by these names what was measured.
+//! The names of measured points, by which figures find them.
 
 use crate::music::place::Profile;
 use crate::music::system::Kind;

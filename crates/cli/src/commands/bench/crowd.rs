@@ -35,7 +35,8 @@ const BASE_PORT: u16 = 7600;
 const WORKERS: usize = 4;
 /// How long a worker rests between two turns: a crowd is compared, not the machine's limit.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Whoever is closed comes again after this, and a slow one sends a little this often.
+/// A client whose connection was closed connects again after this, and a slow one sends some bytes
+/// this often.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the crowd has until it is there, and the node until all of it is gone.
 const SETTLE: Duration = Duration::from_secs(15);

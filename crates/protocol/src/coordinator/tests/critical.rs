@@ -122,6 +122,22 @@ fn a_put_is_tried_again_while_replicas_lag_and_its_doubt_is_kept() {
 }
 
 #[test]
+fn a_put_of_a_past_ref_is_in_doubt_where_a_replica_may_have_it() {
+    for doubt in [false, true] {
+        let mut bench = Bench::new();
+        let held = bench.entered(1, "a");
+        bench.ask(2, put(&held, false));
+        bench.register(register::Outcome::Past {
+            may_have_taken_effect: doubt,
+        });
+        let refusal = bench.refusal();
+        assert_eq!(refusal.code, Code::NoLongerHolder);
+        assert_eq!(refusal.may_have_taken_effect, doubt);
+        bench.quiet();
+    }
+}
+
+#[test]
 fn a_put_whose_client_is_gone_goes_on_and_is_told_to_nobody() {
     let mut bench = Bench::new();
     let held = bench.entered(1, "a");

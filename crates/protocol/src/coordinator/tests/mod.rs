@@ -1,6 +1,7 @@
 //! The main paths against a cluster that the tests play by hand.
 
 mod critical;
+mod desks;
 mod releases;
 mod sections;
 mod simple;
@@ -9,11 +10,11 @@ mod strangers;
 
 use super::*;
 use crate::base::{
-    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Member, Reach, Seat,
-    StoragePolicy, Tag, View,
+    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Member, Now, Planted,
+    Reach, Seat, StoragePolicy, Tag, Timing, View,
 };
 use crate::command::{Body, Command, LockCommand};
-use crate::io::{Output, Void};
+use crate::io::{Effects, Memory, Output, Void};
 use crate::lock::{Outcome, Rejection};
 use crate::request::{
     Critical, EntryValue, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request,
@@ -194,17 +195,19 @@ impl Bench {
     fn step<T>(&mut self, act: impl FnOnce(&mut Coordinator, &mut Cx<'_>) -> T) -> T {
         let mut fx = Effects::new();
         let mut cx = Cx {
-            now: Now {
-                monotonic: self.now,
-                wall: self.now,
-                interval: None,
+            env: Env {
+                now: Now {
+                    monotonic: self.now,
+                    wall: self.now,
+                    interval: None,
+                },
+                fx: &mut fx,
+                memory: &Empty,
+                timing: &self.timing,
+                limits: &self.limits,
+                planted: Planted::NONE,
             },
-            fx: &mut fx,
-            timing: &self.timing,
-            limits: &self.limits,
-            planted: Planted::NONE,
             registers: &mut self.registers,
-            memory: &Empty,
             topology: &self.cluster,
         };
         let result = act(&mut self.it, &mut cx);
@@ -361,7 +364,7 @@ impl Bench {
         assert!(self.it.tasks.is_empty(), "{:?}", self.it.tasks);
         assert!(self.it.calls.is_empty());
         assert_eq!(self.it.desk.registered(), 0);
-        assert_eq!(self.it.wake(), Wake::default());
+        assert_eq!(self.it.wake(), None);
     }
 }
 

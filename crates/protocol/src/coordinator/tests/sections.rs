@@ -187,6 +187,25 @@ fn a_repeated_enter_keeps_its_ref_when_the_first_call_is_cancelled() {
 }
 
 #[test]
+fn the_loss_of_a_ref_that_was_not_granted_ends_no_wait() {
+    let mut bench = Bench::new();
+    bench.ask(1, enter(&["a", "b", "c", "d"], WAIT));
+    let (_, call, segment, command) = bench.submitted();
+    bench.answer(1, call, enqueued(8), 1);
+    bench.lock(1, bench.grant(segment, &command, 9));
+    let lost = |lock_ref| lock::Message::Lost {
+        session: SESSION,
+        segment,
+        lock_ref: LockRef(lock_ref),
+        generation: 0,
+    };
+    bench.lock(1, lost(8));
+    assert!(bench.replies.is_empty(), "{:?}", bench.replies);
+    bench.lock(1, lost(9));
+    assert_eq!(bench.refusal().code, Code::NoLongerHolder);
+}
+
+#[test]
 fn a_loss_ends_a_followed_section_and_its_pass() {
     let mut bench = Bench::new();
     let segment = bench.enters_and_follows();
@@ -379,6 +398,31 @@ fn a_key_that_is_left_twice_is_left_as_was_said_last() {
     let (lock_ref, clean) = leave_of(&bench.submitted().3);
     assert_eq!(lock_ref, LockRef(3));
     assert_eq!(clean, [(beside.key, None), (key("a"), tag(2))]);
+}
+
+#[test]
+fn a_leave_that_is_held_up_is_sent_again_after_a_pause() {
+    let retry = Timing::default().retry;
+    for why in [
+        Rejection::Leased(retry),
+        Rejection::Busy,
+        Rejection::DiskFull,
+    ] {
+        let mut bench = Bench::new();
+        let keys = vec![(held("a", 3, 1), Leaving::Dirty)];
+        bench.ask(5, Operation::Leave { keys });
+        let (_, call, _, command) = bench.submitted();
+        bench.wait(retry / 2);
+        bench.answer(1, call, Err(why), 0);
+        assert!(bench.replies.is_empty(), "{:?}", bench.replies);
+        bench.wait(retry - 1);
+        assert!(bench.sent.is_empty(), "{:?}", bench.sent);
+        bench.wait(1);
+        assert_eq!(bench.submitted().3, command);
+        bench.answer(1, call, Ok(Outcome::Left { clean: false }), 0);
+        assert_eq!(*bench.reply(), Reply::Done { tag: None });
+        bench.quiet();
+    }
 }
 
 #[test]

@@ -112,3 +112,26 @@ fn a_heartbeat_names_the_refs_of_more_than_one_section() {
     assert!(matches!(bench.reply(), Reply::Renewed { states } if states.len() == 256));
     bench.quiet();
 }
+
+#[test]
+fn a_listing_has_bounds_of_what_it_names() {
+    let long = |over: usize| Bytes::from(vec![b'k'; Limits::default().key + over]);
+    for (prefix, after, refused) in [
+        (0, Some(0), false),
+        (0, None, false),
+        (1, None, true),
+        (0, Some(1), true),
+    ] {
+        let mut bench = Bench::new();
+        let operation = Operation::Keys {
+            keyspace: Keyspace::SECTIONS,
+            prefix: long(prefix),
+            after: after.map(long),
+            limit: 10,
+        };
+        bench.ask(1, operation);
+        let told = bench.replies.first().map(|(_, reply)| reply);
+        let too_large = matches!(told, Some(Reply::Refused(r)) if r.code == Code::TooLarge);
+        assert_eq!(too_large, refused, "{prefix} {after:?}");
+    }
+}

@@ -139,6 +139,32 @@ fn a_write_in_a_section_keeps_the_doubt_of_every_try() {
 }
 
 #[test]
+fn a_write_in_a_section_whose_time_ends_between_two_tries_leaves_its_ref() {
+    let mut bench = Bench::new();
+    bench.ask(1, section_write());
+    let (_, _, segment, command) = bench.submitted();
+    bench.lock(1, bench.grant(segment, &command, 6));
+    bench.register(ELSEWHERE);
+    bench.wait(bench.timing.request);
+    assert_eq!(bench.refusal().code, Code::Unavailable);
+    assert!(bench.refusal().may_have_taken_effect);
+    assert_eq!(leave_of(&bench.submitted().3).0, LockRef(6));
+}
+
+#[test]
+fn a_read_in_a_section_leaves_a_ref_that_comes_to_light_too_late() {
+    let mut bench = Bench::new();
+    bench.ask(1, Operation::Read { key: key("a") });
+    let (_, call, ..) = bench.submitted();
+    while bench.replies.is_empty() {
+        bench.wait(bench.timing.retry);
+    }
+    assert_eq!(bench.refusal().code, Code::Unavailable);
+    bench.answer(2, call, enqueued(5), 0);
+    assert_eq!(leave_of(&bench.submitted().3).0, LockRef(5));
+}
+
+#[test]
 fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
     let put = || Operation::Put {
         key: key("e"),

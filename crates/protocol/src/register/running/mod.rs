@@ -9,8 +9,9 @@ use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::once::Names;
 use super::op::{Op, Outcome, Place};
 use super::reading::Cells;
-use super::{Cx, is_physical, policy};
+use super::{is_physical, policy};
 use crate::base::{Bug, EventualTag, KeyId, Micros, Seat, Tag};
+use crate::io::Env;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -113,7 +114,7 @@ impl Running {
         place: Place,
         own: Option<Seat>,
         deadline: Micros,
-        cx: &Cx<'_>,
+        cx: &Env<'_>,
     ) -> Self {
         let n = place.view.len();
         let mut order: Vec<Seat> = Vec::with_capacity(n);
@@ -192,7 +193,7 @@ impl Running {
     }
 
     /// When something is to be done although nothing arrives.
-    pub(super) fn wake(&self, cx: &Cx<'_>) -> Micros {
+    pub(super) fn wake(&self, cx: &Env<'_>) -> Micros {
         let turns = [1, CROWD].map(|times| self.began + times * cx.timing.retry);
         let refused = self.members.iter().any(|m| m.refusal.is_some() || m.past);
         let patience = turns
@@ -217,14 +218,14 @@ impl Running {
     }
 
     /// Whether the member at `seat` may be asked, or passed over, once it was asked and is silent.
-    fn is_patient(&self, seat: usize, cx: &Cx<'_>) -> bool {
+    fn is_patient(&self, seat: usize, cx: &Env<'_>) -> bool {
         let once = matches!(self.op, Op::EventualPut { .. });
         let silent = self.members[seat].asks > 0 && self.members[seat].refusal.is_none();
         once && silent && !cx.planted.has(Bug::EventualPutRepeated)
     }
 
     /// Seats that are to be asked now, each with what it is asked.
-    pub(super) fn due(&mut self, names: &mut Names, cx: &Cx<'_>) -> Vec<(Seat, Ask)> {
+    pub(super) fn due(&mut self, names: &mut Names, cx: &Env<'_>) -> Vec<(Seat, Ask)> {
         let now = cx.now.monotonic;
         let mut seats = Vec::new();
         if let Phase::One { turn } = self.phase {
@@ -262,7 +263,7 @@ impl Running {
         asks
     }
 
-    fn ask(&self, seat: Seat, names: &mut Names, cx: &Cx<'_>) -> Ask {
+    fn ask(&self, seat: Seat, names: &mut Names, cx: &Env<'_>) -> Ask {
         if let Phase::Store {
             tag, origin, parts, ..
         } = &self.phase
@@ -322,7 +323,7 @@ impl Running {
     }
 
     /// Takes an answer of the present call.
-    pub(super) fn on_answer(&mut self, seat: Seat, answer: Answer, cx: &Cx<'_>) -> Next {
+    pub(super) fn on_answer(&mut self, seat: Seat, answer: Answer, cx: &Env<'_>) -> Next {
         if cx.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
@@ -387,7 +388,7 @@ impl Running {
         !put && matches!(self.phase, Phase::Store { tag, .. } if tag == known)
     }
 
-    fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, cx: &Cx<'_>) -> Next {
+    fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, cx: &Env<'_>) -> Next {
         match (&self.op, &self.phase) {
             (Op::Get { holder, .. }, Phase::Store { .. }) if Holder::of(tag) == *holder => {
                 // Not this holder is past, but the value it was about to write back: a later
@@ -424,7 +425,7 @@ impl Running {
         self.judge(cx)
     }
 
-    fn on_single_answer(&mut self, seat: Seat, answer: Answer, cx: &Cx<'_>) -> Next {
+    fn on_single_answer(&mut self, seat: Seat, answer: Answer, cx: &Env<'_>) -> Next {
         let put = matches!(self.op, Op::EventualPut { .. });
         let get = matches!(self.op, Op::EventualGet { .. });
         match answer {
@@ -469,7 +470,7 @@ impl Running {
         }
     }
 
-    fn quorum_size(&self, cx: &Cx<'_>) -> usize {
+    fn quorum_size(&self, cx: &Env<'_>) -> usize {
         let q = self.place.shape().quorum;
         if cx.planted.has(Bug::CodedQuorumMajority) {
             return self.members.len() / 2 + 1;
@@ -482,7 +483,7 @@ impl Running {
     }
 
     /// What the answers so far amount to.
-    pub(super) fn judge(&mut self, cx: &Cx<'_>) -> Next {
+    pub(super) fn judge(&mut self, cx: &Env<'_>) -> Next {
         if cx.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
@@ -519,7 +520,7 @@ impl Running {
         let refusing = self.members.iter().filter(|m| m.refusal.is_some());
         let firmly = refusing.filter(|m| !matches!(m.refusal, Some(Answer::Void)));
         let blocked = firmly.count() > self.members.len() - q;
-        // Who is before this one in a crowd is done in a few beats; who is dead, never.
+        // A living writer before this one in the crowd ends within a few beats, a dead one never.
         let crowded = self.has_no_room();
         let turn = self.began + CROWD * cx.timing.retry;
         match self.op {
@@ -544,7 +545,7 @@ impl Running {
     }
 
     /// q replicas have answered a read.
-    fn collected(&mut self, cx: &Cx<'_>) -> Next {
+    fn collected(&mut self, cx: &Env<'_>) -> Next {
         let now = cx.now.monotonic;
         if let Some(tag) = self.tag_to_write(cx) {
             return self.write_under(tag, cx);
@@ -615,7 +616,7 @@ impl Running {
         at: (Tag, EventualTag),
         value: Option<Bytes>,
         (agree, is_final, tells): (bool, bool, bool),
-        cx: &Cx<'_>,
+        cx: &Env<'_>,
     ) -> Next {
         let tag = at.0;
         let then = Outcome::Value {
@@ -662,7 +663,7 @@ impl Running {
         at: (Tag, EventualTag),
         found: Option<Bytes>,
         (whole, agree): (bool, bool),
-        cx: &Cx<'_>,
+        cx: &Env<'_>,
     ) -> Next {
         let now = cx.now.monotonic;
         if !whole {
@@ -679,7 +680,7 @@ impl Running {
         Next::Phase
     }
 
-    /// What this ends with when the value `found` is at q members under `tag`, swept.
+    /// The outcome of this operation once a sweep has put the value `found` at q members as `tag`.
     fn swept_up(&self, tag: Tag, found: Option<Bytes>) -> Outcome {
         match &self.op {
             Op::Write { .. } => Outcome::Stored {
@@ -694,7 +695,7 @@ impl Running {
     /// is a time, not before that has certainly passed: an operation that begins after this one has
     /// ended must not be given a lower one (F9). Below a fence at q members nothing completes any
     /// more, whatever the time.
-    fn once_passed(&mut self, tag: Tag, then: Outcome, tells: bool, cx: &Cx<'_>) -> Next {
+    fn once_passed(&mut self, tag: Tag, then: Outcome, tells: bool, cx: &Env<'_>) -> Next {
         self.tells = tells;
         self.phase = Phase::Passing {
             tag,
@@ -703,7 +704,7 @@ impl Running {
         self.passing(tag, cx)
     }
 
-    fn passing(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
+    fn passing(&mut self, tag: Tag, cx: &Env<'_>) -> Next {
         let Phase::Passing { then, .. } = &self.phase else {
             unreachable!("it has stored");
         };
@@ -725,7 +726,7 @@ impl Running {
         Next::Wait
     }
 
-    fn write_under(&mut self, tag: Tag, cx: &Cx<'_>) -> Next {
+    fn write_under(&mut self, tag: Tag, cx: &Env<'_>) -> Next {
         let now = cx.now.monotonic;
         let clockless = cx.now.interval.is_none() && self.passed <= tag.sequence;
         let sweeps = matches!(self.phase, Phase::Tags);
@@ -751,7 +752,7 @@ impl Running {
 
     /// The answers at hand give no value that may be returned: more are waited for, and all are
     /// asked again after a while.
-    fn undecodable(&mut self, cx: &Cx<'_>) -> Next {
+    fn undecodable(&mut self, cx: &Env<'_>) -> Next {
         let now = cx.now.monotonic;
         let all = self.members.iter().all(Member::settled);
         if all || now >= self.phase_began + cx.timing.retry {
@@ -801,7 +802,7 @@ impl Running {
 
     fn is_sound_here(&self, content: &Content) -> bool {
         match content {
-            // What tag it is of is not said: only the value's own digest tells.
+            // The answer does not name the value's tag: only the value's own digest can be checked.
             Content::Value(fragment) => {
                 fragment.coding != Coding::Whole
                     || fragment.digest == policy::digest(&fragment.bytes)
@@ -828,7 +829,7 @@ fn store(
 }
 
 /// When the tag's time may have passed by this node's interval clock.
-fn passes_at(tag: Tag, cx: &Cx<'_>) -> Micros {
+fn passes_at(tag: Tag, cx: &Env<'_>) -> Micros {
     let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
     let left = (tag.sequence + 1).saturating_sub(earliest);
     cx.now.monotonic.saturating_add(left.max(1))

@@ -4,11 +4,11 @@ use super::super::message::Answer;
 use super::super::op::{Op, Place};
 use super::{Member, Phase, Running};
 use crate::base::{LockRef, Tag};
-use crate::register::Cx;
+use crate::io::Env;
 
 impl Running {
     /// The tag of the write that the answers of a first round lead to, where this is one.
-    pub(super) fn tag_to_write(&self, cx: &Cx<'_>) -> Option<Tag> {
+    pub(super) fn tag_to_write(&self, cx: &Env<'_>) -> Option<Tag> {
         // Above what a write of one round may have been given before this one began.
         let clocked = self.place.storage.has_one_round_writes();
         let latest = cx.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
@@ -79,7 +79,7 @@ pub(super) fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
 
 /// The tag under which a write may go out at once: the latest that the true time can be. Whoever
 /// begins after the write has ended, which waits for that time to pass, gets a higher one.
-pub(super) fn one_round_tag(place: &Place, writer: u128, cx: &Cx<'_>) -> Option<Tag> {
+pub(super) fn one_round_tag(place: &Place, writer: u128, cx: &Env<'_>) -> Option<Tag> {
     let interval = cx.now.interval?;
     place.storage.has_one_round_writes().then_some(Tag {
         lock_ref: LockRef(0),

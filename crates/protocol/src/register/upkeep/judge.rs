@@ -9,13 +9,14 @@ use crate::base::{
     Bug, Epoch, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Purpose, Seat, SegmentId,
     Shape, StoragePolicy, Tag, View,
 };
+use crate::io::Env;
 use crate::register::cell::{At, Cell};
 use crate::register::message::{Ask, Content, Message, Survey, Version};
 use crate::register::op::Op;
 use crate::register::repair::MARK;
 use crate::register::replica::Replica;
 use crate::register::status::Status;
-use crate::register::{Cx, SegmentView, policy};
+use crate::register::{SegmentView, policy};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -140,7 +141,7 @@ impl Terms {
 
 impl Replica {
     /// Decides what is to be done for a key, from what the members hold of it.
-    pub(super) fn judge(&mut self, look: Look, view: &dyn SegmentView, cx: &mut Cx<'_>) {
+    pub(super) fn judge(&mut self, look: Look, view: &dyn SegmentView, cx: &mut Env<'_>) {
         let open = matches!(self.stores.of(look.at.store), Ok(Status::Open));
         let Some(terms) = Terms::of(&look.at, self.name, view) else {
             return;
@@ -209,7 +210,7 @@ impl Replica {
     /// is final, and this replica is told so: it drops the value (G26). Else the value stays until
     /// the next section's synch has settled the key, and stands again if that passes the version
     /// over.
-    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, cx: &mut Cx<'_>) {
+    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, cx: &mut Env<'_>) {
         let tag = standing.own.tags.last().copied().unwrap_or_default();
         if standing.holders.len() >= terms.shape.quorum {
             let settle = look.ask(MARK | OWN, Ask::Settle { tag });
@@ -225,7 +226,7 @@ impl Replica {
         dead: bool,
         terms: &Terms,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let top = standing.own.tags.last().copied().unwrap_or_default();
         let complete = standing.holders.len() >= terms.shape.quorum;
@@ -286,7 +287,7 @@ impl Replica {
     }
 
     /// Gives a value that was rebuilt from parts to those that lack theirs.
-    pub(super) fn give_rebuilt(&mut self, look: Look, view: &dyn SegmentView, cx: &mut Cx<'_>) {
+    pub(super) fn give_rebuilt(&mut self, look: Look, view: &dyn SegmentView, cx: &mut Env<'_>) {
         let (Some((tag, lacking, parts)), Some(terms)) =
             (&look.parts, Terms::of(&look.at, self.name, view))
         else {
@@ -312,7 +313,7 @@ impl Replica {
         lacking: &[Seat],
         part: impl Fn(Seat, &KeyId) -> Content,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let Ok(cell) = Cell::load(cx.memory, &look.at) else {
             return;
@@ -339,7 +340,7 @@ impl Replica {
     }
 
     /// Sends the eventual value to those whose own is older.
-    fn give_eventual(&mut self, look: &Look, standing: &Standing, cx: &mut Cx<'_>) {
+    fn give_eventual(&mut self, look: &Look, standing: &Standing, cx: &mut Env<'_>) {
         if standing.behind.is_empty() {
             return;
         }
@@ -390,7 +391,7 @@ impl Replica {
         look: &Look,
         standing: &Standing,
         state: (Tag, Option<EventualTag>),
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let early = cx.planted.has(Bug::TombstoneBuriedEarly);
         if !(standing.all || early) || look.at.store.epoch != Epoch::FIRST {
@@ -438,7 +439,7 @@ impl Replica {
 impl Look {
     /// Tells that the highest tag which q members hold is final, where something lies below it: its
     /// writer has told so, but not everybody has heard. It may not be the highest of all.
-    fn settle_complete(&self, own: &Survey, terms: &Terms, cx: &mut Cx<'_>) {
+    fn settle_complete(&self, own: &Survey, terms: &Terms, cx: &mut Env<'_>) {
         let all = || core::iter::once(own).chain(self.heard.values());
         let holds = |tag: Tag| all().filter(|held| held.tags.contains(&tag)).count();
         let complete = |tag: &&Tag| holds(**tag) >= terms.shape.quorum;
@@ -464,7 +465,7 @@ impl Look {
 }
 
 /// Tells all members that a tag which q of them hold is final.
-fn settle(look: &Look, tag: Tag, cx: &mut Cx<'_>) {
+fn settle(look: &Look, tag: Tag, cx: &mut Env<'_>) {
     for node in look.members.nodes() {
         cx.fx
             .promise(node, look.ask(MARK | OWN, Ask::Settle { tag }));

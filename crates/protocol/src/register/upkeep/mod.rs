@@ -20,7 +20,8 @@
 //!   no key clean before it is complete, whoever leads by then (G3, G29).
 //! * Where an eventual value is kept below it, and q members hold it, that value goes (G26).
 //! * It is a delete, all n members hold it and nothing below, and it lies under the segment's
-//!   floor: once the floor has risen again, all remove it.
+//!   floor: once the floor has risen again, all remove it. The floor stays below every ref that
+//!   holds or waits in the segment, so one that has been there for longer keeps the traces.
 //!
 //! Each member walks its own store, not the primary all: the primary may lack the very key that is
 //! to be repaired and would need lists of all others', no lease is needed for what is safe whoever
@@ -48,15 +49,15 @@ mod tally;
 use self::judge::{Look, Terms, is_used};
 use self::tally::Tallies;
 pub use self::tally::Tally;
+use super::SegmentView;
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Store};
 use super::op::Op;
 use super::repair::MARK;
 use super::replica::Replica;
 use super::status::{Status, Stores, beyond};
-use super::{Cx, SegmentView};
 use crate::base::{EventualTag, KeyId, KeyspaceId, LockRef, Micros, NodeName, Rng, SegmentId, Tag};
-use crate::io::{Memory, Void};
+use crate::io::{Env, Memory, Void};
 use crate::wire::decode;
 use crate::wire::record::{self, CellPart};
 use alloc::boxed::Box;
@@ -217,7 +218,7 @@ impl Upkeep {
 
     /// Whether the key has looked like this for as long as any operation may live; begins to
     /// count where it has not been seen like this.
-    fn is_ripe(&mut self, at: &At, state: (Tag, Option<EventualTag>), cx: &Cx<'_>) -> bool {
+    fn is_ripe(&mut self, at: &At, state: (Tag, Option<EventualTag>), cx: &Env<'_>) -> bool {
         let place = (at.store, at.key.clone());
         let now = cx.now.monotonic;
         match self.suspects.get(&place) {
@@ -248,7 +249,7 @@ impl Upkeep {
         }
     }
 
-    fn send(&mut self, look: Look, asks: Vec<(NodeName, Ask)>, cx: &mut Cx<'_>) {
+    fn send(&mut self, look: Look, asks: Vec<(NodeName, Ask)>, cx: &mut Env<'_>) {
         let call = self.next_call;
         self.next_call = self.next_call.wrapping_add(1) | MARK | OWN;
         for (node, ask) in asks {
@@ -260,7 +261,7 @@ impl Upkeep {
 
 impl Replica {
     /// Goes on with the walk; to be called once per beat.
-    pub fn upkeep(&mut self, views: &dyn SegmentViews, cx: &mut Cx<'_>) {
+    pub fn upkeep(&mut self, views: &dyn SegmentViews, cx: &mut Env<'_>) {
         let late = |look: &Look| look.until <= cx.now.monotonic;
         let late: Vec<u64> = self
             .upkeep
@@ -311,7 +312,7 @@ impl Replica {
     }
 
     /// Looks at the next few keys of a store.
-    fn walk(&mut self, store: Store, view: &dyn SegmentView, cx: &mut Cx<'_>) {
+    fn walk(&mut self, store: Store, view: &dyn SegmentView, cx: &mut Env<'_>) {
         let room = LOOKS_MAX
             .saturating_sub(self.upkeep.looks.len())
             .min(PER_BEAT);
@@ -376,7 +377,7 @@ impl Replica {
         head: Result<Head, Void>,
         tallies: &mut Tallies,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let (Some(terms), Some(members)) = (Terms::of(&at, self.name, view), view.members()) else {
             return;
@@ -416,7 +417,7 @@ impl Replica {
         store: Store,
         answer: Answer,
         view: &dyn SegmentView,
-        cx: &mut Cx<'_>,
+        cx: &mut Env<'_>,
     ) {
         let Some(look) = self.upkeep.looks.get_mut(&call) else {
             return;

@@ -1,0 +1,269 @@
+//! The task of one session: it drives the machine with calls, answers and time, as the client
+//! library's driver does, but without a network.
+
+use super::{Command, Hosted, Told};
+use crate::clock;
+use crate::gate::{Open, is_last, kind, stopping};
+use fermata_protocol::base::{Micros, Now, SessionId};
+use fermata_protocol::client::{
+    Answer, Call, Endpoint, Event, Options, SectionId, Session, Ticket,
+};
+use fermata_protocol::{Refusal, Reply, Request};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+/// The node itself.
+const HERE: Endpoint = Endpoint(0);
+
+/// Places of a stream that are kept for its entry and its end, however slowly it is read.
+const LAST: usize = 2;
+
+/// Who waits for an operation.
+enum Waiter {
+    Call {
+        tell: oneshot::Sender<Result<Answer, Refusal>>,
+        /// For the call's bytes, as long as the session may send them.
+        _permit: Option<OwnedSemaphorePermit>,
+    },
+    Stream(mpsc::Sender<Result<Told, Refusal>>),
+}
+
+/// One session.
+struct Keeper {
+    hosted: Arc<Hosted>,
+    session: Session,
+    /// Requests at the node, by transmission: a number may be sent twice.
+    sent: HashMap<u64, (u64, (bool, bool), Open)>,
+    next_sent: u64,
+    answers: mpsc::Sender<(u64, Reply)>,
+    waiting: BTreeMap<Ticket, Waiter>,
+    /// The streams of sections entered.
+    streams: BTreeMap<SectionId, mpsc::Sender<Result<Told, Refusal>>>,
+    events: Vec<Event>,
+    idle: Micros,
+    /// When somebody was here last.
+    touched: Micros,
+    ending: bool,
+}
+
+/// Keeps a session until it has ended, or the node stops.
+pub(super) async fn keep(
+    hosted: Arc<Hosted>,
+    id: SessionId,
+    idle: Micros,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+) {
+    let options = Options::default().hosted();
+    // Room for more answers than may come at once: entered sections are told of their loss.
+    let (answers, mut answered) = mpsc::channel(4 * options.open);
+    let gate = hosted.gate.clone();
+    let mut keeper = Keeper {
+        session: Session::new(id, gate.home, &[HERE], options),
+        hosted,
+        sent: HashMap::new(),
+        next_sent: 1,
+        answers,
+        waiting: BTreeMap::new(),
+        streams: BTreeMap::new(),
+        events: Vec::new(),
+        idle,
+        touched: clock::monotonic(),
+        ending: false,
+    };
+    let closed = gate.closed();
+    tokio::pin!(closed);
+    while !keeper.is_over() {
+        let sleep = keeper.until_wake();
+        tokio::select! {
+            command = commands.recv(), if !keeper.ending => match command {
+                Some(command) => keeper.obey(command),
+                None => keeper.end(),
+            },
+            Some((sent, reply)) = answered.recv() => keeper.hear(sent, reply),
+            () = tokio::time::sleep(sleep) => {}
+            () = &mut closed => break,
+        }
+        keeper.upkeep();
+        keeper.carry_out();
+    }
+    keeper.hosted.forget(id);
+    let entering = keeper.waiting.values().filter_map(|waiter| match waiter {
+        Waiter::Stream(stream) => Some(stream),
+        Waiter::Call { .. } => None,
+    });
+    for stream in keeper.streams.values().chain(entering) {
+        // Who does not read is not told.
+        let _ = stream.try_send(Err(stopping()));
+    }
+}
+
+fn now() -> Now {
+    Now {
+        monotonic: clock::monotonic(),
+        wall: clock::wall(),
+        interval: None,
+    }
+}
+
+impl Keeper {
+    fn is_over(&self) -> bool {
+        self.ending && self.session.open() == 0
+    }
+
+    /// Whether somebody listens.
+    fn is_attended(&self) -> bool {
+        !self.waiting.is_empty() || !self.streams.is_empty()
+    }
+
+    fn until_wake(&self) -> Duration {
+        let idle = (!self.ending && !self.is_attended()).then(|| self.touched + self.idle);
+        let at = [self.session.wake(), idle].into_iter().flatten().min();
+        let at = at.map_or(60_000_000, |at| at.saturating_sub(clock::monotonic()));
+        Duration::from_micros(at.min(60_000_000))
+    }
+
+    fn obey(&mut self, command: Command) {
+        self.touched = clock::monotonic();
+        match command {
+            Command::Call(call, tell, _permit) => {
+                let ticket = self.hosted.ticket();
+                self.waiting.insert(ticket, Waiter::Call { tell, _permit });
+                if let Call::Leave { section, .. } | Call::PutAndLeave { section, .. } = &call {
+                    self.streams.remove(section);
+                }
+                self.session.call(now(), ticket, call, &mut self.events);
+            }
+            Command::Follow(ticket, call, stream) => {
+                self.waiting.insert(ticket, Waiter::Stream(stream));
+                self.session.call(now(), ticket, call, &mut self.events);
+            }
+            Command::Gone(ticket) => {
+                self.session.cancel(now(), ticket, &mut self.events);
+                self.streams.retain(|_, stream| !stream.is_closed());
+            }
+            Command::Close(tell) => {
+                self.end();
+                // The leaves go on; what they cannot do, the leases do.
+                let _ = tell.send(Ok(Answer::Left));
+            }
+        }
+    }
+
+    /// Leaves every section; then the session is over.
+    fn end(&mut self) {
+        self.hosted.forget(self.session.id());
+        self.ending = true;
+        let entering: Vec<Ticket> = self.waiting.keys().copied().collect();
+        for ticket in entering {
+            self.session.cancel(now(), ticket, &mut self.events);
+        }
+        for section in self.session.sections() {
+            let ticket = self.hosted.ticket();
+            let leave = Call::Leave {
+                section: section.id,
+                wait: false,
+            };
+            self.session.call(now(), ticket, leave, &mut self.events);
+        }
+        self.streams.clear();
+    }
+
+    fn upkeep(&mut self) {
+        let now = now();
+        if self.session.wake().is_some_and(|at| at <= now.monotonic) {
+            self.session.tick(now, &mut self.events);
+        }
+        let idle = now.monotonic.saturating_sub(self.touched) >= self.idle;
+        if self.is_attended() {
+            self.touched = now.monotonic;
+        } else if idle && !self.ending {
+            self.end();
+        }
+    }
+
+    fn hear(&mut self, sent: u64, reply: Reply) {
+        let Some((number, (follow, poll), _)) = self.sent.get(&sent) else {
+            return;
+        };
+        let number = *number;
+        if is_last(&reply, *follow, *poll)
+            && let Some((_, _, mut open)) = self.sent.remove(&sent)
+        {
+            open.finish();
+        }
+        self.session
+            .on_reply(now(), HERE, number, reply, &mut self.events);
+    }
+
+    fn carry_out(&mut self) {
+        while !self.events.is_empty() {
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    Event::Send { request, .. } => self.send(request),
+                    // Dropped, it is cancelled.
+                    Event::Close { number, .. } => self.sent.retain(|_, (of, ..)| *of != number),
+                    Event::Done { ticket, result } => self.done(ticket, result),
+                    Event::Queued { ticket, ahead } => {
+                        if let Some(Waiter::Stream(stream)) = self.waiting.get(&ticket)
+                            && stream.capacity() > LAST
+                        {
+                            // A slow reader's place is told again when it changes.
+                            let _ = stream.try_send(Ok(Told::Queued(ahead)));
+                        }
+                    }
+                    Event::SectionLost { section, .. } => {
+                        if let Some(stream) = self.streams.remove(&section) {
+                            let _ = stream.try_send(Ok(Told::Lost));
+                        }
+                    }
+                    Event::LeaseExpired { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, request: Request) {
+        let number = request.number;
+        let kind = kind(&request.operation);
+        let sent = self.next_sent;
+        self.next_sent += 1;
+        match self.hosted.gate.submit(request, sent, self.answers.clone()) {
+            Ok(open) => {
+                self.sent.insert(sent, (number, kind, open));
+            }
+            Err(refusal) => {
+                let reply = Reply::Refused(refusal);
+                self.session
+                    .on_reply(now(), HERE, number, reply, &mut self.events);
+            }
+        }
+    }
+
+    fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+        self.touched = clock::monotonic();
+        match self.waiting.remove(&ticket) {
+            // Who has gone is not told.
+            Some(Waiter::Call { tell, .. }) => drop(tell.send(result)),
+            Some(Waiter::Stream(stream)) => match result {
+                Ok(Answer::Entered { section, keys }) => {
+                    match stream.try_send(Ok(Told::Entered(section, keys))) {
+                        Ok(()) => drop(self.streams.insert(section, stream)),
+                        // Entered for somebody who has gone.
+                        Err(_) => self.leave(section),
+                    }
+                }
+                Ok(_) => drop(stream.try_send(Err(crate::gate::unexpected(&Reply::Left)))),
+                Err(refusal) => drop(stream.try_send(Err(refusal))),
+            },
+            None => {}
+        }
+    }
+
+    fn leave(&mut self, section: SectionId) {
+        let (ticket, wait) = (self.hosted.ticket(), false);
+        let leave = Call::Leave { section, wait };
+        self.session.call(now(), ticket, leave, &mut self.events);
+    }
+}

@@ -1,0 +1,302 @@
+//! The gRPC face of hosted sessions: `fermata.v1.Sessions`.
+
+use super::{Command, Hosted, Keeper, Told};
+use crate::gate::{Gate, unexpected};
+use bytes::Bytes;
+use fermata_api::convert::reply_to_proto;
+use fermata_api::v1::section_event::Event;
+use fermata_api::v1::session_reply::Reply as WireReply;
+use fermata_api::v1::session_request::Operation as Wire;
+use fermata_api::v1::sessions_server::{Sessions, SessionsServer};
+use fermata_api::{Secret, errors, v1};
+use fermata_protocol::base::{KeyId, SessionId};
+use fermata_protocol::client::{Answer, Call, SectionId, Ticket};
+use fermata_protocol::request::Operation;
+use fermata_protocol::{Code, Refusal, Reply};
+use futures_core::Stream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status};
+
+/// How long an enter waits that does not say, microseconds: a day.
+const WAIT: u64 = 86_400_000_000;
+/// News that a stream may have unread.
+const UNREAD_MAX: usize = 16;
+
+/// The service.
+pub(crate) struct Service(Arc<Hosted>);
+
+/// The service of a node that keeps at most so many sessions.
+pub(crate) fn service(gate: Arc<Gate>, most: usize) -> SessionsServer<Service> {
+    let largest = crate::grpc::largest_message(&gate);
+    SessionsServer::new(Service(Arc::new(Hosted::new(gate, most))))
+        .max_decoding_message_size(largest)
+        .max_encoding_message_size(usize::MAX)
+}
+
+/// What happens to one who entered. Dropped before the entry, it gives up the wait.
+pub(crate) struct Events {
+    gate: Arc<Gate>,
+    ticket: Ticket,
+    keeper: Keeper,
+    told: mpsc::Receiver<Result<Told, Refusal>>,
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.told.close();
+        // A keeper that has ended has given up everything.
+        let _ = self.keeper.send(Command::Gone(self.ticket));
+    }
+}
+
+impl Stream for Events {
+    type Item = Result<v1::SectionEvent, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(told) = ready!(self.told.poll_recv(cx)) else {
+            return Poll::Ready(None);
+        };
+        let event = match told {
+            Ok(Told::Queued(ahead)) => Event::QueuedAhead(ahead),
+            Ok(Told::Lost) => Event::Lost(v1::Nothing {}),
+            Ok(Told::Entered(section, keys)) => {
+                let entered = Reply::Entered { keys, lease: 0 };
+                let keys = match reply_to_proto(entered, &self.gate.names()) {
+                    WireReply::Event(v1::EnterEvent {
+                        event: Some(v1::enter_event::Event::Entered(entered)),
+                    }) => entered.keys,
+                    _ => vec![],
+                };
+                let section = section.0;
+                Event::Entered(v1::EnteredSection { section, keys })
+            }
+            Err(refusal) => return Poll::Ready(Some(Err(errors::to_status(&refusal)))),
+        };
+        Poll::Ready(Some(Ok(v1::SectionEvent { event: Some(event) })))
+    }
+}
+
+fn session_of(secret: &[u8]) -> Result<SessionId, Refusal> {
+    let secret = Secret::from_bytes(secret).ok_or_else(|| {
+        Refusal::definite(Code::BadRequest, "a secret has 16 bytes, as Open answered")
+    })?;
+    Ok(secret.session())
+}
+
+impl Service {
+    /// What a message of the other service asks for, checked as there.
+    async fn operation(&self, wire: Wire) -> Result<Operation, Refusal> {
+        Ok(self.0.gate.parse(wire).await?.operation)
+    }
+
+    async fn key(&self, secret: &Bytes, key: Option<v1::Key>) -> Result<KeyId, Refusal> {
+        let header = Some(header(secret));
+        match self
+            .operation(Wire::Get(v1::GetRequest { header, key }))
+            .await?
+        {
+            Operation::Get { key } => Ok(key),
+            _ => Err(unexpected(&Reply::Left)),
+        }
+    }
+
+    async fn ask(&self, secret: &[u8], call: Call, bytes: usize) -> Result<Answer, Refusal> {
+        let permit = match bytes {
+            0 => None,
+            bytes => Some(self.0.gate.admit_bytes(bytes)?),
+        };
+        let session = session_of(secret)?;
+        self.0
+            .ask(session, |tell| Command::Call(call, tell, permit))
+            .await
+    }
+
+    fn follow(&self, secret: &[u8], call: Call) -> Result<Events, Refusal> {
+        let keeper = self.0.find(session_of(secret)?)?;
+        let (tell, told) = mpsc::channel(UNREAD_MAX);
+        let ticket = self.0.ticket();
+        // A keeper that has ended drops the stream, which ends.
+        let _ = keeper.send(Command::Follow(ticket, call, tell));
+        let gate = self.0.gate.clone();
+        Ok(Events {
+            gate,
+            ticket,
+            keeper,
+            told,
+        })
+    }
+
+    async fn enter_section(&self, m: v1::EnterSectionRequest) -> Result<Events, Refusal> {
+        let wait_us = if m.wait_us == 0 { WAIT } else { m.wait_us };
+        let wire = Wire::Enter(v1::EnterRequest {
+            header: Some(header(&m.secret)),
+            keys: m.keys,
+            mode: m.mode,
+            wait_us,
+            lease_us: m.lease_us,
+            ..v1::EnterRequest::default()
+        });
+        match self.operation(wire).await? {
+            Operation::Enter {
+                keys,
+                mode,
+                wait,
+                lease,
+                ..
+            } => {
+                let call = Call::Enter {
+                    keys,
+                    mode,
+                    wait,
+                    lease,
+                };
+                self.follow(&m.secret, call)
+            }
+            _ => Err(unexpected(&Reply::Left)),
+        }
+    }
+
+    async fn resume_section(&self, m: v1::ResumeSectionRequest) -> Result<Events, Refusal> {
+        let wire = Wire::Resume(v1::ResumeRequest {
+            header: Some(header(&m.secret)),
+            held: m.held,
+            secret: m.former,
+        });
+        match self.operation(wire).await? {
+            Operation::Resume { held, of } => self.follow(&m.secret, Call::Resume { held, of }),
+            _ => Err(unexpected(&Reply::Left)),
+        }
+    }
+
+    /// The next write of a section.
+    async fn write(
+        &self,
+        m: v1::SectionPutRequest,
+        value: Option<Bytes>,
+    ) -> Result<v1::Done, Refusal> {
+        let key = self.key(&m.secret, m.key).await?;
+        let section = SectionId(m.section);
+        let bytes = value.as_ref().map_or(0, Bytes::len);
+        let call = match m.leave {
+            true => Call::PutAndLeave {
+                section,
+                key,
+                value,
+            },
+            false => Call::CriticalPut {
+                section,
+                key,
+                value,
+            },
+        };
+        done(self.ask(&m.secret, call, bytes).await?)
+    }
+}
+
+/// The header of a request that is parsed alone: the session numbers what it sends.
+fn header(secret: &Bytes) -> v1::Header {
+    v1::Header {
+        secret: secret.clone(),
+        number: 1,
+        ..v1::Header::default()
+    }
+}
+
+fn done(answer: Answer) -> Result<v1::Done, Refusal> {
+    let tag = |tag: fermata_protocol::base::Tag| v1::Tag {
+        lock_ref: tag.lock_ref.0,
+        sequence: tag.sequence,
+        writer: Bytes::copy_from_slice(&tag.writer.to_be_bytes()),
+    };
+    match answer {
+        Answer::Done { tag: made } => Ok(v1::Done {
+            tag: made.map(tag),
+            left: false,
+        }),
+        Answer::Left => Ok(v1::Done {
+            tag: None,
+            left: true,
+        }),
+        _ => Err(unexpected(&Reply::Left)),
+    }
+}
+
+type Answered<T> = Result<Response<T>, Status>;
+
+fn answered<T>(result: Result<T, Refusal>) -> Answered<T> {
+    result
+        .map(Response::new)
+        .map_err(|refusal| errors::to_status(&refusal))
+}
+
+#[tonic::async_trait]
+impl Sessions for Service {
+    type EnterStream = Events;
+    type ResumeStream = Events;
+
+    async fn open(&self, r: Request<v1::OpenSessionRequest>) -> Answered<v1::OpenedSession> {
+        let opened = self.0.open(r.into_inner().idle_us);
+        answered(opened.map(|(secret, idle_us)| v1::OpenedSession {
+            session: Bytes::copy_from_slice(&secret.session().0.to_be_bytes()),
+            secret: Bytes::copy_from_slice(&secret.to_bytes()),
+            idle_us,
+        }))
+    }
+
+    async fn enter(&self, r: Request<v1::EnterSectionRequest>) -> Answered<Events> {
+        answered(self.enter_section(r.into_inner()).await)
+    }
+
+    async fn resume(&self, r: Request<v1::ResumeSectionRequest>) -> Answered<Events> {
+        answered(self.resume_section(r.into_inner()).await)
+    }
+
+    async fn get(&self, r: Request<v1::SectionKeyRequest>) -> Answered<v1::Value> {
+        let m = r.into_inner();
+        let get = async {
+            let key = self.key(&m.secret, m.key).await?;
+            let section = SectionId(m.section);
+            let call = Call::CriticalGet { section, key };
+            match self.ask(&m.secret, call, 0).await? {
+                Answer::Value { value, .. } => Ok(v1::Value { value, tag: None }),
+                _ => Err(unexpected(&Reply::Left)),
+            }
+        };
+        answered(get.await)
+    }
+
+    async fn put(&self, r: Request<v1::SectionPutRequest>) -> Answered<v1::Done> {
+        let m = r.into_inner();
+        let value = Some(m.value.clone());
+        answered(self.write(m, value).await)
+    }
+
+    async fn delete(&self, r: Request<v1::SectionKeyRequest>) -> Answered<v1::Done> {
+        let m = r.into_inner();
+        let delete = v1::SectionPutRequest {
+            secret: m.secret,
+            section: m.section,
+            key: m.key,
+            ..v1::SectionPutRequest::default()
+        };
+        answered(self.write(delete, None).await)
+    }
+
+    async fn leave(&self, r: Request<v1::SectionRequest>) -> Answered<v1::Done> {
+        let m = r.into_inner();
+        let (section, wait) = (SectionId(m.section), true);
+        let left = self.ask(&m.secret, Call::Leave { section, wait }, 0).await;
+        answered(left.and_then(done))
+    }
+
+    async fn close(&self, r: Request<v1::CloseSessionRequest>) -> Answered<v1::Done> {
+        let closed = match session_of(&r.into_inner().secret) {
+            Ok(session) => self.0.ask(session, Command::Close).await,
+            Err(refusal) => Err(refusal),
+        };
+        answered(closed.and_then(done))
+    }
+}
