@@ -1,6 +1,6 @@
 //! Those who wait for a lock: who hangs up, and whose lease is shorter than the wait.
 
-use crate::common::{Client, Session, TestCluster, key};
+use crate::common::{Client, Session, TestCluster, eventually, key};
 use crate::http::Rest;
 use fermata_api::v1;
 use fermata_api::v1::enter_event::Event;
@@ -50,42 +50,56 @@ async fn leave(client: &mut Client, session: &mut Session, held: v1::Held) {
     client.leave(request).await.unwrap();
 }
 
-/// A holder, and somebody who waits for an hour at most and hangs up: whoever comes next is behind
-/// the holder alone. `hang_up` waits, until it is in the queue, and then is gone.
+/// Waits until so many are in the queue of `k`, its holder included.
+async fn queue_of(rest: &Rest, refs: usize) {
+    let queue = "/v1/keyspaces/default/keys/k/queue";
+    eventually!({
+        let (_, queue) = rest.json("GET", queue, Value::Null).await;
+        queue["entries"]
+            .as_array()
+            .is_some_and(|all| all.len() == refs)
+    });
+}
+
+/// A holder, and somebody who waits for an hour at most and hangs up: its place goes while the
+/// holder is still there, and whoever comes next is behind the holder alone. `hang_up` waits, until
+/// it is in the queue, and then is gone.
 async fn nobody_waits_for_the_gone(cluster: &TestCluster, id: u128, hang_up: impl AsyncFnOnce()) {
+    let rest = Rest(cluster.node(1).rest.clone());
     let mut client = cluster.client(1).await;
     let (mut first, mut last) = (Session::new(id), Session::new(id + 1));
     let request = enter(&mut first, HOUR_US);
     let mut events = client.enter(request).await.unwrap().into_inner();
     let held = entered(&mut events).await;
     hang_up().await;
+    queue_of(&rest, 1).await;
     let request = enter(&mut last, HOUR_US);
     let mut events = client.enter(request).await.unwrap().into_inner();
     leave(&mut client, &mut first, held).await;
     let held = entered(&mut events).await;
     leave(&mut client, &mut last, held).await;
+    queue_of(&rest, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_hangs_up_does_not_keep_its_place() {
     let cluster = TestCluster::start(3).await;
+    let rest = Rest(cluster.node(0).rest.clone());
     nobody_waits_for_the_gone(&cluster, 70, async || {
         let mut client = cluster.client(0).await;
         let request = enter(&mut Session::new(75), HOUR_US);
         let mut events = client.enter(request).await.unwrap().into_inner();
         assert!(matches!(next(&mut events).await, Event::Queued(_)));
+        queue_of(&rest, 2).await;
     })
     .await;
-    let rest = Rest(cluster.node(0).rest.clone());
     nobody_waits_for_the_gone(&cluster, 80, async || {
         let mut stream = TcpStream::connect(&rest.0).await.unwrap();
         let body = r#"{"keys": [{"key": "k"}], "wait_ms": 20000, "lease_ms": 3600000}"#;
         let head = "POST /v1/sections HTTP/1.1\r\nHost: n\r\nContent-Type: application/json\r\n";
         let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
         stream.write_all(request.as_bytes()).await.unwrap();
-        let queue = "/v1/keyspaces/default/keys/k/queue";
-        let waits = |queue: &Value| queue["entries"].as_array().is_some_and(|e| e.len() == 2);
-        while !waits(&rest.json("GET", queue, Value::Null).await.1) {}
+        queue_of(&rest, 2).await;
     })
     .await;
 }
