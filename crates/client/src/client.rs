@@ -9,7 +9,7 @@ use crate::section::Section;
 use bytes::Bytes;
 use fermata_api::{Names, Secret};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
-use fermata_protocol::client::{self as machine, Answer, Call, Endpoint, Session, Ticket};
+use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
 use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
 use fermata_protocol::{Code, Refusal};
 use std::future::Future;
@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn call(&self, call: Call) -> Result<Answer, Error> {
+    pub(crate) async fn call(&self, call: Call) -> Result<Success, Error> {
         self.begin(call).end().await.map(|(answer, _)| answer)
     }
 }
@@ -155,14 +155,14 @@ pub(crate) struct Pending {
 type Fates = Option<tokio::sync::watch::Receiver<driver::Fate>>;
 
 impl Pending {
-    pub(crate) async fn end(mut self) -> Result<(Answer, Fates), Error> {
+    pub(crate) async fn end(mut self) -> Result<(Success, Fates), Error> {
         std::future::poll_fn(|cx| self.poll_end(cx)).await
     }
 
     pub(crate) fn poll_end(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(Answer, Fates), Error>> {
+    ) -> Poll<Result<(Success, Fates), Error>> {
         let Some(ended) = self.ended.as_mut() else {
             return Poll::Ready(Err(Error::Closed));
         };
@@ -413,7 +413,7 @@ impl Client {
             limit,
         };
         match self.shared.call(call).await? {
-            Answer::Keys(keys) => Ok(keys),
+            Success::Keys(keys) => Ok(keys),
             other => Err(surprised(&other)),
         }
     }
@@ -430,7 +430,7 @@ impl Client {
     ) -> Result<(Vec<QueueEntry>, bool), Error> {
         let key = self.key(keyspace, key);
         match self.shared.call(Call::Queue { key }).await? {
-            Answer::Queue { entries, flag } => Ok((entries, flag.is_some())),
+            Success::Queue { entries, flag } => Ok((entries, flag.is_some())),
             other => Err(surprised(&other)),
         }
     }
@@ -448,7 +448,7 @@ impl Client {
         let key = self.key(keyspace, key);
         let at = self.endpoint(node)?;
         match self.shared.call(Call::Inspect { key, at }).await? {
-            Answer::Inspect(inspection) => Ok(inspection),
+            Success::Inspect(inspection) => Ok(inspection),
             other => Err(surprised(&other)),
         }
     }
@@ -460,7 +460,7 @@ impl Client {
     pub async fn status(&self, node: Option<usize>) -> Result<NodeStatus, Error> {
         let at = self.endpoint(node)?;
         match self.shared.call(Call::Status { at }).await? {
-            Answer::Status(status) => Ok(status),
+            Success::Status(status) => Ok(status),
             other => Err(surprised(&other)),
         }
     }
@@ -492,7 +492,7 @@ impl Client {
     /// As [`Client::get`].
     pub async fn keyspaces(&self) -> Result<Vec<Keyspace>, Error> {
         match self.shared.call(Call::Keyspaces).await? {
-            Answer::Keyspaces(keyspaces) => Ok(keyspaces),
+            Success::Keyspaces(keyspaces) => Ok(keyspaces),
             other => Err(surprised(&other)),
         }
     }
@@ -568,11 +568,11 @@ impl Client {
 
     async fn entered(&self, pending: Pending) -> Result<Section, Error> {
         match pending.end().await? {
-            (Answer::Entered { section, keys }, Some(fate)) => {
+            (Success::Entered { section, keys }, Some(fate)) => {
                 Ok(Section::new(self.clone(), section, keys, fate))
             }
             // Not to wait at all is the machine's word for polling: it would keep the place.
-            (Answer::Waiting { section, .. }, _) => {
+            (Success::Waiting { section, .. }, _) => {
                 let wait = true;
                 // Not confirmed, it goes on in the background, and the lease ends it at worst.
                 let _left = self.shared.call(Call::Leave { section, wait }).await;
@@ -614,15 +614,15 @@ fn account_of(nodes: &[Node], failed: &[(String, String)]) -> SharedAccount {
 }
 
 /// The value of an answer that is one.
-pub(crate) fn value(answer: Answer) -> Result<Option<Bytes>, Error> {
+pub(crate) fn value(answer: Success) -> Result<Option<Bytes>, Error> {
     match answer {
-        Answer::Value { value, .. } => Ok(value),
+        Success::Value { value, .. } => Ok(value),
         other => Err(surprised(&other)),
     }
 }
 
 /// A node answered a question that was not asked.
-pub(crate) fn surprised(answer: &Answer) -> Error {
+pub(crate) fn surprised(answer: &Success) -> Error {
     let detail = format!("A node gave an answer that does not fit the question: {answer:?}.");
     Error::Refused(Refusal::unknown(Code::Unavailable, detail))
 }

@@ -8,7 +8,7 @@ use fermata_api::v1;
 use fermata_api::{Names, Secret, convert};
 use fermata_protocol::base::{Now, SessionId};
 use fermata_protocol::client::{
-    Answer, Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Ticket,
+    Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Success, Ticket,
 };
 use fermata_protocol::request::{Held, Operation, Request};
 use fermata_protocol::{Code, Refusal, Reply};
@@ -24,7 +24,7 @@ const ALWAYS_READ: usize = 1 << 20;
 const BATCH: usize = 128;
 
 /// How an operation ended; with a section, where its loss will be told.
-pub(crate) type Ended = (Result<Answer, Refusal>, Option<watch::Receiver<Fate>>);
+pub(crate) type Ended = (Result<Success, Refusal>, Option<watch::Receiver<Fate>>);
 
 /// What became of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -417,11 +417,11 @@ impl Driver {
         }
     }
 
-    fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+    fn done(&mut self, ticket: Ticket, result: Result<Success, Refusal>) {
         self.resumed.remove(&ticket);
         let result = result.map_err(|refusal| self.with_account(refusal));
         let (section, fate) = match &result {
-            Ok(Answer::Entered { section, .. }) => {
+            Ok(Success::Entered { section, .. }) => {
                 let (tell, fate) = watch::channel(Fate::Held);
                 self.sections.insert(*section, tell);
                 (Some(*section), Some(fate))

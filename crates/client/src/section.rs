@@ -5,7 +5,7 @@ use crate::driver::{Command, Fate};
 use crate::error::Error;
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, LockRef};
-use fermata_protocol::client::{Answer, Call, LostReason, SectionId};
+use fermata_protocol::client::{Call, LostReason, SectionId, Success};
 use fermata_protocol::request::{Entered, EntryValue, Held};
 use fermata_protocol::{Code, Refusal};
 use std::future::Future;
@@ -216,7 +216,7 @@ impl Section {
             value: Some(value.into()),
         };
         match self.handle.inner.client.shared.call(call).await? {
-            Answer::Left | Answer::Done { .. } => {
+            Success::Left | Success::Done { .. } => {
                 self.left = true;
                 Ok(())
             }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, KeyspaceId, LockRef, Now, SessionId, SiteId, Tag};
-use fermata_protocol::client::{Answer, Call, Endpoint, Event, Failure, Options};
+use fermata_protocol::client::{Call, Endpoint, Event, Failure, Options, Success};
 use fermata_protocol::client::{SectionId, Session, Ticket};
 use fermata_protocol::request::{
     Critical, Entered, Held, Leaving, Mode, Operation, RefState, Request,
@@ -131,7 +131,7 @@ impl World {
             }
             Event::Done { ticket, result } => {
                 assert!(self.waiting.remove(&ticket), "an operation ends once");
-                if let Ok(Answer::Entered { section, .. } | Answer::Waiting { section, .. }) =
+                if let Ok(Success::Entered { section, .. } | Success::Waiting { section, .. }) =
                     result
                 {
                     self.sections.push(section);

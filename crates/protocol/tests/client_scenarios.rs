@@ -4,12 +4,12 @@ mod client_support;
 
 use client_support::*;
 use fermata_protocol::base::{LockRef, SessionId, Tag};
-use fermata_protocol::client::{Answer, Call, Event, LostReason, Options};
+use fermata_protocol::client::{Call, Event, LostReason, Options, Success};
 use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
 
-fn got(text: &'static str) -> Answer {
-    Answer::Value {
+fn got(text: &'static str) -> Success {
+    Success::Value {
         value: value(text),
         tag: None,
     }
@@ -30,7 +30,7 @@ fn a_section_costs_one_enter_one_put_and_a_leave_that_nobody_waits_for() {
     let (at, request) = client.must_send();
     assert_eq!((at, write_number(&request)), (A, 1));
     client.reply(at, request.number, done());
-    assert_eq!(client.must_end(put), Ok(Answer::Done { tag: None }));
+    assert_eq!(client.must_end(put), Ok(Success::Done { tag: None }));
     client.leave(section);
     let (at, number, keys) = client.must_leave();
     assert_eq!(keys, [(held("k", 10), clean(10, 1))]);
@@ -191,7 +191,7 @@ fn a_get_waits_for_the_writes_before_it_and_a_write_for_the_gets() {
     let (at, request) = client.must_send();
     assert!(client.sent().is_none());
     client.reply(at, request.number, quorum("one"));
-    assert!(matches!(client.must_end(get), Ok(Answer::Value { .. })));
+    assert!(matches!(client.must_end(get), Ok(Success::Value { .. })));
     assert_eq!(write_number(&client.must_send().1), 2);
 }
 
@@ -295,7 +295,7 @@ fn a_pushed_loss_ends_the_section() {
         lease: LEASE,
     };
     client.reply(at, request.number, entered);
-    let Ok(Answer::Entered { section, .. }) = client.must_end(ticket) else {
+    let Ok(Success::Entered { section, .. }) = client.must_end(ticket) else {
         panic!("not entered");
     };
     let old = Held {
@@ -341,7 +341,7 @@ fn put_and_leave_trusts_the_record_of_its_first_attempt() {
     client.disconnect(A);
     let (at, request) = client.must_send();
     client.reply(at, request.number, Reply::Left);
-    assert_eq!(client.must_end(last), Ok(Answer::Left));
+    assert_eq!(client.must_end(last), Ok(Success::Left));
     assert!(client.session.sections().is_empty());
     assert!(client.sent().is_none(), "no second leave");
 }
@@ -544,7 +544,7 @@ fn a_poll_repeats_the_number_of_its_enter() {
         ahead: 3,
     };
     client.reply(at, request.number, queued);
-    let Ok(Answer::Waiting { section, ahead: 3 }) = client.must_end(enter) else {
+    let Ok(Success::Waiting { section, ahead: 3 }) = client.must_end(enter) else {
         panic!("not waiting");
     };
     client.call(Call::Keyspaces);
@@ -578,7 +578,7 @@ fn a_resumed_section_counts_anew_in_its_new_generation() {
         lease: LEASE,
     };
     client.reply(at, request.number, entered);
-    let Ok(Answer::Entered { section, .. }) = client.must_end(resume) else {
+    let Ok(Success::Entered { section, .. }) = client.must_end(resume) else {
         panic!("not resumed");
     };
     client.put(section, "k", "new");
@@ -736,7 +736,7 @@ mod planted {
         });
         let (at, request) = client.must_send();
         client.reply(at, request.number, quorum("old"));
-        let Ok(Answer::Entered { section, .. }) = client.must_end(resume) else {
+        let Ok(Success::Entered { section, .. }) = client.must_end(resume) else {
             panic!("not resumed");
         };
         client.put(section, "k", "new");
@@ -768,14 +768,14 @@ fn a_value_that_the_entry_left_out_is_read_when_it_is_wanted_and_once() {
     ];
     let lease = LEASE;
     client.reply(at, request.number, Reply::Entered { keys, lease });
-    let Ok(Answer::Entered { section, keys }) = client.must_end(ticket) else {
+    let Ok(Success::Entered { section, keys }) = client.must_end(ticket) else {
         panic!("not entered");
     };
     assert!(keys[0].value.is_omitted());
     // What is known to be absent is answered from memory; what was left out is asked for.
     let absent = client.get(section, "l");
     assert!(client.sent().is_none());
-    let answer = Answer::Value {
+    let answer = Success::Value {
         value: None,
         tag: None,
     };
@@ -784,7 +784,7 @@ fn a_value_that_the_entry_left_out_is_read_when_it_is_wanted_and_once() {
     let (at, request) = client.must_send();
     client.reply(at, request.number, quorum("large"));
     assert!(matches!(client.must_end(large),
-        Ok(Answer::Value { value: got, .. }) if got == value("large")));
+        Ok(Success::Value { value: got, .. }) if got == value("large")));
     let again = client.get(section, "k");
     assert!(client.sent().is_none());
     assert_eq!(client.must_end(again), Ok(got("large")));

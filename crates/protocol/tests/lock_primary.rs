@@ -13,9 +13,9 @@ use fermata_protocol::base::{
     NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
-use fermata_protocol::lock::primary::Cx;
+use fermata_protocol::lock::PrimaryEnv;
 use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
-use fermata_protocol::register::{self, Caller, OpId, Place, Store};
+use fermata_protocol::register::{self, Caller, OpId, Place, StoreId};
 use fermata_protocol::request::{EntryValue, Mode, RefState};
 use fermata_protocol::segment::SegmentState;
 use fermata_protocol::sessions::Sessions;
@@ -102,7 +102,7 @@ impl Bench {
             config,
             memory: Ram::default(),
             place: Place {
-                store: Store {
+                store: StoreId {
                     segment: SEGMENT,
                     epoch: Epoch::FIRST,
                 },
@@ -120,9 +120,12 @@ impl Bench {
         (bench, lock_refs)
     }
 
-    fn step<T>(&mut self, act: impl FnOnce(&mut Primary, &SegmentState, &mut Cx<'_>) -> T) -> T {
+    fn step<T>(
+        &mut self,
+        act: impl FnOnce(&mut Primary, &SegmentState, &mut PrimaryEnv<'_>) -> T,
+    ) -> T {
         let mut fx = Effects::new();
-        let mut cx = Cx {
+        let mut cx = PrimaryEnv {
             env: Env {
                 now: at(self.now),
                 fx: &mut fx,
@@ -472,8 +475,8 @@ fn what_is_read_for_a_ref_that_is_past_is_not_waited_for() {
 }
 
 /// What the read of a key finds that holds `text` under `tag`.
-fn entry(text: Option<&'static str>, tag: Tag) -> register::Outcome {
-    register::Outcome::Entry {
+fn entry(text: Option<&'static str>, tag: Tag) -> register::OpEnd {
+    register::OpEnd::Entry {
         value: text.map(|t| Bytes::from_static(t.as_bytes())),
         tag,
         eventual: None,
@@ -491,7 +494,7 @@ impl Bench {
         *new.next().expect("an idle key is read ahead")
     }
 
-    fn read_ends(&mut self, op: OpId, outcome: register::Outcome) {
+    fn read_ends(&mut self, op: OpId, outcome: register::OpEnd) {
         self.step(|it, state, cx| it.on_outcome(op, outcome, state.queues(), cx));
     }
 

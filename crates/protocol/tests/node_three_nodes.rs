@@ -9,7 +9,7 @@ mod ram;
 use bytes::Bytes;
 use fermata_protocol::base::{
     Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId,
-    Limits, LogId, Member, NodeId, NodeInfo, NodeName, Now, Part, Planted, SegmentId, SessionId,
+    Limits, LogId, Member, NodeId, NodeInfo, NodeName, Now, Planted, Scope, SegmentId, SessionId,
     SiteId, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
@@ -349,7 +349,7 @@ fn a_keyspace_is_created_while_the_view_changes() {
     // Nothing is left of the log that has ended.
     let log = LogId {
         group: GroupId(1),
-        part: Part::Group,
+        scope: Scope::Group,
         epoch: Epoch::FIRST,
     };
     for (_, ram) in &small.nodes {

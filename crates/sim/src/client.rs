@@ -10,7 +10,7 @@ use crate::network::ClientId;
 use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, NodeName, SessionId};
 use fermata_protocol::client::{
-    Answer, Call, Endpoint, Event, Failure, Options, SectionId, SectionInfo, Session, Ticket,
+    Call, Endpoint, Event, Failure, Options, SectionId, SectionInfo, Session, Success, Ticket,
 };
 use fermata_protocol::request::{Held, Mode, Refusal, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -273,7 +273,7 @@ impl Client {
         &mut self,
         now: u64,
         ticket: Ticket,
-        result: Result<Answer, Refusal>,
+        result: Result<Success, Refusal>,
         history: &mut History,
     ) {
         // An operation of a process that died has nobody to tell.
@@ -281,13 +281,13 @@ impl Client {
             return;
         };
         let outcome = match result {
-            Ok(Answer::Entered { section, keys }) => {
+            Ok(Success::Entered { section, keys }) => {
                 self.entered(now, op, section, mode, keys, history);
                 Outcome::Done(None)
             }
-            Ok(Answer::Value { value, .. }) => Outcome::Value(value),
-            Ok(Answer::Done { tag }) => Outcome::Done(tag),
-            Ok(Answer::Queue { entries, .. }) => Outcome::Queue(entries),
+            Ok(Success::Value { value, .. }) => Outcome::Value(value),
+            Ok(Success::Done { tag }) => Outcome::Done(tag),
+            Ok(Success::Queue { entries, .. }) => Outcome::Queue(entries),
             Ok(_) => Outcome::Done(None),
             Err(refusal) if refusal.may_have_taken_effect => Outcome::Unknown(refusal.code),
             Err(refusal) => Outcome::Failed(refusal.code),

@@ -86,9 +86,9 @@ pub fn message(message: &Message) -> String {
             format!("answer {call} {}", answer(what))
         }
         Message::Paxos { log, message } => {
-            let part = match log.part {
-                fermata_protocol::base::Part::Group => "group".to_owned(),
-                fermata_protocol::base::Part::Segment(s) => format!("segment {}", s.0),
+            let part = match log.scope {
+                fermata_protocol::base::Scope::Group => "group".to_owned(),
+                fermata_protocol::base::Scope::Segment(s) => format!("segment {}", s.0),
             };
             format!("log {part}.{}: {}", log.epoch.0, paxos_message(message))
         }

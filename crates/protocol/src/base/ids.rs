@@ -89,7 +89,7 @@ impl Epoch {
 
 /// What a log orders: the group's own state, or one segment of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Part {
+pub enum Scope {
     /// The group's own log: members, arc, catalogue.
     Group,
     /// The log of one segment: lock queues and, later, segment data.
@@ -103,7 +103,7 @@ pub struct LogId {
     /// The group that keeps it.
     pub group: GroupId,
     /// What it orders.
-    pub part: Part,
+    pub scope: Scope,
     /// The epoch in which it began.
     pub epoch: Epoch,
 }

@@ -206,12 +206,12 @@ mod tests {
     use super::*;
     use crate::base::{
         Ballot, Epoch, EventualTag, GroupId, Incarnation, KeyId, KeyspaceId, LockRef, LogId,
-        NodeId, NodeName, Part, Seat, SegmentId, SessionId, SiteId, Slot, Tag, Terms, Timestamp,
+        NodeId, NodeName, Scope, Seat, SegmentId, SessionId, SiteId, Slot, Tag, Terms, Timestamp,
     };
     use crate::command::{Body, ClientLease, LockCommand, Origin, SegmentCommand};
     use crate::message::{Envelope, Message};
     use crate::paxos::{Accepted, Entry};
-    use crate::register::message::{Answer, Coding, Content, Fragment, Store, Version};
+    use crate::register::message::{Answer, Coding, Content, Fragment, StoreId, Version};
     use crate::request::{EntryValue, Mode};
     use crate::{lock, paxos, register, wire};
     use alloc::vec;
@@ -279,7 +279,7 @@ mod tests {
     fn log(message: paxos::Message) -> Message {
         let log = LogId {
             group: GroupId(u128::MAX),
-            part: Part::Segment(SegmentId(u32::MAX)),
+            scope: Scope::Segment(SegmentId(u32::MAX)),
             epoch: Epoch(u64::MAX),
         };
         Message::Paxos { log, message }
@@ -351,7 +351,7 @@ mod tests {
             eventual: Some((origin, content(limits.value))),
             moved: Some(TAG),
         };
-        let store = Store {
+        let store = StoreId {
             segment: SegmentId(u32::MAX),
             epoch: Epoch(u64::MAX),
         };

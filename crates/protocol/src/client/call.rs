@@ -95,8 +95,8 @@ impl Default for Options {
 /// `NoSuchKeyspace`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Enter a section (MUSIC `createLockRef` and `acquireLock`). Answers [`Answer::Entered`]; with
-    /// a `wait` of 0 perhaps [`Answer::Waiting`], after which [`Call::Poll`] asks again.
+    /// Enter a section (MUSIC `createLockRef` and `acquireLock`). Answers [`Success::Entered`];
+    /// with a `wait` of 0 perhaps [`Success::Waiting`], after which [`Call::Poll`] asks again.
     Enter {
         /// At least one; repetitions count once.
         keys: Vec<KeyId>,
@@ -108,13 +108,13 @@ pub enum Call {
         /// keyspace's lease.
         lease: Option<Micros>,
     },
-    /// Ask again for a section that waits since [`Answer::Waiting`].
+    /// Ask again for a section that waits since [`Success::Waiting`].
     Poll {
         /// The section.
         section: SectionId,
     },
     /// Go on in a section without its counter, or take it over: a new generation (F16).
-    /// Answers [`Answer::Entered`].
+    /// Answers [`Success::Entered`].
     Resume {
         /// All keys of the section.
         held: Vec<Held>,
@@ -137,7 +137,7 @@ pub enum Call {
         /// None deletes.
         value: Option<Bytes>,
     },
-    /// A write, and the section's end with it. Answers [`Answer::Left`]. Whatever the answer, the
+    /// A write, and the section's end with it. Answers [`Success::Left`]. Whatever the answer, the
     /// section is over.
     PutAndLeave {
         /// The section.
@@ -223,7 +223,7 @@ pub enum Call {
 
 /// The good end of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Success {
     /// In the section.
     Entered {
         /// Its name.
@@ -301,7 +301,7 @@ pub enum Event {
         /// Which.
         ticket: Ticket,
         /// How.
-        result: Result<Answer, Refusal>,
+        result: Result<Success, Refusal>,
     },
     /// The enter of this ticket waits in the queue.
     Queued {

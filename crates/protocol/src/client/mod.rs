@@ -45,6 +45,6 @@ mod steps;
 mod upkeep;
 pub mod writes;
 
-pub use call::{Answer, Call, Endpoint, Event, Failure, LostReason, Options, SectionId, Ticket};
+pub use call::{Call, Endpoint, Event, Failure, LostReason, Options, SectionId, Success, Ticket};
 pub use section::SectionInfo;
 pub use session::Session;

@@ -82,7 +82,7 @@ impl Kind {
 
 /// Where the present transmission stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum Sending {
     /// Waits for other operations of its section; nothing was sent.
     Blocked,
     /// Waits to be sent again at this time.
@@ -98,7 +98,7 @@ pub(super) struct Open {
     pub(super) kind: Kind,
     pub(super) operation: Operation,
     pub(super) deadline: Micros,
-    pub(super) phase: Phase,
+    pub(super) sending: Sending,
     /// Where its entry in the session's timers is.
     pub(super) timer: Option<Micros>,
     /// When it was sent for the first time: what a lease in its answer counts from.
@@ -142,7 +142,7 @@ impl Open {
             kind,
             operation,
             deadline,
-            phase: Phase::Blocked,
+            sending: Sending::Blocked,
             timer: None,
             first_sent: None,
             last_sent: None,
@@ -260,9 +260,9 @@ impl Open {
 
     /// When it must be looked at next.
     pub(super) fn due(&self) -> Micros {
-        let phase = match self.phase {
-            Phase::Blocked => Micros::MAX,
-            Phase::Paused(until) | Phase::Sent(until) => until,
+        let sending = match self.sending {
+            Sending::Blocked => Micros::MAX,
+            Sending::Paused(until) | Sending::Sent(until) => until,
         };
         let kind = match &self.kind {
             Kind::Leave {
@@ -271,12 +271,12 @@ impl Open {
                 ..
             } => {
                 let answer = self.ticket.map_or(Micros::MAX, |_| *answer_by);
-                let blocked = self.phase == Phase::Blocked;
+                let blocked = self.sending == Sending::Blocked;
                 answer.min(if blocked { *grace_until } else { Micros::MAX })
             }
             _ => Micros::MAX,
         };
-        phase.min(kind).min(self.ends())
+        sending.min(kind).min(self.ends())
     }
 }
 

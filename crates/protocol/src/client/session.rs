@@ -1,8 +1,8 @@
 //! The session: calls come in, requests go out. Replies are handled in `steps`, time in `upkeep`.
 
-use super::call::{Answer, Call, Endpoint, Event, Options, SectionId, Ticket};
+use super::call::{Call, Endpoint, Event, Options, SectionId, Success, Ticket};
 use super::endpoints::Endpoints;
-use super::operation::{Kind, Open, Phase, fits};
+use super::operation::{Kind, Open, Sending, fits};
 use super::section::{Section, SectionInfo, Stage, Turn};
 use crate::base::{Bug, KeyId, Micros, Now, Planted, Rng, SessionId, SiteId};
 use crate::request::{Code, Critical, Held, Mode, Operation, Refusal, Request};
@@ -350,7 +350,7 @@ impl Session {
             return Err(over());
         }
         if !wait {
-            let result = Ok(Answer::Left);
+            let result = Ok(Success::Left);
             out.push(Event::Done { ticket, result });
         }
         if let Some((number, _)) = section.polled {
@@ -534,7 +534,7 @@ impl Session {
                     let cached = section.keys.get(key).filter(|k| k.lease_until > now);
                     let known = cached.and_then(|k| k.known.clone());
                     if let (true, Some(value)) = (self.options.cached_gets, known) {
-                        let answer = Answer::Value { value, tag: None };
+                        let answer = Success::Value { value, tag: None };
                         return self.finish(now, number, Ok(answer), out);
                     }
                 }
@@ -544,7 +544,7 @@ impl Session {
                 (Kind::Leave { .. }, Operation::Leave { keys }) => {
                     *keys = section.leaving(id, planted, None);
                     if keys.is_empty() {
-                        return self.finish(now, number, Ok(Answer::Left), out);
+                        return self.finish(now, number, Ok(Success::Left), out);
                     }
                 }
                 _ => {}
@@ -578,7 +578,7 @@ impl Session {
         };
         let chosen = self.endpoints.choose(now, avoid);
         let Some(endpoint) = open.pinned.or(chosen) else {
-            open.phase = Phase::Paused(now.saturating_add(self.options.backoff_max));
+            open.sending = Sending::Paused(now.saturating_add(self.options.backoff_max));
             return self.arm(number);
         };
         if open.deafen(endpoint) {
@@ -600,9 +600,9 @@ impl Session {
         open.last_sent = Some(now);
         open.listening.push(endpoint);
         open.avoid = Some(endpoint);
-        open.phase = match open.kind {
-            Kind::Once => Phase::Sent(Micros::MAX),
-            _ => Phase::Sent(now.saturating_add(self.options.attempt)),
+        open.sending = match open.kind {
+            Kind::Once => Sending::Sent(Micros::MAX),
+            _ => Sending::Sent(now.saturating_add(self.options.attempt)),
         };
         let request = Request {
             session: self.id,

@@ -1,7 +1,7 @@
 //! What comes back: replies, failures, and the ends of operations and sections.
 
-use super::call::{Answer, Endpoint, Event, Failure, LostReason, SectionId};
-use super::operation::{Kind, Open, Phase};
+use super::call::{Endpoint, Event, Failure, LostReason, SectionId, Success};
+use super::operation::{Kind, Open, Sending};
 use super::section::{SHORTEST_LEASE, Stage};
 use super::session::{Due, Session, over};
 use crate::base::{Bug, KeyId, Micros, Now, Tag};
@@ -136,7 +136,7 @@ impl Session {
         let doublings = open.setbacks.min(16);
         let longest = (self.options.backoff << doublings).min(self.options.backoff_max);
         let pause = longest / 2 + self.rng.below(longest / 2 + 1);
-        open.phase = Phase::Paused(now.saturating_add(pause));
+        open.sending = Sending::Paused(now.saturating_add(pause));
         self.arm(number);
     }
 
@@ -160,7 +160,7 @@ impl Session {
             // A node that is at work on it says so again and again.
             if matches!(open.kind, Kind::Plain) {
                 let patience = self.options.attempt.max(AT_WORK);
-                open.phase = Phase::Sent(now.saturating_add(patience));
+                open.sending = Sending::Sent(now.saturating_add(patience));
                 open.queued = true;
                 open.refusal = Some(open.in_queue(ahead));
                 self.arm(number);
@@ -177,7 +177,7 @@ impl Session {
             open.deadline = open.deadline.max(now.saturating_add(patience));
         }
         // The node keeps the request now. It is asked again only in case that it died silently.
-        open.phase = Phase::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
+        open.sending = Sending::Sent(now.saturating_add(self.options.attempt.saturating_mul(4)));
         open.queued = true;
         if matches!(open.operation, Operation::Resume { .. }) {
             // It is agreed, and the former generation is over: only the lease that this one was
@@ -196,7 +196,7 @@ impl Session {
         }
         self.arm_section(section);
         if poll {
-            let answer = Answer::Waiting { section, ahead };
+            let answer = Success::Waiting { section, ahead };
             self.finish(now, number, Ok(answer), out);
         } else if let Some(ticket) = ticket {
             out.push(Event::Queued { ticket, ahead });
@@ -215,9 +215,9 @@ impl Session {
             return;
         }
         if enters {
-            open.phase = Phase::Sent(now.saturating_add(attempt.saturating_mul(4)));
+            open.sending = Sending::Sent(now.saturating_add(attempt.saturating_mul(4)));
         } else if open.queued {
-            open.phase = Phase::Sent(now.saturating_add(attempt.max(AT_WORK)));
+            open.sending = Sending::Sent(now.saturating_add(attempt.max(AT_WORK)));
         }
         open.refusal = Some(Refusal::definite(Code::Unavailable, why));
         // Told again and again; the first time counts, unless it had passed.
@@ -278,14 +278,14 @@ impl Session {
                 let ours = ours.is_some_and(|writes| writes.outranked(write));
                 let tag = self.tag(number, write);
                 let result = if ours {
-                    Ok(Answer::Done { tag })
+                    Ok(Success::Done { tag })
                 } else {
                     Err(refusal)
                 };
                 self.finish(now, number, result, out);
             }
             Kind::Leave { .. } if past && refusal.may_have_taken_effect => {
-                self.finish(now, number, Ok(Answer::Left), out);
+                self.finish(now, number, Ok(Success::Left), out);
             }
             Kind::Get { key, .. } | Kind::Write { key, .. } if past => {
                 let key = key.clone();
@@ -342,25 +342,25 @@ impl Session {
                 }
                 self.entered(now, id, (&keys, lease, sent), follow);
                 let section = id;
-                return self.finish(now, number, Ok(Answer::Entered { section, keys }), out);
+                return self.finish(now, number, Ok(Success::Entered { section, keys }), out);
             }
             (Kind::Renew { refs }, Reply::Renewed { states }) => {
                 let refs = refs.clone();
                 open.deafen(endpoint);
-                self.finish(now, number, Ok(Answer::Done { tag: None }), out);
+                self.finish(now, number, Ok(Success::Done { tag: None }), out);
                 return self.renewed(now, (endpoint, sent), &refs, &states, out);
             }
             (_, Reply::Value { value, tag }) => {
                 let tag = Some(tag);
-                Answer::Value { value, tag }
+                Success::Value { value, tag }
             }
-            (Kind::Leave { .. }, _) | (_, Reply::Left) => Answer::Left,
-            (_, Reply::Done { tag }) => Answer::Done { tag },
-            (_, Reply::Keys(keys)) => Answer::Keys(keys),
-            (_, Reply::Queue { entries, flag }) => Answer::Queue { entries, flag },
-            (_, Reply::Inspect(inspection)) => Answer::Inspect(inspection),
-            (_, Reply::Keyspaces(keyspaces)) => Answer::Keyspaces(keyspaces),
-            (_, Reply::Status(status)) => Answer::Status(status),
+            (Kind::Leave { .. }, _) | (_, Reply::Left) => Success::Left,
+            (_, Reply::Done { tag }) => Success::Done { tag },
+            (_, Reply::Keys(keys)) => Success::Keys(keys),
+            (_, Reply::Queue { entries, flag }) => Success::Queue { entries, flag },
+            (_, Reply::Inspect(inspection)) => Success::Inspect(inspection),
+            (_, Reply::Keyspaces(keyspaces)) => Success::Keyspaces(keyspaces),
+            (_, Reply::Status(status)) => Success::Status(status),
             _ => return self.on_failure_at(now, endpoint, number, Failure::Broken, out),
         };
         open.deafen(endpoint);
@@ -432,7 +432,7 @@ impl Session {
         &mut self,
         now: Micros,
         number: u64,
-        result: Result<Answer, Refusal>,
+        result: Result<Success, Refusal>,
         out: &mut Vec<Event>,
     ) {
         let Some(mut open) = self.open.remove(&number) else {
@@ -468,7 +468,7 @@ impl Session {
         id: SectionId,
         number: u64,
         open: &Open,
-        result: &Result<Answer, Refusal>,
+        result: &Result<Success, Refusal>,
         out: &mut Vec<Event>,
     ) {
         let (kind, keeps) = (&open.kind, self.options.cached_gets);
@@ -496,7 +496,7 @@ impl Session {
                     }
                 }
             }
-            (Kind::Get { key, .. }, Ok(Answer::Value { value, .. })) => {
+            (Kind::Get { key, .. }, Ok(Success::Value { value, .. })) => {
                 if let Some(key) = section.keys.get_mut(key) {
                     key.known = keeps.then(|| value.clone());
                 }

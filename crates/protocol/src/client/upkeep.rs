@@ -1,7 +1,7 @@
 //! What happens by itself: transmissions are repeated, operations give up, leases are renewed.
 
 use super::call::{Endpoint, Event, LostReason, SectionId};
-use super::operation::{Kind, Phase};
+use super::operation::{Kind, Sending};
 use super::section::Stage;
 use super::session::{Due, Session};
 use super::steps::silent;
@@ -73,13 +73,13 @@ impl Session {
                 let result = Err(Refusal::unknown(Code::Unavailable, detail));
                 out.push(Event::Done { ticket, result });
             }
-            if open.phase == Phase::Blocked && grace_until <= now {
+            if open.sending == Sending::Blocked && grace_until <= now {
                 return self.try_launch(now, number, out);
             }
         }
-        match open.phase {
-            Phase::Paused(until) if until <= now => self.transmit(now, number, out),
-            Phase::Sent(until) if until <= now => self.overdue(now, number, out),
+        match open.sending {
+            Sending::Paused(until) if until <= now => self.transmit(now, number, out),
+            Sending::Sent(until) if until <= now => self.overdue(now, number, out),
             _ => self.arm(number),
         }
     }
@@ -172,7 +172,7 @@ impl Session {
                 // The next heartbeat comes anyway.
                 let patience = period.unwrap_or(0).max(1);
                 open.deadline = now.saturating_add(patience.max(self.options.attempt));
-                if let Phase::Sent(until) = &mut open.phase {
+                if let Sending::Sent(until) = &mut open.sending {
                     *until = (*until).min(now.saturating_add(patience));
                 }
             }
@@ -260,7 +260,9 @@ impl Session {
         let Some(open) = self.open.get(&number) else {
             return;
         };
-        if open.last_sent.is_some_and(|sent| sent < asked) && matches!(open.phase, Phase::Sent(_)) {
+        if open.last_sent.is_some_and(|sent| sent < asked)
+            && matches!(open.sending, Sending::Sent(_))
+        {
             self.transmit(now, number, out);
         }
     }

@@ -7,7 +7,7 @@
 
 use super::desk::Desk;
 use super::refuse;
-use super::submit::{Answer, Question};
+use super::submit::{PrimaryAnswer, Question};
 use super::{Client, Cx, Event, Grant, Lost, Target};
 use crate::base::{Bug, KeyId, LockRef, Micros, SegmentId};
 use crate::command::{Body, Command, LockCommand};
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 /// The keys of one segment.
 #[derive(Debug)]
-struct Part {
+struct SegmentAcquire {
     segment: SegmentId,
     keys: Vec<KeyId>,
     command: Command,
@@ -46,7 +46,7 @@ pub(super) enum Progress {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Acquire {
-    parts: Vec<Part>,
+    parts: Vec<SegmentAcquire>,
     current: usize,
     /// None where a resume does not know it; the guard of later operations then asks.
     mode: Option<Mode>,
@@ -62,7 +62,7 @@ impl Acquire {
         commands: Vec<(SegmentId, Vec<KeyId>, Command)>,
         mode: Option<Mode>,
     ) -> Acquire {
-        let part = |(segment, keys, command)| Part {
+        let part = |(segment, keys, command)| SegmentAcquire {
             segment,
             keys,
             command,
@@ -116,7 +116,7 @@ impl Acquire {
                 generation,
                 ..
             }) => {
-                let lost = |p: &Part| {
+                let lost = |p: &SegmentAcquire| {
                     p.segment == segment
                         && p.lock_ref == Some(lock_ref)
                         && p.generation == generation
@@ -138,12 +138,12 @@ impl Acquire {
     fn answered(
         &mut self,
         ask: u64,
-        answer: Answer,
+        answer: PrimaryAnswer,
         client: &Client,
         desk: &mut Desk,
         cx: &Cx<'_>,
     ) -> Progress {
-        let asked = |p: &&mut Part| p.ask == Some(ask) || p.renewal == Some(ask);
+        let asked = |p: &&mut SegmentAcquire| p.ask == Some(ask) || p.renewal == Some(ask);
         let Some(part) = self.parts.iter_mut().find(asked) else {
             return Progress::Nothing;
         };
@@ -151,7 +151,7 @@ impl Acquire {
             part.renewal = None;
             return part.renewed(answer);
         }
-        let Answer::Outcome { outcome, ahead } = answer else {
+        let PrimaryAnswer::Outcome { outcome, ahead } = answer else {
             return Progress::Failed(refuse::unanswered("entering the section", &answer));
         };
         part.ask = None;
@@ -181,7 +181,7 @@ impl Acquire {
             }
             Outcome::Refused(refusal) => Progress::Failed(refusal),
             outcome => {
-                let other = Answer::Outcome { outcome, ahead };
+                let other = PrimaryAnswer::Outcome { outcome, ahead };
                 Progress::Failed(refuse::unanswered("entering the section", &other))
             }
         }
@@ -194,7 +194,7 @@ impl Acquire {
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let same = |p: &&mut Part| {
+        let same = |p: &&mut SegmentAcquire| {
             p.segment == grant.segment
                 && p.command.session == grant.session
                 && p.command.number == grant.number
@@ -264,7 +264,7 @@ impl Acquire {
         if cx.env.planted.has(Bug::RenewedWhateverLease) {
             return slow;
         }
-        let lease = |p: &Part| match &p.command.body {
+        let lease = |p: &SegmentAcquire| match &p.command.body {
             Body::Lock(
                 LockCommand::Enqueue { origin, .. } | LockCommand::Resume { origin, .. },
             ) => Some(origin.lease),
@@ -341,7 +341,7 @@ impl Acquire {
 
     /// Keys whose refs are known.
     pub(super) fn held(&self) -> Vec<Held> {
-        let of = |p: &Part| {
+        let of = |p: &SegmentAcquire| {
             let (lock_ref, generation) = (p.lock_ref, p.generation);
             let held = |key: &KeyId| {
                 Some(Held {
@@ -410,9 +410,9 @@ impl Acquire {
     }
 }
 
-impl Part {
-    fn renewed(&mut self, answer: Answer) -> Progress {
-        let Answer::States(states) = answer else {
+impl SegmentAcquire {
+    fn renewed(&mut self, answer: PrimaryAnswer) -> Progress {
+        let PrimaryAnswer::States(states) = answer else {
             return Progress::Nothing;
         };
         match states.first() {

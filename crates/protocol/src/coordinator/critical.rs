@@ -13,8 +13,8 @@
 use super::desk::Desk;
 use super::leave::{Background, Leaves, Left, commands, segment_of};
 use super::refuse;
-use super::submit::{Answer, Question};
-use super::topology::HolderState;
+use super::submit::{PrimaryAnswer, Question};
+use super::topology::AppliedRef;
 use super::{Client, Cx, Event, Job, Step, Target};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{Micros, SegmentId, SessionId, Tag};
@@ -54,7 +54,7 @@ pub(super) fn critical(
         held,
         operation,
         leave,
-        phase: Phase::Guard,
+        doing: Doing::Guard,
         sent: false,
         unsure: false,
         past: None,
@@ -67,7 +67,7 @@ pub(super) fn critical(
 }
 
 #[derive(Debug)]
-enum Phase {
+enum Doing {
     Guard,
     Operating,
     Paused(Micros),
@@ -85,7 +85,7 @@ struct Operate {
     leave: Vec<(Held, Leaving)>,
     /// Whether this is a `put_and_leave`.
     leaves: bool,
-    phase: Phase,
+    doing: Doing,
     /// The register room has seen the operation.
     sent: bool,
     /// An earlier attempt of this job may have taken effect.
@@ -116,16 +116,16 @@ impl Operate {
         let held = &self.held;
         let state = cx
             .topology
-            .holder_state(&held.key, held.lock_ref, held.generation);
+            .applied_ref(&held.key, held.lock_ref, held.generation);
         let passed = desk
             .passes
             .seen(self.segment, held.lock_ref, held.generation, &held.key);
         match (state, passed) {
-            (HolderState::Past, _) => self.refused_past(client, desk, cx),
-            (HolderState::Head(mode, session), _) | (_, Some((mode, session))) => {
+            (AppliedRef::Past, _) => self.refused_past(client, desk, cx),
+            (AppliedRef::Head(mode, session), _) | (_, Some((mode, session))) => {
                 self.go((mode, session), client, desk, cx)
             }
-            (HolderState::Waiting | HolderState::Unknown, None) => {
+            (AppliedRef::Waiting | AppliedRef::Unknown, None) => {
                 let question = Question::Queue(held.key.clone());
                 let target = Target::Segment(self.segment);
                 desk.submit
@@ -210,30 +210,30 @@ impl Operate {
             return self.pause(cx);
         }
         self.sent = true;
-        self.phase = Phase::Operating;
+        self.doing = Doing::Operating;
         Step::Open
     }
 
     fn pause(&mut self, cx: &Cx<'_>) -> Step {
-        self.phase = Phase::Paused(cx.after(cx.env.timing.retry / 8 + 1));
+        self.doing = Doing::Paused(cx.after(cx.env.timing.retry / 8 + 1));
         Step::Open
     }
 
     fn operated(
         &mut self,
-        outcome: register::Outcome,
+        outcome: register::OpEnd,
         client: &Client,
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
         let over = cx.env.now.monotonic >= client.deadline;
         match outcome {
-            register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
-            register::Outcome::Stored { tag } if self.leaves => {
+            register::OpEnd::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
+            register::OpEnd::Stored { tag } if self.leaves => {
                 self.leave_clean(tag, client, desk, cx)
             }
-            register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
-            register::Outcome::Past {
+            register::OpEnd::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
+            register::OpEnd::Past {
                 may_have_taken_effect,
             } => {
                 let Held {
@@ -248,10 +248,10 @@ impl Operate {
                 self.refused_past(client, desk, cx)
             }
             // Replicas may not have applied the enqueue yet, or are changing their epoch.
-            register::Outcome::NotHolder {
+            register::OpEnd::NotHolder {
                 may_have_taken_effect,
             }
-            | register::Outcome::Moved {
+            | register::OpEnd::Moved {
                 may_have_taken_effect,
                 ..
             } if !over => {
@@ -289,7 +289,7 @@ impl Operate {
                 let mut leaves = Leaves::new(leaves);
                 let deadline = cx.after(cx.env.timing.request);
                 leaves.begin(client.task, client, deadline, desk, cx);
-                self.phase = Phase::Leaving(leaves);
+                self.doing = Doing::Leaving(leaves);
                 Step::Open
             }
             Err(refusal) => Step::refuse(Refusal {
@@ -312,7 +312,7 @@ impl Operate {
             let deadline = cx.after(cx.env.timing.request);
             leaves.begin(client.task, client, deadline, desk, cx);
             self.past = Some(refusal);
-            self.phase = Phase::Probing(leaves);
+            self.doing = Doing::Probing(leaves);
             return Step::Open;
         }
         Step::refuse(refusal)
@@ -363,28 +363,28 @@ impl Operate {
     fn asked(
         &mut self,
         ask: u64,
-        answer: Answer,
+        answer: PrimaryAnswer,
         client: &Client,
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
-        match &mut self.phase {
-            Phase::Guard => match answer {
-                Answer::Queue(entries, _) => self.peeked(&entries, client, desk, cx),
+        match &mut self.doing {
+            Doing::Guard => match answer {
+                PrimaryAnswer::Queue(entries, _) => self.peeked(&entries, client, desk, cx),
                 other => {
                     let refusal = refuse::unanswered(self.what(), &other);
                     self.fail(refusal, client, desk, cx)
                 }
             },
-            Phase::Leaving(leaves) => {
+            Doing::Leaving(leaves) => {
                 let left = leaves.on(ask, answer);
                 self.left(left, client, desk, cx)
             }
-            Phase::Probing(leaves) => {
+            Doing::Probing(leaves) => {
                 let left = leaves.on(ask, answer);
                 self.probed(left)
             }
-            Phase::Operating | Phase::Paused(_) => Step::Open,
+            Doing::Operating | Doing::Paused(_) => Step::Open,
         }
     }
 }
@@ -395,7 +395,7 @@ impl Job for Operate {
             Event::Start => self.guard(client, desk, cx),
             Event::Asked { ask, answer } => self.asked(ask, answer, client, desk, cx),
             Event::Register(outcome) => self.operated(outcome, client, desk, cx),
-            Event::Timer if matches!(self.phase, Phase::Paused(_)) => {
+            Event::Timer if matches!(self.doing, Doing::Paused(_)) => {
                 if cx.env.now.monotonic >= client.deadline {
                     let refusal = refuse::unavailable(self.what(), self.unsure);
                     self.fail(refusal, client, desk, cx)
@@ -410,8 +410,8 @@ impl Job for Operate {
     }
 
     fn wake(&self, client: &Client) -> Option<Micros> {
-        match self.phase {
-            Phase::Paused(at) => Some(at.min(client.deadline)),
+        match self.doing {
+            Doing::Paused(at) => Some(at.min(client.deadline)),
             // Questions and quorum operations have their own deadlines.
             _ => None,
         }

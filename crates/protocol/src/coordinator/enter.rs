@@ -4,7 +4,7 @@
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
 use super::refuse;
-use super::submit::Answer;
+use super::submit::PrimaryAnswer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
 use crate::base::{Address, Bug, KeyId, Keyspace, Micros, Purpose, SegmentId, SessionId};
 use crate::command::{Command, LockCommand, Origin};
@@ -283,7 +283,7 @@ impl Enter {
     /// Whether `event` is the primary's word that a ref which was not to wait does.
     fn waits_by(&self, event: &Event) -> bool {
         let Event::Asked {
-            answer: Answer::States(states),
+            answer: PrimaryAnswer::States(states),
             ..
         } = event
         else {

@@ -8,7 +8,7 @@
 
 use super::desk::Desk;
 use super::refuse;
-use super::submit::{Answer, Question};
+use super::submit::{PrimaryAnswer, Question};
 use super::{Client, Cx, Event, Job, STEP_GIVE_UP, STEP_LEAVE, Step, Target};
 use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, SessionId, Tag};
 use crate::command::LockCommand;
@@ -35,7 +35,7 @@ pub(super) enum Left {
 }
 
 #[derive(Debug)]
-struct Part {
+struct SegmentLeave {
     segment: SegmentId,
     leave: LockCommand,
     ask: u64,
@@ -45,13 +45,13 @@ struct Part {
 /// The leaves of one request.
 #[derive(Debug)]
 pub(super) struct Leaves {
-    parts: Vec<Part>,
+    parts: Vec<SegmentLeave>,
 }
 
 impl Leaves {
     /// Nothing is sent yet.
     pub(super) fn new(leaves: Vec<(SegmentId, LockCommand)>) -> Leaves {
-        let part = |(segment, leave)| Part {
+        let part = |(segment, leave)| SegmentLeave {
             segment,
             leave,
             ask: 0,
@@ -99,10 +99,10 @@ impl Leaves {
     }
 
     /// Takes an answer.
-    pub(super) fn on(&mut self, ask: u64, answer: Answer) -> Left {
+    pub(super) fn on(&mut self, ask: u64, answer: PrimaryAnswer) -> Left {
         if let Some(part) = self.parts.iter_mut().find(|p| p.ask == ask) {
             part.result = Some(match answer {
-                Answer::Outcome { outcome, .. } => Ok(outcome),
+                PrimaryAnswer::Outcome { outcome, .. } => Ok(outcome),
                 other => Err(refuse::unanswered("leaving the section", &other)),
             });
         }

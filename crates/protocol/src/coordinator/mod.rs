@@ -53,7 +53,7 @@ mod timers;
 mod topology;
 
 pub use message::Message;
-pub use topology::{HolderState, Target, Topology};
+pub use topology::{AppliedRef, Target, Topology};
 
 use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, SiteId};
 use crate::io::{CallId, Env};
@@ -66,7 +66,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use core::fmt::Debug;
 use desk::Desk;
-use submit::{Answer, Answered};
+use submit::{Answered, PrimaryAnswer};
 use timers::Timers;
 
 /// Commands that one request may issue in one segment.
@@ -135,9 +135,9 @@ enum Event {
     /// Its first event.
     Start,
     /// One of its questions to a primary ended.
-    Asked { ask: u64, answer: Answer },
+    Asked { ask: u64, answer: PrimaryAnswer },
     /// One of its register operations ended.
-    Register(register::Outcome),
+    Register(register::OpEnd),
     /// A group's keys.
     Keys {
         call: u64,
@@ -413,7 +413,7 @@ impl Coordinator {
     pub fn on_register(
         &mut self,
         op: register::OpId,
-        outcome: register::Outcome,
+        outcome: register::OpEnd,
         cx: &mut Cx<'_>,
     ) -> bool {
         let Some(task) = self.desk.ops.remove(&op) else {

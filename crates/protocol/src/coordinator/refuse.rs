@@ -2,7 +2,7 @@
 //! taken effect.
 
 use super::Cx;
-use super::submit::Answer;
+use super::submit::PrimaryAnswer;
 use crate::base::{KeyId, Keyspace, Purpose};
 use crate::lock::Rejection;
 use crate::register;
@@ -179,9 +179,9 @@ pub(super) fn nonsense(what: &str) -> Refusal {
 }
 
 /// How a question to a primary ended without an answer.
-pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
+pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
     match answer {
-        Answer::Rejected { rejection, unsure } => match rejection {
+        PrimaryAnswer::Rejected { rejection, unsure } => match rejection {
             Rejection::Busy if *unsure => {
                 let text = format!(
                     "{what} has no confirmation: the queue is full, and it may have taken effect; \
@@ -196,7 +196,7 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
             Rejection::DiskFull => disk_full(what, *unsure),
             _ => unavailable(what, *unsure),
         },
-        Answer::Silent {
+        PrimaryAnswer::Silent {
             last: Some(Rejection::Leased(_)),
             ..
         } => {
@@ -206,47 +206,48 @@ pub(super) fn unanswered(what: &str, answer: &Answer) -> Refusal {
             );
             Refusal::unknown(Code::Unavailable, text)
         }
-        Answer::Silent {
+        PrimaryAnswer::Silent {
             unsure,
             last: Some(rejection @ (Rejection::Busy | Rejection::DiskFull)),
         } => {
-            let rejected = Answer::Rejected {
+            let rejected = PrimaryAnswer::Rejected {
                 rejection: rejection.clone(),
                 unsure: *unsure,
             };
             unanswered(what, &rejected)
         }
-        Answer::Silent { unsure, .. } => unavailable(what, *unsure),
-        Answer::Outcome { .. } | Answer::States(_) | Answer::Queue(..) | Answer::Leased => {
-            nonsense(what)
-        }
+        PrimaryAnswer::Silent { unsure, .. } => unavailable(what, *unsure),
+        PrimaryAnswer::Outcome { .. }
+        | PrimaryAnswer::States(_)
+        | PrimaryAnswer::Queue(..)
+        | PrimaryAnswer::Leased => nonsense(what),
     }
 }
 
 /// How a register operation on `key` failed.
-pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &Cx<'_>) -> Refusal {
+pub(super) fn failed(what: &str, outcome: &register::OpEnd, key: &KeyId, cx: &Cx<'_>) -> Refusal {
     match outcome {
-        register::Outcome::Past {
+        register::OpEnd::Past {
             may_have_taken_effect: true,
         } => past_unsure(what),
-        register::Outcome::Past { .. } => past(what),
-        register::Outcome::NotHolder {
+        register::OpEnd::Past { .. } => past(what),
+        register::OpEnd::NotHolder {
             may_have_taken_effect,
         } => Refusal {
             may_have_taken_effect: *may_have_taken_effect,
             ..not_holder(what)
         },
-        register::Outcome::StaleSequence => {
+        register::OpEnd::StaleSequence => {
             let text = format!(
                 "{what} was refused: the section has already made a write with a higher number; \
                  resume the section if its counter was lost"
             );
             Refusal::definite(Code::StaleSequence, text)
         }
-        register::Outcome::DiskFull {
+        register::OpEnd::DiskFull {
             may_have_taken_effect,
         } => disk_full(what, *may_have_taken_effect),
-        register::Outcome::Busy {
+        register::OpEnd::Busy {
             may_have_taken_effect,
         } => {
             let why = "too many writes of this key are unfinished (delta of its keyspace)";
@@ -258,7 +259,7 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &
                 }
             }
         }
-        register::Outcome::Undecodable => {
+        register::OpEnd::Undecodable => {
             let text = format!(
                 "{what} failed: more writes of this key are unfinished than its keyspace's delta \
                  allows, and the parts that are left give no value; write the key anew, or choose \
@@ -266,7 +267,7 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &
             );
             Refusal::definite(Code::Undecodable, text)
         }
-        register::Outcome::Locked => {
+        register::OpEnd::Locked => {
             // A key without a holder is refused, too, while its value is not settled.
             let text = format!(
                 "{what} was refused: the key is locked, or its last section was not left cleanly; \
@@ -274,10 +275,10 @@ pub(super) fn failed(what: &str, outcome: &register::Outcome, key: &KeyId, cx: &
             );
             Refusal::definite(Code::Locked, text)
         }
-        register::Outcome::Unavailable {
+        register::OpEnd::Unavailable {
             may_have_taken_effect,
         }
-        | register::Outcome::Moved {
+        | register::OpEnd::Moved {
             may_have_taken_effect,
             ..
         } => unanswered_by(what, *may_have_taken_effect, key, cx),

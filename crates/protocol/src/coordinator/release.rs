@@ -20,8 +20,8 @@
 
 use super::desk::Desk;
 use super::refuse;
-use super::submit::{Answer, Question};
-use super::topology::HolderState;
+use super::submit::{PrimaryAnswer, Question};
+use super::topology::AppliedRef;
 use super::{Client, Cx, Event, Job, STEP_FIRST, Step, Target};
 use crate::base::{KeyId, LockRef, Micros, SegmentId};
 use crate::command::{Command, LockCommand};
@@ -71,10 +71,10 @@ impl Release {
         self.leased && self.removed
     }
 
-    fn answered(&mut self, answer: Answer, client: &Client, cx: &mut Cx<'_>) -> Step {
+    fn answered(&mut self, answer: PrimaryAnswer, client: &Client, cx: &mut Cx<'_>) -> Step {
         let done = Step::reply(Reply::Done { tag: None });
         match answer {
-            Answer::Leased => {
+            PrimaryAnswer::Leased => {
                 self.leased = true;
                 if self.ended() {
                     return done;
@@ -86,7 +86,7 @@ impl Release {
                 client.tell(reply, cx);
                 Step::Open
             }
-            Answer::Outcome { outcome, .. } => match outcome {
+            PrimaryAnswer::Outcome { outcome, .. } => match outcome {
                 Outcome::Done => done,
                 Outcome::Gone if self.leased => done,
                 // A repeated release has the outcome of its first time, so this one ended nothing.
@@ -101,8 +101,8 @@ impl Release {
     /// What to say of a ref that no queue has. Refs are positions in the segment's history: one
     /// beyond what this node has applied was not given yet, as far as anybody here knows.
     fn gone(&self, cx: &Cx<'_>) -> Refusal {
-        let state = cx.topology.holder_state(&self.key, self.lock_ref, 0);
-        if matches!(state, HolderState::Past) {
+        let state = cx.topology.applied_ref(&self.key, self.lock_ref, 0);
+        if matches!(state, AppliedRef::Past) {
             let text = "there is nothing left to release: the lock ref is past, it was left, \
                         released or expired before, or it was never given";
             Refusal::definite(Code::NoLongerHolder, text)

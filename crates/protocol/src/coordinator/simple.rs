@@ -2,7 +2,7 @@
 
 use super::desk::Desk;
 use super::refuse;
-use super::submit::{Answer, Question};
+use super::submit::{PrimaryAnswer, Question};
 use super::{
     Client, Cx, Event, Job, Lost, Message, STEP_FIRST, STEPS, Step, Target, command_number,
 };
@@ -49,13 +49,13 @@ pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusa
     if held.is_empty() || held.len() > RENEWED {
         return Err(refuse::bad("a renewal names 1 to 4,096 refs; make several"));
     }
-    let mut parts: Vec<RenewPart> = Vec::new();
+    let mut parts: Vec<SegmentRenewal> = Vec::new();
     for (index, held) in held.iter().enumerate() {
         let segment = super::leave::segment_of(&held.key, cx)?;
         let one = (held.lock_ref, held.generation);
         let at = parts.iter().position(|p| p.segment == segment);
         let at = at.unwrap_or_else(|| {
-            parts.push(RenewPart::new(segment));
+            parts.push(SegmentRenewal::new(segment));
             parts.len() - 1
         });
         parts[at].of.push((index, one));
@@ -72,7 +72,7 @@ pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusa
 }
 
 #[derive(Debug)]
-struct RenewPart {
+struct SegmentRenewal {
     segment: SegmentId,
     refs: Vec<(LockRef, u32)>,
     /// Which of the refs asked for are these.
@@ -80,9 +80,9 @@ struct RenewPart {
     ask: u64,
 }
 
-impl RenewPart {
-    fn new(segment: SegmentId) -> RenewPart {
-        RenewPart {
+impl SegmentRenewal {
+    fn new(segment: SegmentId) -> SegmentRenewal {
+        SegmentRenewal {
             segment,
             refs: Vec::new(),
             of: Vec::new(),
@@ -95,7 +95,7 @@ impl RenewPart {
 #[derive(Debug)]
 struct Renew {
     held: Vec<Held>,
-    parts: Vec<RenewPart>,
+    parts: Vec<SegmentRenewal>,
     states: Vec<Option<RefState>>,
 }
 
@@ -127,14 +127,20 @@ impl Renew {
         Step::Open
     }
 
-    fn answered(&mut self, ask: u64, answer: &Answer, client: &Client, desk: &mut Desk) -> Step {
+    fn answered(
+        &mut self,
+        ask: u64,
+        answer: &PrimaryAnswer,
+        client: &Client,
+        desk: &mut Desk,
+    ) -> Step {
         let Some(part) = self.parts.iter().find(|p| p.ask == ask) else {
             return Step::Open;
         };
         for (index, one) in &part.of {
             let place = part.refs.iter().position(|r| r == one);
             let state = match (answer, place) {
-                (Answer::States(states), Some(place)) => states.get(place).copied(),
+                (PrimaryAnswer::States(states), Some(place)) => states.get(place).copied(),
                 _ => None,
             };
             if state == Some(RefState::Gone) {
@@ -182,14 +188,14 @@ struct Asked {
 }
 
 impl Asked {
-    fn reply(&self, answer: Answer) -> Step {
+    fn reply(&self, answer: PrimaryAnswer) -> Step {
         match answer {
-            Answer::Queue(entries, flag) => Step::reply(Reply::Queue { entries, flag }),
-            Answer::Outcome {
+            PrimaryAnswer::Queue(entries, flag) => Step::reply(Reply::Queue { entries, flag }),
+            PrimaryAnswer::Outcome {
                 outcome: Outcome::Done | Outcome::Gone,
                 ..
             } => Step::reply(Reply::Done { tag: None }),
-            Answer::Outcome {
+            PrimaryAnswer::Outcome {
                 outcome: Outcome::Refused(refusal),
                 ..
             } => Step::refuse(refusal),

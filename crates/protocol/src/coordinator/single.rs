@@ -168,26 +168,24 @@ impl Job for One {
                     let busy = self.sweeping.take();
                     Step::refuse(busy.expect("there is one"))
                 }
-                register::Outcome::Busy { .. } => {
+                register::OpEnd::Busy { .. } => {
                     let busy = refuse::failed(self.what, &outcome, &self.key, cx);
                     self.sweep(busy, client, desk, cx)
                 }
                 // No ref is past here, for there is none: a sweep has fenced it.
-                register::Outcome::Past {
+                register::OpEnd::Past {
                     may_have_taken_effect,
                 } => {
                     let unsure = may_have_taken_effect && self.writes();
                     Step::refuse(refuse::swept_out(self.what, unsure))
                 }
-                register::Outcome::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
-                register::Outcome::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
-                register::Outcome::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
-                register::Outcome::Inspection(inspection) => {
-                    Step::reply(Reply::Inspect(inspection))
-                }
+                register::OpEnd::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
+                register::OpEnd::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
+                register::OpEnd::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
+                register::OpEnd::Inspection(inspection) => Step::reply(Reply::Inspect(inspection)),
                 // Reads start over. A write leaves nothing that would surely be known again: it is
                 // tried again only if it had no effect (G16, G19).
-                register::Outcome::Moved {
+                register::OpEnd::Moved {
                     may_have_taken_effect,
                     ..
                 } if !(over || may_have_taken_effect && self.writes()) => {
@@ -275,13 +273,13 @@ fn section(
         purpose,
         owner,
         acquire: Acquire::new(commands, Some(mode)),
-        phase: Phase::Acquiring,
+        doing: Doing::Acquiring,
         unsure: false,
     }))
 }
 
 #[derive(Debug)]
-enum Phase {
+enum Doing {
     Acquiring,
     /// When the put, or the get of a value that the grant left out, is tried again; none: it is
     /// under way.
@@ -298,7 +296,7 @@ struct Section {
     /// Under whose identity the commands are issued.
     owner: Client,
     acquire: Acquire,
-    phase: Phase,
+    doing: Doing,
     /// An earlier attempt of the put may have taken effect.
     unsure: bool,
 }
@@ -371,44 +369,44 @@ impl Section {
                 counter_above: false,
             },
         };
-        if matches!(self.phase, Phase::Acquiring) {
+        if matches!(self.doing, Doing::Acquiring) {
             self.acquire.keep(cx);
         }
         let begun = desk.operate(client, (self.segment, &self.key), op, cx);
         let again = cx.after(cx.env.timing.retry / 8 + 1);
-        self.phase = Phase::Operating(begun.is_none().then_some(again));
+        self.doing = Doing::Operating(begun.is_none().then_some(again));
         Step::Open
     }
 
     fn operated(
         &mut self,
-        outcome: register::Outcome,
+        outcome: register::OpEnd,
         client: &Client,
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
         match outcome {
-            register::Outcome::Value { value, tag } if matches!(self.purpose, Use::Read) => {
+            register::OpEnd::Value { value, tag } if matches!(self.purpose, Use::Read) => {
                 self.leave(None, client, desk, cx);
                 Step::reply(Reply::Value { value, tag })
             }
-            register::Outcome::Stored { tag } => {
+            register::OpEnd::Stored { tag } => {
                 self.leave(Some(tag), client, desk, cx);
                 Step::reply(Reply::Done { tag: Some(tag) })
             }
-            register::Outcome::NotHolder {
+            register::OpEnd::NotHolder {
                 may_have_taken_effect,
             }
-            | register::Outcome::Moved {
+            | register::OpEnd::Moved {
                 may_have_taken_effect,
                 ..
             } if cx.env.now.monotonic < client.deadline => {
                 self.unsure |= may_have_taken_effect;
-                self.phase = Phase::Operating(Some(cx.after(cx.env.timing.retry / 8 + 1)));
+                self.doing = Doing::Operating(Some(cx.after(cx.env.timing.retry / 8 + 1)));
                 Step::Open
             }
             // Perhaps an earlier transmission, at another node, has written and left.
-            register::Outcome::Past { .. } => {
+            register::OpEnd::Past { .. } => {
                 let refusal = match self.purpose {
                     Use::Read | Use::Synch => refuse::past(self.what()),
                     Use::Write(_) => refuse::past_unsure(self.what()),
@@ -448,7 +446,7 @@ impl Section {
         let mut leaves = Leaves::new([(self.segment, leave)].into());
         let deadline = cx.after(cx.env.timing.request);
         leaves.begin(client.task, client, deadline, desk, cx);
-        self.phase = Phase::Probing(leaves);
+        self.doing = Doing::Probing(leaves);
         Step::Open
     }
 
@@ -466,7 +464,7 @@ impl Section {
 
     /// Its time is over, or its client has gone.
     fn over(&mut self, gone: bool, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        if matches!(self.phase, Phase::Operating(_)) {
+        if matches!(self.doing, Doing::Operating(_)) {
             self.acquire.give_up(&self.owner, desk, cx);
             return Step::refuse(refuse::unavailable(self.what(), self.unsure));
         }
@@ -487,8 +485,8 @@ impl Section {
 impl Job for Section {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         let over = cx.env.now.monotonic >= client.deadline;
-        match (&mut self.phase, event) {
-            (Phase::Acquiring, Event::Start) => {
+        match (&mut self.doing, event) {
+            (Doing::Acquiring, Event::Start) => {
                 let own = Client {
                     task: client.task,
                     ..self.owner.clone()
@@ -496,11 +494,11 @@ impl Job for Section {
                 self.acquire.begin(&own, desk, cx);
                 Step::Open
             }
-            (Phase::Acquiring, Event::Cancelled) => self.over(true, desk, cx),
-            (Phase::Acquiring, Event::Timer) if over && self.acquire.waits() => {
+            (Doing::Acquiring, Event::Cancelled) => self.over(true, desk, cx),
+            (Doing::Acquiring, Event::Timer) if over && self.acquire.waits() => {
                 self.over(false, desk, cx)
             }
-            (Phase::Acquiring, event) => {
+            (Doing::Acquiring, event) => {
                 let goes_on = matches!(event, Event::Timer) && self.acquire.waits();
                 match self.acquire.on(event, client, desk, cx) {
                     Progress::Nothing if goes_on => self.queued(client, cx),
@@ -510,10 +508,10 @@ impl Job for Section {
                     Progress::Failed(refusal) => self.failed(refusal, client, desk, cx),
                 }
             }
-            (Phase::Operating(_), Event::Register(outcome)) => {
+            (Doing::Operating(_), Event::Register(outcome)) => {
                 self.operated(outcome, client, desk, cx)
             }
-            (Phase::Operating(again), Event::Timer) => {
+            (Doing::Operating(again), Event::Timer) => {
                 let again = again.filter(|at| over || *at <= cx.env.now.monotonic);
                 if cx.env.now.monotonic >= self.acquire.wake() {
                     self.acquire.renew(client, desk, cx);
@@ -524,11 +522,11 @@ impl Job for Section {
                     None => Step::Open,
                 }
             }
-            (Phase::Operating(_), Event::Asked { ask, .. }) => {
+            (Doing::Operating(_), Event::Asked { ask, .. }) => {
                 self.acquire.renewed(ask);
                 Step::Open
             }
-            (Phase::Probing(leaves), Event::Asked { ask, answer }) => {
+            (Doing::Probing(leaves), Event::Asked { ask, answer }) => {
                 let left = leaves.on(ask, answer);
                 match left {
                     Left::Going => Step::Open,
@@ -543,16 +541,16 @@ impl Job for Section {
     }
 
     fn wake(&self, client: &Client) -> Option<Micros> {
-        match &self.phase {
-            Phase::Acquiring if self.acquire.waits() => {
+        match &self.doing {
+            Doing::Acquiring if self.acquire.waits() => {
                 Some(self.acquire.wake().min(client.deadline))
             }
-            Phase::Acquiring => Some(self.acquire.wake()),
-            Phase::Operating(again) => {
+            Doing::Acquiring => Some(self.acquire.wake()),
+            Doing::Operating(again) => {
                 let again = again.map_or(Micros::MAX, |at| at.min(client.deadline));
                 Some(self.acquire.wake().min(again))
             }
-            Phase::Probing(_) => None,
+            Doing::Probing(_) => None,
         }
     }
 

@@ -48,7 +48,7 @@ pub(super) enum Question {
 
 /// How a question ended.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(super) enum PrimaryAnswer {
     /// A command was applied.
     Outcome {
         /// What came of it.
@@ -87,7 +87,7 @@ pub(super) struct Answered {
     /// Which of its questions.
     pub(super) ask: u64,
     /// The answer.
-    pub(super) answer: Answer,
+    pub(super) answer: PrimaryAnswer,
 }
 
 #[derive(Debug)]
@@ -193,14 +193,14 @@ impl Submitter {
                 result,
                 ahead,
             } => {
-                let answer = result.map(|outcome| Answer::Outcome { outcome, ahead });
+                let answer = result.map(|outcome| PrimaryAnswer::Outcome { outcome, ahead });
                 self.answered(from, call, answer, cx)
             }
             lock::Message::Renewed { call, result } => {
-                self.answered(from, call, result.map(Answer::States), cx)
+                self.answered(from, call, result.map(PrimaryAnswer::States), cx)
             }
             lock::Message::QueueIs { call, result } => {
-                let answer = result.map(|(entries, flag)| Answer::Queue(entries, flag));
+                let answer = result.map(|(entries, flag)| PrimaryAnswer::Queue(entries, flag));
                 self.answered(from, call, answer, cx)
             }
             _ => None,
@@ -215,7 +215,7 @@ impl Submitter {
         result: Result<Outcome, Rejection>,
         cx: &mut Cx<'_>,
     ) -> Option<Answered> {
-        let answer = result.map(|outcome| Answer::Outcome { outcome, ahead: 0 });
+        let answer = result.map(|outcome| PrimaryAnswer::Outcome { outcome, ahead: 0 });
         self.answered(from, call, answer, cx)
     }
 
@@ -223,7 +223,7 @@ impl Submitter {
         &mut self,
         from: NodeName,
         id: u64,
-        answer: Result<Answer, Rejection>,
+        answer: Result<PrimaryAnswer, Rejection>,
         cx: &mut Cx<'_>,
     ) -> Option<Answered> {
         let mut ask = self.open.remove(&id)?;
@@ -236,13 +236,13 @@ impl Submitter {
                 ask.awaits = None;
                 ask.last = Some(rejection.clone());
                 if let Some(unsure) = self.rejected(from, id, &mut ask, &rejection, cx) {
-                    return self.finish(id, &ask, Answer::Rejected { rejection, unsure });
+                    return self.finish(id, &ask, PrimaryAnswer::Rejected { rejection, unsure });
                 }
                 let leased = matches!(rejection, Rejection::Leased(_));
                 let told = (leased && ends_by_force(&ask.question)).then_some(Answered {
                     task: ask.task,
                     ask: id,
-                    answer: Answer::Leased,
+                    answer: PrimaryAnswer::Leased,
                 });
                 self.open.insert(id, ask);
                 told
@@ -308,7 +308,7 @@ impl Submitter {
         None
     }
 
-    fn finish(&mut self, id: u64, ask: &Ask, answer: Answer) -> Option<Answered> {
+    fn finish(&mut self, id: u64, ask: &Ask, answer: PrimaryAnswer) -> Option<Answered> {
         self.owners.remove(&(ask.task, id));
         self.timers.set(id, None);
         Some(Answered {
@@ -357,7 +357,7 @@ impl Submitter {
             if cx.env.now.monotonic >= ask.deadline {
                 let unsure = ask.unsure;
                 let last = ask.last.take();
-                return self.finish(id, &ask, Answer::Silent { unsure, last });
+                return self.finish(id, &ask, PrimaryAnswer::Silent { unsure, last });
             }
             if let Some(silent) = waits {
                 ask.silent = Some(silent);
@@ -388,11 +388,11 @@ fn ends_by_force(question: &Question) -> bool {
 }
 
 /// Whether a peer answered what was asked.
-fn fits(question: &Question, answer: &Answer) -> bool {
+fn fits(question: &Question, answer: &PrimaryAnswer) -> bool {
     match (question, answer) {
-        (Question::Command(_), Answer::Outcome { .. }) => true,
-        (Question::Renew { refs, .. }, Answer::States(states)) => refs.len() == states.len(),
-        (Question::Queue(_), Answer::Queue(..)) => true,
+        (Question::Command(_), PrimaryAnswer::Outcome { .. }) => true,
+        (Question::Renew { refs, .. }, PrimaryAnswer::States(states)) => refs.len() == states.len(),
+        (Question::Queue(_), PrimaryAnswer::Queue(..)) => true,
         _ => false,
     }
 }

@@ -21,7 +21,7 @@ pub enum Target {
 
 /// What this node's replica of a segment has applied of one lock ref on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HolderState {
+pub enum AppliedRef {
     /// At the head, in this generation, which is that session's.
     Head(Mode, SessionId),
     /// In the queue, behind others.
@@ -33,7 +33,7 @@ pub enum HolderState {
 }
 
 /// The cluster as the node knows it. Everything here may be stale but
-/// [`Topology::holder_state`]'s `Past`, which comes from applied commands and is final.
+/// [`Topology::applied_ref`]'s `Past`, which comes from applied commands and is final.
 pub trait Topology {
     /// This node.
     fn me(&self) -> NodeName;
@@ -63,7 +63,7 @@ pub trait Topology {
     /// The epoch in force, as known here.
     fn epoch(&self, target: Target) -> Epoch;
     /// What this node has applied of a ref.
-    fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState;
+    fn applied_ref(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> AppliedRef;
     /// Members of every group, for what must fit them all.
     fn group_sizes(&self) -> Vec<usize>;
     /// The ref at the head of a key's queue and when it was enqueued (the primary's wall clock,

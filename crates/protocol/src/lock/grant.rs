@@ -30,14 +30,14 @@
 //!   adoption in its name may be in flight. (The coordinator's rule; the flag then makes the next
 //!   holder synch.)
 
+use super::PrimaryEnv;
 use super::message::Latest;
-use super::primary::Cx;
 use super::state::Queues;
 use crate::base::{
     Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Now, Planted, SessionId, Tag,
 };
 use crate::command::LockCommand;
-use crate::register::{Holder, Op, OpId, Outcome, local_critical};
+use crate::register::{Holder, Op, OpEnd, OpId, local_critical};
 use crate::request::{EntryValue, Mode};
 use crate::segment::Applied;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ enum Task {
 }
 
 #[derive(Debug)]
-struct Grant {
+struct Preparation {
     generation: u32,
     /// A newer eventual value is adopted (G5).
     adopts: bool,
@@ -109,7 +109,7 @@ pub(super) struct Speculation {
 #[derive(Debug)]
 enum SpeculativeRead {
     Running(OpId),
-    Done(Outcome),
+    Done(OpEnd),
 }
 
 /// All grants in preparation at one primary.
@@ -122,7 +122,7 @@ pub(super) struct Grants {
     before: LockRef,
     /// Attempts of synchs, over all refs: never repeated within a ballot.
     attempt: u32,
-    grants: BTreeMap<LockRef, Grant>,
+    grants: BTreeMap<LockRef, Preparation>,
     speculations: BTreeMap<(SessionId, u64), Speculation>,
     /// Which of them reads a key; a key that another pending command wants is not read.
     reads: BTreeMap<KeyId, (SessionId, u64)>,
@@ -169,7 +169,8 @@ impl Grants {
     }
 
     pub(super) fn is_ready(&self, lock_ref: LockRef) -> bool {
-        let ready = |grant: &Grant| grant.tasks.values().all(|t| matches!(t, Task::Ready(..)));
+        let ready =
+            |grant: &Preparation| grant.tasks.values().all(|t| matches!(t, Task::Ready(..)));
         self.grants.get(&lock_ref).is_some_and(ready)
     }
 
@@ -192,7 +193,12 @@ impl Grants {
     }
 
     /// Keys without a queue or flag are read while their enqueue is being agreed.
-    pub(super) fn speculate(&mut self, id: (SessionId, u64), keys: &[KeyId], cx: &mut Cx<'_>) {
+    pub(super) fn speculate(
+        &mut self,
+        id: (SessionId, u64),
+        keys: &[KeyId],
+        cx: &mut PrimaryEnv<'_>,
+    ) {
         let mut reads = BTreeMap::new();
         for key in keys {
             let op = cx.start(Op::Entry {
@@ -246,7 +252,7 @@ impl Grants {
         &mut self,
         (id, key): ((SessionId, u64), &KeyId),
         op: OpId,
-        outcome: Outcome,
+        outcome: OpEnd,
         planted: Planted,
     ) {
         let speculation = self.speculations.get_mut(&id);
@@ -324,7 +330,7 @@ impl Grants {
         speculation: Option<Speculation>,
         occasion: Occasion,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let Some(known) = queues.get(lock_ref) else {
             return;
@@ -332,7 +338,7 @@ impl Grants {
         let mut speculation = speculation.or_else(|| self.kept.remove(&lock_ref));
         self.grants.insert(
             lock_ref,
-            Grant {
+            Preparation {
                 generation,
                 adopts: occasion == Occasion::First || cx.env.planted.has(Bug::ReGrantAdopts),
                 synchs: occasion == Occasion::Inherited
@@ -361,7 +367,7 @@ impl Grants {
         read: Option<SpeculativeRead>,
         synch: bool,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let Some(queue) = queues.queue(key) else {
             return;
@@ -394,7 +400,13 @@ impl Grants {
     }
 
     /// A reader behind the front of its batch reads once the front has settled the key (G9).
-    fn follow_first(&mut self, lock_ref: LockRef, key: &KeyId, queues: &Queues, cx: &mut Cx<'_>) {
+    fn follow_first(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        queues: &Queues,
+        cx: &mut PrimaryEnv<'_>,
+    ) {
         let Some(queue) = queues.queue(key) else {
             return;
         };
@@ -454,7 +466,7 @@ impl Grants {
         front: LockRef,
         key: KeyId,
         flag: Option<u64>,
-        outcome: &Outcome,
+        outcome: &OpEnd,
         queues: &Queues,
         now: Now,
     ) -> Option<LockCommand> {
@@ -462,7 +474,7 @@ impl Grants {
         if !queues.is_front(&key, front) {
             return None;
         }
-        if !matches!(outcome, Outcome::Synched { .. }) {
+        if !matches!(outcome, OpEnd::Synched { .. }) {
             self.unsettled.insert(key, now.monotonic + PAUSE);
             return None;
         }
@@ -483,7 +495,7 @@ impl Grants {
         Tag::synch(lock_ref, generation, epoch, self.ballot, self.attempt)
     }
 
-    fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
+    fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut PrimaryEnv<'_>) {
         let keyspace = cx.keyspace(key.keyspace);
         let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
         if first_grant
@@ -514,7 +526,7 @@ impl Grants {
         }
     }
 
-    fn read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut Cx<'_>) {
+    fn read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut PrimaryEnv<'_>) {
         let generation = self.grants.get(&lock_ref).map_or(0, |g| g.generation);
         let holder = Some(Holder {
             lock_ref,
@@ -536,12 +548,18 @@ impl Grants {
     }
 
     /// The key failed; by a synch again if one was begun.
-    fn pause(&mut self, lock_ref: LockRef, key: &KeyId, synch: bool, cx: &Cx<'_>) {
+    fn pause(&mut self, lock_ref: LockRef, key: &KeyId, synch: bool, cx: &PrimaryEnv<'_>) {
         let until = cx.env.now.monotonic + PAUSE;
         self.set(lock_ref, key, Task::Paused { until, synch });
     }
 
-    fn synch(&mut self, lock_ref: LockRef, key: &KeyId, flag: Option<u64>, cx: &mut Cx<'_>) {
+    fn synch(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        flag: Option<u64>,
+        cx: &mut PrimaryEnv<'_>,
+    ) {
         let Some(grant) = self.grants.get(&lock_ref) else {
             return;
         };
@@ -568,9 +586,9 @@ impl Grants {
         &mut self,
         lock_ref: LockRef,
         key: &KeyId,
-        outcome: Outcome,
+        outcome: OpEnd,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) -> Option<LockCommand> {
         let task = self.grants.get(&lock_ref)?.tasks.get(key)?;
         let Task::Synching(_, flag) = task else {
@@ -579,7 +597,7 @@ impl Grants {
         };
         let flag = *flag;
         match outcome {
-            Outcome::Synched { value, tag } => {
+            OpEnd::Synched { value, tag } => {
                 self.settled.insert(key.clone(), flag);
                 self.ready_with(lock_ref, key, value, tag);
                 flag.map(|flag| LockCommand::SynchDone {
@@ -601,23 +619,23 @@ impl Grants {
         &mut self,
         lock_ref: LockRef,
         key: &KeyId,
-        outcome: Outcome,
+        outcome: OpEnd,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let adopts = queues.is_front(key, lock_ref) && self.adopts(lock_ref, key, cx.env.planted);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
-            Outcome::Entry { tag, .. } if tag.lock_ref > lock_ref => {
+            OpEnd::Entry { tag, .. } if tag.lock_ref > lock_ref => {
                 self.pause(lock_ref, key, false, cx);
             }
             // Only told where it is newer than the critical cell.
-            Outcome::Entry {
+            OpEnd::Entry {
                 eventual: Some(_), ..
             } if adopts && !cx.env.planted.has(Bug::EnterIgnoresEventual) => {
                 self.synch(lock_ref, key, None, cx);
             }
-            Outcome::Entry { value, tag, .. } => {
+            OpEnd::Entry { value, tag, .. } => {
                 self.ready_with(lock_ref, key, value, tag);
             }
             _ => {
@@ -634,7 +652,7 @@ impl Grants {
     }
 
     /// Readers behind a first one that has now entered, or gone, go on.
-    pub(super) fn wake_shared(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+    pub(super) fn wake_shared(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         let behind = self
             .tasks()
             .filter(|(.., task)| matches!(task, Task::Behind));
@@ -647,7 +665,7 @@ impl Grants {
     }
 
     /// Repeats what failed.
-    pub(super) fn tick(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+    pub(super) fn tick(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         let now = cx.env.now.monotonic;
         let due = self.tasks().filter_map(|(lock_ref, key, task)| match task {
             Task::Paused { until, synch } if *until <= now => Some((lock_ref, key.clone(), *synch)),
@@ -668,7 +686,7 @@ impl Grants {
     }
 
     /// The ref is past: nobody waits for its grant.
-    pub(super) fn stop(&mut self, lock_ref: LockRef, cx: &mut Cx<'_>) {
+    pub(super) fn stop(&mut self, lock_ref: LockRef, cx: &mut PrimaryEnv<'_>) {
         self.kept.remove(&lock_ref);
         let Some(grant) = self.grants.remove(&lock_ref) else {
             return;
@@ -682,7 +700,7 @@ impl Grants {
     }
 
     /// The ballot is lost.
-    pub(super) fn stop_all(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn stop_all(&mut self, cx: &mut PrimaryEnv<'_>) {
         for op in core::mem::take(&mut self.ops).into_keys() {
             cx.cancel(op);
         }

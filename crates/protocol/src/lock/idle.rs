@@ -20,7 +20,7 @@
 //!
 //! **Departures.** MUSIC leaves the flag to the next holder.
 
-use super::primary::{Cx, Primary};
+use super::primary::{Primary, PrimaryEnv};
 use super::state::Queues;
 use crate::base::{Bug, KeyId, Micros};
 use crate::command::{Body, LockCommand};
@@ -94,7 +94,7 @@ impl Idle {
 impl Primary {
     /// A key that this node's coordinator is to synch in a section of its own, if there is one; to
     /// be asked at every beat, where the node can write.
-    pub fn neglected(&mut self, queues: &Queues, cx: &Cx<'_>) -> Option<KeyId> {
+    pub fn neglected(&mut self, queues: &Queues, cx: &PrimaryEnv<'_>) -> Option<KeyId> {
         if !cx.leased || !self.leasing.is_open() {
             return None;
         }

@@ -38,7 +38,7 @@
 //!
 //! **Departures.** MUSIC has no leases.
 
-use super::primary::{Cx, Primary};
+use super::primary::{Primary, PrimaryEnv};
 use super::state::{Queues, Ref};
 use crate::base::{Bug, LockRef, Micros, Now, Planted, Timing};
 use crate::command::{Body, ClientLease, Command, SegmentCommand};
@@ -174,7 +174,7 @@ impl Primary {
     }
 
     /// `LeasesTaken` has removed the table from the state: it is this primary's alone.
-    pub(super) fn take_table(&mut self, queues: &Queues, cx: &Cx<'_>) {
+    pub(super) fn take_table(&mut self, queues: &Queues, cx: &PrimaryEnv<'_>) {
         let Leasing::Taking { table, .. } = &self.leasing else {
             return;
         };
@@ -207,7 +207,7 @@ impl Primary {
     }
 
     /// `LeasesTaken` was not taken by the log, or its proposal was lost: once more.
-    pub(super) fn take_again(&mut self, cx: &Cx<'_>) {
+    pub(super) fn take_again(&mut self, cx: &PrimaryEnv<'_>) {
         let now = cx.env.now.monotonic;
         if let Leasing::Taking { proposed, .. } = &mut self.leasing
             && *proposed + 4 * cx.env.timing.retry <= now

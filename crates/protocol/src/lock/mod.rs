@@ -34,5 +34,5 @@ pub mod primary;
 pub mod state;
 
 pub use message::{Latest, Message, Outcome, Rejection};
-pub use primary::Primary;
+pub use primary::{Primary, PrimaryEnv};
 pub use state::{Queue, Queues, Ref};

@@ -25,7 +25,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// What a primary works with during one step.
-pub struct Cx<'a> {
+pub struct PrimaryEnv<'a> {
     /// What every machine is given.
     pub env: Env<'a>,
     /// Quorum operations.
@@ -42,7 +42,7 @@ pub struct Cx<'a> {
     pub started: &'a mut BTreeMap<OpId, SegmentId>,
 }
 
-impl Cx<'_> {
+impl PrimaryEnv<'_> {
     pub(super) fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
         self.keyspaces.iter().find(|k| k.id == id)
     }
@@ -291,7 +291,7 @@ impl Primary {
         call: u64,
         mut command: Command,
         state: &SegmentState,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let queues = state.queues();
         let id = (command.session, command.number);
@@ -368,7 +368,7 @@ impl Primary {
         from: NodeName,
         call: u64,
         command: Command,
-        cx: &Cx<'_>,
+        cx: &PrimaryEnv<'_>,
     ) {
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             holding.ending |= !cx.env.planted.has(Bug::ReleasedRefLeased);
@@ -377,7 +377,7 @@ impl Primary {
     }
 
     /// A forced release is about to be proposed: while it is in flight the ref gets no lease.
-    fn count_release(&mut self, lock_ref: LockRef, cx: &Cx<'_>) -> Option<LockRef> {
+    fn count_release(&mut self, lock_ref: LockRef, cx: &PrimaryEnv<'_>) -> Option<LockRef> {
         let holding = self.holdings.get_mut(&lock_ref)?;
         if cx.env.planted.has(Bug::ReleasedRefLeased) {
             return None;
@@ -389,7 +389,7 @@ impl Primary {
     /// The lease of these has run out. A ref that somebody wants released is ended by that
     /// command, so that its outcome is known again when the request is repeated (F2). If nothing
     /// comes of it, since its session has gone on and forgotten it, the primary's own does it.
-    fn propose_releases(&mut self, expired: Vec<(LockRef, bool)>, cx: &Cx<'_>) {
+    fn propose_releases(&mut self, expired: Vec<(LockRef, bool)>, cx: &PrimaryEnv<'_>) {
         for (lock_ref, first) in expired {
             let holding = self.holdings.get(&lock_ref).filter(|_| first);
             let enders = holding.map(|h| h.enders.clone()).unwrap_or_default();
@@ -415,7 +415,7 @@ impl Primary {
     }
 
     /// Tells the client of a ref, and whoever wants it released, that it is past.
-    fn tell_lost(&mut self, lock_ref: LockRef, removed: &Ref, cx: &mut Cx<'_>) {
+    fn tell_lost(&mut self, lock_ref: LockRef, removed: &Ref, cx: &mut PrimaryEnv<'_>) {
         let Some(holding) = self.holdings.remove(&lock_ref) else {
             return;
         };
@@ -454,7 +454,7 @@ impl Primary {
     }
 
     /// How long a forced release of this ref must wait for the lease last granted (F10).
-    fn lease_left(&self, lock_ref: LockRef, queues: &Queues, cx: &Cx<'_>) -> Micros {
+    fn lease_left(&self, lock_ref: LockRef, queues: &Queues, cx: &PrimaryEnv<'_>) -> Micros {
         if !queues.holds(lock_ref) {
             return 0;
         }
@@ -475,7 +475,7 @@ impl Primary {
         command: &Command,
         outcome: Outcome,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let id = (command.session, command.number);
         let lock_ref = match (&outcome, &command.body) {
@@ -530,7 +530,7 @@ impl Primary {
         lock_ref: LockRef,
         generation: u32,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let Some(holding) = self.holdings.get_mut(&lock_ref) else {
             return;
@@ -552,7 +552,7 @@ impl Primary {
         command: &Command,
         applied: &Applied,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) {
         let id = (command.session, command.number);
         let own = command.session == Sessions::OWN;
@@ -630,7 +630,7 @@ impl Primary {
         generation: u32,
         pending: Option<&Pending>,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) -> bool {
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
@@ -662,7 +662,7 @@ impl Primary {
     }
 
     /// Starts the grant of every ref that has come to hold through a command that touched `keys`.
-    fn grant_heads(&mut self, keys: &[KeyId], queues: &Queues, cx: &mut Cx<'_>) {
+    fn grant_heads(&mut self, keys: &[KeyId], queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         for key in keys {
             for lock_ref in queues.holders(key) {
                 let Some(holding) = self.holdings.get(&lock_ref) else {
@@ -680,14 +680,14 @@ impl Primary {
         self.push_all_ready(queues, cx);
     }
 
-    fn push_all_ready(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+    fn push_all_ready(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         for lock_ref in self.grants.ready() {
             self.push_ready(lock_ref, queues, cx);
         }
     }
 
     /// Pushes a grant whose values are all there; true if it went out.
-    fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut Cx<'_>) -> bool {
+    fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut PrimaryEnv<'_>) -> bool {
         // Without the lease another primary may have ended this section; with it none can have.
         let stale_may_grant = cx.env.planted.has(Bug::FenceOnRefOnly)
             || cx.env.planted.has(Bug::SynchTagWithoutAttempt);
@@ -731,9 +731,9 @@ impl Primary {
     pub fn on_outcome(
         &mut self,
         op: OpId,
-        outcome: register::Outcome,
+        outcome: register::OpEnd,
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) -> bool {
         let Some(target) = self.grants.take_op(op) else {
             return false;
@@ -774,7 +774,7 @@ impl Primary {
         session: SessionId,
         (refs, again): (&[(LockRef, u32)], &[LockRef]),
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) -> Vec<RefState> {
         let mut states = Vec::with_capacity(refs.len());
         for (lock_ref, generation) in refs {
@@ -794,7 +794,7 @@ impl Primary {
         generation: u32,
         again: &[LockRef],
         queues: &Queues,
-        cx: &mut Cx<'_>,
+        cx: &mut PrimaryEnv<'_>,
     ) -> RefState {
         let Some(known) = queues.get(lock_ref) else {
             return RefState::Gone;
@@ -853,7 +853,7 @@ impl Primary {
     }
 
     /// Releases refs whose client has been silent for a lease, and repeats reads that failed.
-    pub fn tick(&mut self, queues: &Queues, cx: &mut Cx<'_>) {
+    pub fn tick(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         if !cx.leased {
             return;
         }
@@ -895,7 +895,7 @@ impl Primary {
 
     /// The ballot is lost: whoever waits must ask the next primary. `dropped` was never proposed,
     /// so that it certainly has no effect.
-    pub fn step_down(mut self, dropped: &[(SessionId, u64)], cx: &mut Cx<'_>) {
+    pub fn step_down(mut self, dropped: &[(SessionId, u64)], cx: &mut PrimaryEnv<'_>) {
         for (id, pending) in core::mem::take(&mut self.pending) {
             let why = match dropped.contains(&id) {
                 true => Rejection::NotPrimary(None),

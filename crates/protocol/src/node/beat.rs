@@ -5,7 +5,7 @@
 use super::agenda::Room;
 use super::logs::env;
 use super::{Here, Node, Step};
-use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName, Part};
+use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName, Scope};
 use crate::io::{Effects, Env};
 use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
@@ -179,12 +179,12 @@ impl Here {
         act: impl FnOnce(&mut Log, &mut Env<'_>) -> T,
     ) -> Option<T> {
         let mut cx = env(&self.config, step);
-        let (log, room) = match id.part {
-            Part::Group => {
+        let (log, room) = match id.scope {
+            Scope::Group => {
                 let room = Room::Group(id.group);
                 (&mut self.groups.get_mut(&id.group)?.log, room)
             }
-            Part::Segment(segment) => {
+            Scope::Segment(segment) => {
                 let room = Room::Segment(segment);
                 (&mut self.segments.get_mut(&segment)?.log, room)
             }

@@ -1,6 +1,6 @@
 //! Members that were away while a log of theirs ended.
 //!
-//! A node keeps one log of each part: the one of the highest epoch that it knows the initial state
+//! A node keeps one log of each scope: the one of the highest epoch that it knows the initial state
 //! of. Whoever speaks of an older one is told so, and whoever speaks of a later one is asked for
 //! it. The answer is that log's snapshot, with which this node's replica is created; see
 //! [`paxos::Joining`] for why that is truthful, and for what the old log is kept until then.
@@ -11,7 +11,7 @@
 use super::agenda::Room;
 use super::logs::env;
 use super::{Here, Step};
-use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Part, Seat, SegmentId, View};
+use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Scope, Seat, SegmentId, View};
 use crate::group::GroupState;
 use crate::log::ReplicatedLog;
 use crate::message::Message;
@@ -21,11 +21,11 @@ use crate::wire;
 use alloc::format;
 
 impl Here {
-    /// The epoch of the log of a part in force here; none without a seat.
+    /// The epoch of the log of a scope in force here; none without a seat.
     fn epoch_of(&self, id: LogId) -> Option<Epoch> {
-        let log = match id.part {
-            Part::Group => &self.groups.get(&id.group)?.log,
-            Part::Segment(segment) => &self.segments.get(&segment)?.log,
+        let log = match id.scope {
+            Scope::Group => &self.groups.get(&id.group)?.log,
+            Scope::Segment(segment) => &self.segments.get(&segment)?.log,
         };
         (log.id().group == id.group).then(|| log.id().epoch)
     }
@@ -81,7 +81,7 @@ impl Here {
     /// been lost with it, so after a while any later log will do.
     fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
         let mut cx = env(&self.config, step);
-        let key = (id.group, id.part);
+        let key = (id.group, id.scope);
         let joining = self.joining.entry(key).or_insert_with(|| Joining::new(id));
         let overdue = joining.overdue(&cx);
         if id.epoch > joining.id().epoch || (overdue && id != joining.id()) {
@@ -100,7 +100,7 @@ impl Here {
         chunk: paxos::Chunk,
         step: &mut Step<'_>,
     ) {
-        let key = (id.group, id.part);
+        let key = (id.group, id.scope);
         let Some(joining) = self.joining.get_mut(&key).filter(|j| j.id() == id) else {
             return;
         };
@@ -117,10 +117,10 @@ impl Here {
         let Recovered { log, state, .. } = recovered;
         let id = log.id();
         let empty = self.config.planted.has(Bug::LateReplicaEmpty);
-        let read = match id.part {
-            Part::Group => wire::decode(&state)
+        let read = match id.scope {
+            Scope::Group => wire::decode(&state)
                 .map(|state: GroupState| self.replace_group(id.group, log, state, step)),
-            Part::Segment(segment) => wire::decode(&state).map(|state: SegmentState| {
+            Scope::Segment(segment) => wire::decode(&state).map(|state: SegmentState| {
                 let state = if empty {
                     SegmentState::default()
                 } else {
@@ -133,7 +133,7 @@ impl Here {
             step.fx.halt = Some(format!(
                 "the state of the log {:?} that a peer sent cannot be read: \
                  the nodes run different versions",
-                id.part
+                id.scope
             ));
         }
     }
@@ -180,7 +180,7 @@ impl Here {
     fn drop_log(&mut self, gone: LogId, present: LogId, step: &mut Step<'_>) {
         assert!(gone.epoch < present.epoch, "epochs ascend");
         Log::delete(gone, step.fx);
-        let key = (present.group, present.part);
+        let key = (present.group, present.scope);
         let joined = |j: &Joining| j.id().epoch <= present.epoch;
         if self.joining.get(&key).is_some_and(joined) {
             self.joining.remove(&key);

@@ -8,7 +8,7 @@ use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
     Address, Bug, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
-    NodeName, Now, Part, Seat, SegmentId, SiteId, StoragePolicy, View,
+    NodeName, Now, Scope, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
 use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
@@ -17,7 +17,7 @@ use crate::io::{Env, Memory};
 use crate::lock::{Primary, Rejection};
 use crate::log::ReplicatedLog;
 use crate::paxos::{self, Joining, Log, Recovered};
-use crate::register::{Place, Store};
+use crate::register::{Place, StoreId};
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,7 @@ pub struct Here {
     /// How many logs were given so.
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
-    pub(super) joining: BTreeMap<(GroupId, Part), Joining>,
+    pub(super) joining: BTreeMap<(GroupId, Scope), Joining>,
     /// The node is about to stop, and leads nothing any more.
     pub(super) retiring: bool,
     pub(super) catalogue: Vec<Keyspace>,
@@ -186,7 +186,7 @@ impl Here {
             let start = GroupState::start(&group);
             let id = LogId {
                 group: group.id,
-                part: Part::Group,
+                scope: Scope::Group,
                 epoch: group.view.epoch,
             };
             let log = self.create(id, &group.view, 0, wire::encode(&start), step);
@@ -200,10 +200,10 @@ impl Here {
             self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
-                let part = Part::Segment(segment);
+                let scope = Scope::Segment(segment);
                 let id = LogId {
                     group: group.id,
-                    part,
+                    scope,
                     epoch: group.view.epoch,
                 };
                 let state = SegmentState::default();
@@ -246,7 +246,7 @@ impl Here {
         let seats = self.nearest_first(view.nodes());
         let order = seats.iter().filter_map(|n| view.seat_of(*n)).collect();
         Place {
-            store: Store {
+            store: StoreId {
                 segment,
                 epoch: view.epoch,
             },
@@ -261,7 +261,7 @@ impl Here {
     fn recover_logs(&mut self, memory: &dyn Memory, now: Now) -> Result<(), String> {
         for group in self.own_groups() {
             let (log, state) =
-                self.recover_part::<GroupState>(group.id, Part::Group, memory, now)?;
+                self.recover_log::<GroupState>(group.id, Scope::Group, memory, now)?;
             let room = GroupLog {
                 log,
                 state,
@@ -272,9 +272,9 @@ impl Here {
             self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
-                let (log, state) = self.recover_part::<SegmentState>(
+                let (log, state) = self.recover_log::<SegmentState>(
                     group.id,
-                    Part::Segment(segment),
+                    Scope::Segment(segment),
                     memory,
                     now,
                 )?;
@@ -284,16 +284,22 @@ impl Here {
         Ok(())
     }
 
-    fn recover_part<S: serde::de::DeserializeOwned>(
+    fn recover_log<S: serde::de::DeserializeOwned>(
         &self,
         group: GroupId,
-        part: Part,
+        scope: Scope,
         memory: &dyn Memory,
         now: Now,
     ) -> Result<(Log, S), String> {
-        let lost = || format!("the log {part:?} cannot be read: replace this node");
-        let epoch = record::epochs(group, part, memory).pop().ok_or_else(lost)?;
-        let id = LogId { group, part, epoch };
+        let lost = || format!("the log {scope:?} cannot be read: replace this node");
+        let epoch = record::epochs(group, scope, memory)
+            .pop()
+            .ok_or_else(lost)?;
+        let id = LogId {
+            group,
+            scope,
+            epoch,
+        };
         let Recovered { log, state, .. } =
             Log::recover(id, self.id.name, memory, now).map_err(|why| format!("{why}"))?;
         let state = wire::decode(&state).map_err(|_| lost())?;
@@ -648,7 +654,7 @@ impl Node {
                 return;
             };
             let dropped = room.log.take_dropped();
-            let mut cx = crate::lock::primary::Cx {
+            let mut cx = crate::lock::PrimaryEnv {
                 env: env(&self.here.config, step),
                 registers: &mut self.caller,
                 place: &room.place,

@@ -428,7 +428,7 @@ impl Node {
         &mut self,
         segment: SegmentId,
         step: &mut Step<'_>,
-        act: impl FnOnce(&mut lock::Primary, &SegmentState, &mut lock::primary::Cx<'_>) -> T,
+        act: impl FnOnce(&mut lock::Primary, &SegmentState, &mut lock::PrimaryEnv<'_>) -> T,
     ) -> Option<T> {
         let Here {
             segments,
@@ -438,7 +438,7 @@ impl Node {
         } = &mut self.here;
         let room = segments.get_mut(&segment)?;
         let primary = room.primary.as_mut()?;
-        let mut cx = lock::primary::Cx {
+        let mut cx = lock::PrimaryEnv {
             leased: room.log.has_lease(step.now, &config.timing),
             env: env(config, step),
             registers: &mut self.caller,

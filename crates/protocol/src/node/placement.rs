@@ -12,7 +12,7 @@
 
 use super::usage::{self, Seats};
 use super::{Here, Node, Step};
-use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Part, Seat, SegmentId, SiteId};
+use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Scope, Seat, SegmentId, SiteId};
 use crate::command::{Body, Command, LockCommand};
 use crate::log::ReplicatedLog;
 use crate::paxos::Log;
@@ -59,8 +59,8 @@ impl Node {
         let Here { due, config, .. } = &mut self.here;
         due.retain(|id, _| misplaced.iter().any(|(of, _)| of == id));
         let entering = |id: &LogId| {
-            let mut segments = self.grant_ops.values().copied().map(Part::Segment);
-            segments.any(|part| part == id.part)
+            let mut segments = self.grant_ops.values().copied().map(Scope::Segment);
+            segments.any(|scope| scope == id.scope)
         };
         misplaced.into_iter().find(|(id, _)| {
             let since = *due.entry(*id).or_insert(now.monotonic);
@@ -101,7 +101,7 @@ impl Here {
     /// sent ahead of the word that releases the log, so the successor recovers them where nothing
     /// is lost, and else waits a full lease.
     fn hand_over(&mut self, id: LogId, to: Seat, step: &mut Step<'_>) {
-        if let Part::Segment(segment) = id.part {
+        if let Scope::Segment(segment) = id.scope {
             self.close_leases(segment, step);
         }
         self.with_log(id, step, |log, cx| log.hand_over(to, cx));
@@ -153,9 +153,9 @@ impl Here {
     fn misplaced(&self, now: Now) -> Vec<(LogId, Seat)> {
         let misplaced = self.led_logs().filter_map(|log| {
             let id = log.id();
-            let wished = match id.part {
-                Part::Group => self.home(log, 0, now),
-                Part::Segment(segment) => self.wished(log, segment, now),
+            let wished = match id.scope {
+                Scope::Group => self.home(log, 0, now),
+                Scope::Segment(segment) => self.wished(log, segment, now),
             };
             // A log that has come back is not given away again soon.
             let (at, times) = self.given.get(&id).copied().unwrap_or_default();
@@ -211,9 +211,9 @@ impl Here {
     /// The first pause between two hand-overs of a log, doubled by each: at least as long as it
     /// takes to find out that the log should move.
     fn pause(&self, id: LogId) -> Micros {
-        match id.part {
-            Part::Group => self.patience(),
-            Part::Segment(_) => (usage::TENURE * self.config.timing.usage).max(self.patience()),
+        match id.scope {
+            Scope::Group => self.patience(),
+            Scope::Segment(_) => (usage::TENURE * self.config.timing.usage).max(self.patience()),
         }
     }
 
@@ -233,9 +233,9 @@ impl Here {
     fn forgive(&mut self, now: Now) {
         let mut kept = Vec::new();
         for (id, (at, times)) in &self.given {
-            let log = match id.part {
-                Part::Group => self.groups.get(&id.group).map(|g| &g.log),
-                Part::Segment(segment) => self.segments.get(&segment).map(|s| &s.log),
+            let log = match id.scope {
+                Scope::Group => self.groups.get(&id.group).map(|g| &g.log),
+                Scope::Segment(segment) => self.segments.get(&segment).map(|s| &s.log),
             };
             let elsewhere = log.is_none_or(|log| log.id() != *id || log.leadership().is_none());
             if elsewhere && at + 2 * (self.pause(*id) << times) <= now.monotonic {

@@ -8,7 +8,7 @@ use crate::base::{
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
 use crate::log::ReplicatedLog;
-use crate::register::{self, Place, Replica, SegmentView, SegmentViews, Store};
+use crate::register::{self, Place, Replica, SegmentView, SegmentViews, StoreId};
 use crate::request::{LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -168,24 +168,24 @@ impl Topology for Known<'_> {
         group.map_or(Epoch::FIRST, |g| g.view.epoch)
     }
 
-    fn holder_state(
+    fn applied_ref(
         &self,
         key: &KeyId,
         lock_ref: LockRef,
         generation: u32,
-    ) -> coordinator::HolderState {
+    ) -> coordinator::AppliedRef {
         let room = self.segment(key).and_then(|s| self.here.segments.get(&s));
         let Some(room) = room else {
-            return coordinator::HolderState::Unknown;
+            return coordinator::AppliedRef::Unknown;
         };
         match room.state.holder_state(key, lock_ref, generation) {
             register::HolderState::Head => match room.state.queues().get(lock_ref) {
-                Some(known) => coordinator::HolderState::Head(known.mode, known.session),
-                None => coordinator::HolderState::Unknown,
+                Some(known) => coordinator::AppliedRef::Head(known.mode, known.session),
+                None => coordinator::AppliedRef::Unknown,
             },
-            register::HolderState::Waiting => coordinator::HolderState::Waiting,
-            register::HolderState::Past => coordinator::HolderState::Past,
-            register::HolderState::Unknown => coordinator::HolderState::Unknown,
+            register::HolderState::Waiting => coordinator::AppliedRef::Waiting,
+            register::HolderState::Past => coordinator::AppliedRef::Past,
+            register::HolderState::Unknown => coordinator::AppliedRef::Unknown,
         }
     }
 
@@ -297,7 +297,7 @@ impl Topology for Known<'_> {
 /// One segment as its register replica asks for it.
 pub(crate) struct AtSegment<'a> {
     pub(crate) here: &'a Here,
-    pub(crate) store: Store,
+    pub(crate) store: StoreId,
 }
 
 impl AtSegment<'_> {
@@ -347,12 +347,12 @@ impl SegmentView for AtSegment<'_> {
 pub(crate) struct Stores<'a>(pub(crate) &'a Here);
 
 impl SegmentViews for Stores<'_> {
-    fn stores(&self) -> Vec<Store> {
+    fn stores(&self) -> Vec<StoreId> {
         let rooms = self.0.segments.values();
         rooms.map(|room| room.place.store).collect()
     }
 
-    fn view(&self, store: Store) -> Box<dyn SegmentView + '_> {
+    fn view(&self, store: StoreId) -> Box<dyn SegmentView + '_> {
         let here = self.0;
         Box::new(AtSegment { here, store })
     }

@@ -3,7 +3,7 @@
 use super::logs::env;
 use super::{Node, Step, topology};
 use crate::coordinator::Topology;
-use crate::register::{Op, Store};
+use crate::register::{Op, StoreId};
 
 /// Quorum operations of upkeep under way at once.
 const OPS_MAX: usize = 4;
@@ -28,7 +28,7 @@ impl Node {
         }
     }
 
-    fn settle_register(&mut self, store: Store, op: Op, step: &mut Step<'_>) {
+    fn settle_register(&mut self, store: StoreId, op: Op, step: &mut Step<'_>) {
         let known = topology::Known {
             here: &self.here,
             memory: step.memory,

@@ -1,7 +1,7 @@
 //! The acceptor: promises, votes, and the read leases that bind it.
 
 use super::store::{CHOSEN, Held, ROUNDS};
-use super::{Entry, Follow, Grant, Log, Message, Role};
+use super::{Entry, Follow, GivenLease, Log, Message, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timestamp, Timing};
 use crate::io::Env;
 use crate::log::ReplicatedLog;
@@ -200,7 +200,7 @@ impl Log {
             false => cx.timing.lengthened(cx.timing.lease),
         };
         let until = cx.now.monotonic + lease;
-        self.grant = Some(Grant {
+        self.grant = Some(GivenLease {
             holder: ballot,
             until,
         });

@@ -164,7 +164,7 @@ pub struct Log {
     upper: Timestamp,
     /// When this process took the log up.
     boot: Micros,
-    grant: Option<Grant>,
+    grant: Option<GivenLease>,
 
     // Learner.
     chosen: Slot,
@@ -205,7 +205,7 @@ pub struct Log {
 
 /// A read lease as its giver knows it.
 #[derive(Clone, Copy, Debug)]
-struct Grant {
+struct GivenLease {
     holder: Ballot,
     until: Micros,
 }

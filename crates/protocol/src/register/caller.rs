@@ -1,9 +1,9 @@
 //! The caller: runs register operations for the coordinator and the primary of this node.
 //! Everything here is volatile; an operation dies with its node, and what it has stored stays.
 
-use super::message::{Answer, Ask, Message, Store};
+use super::message::{Answer, Ask, Message, StoreId};
 use super::once::Names;
-use super::op::{Op, OpId, Outcome, Place, assert_duties};
+use super::op::{Op, OpEnd, OpId, Place, assert_duties};
 use super::running::{Next, Running};
 use crate::base::{Micros, NodeName, Rng};
 use crate::io::Env;
@@ -21,7 +21,7 @@ pub struct Caller {
     /// an earlier phase is never counted in a later one.
     calls: BTreeMap<u64, OpId>,
     wakes: BTreeSet<(Micros, OpId)>,
-    finished: VecDeque<(OpId, Outcome)>,
+    finished: VecDeque<(OpId, OpEnd)>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Caller {
         &mut self,
         from: NodeName,
         call: u64,
-        store: Store,
+        store: StoreId,
         answer: Answer,
         cx: &mut Env<'_>,
     ) {
@@ -112,7 +112,7 @@ impl Caller {
     }
 
     /// The next operation that has ended.
-    pub fn take_finished(&mut self) -> Option<(OpId, Outcome)> {
+    pub fn take_finished(&mut self) -> Option<(OpId, OpEnd)> {
         self.finished.pop_front()
     }
 

@@ -5,11 +5,11 @@
 //! All are written in one atomic batch, so a head that disagrees with a content is damage,
 //! and damage is never taken for absence: everything that reads here can answer [`Void`].
 
-use super::message::{Coding, Content, Fragment, Store};
+use super::message::{Coding, Content, Fragment, StoreId};
 use super::policy;
 use crate::base::{Address, EventualTag, Kept, KeyId, Seat, Tag};
 use crate::io::{Effects, Memory, Void};
-use crate::wire::record::{self, CellPart};
+use crate::wire::record::{self, CellRecord};
 use crate::wire::{decode, encode};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 /// Where a key's records are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct At {
-    pub(crate) store: Store,
+    pub(crate) store: StoreId,
     pub(crate) address: Address,
     pub(crate) key: KeyId,
 }
 
 impl At {
-    pub(super) fn record(&self, part: CellPart) -> Bytes {
-        record::cell(self.store, part, self.address, &self.key)
+    pub(super) fn record(&self, kind: CellRecord) -> Bytes {
+        record::cell(self.store, kind, self.address, &self.key)
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Cell<'a> {
 impl<'a> Cell<'a> {
     /// Reads the head.
     pub(crate) fn load(memory: &'a dyn Memory, at: &'a At) -> Result<Cell<'a>, Void> {
-        let head = match memory.get(&at.record(CellPart::Head))? {
+        let head = match memory.get(&at.record(CellRecord::Head))? {
             None => Head::default(),
             Some(bytes) => decode(&bytes).map_err(|_| Void)?,
         };
@@ -193,7 +193,7 @@ impl<'a> Cell<'a> {
 
     /// The content of one version.
     pub(crate) fn content_of(&self, trace: &Trace) -> Result<Content, Void> {
-        let content = self.content(CellPart::Version(trace.slot), &trace.tag)?;
+        let content = self.content(CellRecord::Version(trace.slot), &trace.tag)?;
         if policy::digest_of(&content) == trace.digest {
             Ok(content)
         } else {
@@ -206,7 +206,7 @@ impl<'a> Cell<'a> {
         let Some(tag) = self.head.eventual else {
             return Ok(None);
         };
-        Ok(Some((tag, self.content(CellPart::Eventual, &tag)?)))
+        Ok(Some((tag, self.content(CellRecord::Eventual, &tag)?)))
     }
 
     /// Whether every content is there, and is what it says.
@@ -222,11 +222,11 @@ impl<'a> Cell<'a> {
             })
     }
 
-    fn content<T>(&self, part: CellPart, tag: &T) -> Result<Content, Void>
+    fn content<T>(&self, kind: CellRecord, tag: &T) -> Result<Content, Void>
     where
         T: for<'de> Deserialize<'de> + PartialEq,
     {
-        let bytes = self.memory.get(&self.at.record(part))?.ok_or(Void)?;
+        let bytes = self.memory.get(&self.at.record(kind))?.ok_or(Void)?;
         let ((stored, shape), rest): ((T, Shape), _) =
             postcard::take_from_bytes(&bytes).map_err(|_| Void)?;
         if stored != *tag {
@@ -288,7 +288,7 @@ impl<'a> Cell<'a> {
         };
         self.head.versions.insert(at - surplus, trace);
         self.delete_unused(fx, &before);
-        let record = self.at.record(CellPart::Version(trace.slot));
+        let record = self.at.record(CellRecord::Version(trace.slot));
         fx.put(record, body(&tag, content));
         self.put_head(fx);
     }
@@ -309,7 +309,7 @@ impl<'a> Cell<'a> {
             self.head.eventual = None;
             self.head.eventual_live = false;
             self.head.eventual_stored = 0;
-            fx.delete(self.at.record(CellPart::Eventual));
+            fx.delete(self.at.record(CellRecord::Eventual));
             self.put_head(fx);
         }
     }
@@ -336,7 +336,7 @@ impl<'a> Cell<'a> {
     fn delete_unused(&self, fx: &mut Effects, before: &[Trace]) {
         for old in before {
             if !self.head.versions.iter().any(|v| v.slot == old.slot) {
-                fx.delete(self.at.record(CellPart::Version(old.slot)));
+                fx.delete(self.at.record(CellRecord::Version(old.slot)));
             }
         }
     }
@@ -346,7 +346,7 @@ impl<'a> Cell<'a> {
         self.head.eventual = Some(tag);
         self.head.eventual_live = matches!(content, Content::Value(_));
         self.head.eventual_stored = policy::stored_bytes(content) as u64;
-        fx.put(self.at.record(CellPart::Eventual), body(&tag, content));
+        fx.put(self.at.record(CellRecord::Eventual), body(&tag, content));
         self.put_head(fx);
     }
 
@@ -356,9 +356,9 @@ impl<'a> Cell<'a> {
         self.head.versions.clear();
         self.head.eventual = None;
         for slot in slots {
-            fx.delete(self.at.record(CellPart::Version(slot)));
+            fx.delete(self.at.record(CellRecord::Version(slot)));
         }
-        fx.delete(self.at.record(CellPart::Eventual));
+        fx.delete(self.at.record(CellRecord::Eventual));
         self.put_head(fx);
     }
 
@@ -366,13 +366,13 @@ impl<'a> Cell<'a> {
     pub(crate) fn bury(&mut self, fx: &mut Effects) {
         let before = core::mem::take(&mut self.head).versions;
         self.delete_unused(fx, &before);
-        fx.delete(self.at.record(CellPart::Eventual));
-        fx.delete(self.at.record(CellPart::Head));
+        fx.delete(self.at.record(CellRecord::Eventual));
+        fx.delete(self.at.record(CellRecord::Head));
     }
 
     /// Writes the head alone.
     pub(crate) fn put_head(&self, fx: &mut Effects) {
-        fx.put(self.at.record(CellPart::Head), encode(&self.head));
+        fx.put(self.at.record(CellRecord::Head), encode(&self.head));
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Which register store is meant. A replica answers for its open epoch, and to sealed reads for
 /// those that it has sealed and still keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Store {
+pub struct StoreId {
     /// The segment.
     pub segment: SegmentId,
     /// Its epoch.
@@ -354,7 +354,7 @@ pub enum Message {
         /// Repeated in the answer; unique at the caller while the call is open.
         call: u64,
         /// Which store.
-        store: Store,
+        store: StoreId,
         /// Which key.
         key: KeyId,
         /// What.
@@ -365,7 +365,7 @@ pub enum Message {
         /// As in `Ask`.
         call: u64,
         /// Which store.
-        store: Store,
+        store: StoreId,
         /// What.
         ask: StoreAsk,
     },
@@ -374,7 +374,7 @@ pub enum Message {
         /// From the question.
         call: u64,
         /// Which store answers.
-        store: Store,
+        store: StoreId,
         /// Who answers, as the view of `store` names it.
         seat: Seat,
         /// What.

@@ -57,10 +57,10 @@ mod upkeep;
 
 pub use caller::Caller;
 pub use message::{
-    Answer, Ask, Coding, Content, Fragment, Holder, Message, Store, StoreAsk, Survey, Version,
+    Answer, Ask, Coding, Content, Fragment, Holder, Message, StoreAsk, StoreId, Survey, Version,
 };
 pub use once::{Life, PutName};
-pub use op::{Op, OpId, Outcome, Place};
+pub use op::{Op, OpEnd, OpId, Place};
 pub use replica::{Counts, Replica, keys};
 pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 

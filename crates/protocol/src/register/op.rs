@@ -1,7 +1,7 @@
 //! What can be asked of the caller, and how it ends.
 
 use super::is_synch;
-use super::message::{Holder, Store};
+use super::message::{Holder, StoreId};
 use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, Shape, StoragePolicy, Tag, View};
 use crate::io::Env;
 use crate::request::Inspection;
@@ -16,7 +16,7 @@ pub struct OpId(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The store.
-    pub store: Store,
+    pub store: StoreId,
     /// The members; its epoch is the store's.
     pub view: View,
     /// Seats to ask, nearest first; seats left out come after.
@@ -147,7 +147,7 @@ impl Op {
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OpEnd {
     /// `Get`, `Read`, `EventualGet`.
     Value {
         /// None where absent or deleted.
@@ -192,7 +192,7 @@ pub enum Outcome {
     },
     /// More than n − q replicas say that the ref waits or was never given.
     NotHolder {
-        /// See [`Outcome::Past`].
+        /// See [`OpEnd::Past`].
         may_have_taken_effect: bool,
     },
     /// Every one of q replicas has a higher number of this section, or another value under this one
@@ -200,12 +200,12 @@ pub enum Outcome {
     StaleSequence,
     /// More than n − q replicas take no writes.
     DiskFull {
-        /// See [`Outcome::Past`].
+        /// See [`OpEnd::Past`].
         may_have_taken_effect: bool,
     },
     /// More than n − q replicas have so many unfinished writes of the key that they take no more.
     Busy {
-        /// See [`Outcome::Past`].
+        /// See [`OpEnd::Past`].
         may_have_taken_effect: bool,
     },
     /// Answers of q replicas came, and gave no value that may be returned: more writes were under
@@ -218,12 +218,12 @@ pub enum Outcome {
     Moved {
         /// The epoch to go to.
         next: Option<Epoch>,
-        /// See [`Outcome::Past`].
+        /// See [`OpEnd::Past`].
         may_have_taken_effect: bool,
     },
     /// No quorum by the deadline.
     Unavailable {
-        /// See [`Outcome::Past`].
+        /// See [`OpEnd::Past`].
         may_have_taken_effect: bool,
     },
 }

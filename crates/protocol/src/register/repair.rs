@@ -17,7 +17,7 @@
 //! fences again before anybody relies on anything.
 
 use super::cell::{At, Cell, Head};
-use super::message::{Answer, Ask, Content, Message, Store, Version};
+use super::message::{Answer, Ask, Content, Message, StoreId, Version};
 use super::replica::{PIPELINED_MAX, Replica, SWEEPS_MAX};
 use super::{SegmentView, policy};
 use crate::base::{
@@ -40,7 +40,7 @@ const SLOTS: u8 = crate::base::storage::DELTA_MAX + 2 + (PIPELINED_MAX + SWEEPS_
 #[derive(Clone, Debug)]
 pub(super) struct Repairs {
     next_call: u64,
-    open: BTreeMap<(Store, KeyId), Repair>,
+    open: BTreeMap<(StoreId, KeyId), Repair>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Repairs {
     }
 
     /// Nothing is written into this store any more.
-    pub(super) fn forget(&mut self, store: Store) {
+    pub(super) fn forget(&mut self, store: StoreId) {
         self.open.retain(|(of, _), _| *of != store);
     }
 
@@ -142,7 +142,7 @@ impl Replica {
         &mut self,
         from: NodeName,
         call: u64,
-        store: Store,
+        store: StoreId,
         answer: Answer,
         view: &dyn SegmentView,
         cx: &mut Env<'_>,

@@ -2,7 +2,7 @@
 //! for eventual tags, counters, repairs under way, and which stores are not open.
 
 use super::cell::{At, Cell, Trace};
-use super::message::{Answer, Ask, Content, Holder, Message, Store, Version};
+use super::message::{Answer, Ask, Content, Holder, Message, StoreId, Version};
 use super::once::{PutName, Taken};
 use super::repair::Repairs;
 use super::settled::Settled;
@@ -16,7 +16,7 @@ use crate::base::{
 };
 use crate::io::{Env, Memory, Void, When};
 use crate::request::Inspection;
-use crate::wire::record::{self, CellPart};
+use crate::wire::record::{self, CellRecord};
 use crate::wire::{decode, encode};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -115,7 +115,7 @@ impl Replica {
         &mut self,
         from: NodeName,
         call: u64,
-        store: Store,
+        store: StoreId,
         key: KeyId,
         ask: Ask,
         view: &dyn SegmentView,
@@ -157,7 +157,7 @@ impl Replica {
 
     fn answer(
         &mut self,
-        store: Store,
+        store: StoreId,
         key: KeyId,
         ask: Ask,
         view: &dyn SegmentView,
@@ -664,7 +664,7 @@ fn when_told(ask: &Ask, cx: &Env<'_>) -> When {
 /// for the flush of every write before it.
 fn read_of(at: &At, answer: &Answer, cx: &Env<'_>) -> When {
     let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
-    let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellPart::Head));
+    let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellRecord::Head));
     match told && (durable || cx.planted.has(Bug::ReadBeforeFlush)) {
         true => When::Now,
         false => When::Durable,
@@ -744,14 +744,14 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
 /// number of its keys. A damaged head counts as a key, for it may be one.
 pub fn keys(
     memory: &dyn Memory,
-    store: Store,
+    store: StoreId,
     keyspace: KeyspaceId,
     prefix: &[u8],
     after: Option<&[u8]>,
     limit: usize,
 ) -> Vec<Bytes> {
     const CHUNK: usize = 1_024;
-    let (mut from, to) = record::cells_of(store, CellPart::Head);
+    let (mut from, to) = record::cells_of(store, CellRecord::Head);
     let mut found = Vec::new();
     loop {
         let chunk = memory.scan(&from, &to, CHUNK);

@@ -12,7 +12,7 @@
 //! of it, and none of those has been dropped unless a higher tag says so.
 
 use super::cell::{At, Cell};
-use super::message::Store;
+use super::message::StoreId;
 use crate::base::{Bug, KeyId, Micros, Tag};
 use crate::io::Env;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,8 @@ const DROPS_MAX: usize = 256;
 /// Final tags told to one replica whose lower versions are still here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settled {
-    pending: BTreeMap<(Store, KeyId), Pending>,
-    due: BTreeSet<(Micros, Store, KeyId)>,
+    pending: BTreeMap<(StoreId, KeyId), Pending>,
+    due: BTreeSet<(Micros, StoreId, KeyId)>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Settled {
     }
 
     /// Forgets a store: it is sealed or gone, and never changes any more.
-    pub(super) fn forget(&mut self, store: Store) {
+    pub(super) fn forget(&mut self, store: StoreId) {
         self.pending.retain(|(of, _), _| *of != store);
         self.due.retain(|(_, of, _)| *of != store);
     }

@@ -29,11 +29,11 @@
 //! The status of every store that is not open is kept in memory: an ask costs no read for it.
 
 use super::SegmentView;
-use super::message::{Answer, Ask, Message, Store, StoreAsk};
+use super::message::{Answer, Ask, Message, StoreAsk, StoreId};
 use super::replica::Replica;
 use crate::base::{Address, Bug, Epoch, KeyId, NodeName};
 use crate::io::{Env, Memory, Void, When};
-use crate::wire::record::{self, CellPart};
+use crate::wire::record::{self, CellRecord};
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -57,7 +57,7 @@ pub(super) enum Status {
 /// The stores that are not open at this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stores {
-    pub(super) closed: BTreeMap<Store, Result<Status, Void>>,
+    pub(super) closed: BTreeMap<StoreId, Result<Status, Void>>,
 }
 
 impl Stores {
@@ -82,7 +82,7 @@ impl Stores {
     }
 
     /// What became of a store.
-    pub(super) fn of(&self, store: Store) -> Result<Status, Void> {
+    pub(super) fn of(&self, store: StoreId) -> Result<Status, Void> {
         self.closed.get(&store).copied().unwrap_or(Ok(Status::Open))
     }
 }
@@ -100,7 +100,7 @@ impl Replica {
         &mut self,
         from: NodeName,
         call: u64,
-        store: Store,
+        store: StoreId,
         ask: StoreAsk,
         view: &dyn SegmentView,
         cx: &mut Env<'_>,
@@ -126,7 +126,7 @@ impl Replica {
     }
 
     /// What stands against answering from the cells of a store; none: it is open.
-    fn standing(&self, store: Store, view: &dyn SegmentView) -> Option<Answer> {
+    fn standing(&self, store: StoreId, view: &dyn SegmentView) -> Option<Answer> {
         match self.stores.of(store) {
             Err(Void) => Some(Answer::Void),
             Ok(Status::Moved { next }) => Some(Answer::Moved { next }),
@@ -142,7 +142,7 @@ impl Replica {
     /// says so.
     pub(super) fn refusal(
         &mut self,
-        store: Store,
+        store: StoreId,
         ask: &Ask,
         view: &dyn SegmentView,
         cx: &mut Env<'_>,
@@ -161,7 +161,7 @@ impl Replica {
 
     /// Seals a store that is open or sealed here; the epoch that follows, as far as this replica
     /// has been told. A full disk takes it, too: it is small, and waiting for it stops a segment.
-    fn seal(&mut self, store: Store, next: Epoch, cx: &mut Env<'_>) -> Result<Epoch, Void> {
+    fn seal(&mut self, store: StoreId, next: Epoch, cx: &mut Env<'_>) -> Result<Epoch, Void> {
         match self.stores.of(store)? {
             Status::Sealed { next: known } if known >= next => Ok(known),
             Status::Moved { next: known } => Ok(known),
@@ -177,7 +177,7 @@ impl Replica {
 
     /// Deletes a store that is not deleted yet, sealed or not: a member that was down when the
     /// others sealed learns it when all has moved.
-    fn delete(&mut self, store: Store, next: Epoch, cx: &mut Env<'_>) -> Answer {
+    fn delete(&mut self, store: StoreId, next: Epoch, cx: &mut Env<'_>) -> Answer {
         let next = match self.stores.of(store) {
             Ok(Status::Sealed { next: known }) => next.max(known),
             _ => next,
@@ -191,7 +191,7 @@ impl Replica {
         Answer::Moved { next }
     }
 
-    fn close(&mut self, store: Store, status: Status, cx: &mut Env<'_>) {
+    fn close(&mut self, store: StoreId, status: Status, cx: &mut Env<'_>) {
         cx.fx.put(record::status(store), encode(&status));
         self.stores.closed.insert(store, Ok(status));
     }
@@ -201,7 +201,7 @@ impl Replica {
         &self,
         (to, when): (NodeName, When),
         call: u64,
-        store: Store,
+        store: StoreId,
         answer: Answer,
         view: &dyn SegmentView,
         cx: &mut Env<'_>,
@@ -229,10 +229,15 @@ pub(super) fn once_sealed(cx: &Env<'_>) -> When {
 }
 
 /// A part of the keys of a store that is sealed.
-fn list(memory: &dyn Memory, store: Store, done: Option<&(Address, KeyId)>, limit: u32) -> Answer {
-    let (mut from, to) = record::cells_of(store, CellPart::Head);
+fn list(
+    memory: &dyn Memory,
+    store: StoreId,
+    done: Option<&(Address, KeyId)>,
+    limit: u32,
+) -> Answer {
+    let (mut from, to) = record::cells_of(store, CellRecord::Head);
     if let Some((address, key)) = done {
-        from = beyond(&record::cell(store, CellPart::Head, *address, key));
+        from = beyond(&record::cell(store, CellRecord::Head, *address, key));
     }
     let limit = (limit as usize).clamp(1, LISTED);
     let (mut keys, mut bytes): (Vec<(Address, KeyId)>, usize) = (Vec::new(), 0);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! n <name>                                             the node's own: registry, catalogue
-//! l <group 16> <part 1+4> <epoch 8> <kind 1> [slot 8]  a replica of a log
-//! r <segment 4> <epoch 8> <part 1> <address 8> <keyspace 4> <key>  a part of a key's registers
+//! l <group 16> <scope 1+4> <epoch 8> <kind 1> [slot 8]  a replica of a log
+//! r <segment 4> <epoch 8> <kind 1> <address 8> <keyspace 4> <key>  a record of a key's registers
 //! s <segment 4> <epoch 8>                              a register store that is not open any more
 //! f <segment 4> <epoch 8>                              the floor under which keys were removed
 //! p <node 2>                                           the eventual puts taken from a node
@@ -15,10 +15,10 @@
 //! from the heads alone, which lie together.
 
 use crate::base::{
-    Address, Epoch, GroupId, KeyId, KeyspaceId, LogId, NodeName, Part, SegmentId, Slot,
+    Address, Epoch, GroupId, KeyId, KeyspaceId, LogId, NodeName, Scope, SegmentId, Slot,
 };
 use crate::io::Memory;
-use crate::register::Store;
+use crate::register::StoreId;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -53,9 +53,9 @@ fn log_prefix(log: LogId) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     key.push(b'l');
     key.extend_from_slice(&log.group.0.to_be_bytes());
-    match log.part {
-        Part::Group => key.extend_from_slice(&[0; 5]),
-        Part::Segment(segment) => {
+    match log.scope {
+        Scope::Group => key.extend_from_slice(&[0; 5]),
+        Scope::Segment(segment) => {
             key.push(1);
             key.extend_from_slice(&segment.0.to_be_bytes());
         }
@@ -79,15 +79,19 @@ pub fn accepted(log: LogId, slot: Slot) -> Bytes {
     key.into()
 }
 
-/// The epochs in which this node has a log of `part`, lowest first.
-pub fn epochs(group: GroupId, part: Part, memory: &dyn Memory) -> Vec<Epoch> {
+/// The epochs in which this node has a log of `scope`, lowest first.
+pub fn epochs(group: GroupId, scope: Scope, memory: &dyn Memory) -> Vec<Epoch> {
     let mut found = Vec::new();
     let mut epoch = Epoch(0);
     loop {
-        let from = log_prefix(LogId { group, part, epoch });
+        let from = log_prefix(LogId {
+            group,
+            scope,
+            epoch,
+        });
         let to = log_prefix(LogId {
             group,
-            part,
+            scope,
             epoch: Epoch(u64::MAX),
         });
         let Some((key, _)) = memory.scan(&from, &to, 1).pop() else {
@@ -108,7 +112,7 @@ pub fn slot_of(key: &[u8]) -> Option<Slot> {
     Some(Slot(u64::from_be_bytes(tail)))
 }
 
-fn store_prefix(store: Store) -> Vec<u8> {
+fn store_prefix(store: StoreId) -> Vec<u8> {
     let mut key = Vec::with_capacity(64);
     key.push(b'r');
     key.extend_from_slice(&store.segment.0.to_be_bytes());
@@ -118,7 +122,7 @@ fn store_prefix(store: Store) -> Vec<u8> {
 
 /// What a register record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CellPart {
+pub enum CellRecord {
     /// Tags, digests and fence.
     Head,
     /// The content of the eventual cell.
@@ -127,20 +131,20 @@ pub enum CellPart {
     Version(u8),
 }
 
-impl CellPart {
+impl CellRecord {
     fn code(self) -> u8 {
         match self {
-            CellPart::Head => 0,
-            CellPart::Eventual => 1,
-            CellPart::Version(slot) => 2 + slot.min(u8::MAX - 3),
+            CellRecord::Head => 0,
+            CellRecord::Eventual => 1,
+            CellRecord::Version(slot) => 2 + slot.min(u8::MAX - 3),
         }
     }
 }
 
-/// One part of one key's registers.
-pub fn cell(store: Store, part: CellPart, address: Address, key: &KeyId) -> Bytes {
+/// One record of one key's registers.
+pub fn cell(store: StoreId, kind: CellRecord, address: Address, key: &KeyId) -> Bytes {
     let mut out = store_prefix(store);
-    out.push(part.code());
+    out.push(kind.code());
     out.extend_from_slice(&address.0.to_be_bytes());
     out.extend_from_slice(&key.keyspace.0.to_be_bytes());
     out.extend_from_slice(&key.key);
@@ -148,19 +152,19 @@ pub fn cell(store: Store, part: CellPart, address: Address, key: &KeyId) -> Byte
 }
 
 /// The range of all register records of one store: what is deleted with it.
-pub fn cells(store: Store) -> (Bytes, Bytes) {
+pub fn cells(store: StoreId) -> (Bytes, Bytes) {
     let from = store_prefix(store);
     let mut to = from.clone();
     to.push(0xff);
     (from.into(), to.into())
 }
 
-/// The range of all records of one part of one store, in address order.
-pub fn cells_of(store: Store, part: CellPart) -> (Bytes, Bytes) {
+/// The range of the records of one kind in one store, in address order.
+pub fn cells_of(store: StoreId, kind: CellRecord) -> (Bytes, Bytes) {
     let mut from = store_prefix(store);
     let mut to = from.clone();
-    from.push(part.code());
-    to.push(part.code() + 1);
+    from.push(kind.code());
+    to.push(kind.code() + 1);
     (from.into(), to.into())
 }
 
@@ -171,14 +175,14 @@ pub fn address_of(cell: &[u8]) -> Option<Address> {
 }
 
 /// The status of a register store: outside the range that is deleted with it.
-pub fn status(store: Store) -> Bytes {
+pub fn status(store: StoreId) -> Bytes {
     let mut key = store_prefix(store);
     key[0] = b's';
     key.into()
 }
 
 /// The floor under which a register store's deleted keys were removed.
-pub fn buried(store: Store) -> Bytes {
+pub fn buried(store: StoreId) -> Bytes {
     let mut key = store_prefix(store);
     key[0] = b'f';
     key.into()
@@ -195,10 +199,10 @@ pub fn all_statuses() -> (Bytes, Bytes) {
 }
 
 /// The store that a status is of.
-pub fn store_of(status: &[u8]) -> Option<Store> {
+pub fn store_of(status: &[u8]) -> Option<StoreId> {
     let segment: [u8; 4] = status.get(1..5)?.try_into().ok()?;
     let epoch: [u8; 8] = status.get(5..)?.try_into().ok()?;
-    Some(Store {
+    Some(StoreId {
         segment: SegmentId(u32::from_be_bytes(segment)),
         epoch: Epoch(u64::from_be_bytes(epoch)),
     })

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, KeyspaceId, LockRef, Now, SessionId, SiteId, Tag};
 use fermata_protocol::client::{
-    Answer, Call, Endpoint, Event, Options, SectionId, Session, Ticket,
+    Call, Endpoint, Event, Options, SectionId, Session, Success, Ticket,
 };
 use fermata_protocol::request::{Critical, Entered, Held, Leaving, Mode, Operation, Request};
 use fermata_protocol::{Code, Refusal, Reply};
@@ -157,7 +157,7 @@ impl Client {
     }
 
     /// Takes the end of an operation, if it has ended.
-    pub(crate) fn end(&mut self, wanted: Ticket) -> Option<Result<Answer, Refusal>> {
+    pub(crate) fn end(&mut self, wanted: Ticket) -> Option<Result<Success, Refusal>> {
         let ends = |e: &Event| matches!(e, Event::Done { ticket, .. } if *ticket == wanted);
         let at = self.events.iter().position(ends)?;
         match self.events.remove(at) {
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn must_end(&mut self, ticket: Ticket) -> Result<Answer, Refusal> {
+    pub(crate) fn must_end(&mut self, ticket: Ticket) -> Result<Success, Refusal> {
         self.end(ticket).expect("the operation has ended")
     }
 
@@ -194,7 +194,7 @@ impl Client {
         };
         self.reply(endpoint, request.number, entered);
         match self.must_end(ticket) {
-            Ok(Answer::Entered { section, .. }) => section,
+            Ok(Success::Entered { section, .. }) => section,
             other => panic!("not entered: {other:?}"),
         }
     }
@@ -222,7 +222,7 @@ impl Client {
             section,
             wait: false,
         });
-        assert_eq!(self.must_end(ticket), Ok(Answer::Left));
+        assert_eq!(self.must_end(ticket), Ok(Success::Left));
     }
 
     /// Takes the leave that the session sends now.

@@ -64,8 +64,8 @@ impl Bench {
 }
 
 /// What a synch finds.
-fn synched(tag: Tag) -> register::Outcome {
-    register::Outcome::Synched { value: None, tag }
+fn synched(tag: Tag) -> register::OpEnd {
+    register::OpEnd::Synched { value: None, tag }
 }
 
 const LONGEST: u64 = ORIGIN.section_max;
@@ -236,7 +236,7 @@ fn begun_after_a_failed_settling(planted: Planted) -> usize {
     });
     let wakes = bench.primary.wake();
     assert_eq!(wakes, None, "nothing is due while it is under way");
-    bench.read_ends(settling, register::Outcome::StaleSequence);
+    bench.read_ends(settling, register::OpEnd::StaleSequence);
     bench.now += LEASE;
     bench.begins(Bench::tick).len()
 }

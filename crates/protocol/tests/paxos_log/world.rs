@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const ID: LogId = LogId {
     group: GroupId(7),
-    part: Part::Segment(SegmentId(3)),
+    scope: Scope::Segment(SegmentId(3)),
     epoch: Epoch(1),
 };
 

@@ -4,7 +4,7 @@
 use crate::world::{BOUND, Clock, World, register_key};
 use bytes::Bytes;
 use fermata_protocol::base::{Planted, StoragePolicy, Tag, Terms};
-use fermata_protocol::register::{Op, OpId, Outcome};
+use fermata_protocol::register::{Op, OpEnd, OpId};
 use std::collections::BTreeMap;
 
 /// Which interval clocks a world has.
@@ -151,10 +151,10 @@ impl Run {
     fn completed(
         &mut self,
         kind: Kind,
-        outcome: Outcome,
+        outcome: OpEnd,
     ) -> Result<Option<(Tag, Option<Tag>)>, String> {
         match (kind, outcome) {
-            (Kind::Read, Outcome::Value { value, tag }) => {
+            (Kind::Read, OpEnd::Value { value, tag }) => {
                 let source = self.source(value.as_ref());
                 let known = *self.sources.entry(tag).or_insert(source);
                 if known != source || (self.is_of_a_write(tag) && source != tag) {
@@ -162,22 +162,22 @@ impl Run {
                 }
                 Ok(Some((tag, Some(source))))
             }
-            (Kind::Write(writer), Outcome::Stored { tag }) => {
+            (Kind::Write(writer), OpEnd::Stored { tag }) => {
                 if tag.writer != writer {
                     return Err("a write completed another's tag".into());
                 }
                 Ok(Some((tag, Some(tag))))
             }
-            (Kind::Sweep, Outcome::Stored { tag }) => Ok(Some((tag, None))),
-            (Kind::Read, Outcome::Undecodable) if self.case.storage.finalizes() => {
+            (Kind::Sweep, OpEnd::Stored { tag }) => Ok(Some((tag, None))),
+            (Kind::Read, OpEnd::Undecodable) if self.case.storage.finalizes() => {
                 Err("a read is stuck".into())
             }
             (
                 _,
-                Outcome::Unavailable { .. }
-                | Outcome::Undecodable
-                | Outcome::Busy { .. }
-                | Outcome::Past { .. },
+                OpEnd::Unavailable { .. }
+                | OpEnd::Undecodable
+                | OpEnd::Busy { .. }
+                | OpEnd::Past { .. },
             ) => Ok(None),
             (_, other) => panic!("not an outcome of a register: {other:?}"),
         }
@@ -227,7 +227,7 @@ impl Run {
             writer: SWEEPS,
         };
         match self.world.run_without(0, sweep, &silent) {
-            Outcome::Stored { .. } => Ok(()),
+            OpEnd::Stored { .. } => Ok(()),
             other => Err(format!("with {silent:?} silent a sweep ended in {other:?}")),
         }
     }

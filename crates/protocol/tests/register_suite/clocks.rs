@@ -7,7 +7,7 @@ use fermata_protocol::base::{
     Timing, WALL_BOUND,
 };
 use fermata_protocol::node::clock_watch::ClockWatch;
-use fermata_protocol::register::{Answer, Ask, Op, Outcome, policy};
+use fermata_protocol::register::{Answer, Ask, Op, OpEnd, policy};
 
 /// Values of every length are coded.
 const CODED: StoragePolicy = StoragePolicy::Coded(Terms {
@@ -109,10 +109,10 @@ fn a_clock_is_relied_on_again_when_what_was_taken_without_it_has_passed() {
         value: value.clone(),
     };
     let written = w.run_without(0, write, &[]);
-    assert!(matches!(written, Outcome::Stored { .. }), "{written:?}");
+    assert!(matches!(written, OpEnd::Stored { .. }), "{written:?}");
     let read = w.run_without(0, Op::Read { key }, &[]);
     assert!(
-        matches!(&read, Outcome::Value { value: found, .. } if *found == value),
+        matches!(&read, OpEnd::Value { value: found, .. } if *found == value),
         "{read:?}"
     );
     // Not before the last of them has passed, and no longer than it must be.

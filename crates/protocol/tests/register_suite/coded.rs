@@ -3,7 +3,7 @@
 use crate::world::{BOUND, Clock, Letter, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{LockRef, NodeName, Planted, SessionId, StoragePolicy, Tag, Terms};
-use fermata_protocol::register::{Ask, Holder, Message, Op, OpId, Outcome};
+use fermata_protocol::register::{Ask, Holder, Message, Op, OpEnd, OpId};
 
 /// A value of two bytes is coded, too.
 fn terms(faults: u8, delta: u8) -> Terms {
@@ -62,11 +62,11 @@ fn is_store(letter: &Letter) -> bool {
     matches!(&letter.message, Message::Ask { ask: found, .. } if ask(found))
 }
 
-fn run(world: &mut World, op: Op) -> Outcome {
+fn run(world: &mut World, op: Op) -> OpEnd {
     run_at(world, 0, op)
 }
 
-fn run_at(world: &mut World, caller: usize, op: Op) -> Outcome {
+fn run_at(world: &mut World, caller: usize, op: Op) -> OpEnd {
     world.run_without(caller, op, &[])
 }
 
@@ -87,9 +87,9 @@ fn dying_write(world: &mut World, writer: u128, nodes: &[usize]) {
     world.bag.clear();
 }
 
-fn found(outcome: Outcome) -> Option<Bytes> {
+fn found(outcome: OpEnd) -> Option<Bytes> {
     match outcome {
-        Outcome::Value { value, .. } => value,
+        OpEnd::Value { value, .. } => value,
         other => panic!("{other:?}"),
     }
 }
@@ -102,7 +102,7 @@ fn dead_writers_beyond_delta_lose_a_value_of_treas_opt_and_none_of_coded() {
         let mut w = world(storage, 5, Planted::NONE);
         assert!(matches!(
             run(&mut w, write(99, "first")),
-            Outcome::Stored { .. }
+            OpEnd::Stored { .. }
         ));
         for node in 0..5 {
             dying_write(&mut w, 1 + node as u128, &[node]);
@@ -110,7 +110,7 @@ fn dead_writers_beyond_delta_lose_a_value_of_treas_opt_and_none_of_coded() {
         [run(&mut w, read()), run(&mut w, read())]
     };
     let lost = schedule(StoragePolicy::TreasOpt(terms(1, 1)));
-    assert_eq!(lost, [Outcome::Undecodable, Outcome::Undecodable]);
+    assert_eq!(lost, [OpEnd::Undecodable, OpEnd::Undecodable]);
     for outcome in schedule(StoragePolicy::Coded(terms(1, 3))) {
         assert_eq!(found(outcome), value("first"));
     }
@@ -147,7 +147,7 @@ fn a_reader_beside_a_stream_of_writes_collects_once() {
                 break;
             }
         }
-        assert!(matches!(w.outcome(write, 1), Some(Outcome::Stored { .. })));
+        assert!(matches!(w.outcome(write, 1), Some(OpEnd::Stored { .. })));
         let node = NodeName(node as u16);
         if w.deliver_one(|l| l.from == reader && l.to == node) {
             w.flush(usize::from(node.0));
@@ -157,7 +157,7 @@ fn a_reader_beside_a_stream_of_writes_collects_once() {
     }
     w.bag.retain(|l| l.from != reader || is_store(l));
     w.settle();
-    assert!(matches!(w.outcome(id, 0), Some(Outcome::Value { .. })));
+    assert!(matches!(w.outcome(id, 0), Some(OpEnd::Value { .. })));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_sweep_makes_room_where_unfinished_writes_fill_all_replicas() {
     dying_write(&mut w, 1, &[0, 1, 2]);
     dying_write(&mut w, 2, &[0, 1, 2]);
     let busy = run(&mut w, write(3, "more"));
-    assert!(matches!(busy, Outcome::Busy { .. }), "{busy:?}");
+    assert!(matches!(busy, OpEnd::Busy { .. }), "{busy:?}");
     // One that dies halfway takes room of its own.
     for _ in 0..5 {
         w.start(0, sweep(9));
@@ -178,9 +178,9 @@ fn a_sweep_makes_room_where_unfinished_writes_fill_all_replicas() {
         w.bag.clear();
     }
     let swept = run(&mut w, sweep(9));
-    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    assert!(matches!(swept, OpEnd::Stored { .. }), "{swept:?}");
     let stored = run(&mut w, write(3, "more"));
-    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    assert!(matches!(stored, OpEnd::Stored { .. }), "{stored:?}");
     assert_eq!(found(run(&mut w, read())), value("more"));
 }
 
@@ -194,7 +194,7 @@ fn a_reader_sweeps_where_it_cannot_complete_what_it_found() {
     dying_write(&mut w, 3, &[1]);
     assert_eq!(found(w.run_without(0, read(), &[2])), value("value 3"));
     let stored = w.run_without(0, write(4, "more"), &[2]);
-    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    assert!(matches!(stored, OpEnd::Stored { .. }), "{stored:?}");
 }
 
 /// The same with a writer: it says `Busy`, so that somebody sweeps, although the one replica that
@@ -205,7 +205,7 @@ fn a_writer_that_one_full_replica_stops_is_told() {
     dying_write(&mut w, 1, &[0]);
     dying_write(&mut w, 2, &[0]);
     let busy = w.run_without(0, write(3, "more"), &[2]);
-    assert!(matches!(busy, Outcome::Busy { .. }), "{busy:?}");
+    assert!(matches!(busy, OpEnd::Busy { .. }), "{busy:?}");
 }
 
 /// Sixteen writers where a member keeps parts of one, in sixteen orders: the members are filled by
@@ -241,7 +241,7 @@ fn done_of_a_crowd(planted: Planted) -> usize {
             w.settle();
         }
         for (id, caller) in ids {
-            let stored = matches!(w.outcome(id, caller), Some(Outcome::Stored { .. }));
+            let stored = matches!(w.outcome(id, caller), Some(OpEnd::Stored { .. }));
             done += usize::from(stored);
         }
         if done == 16 * seed as usize {
@@ -282,10 +282,7 @@ fn pipelined_puts_beyond_delta_all_complete() {
     w.settle();
     for id in ids {
         let outcome = w.outcome(id, 0);
-        assert!(
-            matches!(outcome, Some(Outcome::Stored { .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Some(OpEnd::Stored { .. })), "{outcome:?}");
     }
 }
 
@@ -309,9 +306,9 @@ fn sweeps_that_die_one_after_the_other_fill_no_replica() {
         w.bag.clear();
     }
     let swept = run(&mut w, sweep(9));
-    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+    assert!(matches!(swept, OpEnd::Stored { .. }), "{swept:?}");
     let stored = run(&mut w, write(4, "more"));
-    assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+    assert!(matches!(stored, OpEnd::Stored { .. }), "{stored:?}");
 }
 
 /// Two members of four have clocks far ahead, and take what a writer with such a clock stores; the
@@ -328,25 +325,22 @@ fn a_key_comes_back_when_the_clocks_are_right_again() {
     w.node_clocks = vec![fast, fast, Some(SOUND), Some(SOUND)];
     w.caller_clocks[0] = fast;
     let refused = run(&mut w, write(1, "ahead"));
-    assert!(
-        matches!(refused, Outcome::Unavailable { .. }),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, OpEnd::Unavailable { .. }), "{refused:?}");
     let before = w.now;
     for _ in 0..50 {
         let swept = run_at(&mut w, 1, sweep(9));
-        assert!(!matches!(swept, Outcome::Stored { .. }), "{swept:?}");
+        assert!(!matches!(swept, OpEnd::Stored { .. }), "{swept:?}");
     }
     assert!(w.now - before < AHEAD, "its time has not come");
     w.node_clocks = vec![Some(SOUND); 4];
     w.advance(AHEAD);
     let stored = run_at(&mut w, 1, write(2, "more"));
     let swept = match stored {
-        Outcome::Busy { .. } => run_at(&mut w, 1, sweep(9)),
+        OpEnd::Busy { .. } => run_at(&mut w, 1, sweep(9)),
         stored => stored,
     };
-    assert!(matches!(swept, Outcome::Stored { .. }), "{swept:?}");
-    assert!(matches!(run_at(&mut w, 1, read()), Outcome::Value { .. }));
+    assert!(matches!(swept, OpEnd::Stored { .. }), "{swept:?}");
+    assert!(matches!(run_at(&mut w, 1, read()), OpEnd::Value { .. }));
 }
 
 /// No replica has an interval clock, and one writer's stands in another century: it is refused by
@@ -364,20 +358,17 @@ fn a_clock_of_another_century_pushes_no_key_there() {
         let mut w = coded(3, 1, 3);
         w.caller_clocks[0] = clock(bad);
         let refused = run(&mut w, write(1, "ahead"));
-        assert!(
-            matches!(refused, Outcome::Unavailable { .. }),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, OpEnd::Unavailable { .. }), "{refused:?}");
         w.caller_clocks[0] = None;
         let stored = run(&mut w, write(2, "now"));
-        let Outcome::Stored { tag } = stored else {
+        let OpEnd::Stored { tag } = stored else {
             panic!("{stored:?}");
         };
         assert!(tag.sequence < crate::world::BEGINNING, "{tag:?}");
         w.wall -= 300_000_000;
         w.caller_clocks[0] = Some(SOUND);
         let stored = run(&mut w, write(3, "right"));
-        assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+        assert!(matches!(stored, OpEnd::Stored { .. }), "{stored:?}");
     }
 }
 
@@ -394,8 +385,8 @@ fn two_sweeps_of_one_name_have_two_tags() {
     }
     let outcomes = [w.outcome(ids[0], 0), w.outcome(ids[1], 1)];
     let [
-        Some(Outcome::Stored { tag: a }),
-        Some(Outcome::Stored { tag: b }),
+        Some(OpEnd::Stored { tag: a }),
+        Some(OpEnd::Stored { tag: b }),
     ] = outcomes
     else {
         panic!("{outcomes:?}");
@@ -415,10 +406,7 @@ fn who_has_no_clock_need_not_wait_for_a_time_to_pass() {
         let id = w.start(caller, op);
         w.settle();
         let outcome = w.outcome(id, caller);
-        let ended = matches!(
-            outcome,
-            Some(Outcome::Stored { .. } | Outcome::Value { .. })
-        );
+        let ended = matches!(outcome, Some(OpEnd::Stored { .. } | OpEnd::Value { .. }));
         assert!(ended, "{outcome:?}");
     }
 }
@@ -450,7 +438,7 @@ fn a_writer_that_loses_its_clock_while_it_waits_fences() {
         }
         let right = matches!(
             ended,
-            Some(Outcome::Stored { tag } | Outcome::Value { tag, .. }) if reads || tag.writer == 1
+            Some(OpEnd::Stored { tag } | OpEnd::Value { tag, .. }) if reads || tag.writer == 1
         );
         assert!(right, "{ended:?}");
         // A tag of the same time, of a slow clock within its bound: it is late, and so refused.
@@ -460,7 +448,7 @@ fn a_writer_that_loses_its_clock_while_it_waits_fences() {
             sound: false,
         });
         let late = run_at(&mut w, 2, write(2, "two"));
-        assert!(matches!(late, Outcome::Past { .. }), "{late:?}");
+        assert!(matches!(late, OpEnd::Past { .. }), "{late:?}");
         w.caller_clocks[2] = None;
         w.outcomes.clear();
         assert_eq!(found(run(&mut w, read())), value("one"));
@@ -474,7 +462,7 @@ fn write_under_a_name_used_before(planted: Planted) -> [Option<Bytes>; 2] {
     let before = found(run(&mut w, read()));
     let again = run(&mut w, write(7, "two"));
     if planted == Planted::NONE {
-        assert!(matches!(again, Outcome::Unavailable { .. }), "{again:?}");
+        assert!(matches!(again, OpEnd::Unavailable { .. }), "{again:?}");
     }
     [before, found(run(&mut w, read()))]
 }
@@ -486,7 +474,7 @@ fn a_tag_names_one_value() {
 }
 
 /// One replica's bytes change and nothing tells but the part's own sum.
-fn read_of_changed_bytes(storage: StoragePolicy, planted: Planted) -> Outcome {
+fn read_of_changed_bytes(storage: StoragePolicy, planted: Planted) -> OpEnd {
     let mut w = world(storage, 5, planted);
     run(&mut w, write(7, "the value"));
     w.nodes[0].disk.alter(|key| key[0] == b'r' && key[13] >= 2);
@@ -531,7 +519,7 @@ fn read_of_what_a_sweep_passed_over(planted: Planted) -> [Option<Bytes>; 3] {
             break;
         }
     }
-    assert!(matches!(w.outcome(swept, 0), Some(Outcome::Stored { .. })));
+    assert!(matches!(w.outcome(swept, 0), Some(OpEnd::Stored { .. })));
     answers(&mut w, 1);
     for _ in 0..4 {
         w.settle();
@@ -624,14 +612,14 @@ fn a_put_under_a_name_used_before_is_told_to_nobody_as_final() {
         counter_above: true,
     };
     let before = run(&mut w, put(1, "before"));
-    assert!(matches!(before, Outcome::Stored { .. }), "{before:?}");
+    assert!(matches!(before, OpEnd::Stored { .. }), "{before:?}");
     w.start(0, put(2, "one"));
     w.reach(0, &[0, 1]);
     w.replace_caller(0);
     w.bag.clear();
     let again = w.start(1, put(2, "two"));
     w.reach(1, &[0, 1, 2, 3]);
-    assert_eq!(w.outcome(again, 1), Some(Outcome::StaleSequence));
+    assert_eq!(w.outcome(again, 1), Some(OpEnd::StaleSequence));
     assert!(!w.bag.iter().any(settles), "it is told to be final");
     w.bag.retain(settles);
     for _ in 0..3 {

@@ -5,9 +5,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Address, Ballot, Epoch, EventualTag, KeyId, LockRef, Planted, SessionId, Tag, TagRule,
 };
-use fermata_protocol::register::{
-    Answer, Ask, Content, Holder, Op, OpId, Outcome, StoreAsk, policy,
-};
+use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, OpEnd, OpId, StoreAsk, policy};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NEXT: Epoch = Epoch(2);
@@ -265,7 +263,7 @@ fn one_sealed_member_ends_an_operation_and_its_doubt_is_kept() {
     let next = NEXT;
     w.ask_store(1, StoreAsk::Seal { next });
     let moved = |may_have_taken_effect| {
-        Some(Outcome::Moved {
+        Some(OpEnd::Moved {
             next: Some(NEXT),
             may_have_taken_effect,
         })
@@ -381,7 +379,7 @@ impl Watch {
         }
         for (caller, id, outcome) in std::mem::take(&mut self.world.outcomes) {
             let section = self.open.remove(&(caller, id)).expect("one outcome each");
-            if let Outcome::Stored { tag } = outcome {
+            if let OpEnd::Stored { tag } = outcome {
                 self.acked.insert((section, tag));
             }
         }
@@ -483,7 +481,7 @@ fn a_holder_is_told_to_go_on_in_the_next_epoch() {
     let key = section_key();
     let id = w.start(0, Op::Get { key, holder });
     w.settle();
-    let moved = Outcome::Moved {
+    let moved = OpEnd::Moved {
         next: Some(NEXT),
         may_have_taken_effect: false,
     };

@@ -5,11 +5,11 @@ use crate::rules::{
 };
 use crate::world::{Command, World, section_key};
 use fermata_protocol::base::Planted;
-use fermata_protocol::register::{Op, Outcome};
+use fermata_protocol::register::{Op, OpEnd};
 
 /// G24: e1 is taken at A and then, by a later clock, e2 at C alone; the section of ref 1 adopts e1,
 /// which it finds at A and B, and puts nothing. What a `get` finds when all has come to rest.
-fn later_than_the_adopted(planted: Planted) -> Option<Outcome> {
+fn later_than_the_adopted(planted: Planted) -> Option<OpEnd> {
     let mut w = World::new(3, 2, 1, planted);
     let key = section_key();
     put_at(&mut w, 0, "e1");
@@ -87,7 +87,7 @@ fn an_adoption_that_is_replaced_leaves_the_eventual_put() {
     w.reach(1, &[1, 2]);
     w.reach(1, &[1, 2]);
     let tag = synch(1, 2);
-    let settled = Outcome::Synched { value: None, tag };
+    let settled = OpEnd::Synched { value: None, tag };
     assert_eq!(w.outcome(again, 1), Some(settled));
     w.settle();
     remove(&mut w, 1);
@@ -120,7 +120,7 @@ fn put_at_one(planted: Planted) -> World {
 
 /// G26: the synch of ref 3 finds nothing of `put_at_one` at the other two. What a `get` finds when
 /// all has come to rest.
-fn after_a_put_came_to_nothing(planted: Planted) -> Option<Outcome> {
+fn after_a_put_came_to_nothing(planted: Planted) -> Option<OpEnd> {
     let mut w = put_at_one(planted);
     w.history.push(Command::Enqueue);
     apply_all(&mut w);
@@ -133,7 +133,7 @@ fn after_a_put_came_to_nothing(planted: Planted) -> Option<Outcome> {
     w.reach(1, &[1, 2]);
     w.reach(1, &[1, 2]);
     let (value, tag) = (None, synch(3, 1));
-    assert_eq!(w.outcome(id, 1), Some(Outcome::Synched { value, tag }));
+    assert_eq!(w.outcome(id, 1), Some(OpEnd::Synched { value, tag }));
     w.settle();
     remove(&mut w, 3);
     w.rest(4);
@@ -150,7 +150,7 @@ fn a_put_that_comes_to_nothing_leaves_the_eventual_put() {
 #[test]
 fn a_put_that_drops_what_it_outranks_loses_the_eventual_put() {
     let wrong = Planted::only(fermata_protocol::base::Bug::PutDropsEventual);
-    let nothing = Outcome::Value {
+    let nothing = OpEnd::Value {
         value: None,
         tag: fermata_protocol::base::Tag::ZERO,
     };

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Limits, NodeName, Now, Planted, Seat, StoragePolicy, Tag, Terms, Timing,
 };
-use fermata_protocol::register::{Answer, Ask, Caller, Message, Op, Outcome, Place, Replica};
+use fermata_protocol::register::{Answer, Ask, Caller, Message, Op, OpEnd, Place, Replica};
 use fermata_protocol::{Effects, Env, Output};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -234,8 +234,8 @@ impl Rules {
         if let Some((_, outcome)) = client.caller.take_finished() {
             client.ended = true;
             let (tag, fine) = match (outcome, c < WRITERS) {
-                (Outcome::Stored { tag }, true) => (tag, tag > client.floor),
-                (Outcome::Value { value, tag }, false) => {
+                (OpEnd::Stored { tag }, true) => (tag, tag > client.floor),
+                (OpEnd::Value { value, tag }, false) => {
                     let expected = (tag != Tag::ZERO).then(|| value_of(tag.writer));
                     (tag, tag >= client.floor && value == expected)
                 }

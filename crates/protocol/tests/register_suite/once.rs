@@ -4,7 +4,7 @@ use crate::world::{Command, Letter, STORE, World, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{EventualTag, NodeName, Planted, Tag};
 use fermata_protocol::register::{
-    Answer, Ask, Life, Message, Op, OpId, Outcome, PutName, StoreAsk, policy,
+    Answer, Ask, Life, Message, Op, OpEnd, OpId, PutName, StoreAsk, policy,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ fn puts_in(w: &World) -> Vec<NodeName> {
     w.bag.iter().filter(put).map(|l| l.to).collect()
 }
 
-const UNKNOWN: Option<Outcome> = Some(Outcome::Unavailable {
+const UNKNOWN: Option<OpEnd> = Some(OpEnd::Unavailable {
     may_have_taken_effect: true,
 });
 
@@ -75,7 +75,7 @@ fn what_has_refused_for_good_is_passed_over() {
     w.settle();
     assert!(matches!(
         w.outcome(id, 0),
-        Some(Outcome::EventualStored { .. })
+        Some(OpEnd::EventualStored { .. })
     ));
     for node in &mut w.nodes {
         node.writable = false;
@@ -83,7 +83,7 @@ fn what_has_refused_for_good_is_passed_over() {
     let id = w.start(0, put_op("y"));
     w.settle();
     let may_have_taken_effect = false;
-    let full = Outcome::DiskFull {
+    let full = OpEnd::DiskFull {
         may_have_taken_effect,
     };
     assert_eq!(w.outcome(id, 0), Some(full));
@@ -145,7 +145,7 @@ fn a_sender_whose_clock_has_gone_back_goes_on_after_one_put() {
     w.settle();
     assert!(matches!(
         w.outcome(next, 0),
-        Some(Outcome::EventualStored { .. })
+        Some(OpEnd::EventualStored { .. })
     ));
 }
 
@@ -156,7 +156,7 @@ fn a_put_to_a_store_that_has_ended_had_no_effect() {
     w.ask_store(0, StoreAsk::Seal { next });
     let id = w.start(0, put_op("x"));
     w.settle();
-    let moved = Outcome::Moved {
+    let moved = OpEnd::Moved {
         next: Some(next),
         may_have_taken_effect: false,
     };
@@ -198,11 +198,11 @@ fn run(seed: u64, planted: Planted) -> Result<(), String> {
         for (caller, id, outcome) in std::mem::take(&mut w.outcomes) {
             let definite = matches!(
                 outcome,
-                Outcome::Locked
-                    | Outcome::DiskFull {
+                OpEnd::Locked
+                    | OpEnd::DiskFull {
                         may_have_taken_effect: false
                     }
-                    | Outcome::Unavailable {
+                    | OpEnd::Unavailable {
                         may_have_taken_effect: false
                     }
             );

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, SessionId, Tag,
 };
-use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, Outcome, keys, policy};
+use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, OpEnd, keys, policy};
 
 pub(crate) fn world(n: usize) -> World {
     World::new(n, 2, 1, Planted::NONE)
@@ -115,7 +115,7 @@ pub(crate) fn put_op(tag: Tag, text: &str) -> Op {
     }
 }
 
-pub(crate) fn run(world: &mut World, op: Op) -> Option<Outcome> {
+pub(crate) fn run(world: &mut World, op: Op) -> Option<OpEnd> {
     let id = world.start(0, op);
     world.settle();
     world.outcome(id, 0)
@@ -224,7 +224,7 @@ fn a_tag_names_one_value_and_storing_it_again_changes_nothing() {
     );
     assert_eq!(
         got,
-        Some(Outcome::Value {
+        Some(OpEnd::Value {
             value: bytes("two"),
             tag: put(1, 2)
         })
@@ -238,7 +238,7 @@ fn a_put_below_the_sections_numbers_is_stale_unless_the_counter_is_above() {
     run(&mut w, put_op(put(1, 7), "seven"));
     assert_eq!(
         run(&mut w, put_op(put(1, 1), "one")),
-        Some(Outcome::StaleSequence)
+        Some(OpEnd::StaleSequence)
     );
     let pipelined = Op::Put {
         key: section_key(),
@@ -248,10 +248,10 @@ fn a_put_below_the_sections_numbers_is_stale_unless_the_counter_is_above() {
     };
     assert_eq!(
         run(&mut w, pipelined),
-        Some(Outcome::Stored { tag: put(1, 6) })
+        Some(OpEnd::Stored { tag: put(1, 6) })
     );
     let clash = run(&mut w, put_op(put(1, 7), "another seven"));
-    assert_eq!(clash, Some(Outcome::StaleSequence));
+    assert_eq!(clash, Some(OpEnd::StaleSequence));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_waiting_ref_writes_nothing_until_it_holds() {
     remove(&mut w, 1);
     w.advance(w.timing.beat);
     w.settle();
-    assert_eq!(w.outcome(id, 0), Some(Outcome::Stored { tag: put(2, 1) }));
+    assert_eq!(w.outcome(id, 0), Some(OpEnd::Stored { tag: put(2, 1) }));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_ref_that_goes_on_waiting_is_no_holder() {
     let refused = w.outcome(id, 0);
     assert_eq!(
         refused,
-        Some(Outcome::NotHolder {
+        Some(OpEnd::NotHolder {
             may_have_taken_effect: false
         })
     );
@@ -321,7 +321,7 @@ fn a_later_sections_tag_makes_an_earlier_holder_past() {
     );
     assert_eq!(
         got,
-        Some(Outcome::Past {
+        Some(OpEnd::Past {
             may_have_taken_effect: false
         })
     );
@@ -363,7 +363,7 @@ fn past_is_definite_only_when_every_member_refused_the_first_transmission() {
     let all = run(&mut w, put_op(put(1, 1), "late"));
     assert_eq!(
         all,
-        Some(Outcome::Past {
+        Some(OpEnd::Past {
             may_have_taken_effect: false
         })
     );
@@ -379,7 +379,7 @@ fn past_is_definite_only_when_every_member_refused_the_first_transmission() {
     let half = w.outcome(id, 0);
     assert_eq!(
         half,
-        Some(Outcome::Past {
+        Some(OpEnd::Past {
             may_have_taken_effect: true
         })
     );
@@ -392,7 +392,7 @@ fn a_synch_finds_the_acknowledged_put_and_stores_it_at_a_quorum() {
     enqueue(&mut w, 1);
     let id = w.start(0, put_op(put(1, 1), "acknowledged"));
     w.reach(0, &[1, 2]);
-    assert_eq!(w.outcome(id, 0), Some(Outcome::Stored { tag: put(1, 1) }));
+    assert_eq!(w.outcome(id, 0), Some(OpEnd::Stored { tag: put(1, 1) }));
     let tag = synch(2, 1);
     let id = w.start(
         1,
@@ -405,7 +405,7 @@ fn a_synch_finds_the_acknowledged_put_and_stores_it_at_a_quorum() {
     w.reach(1, &[0, 1]);
     w.reach(1, &[0, 1]);
     let value = bytes("acknowledged");
-    assert_eq!(w.outcome(id, 1), Some(Outcome::Synched { value, tag }));
+    assert_eq!(w.outcome(id, 1), Some(OpEnd::Synched { value, tag }));
     assert_eq!(w.inspect(0, &key).expect("sound").tag, tag);
 }
 
@@ -426,7 +426,7 @@ fn a_get_writes_back_what_its_own_section_left_at_one_replica() {
     );
     w.reach(1, &[0, 1]);
     w.reach(1, &[1]);
-    let half = Some(Outcome::Value {
+    let half = Some(OpEnd::Value {
         value: bytes("half"),
         tag: put(1, 1),
     });
@@ -464,7 +464,7 @@ fn an_eventual_put_is_above_every_section_that_is_over_and_below_the_next() {
     let newer = run(&mut w, Op::EventualGet { key: key.clone() });
     assert_eq!(
         newer,
-        Some(Outcome::Value {
+        Some(OpEnd::Value {
             value: bytes("eventual"),
             tag: Tag::ZERO
         })
@@ -528,7 +528,7 @@ fn an_entry_tells_of_an_eventual_value_only_where_it_must_be_adopted() {
             holder: Some(holder(1)),
         },
     );
-    let Some(Outcome::Entry {
+    let Some(OpEnd::Entry {
         value: None,
         eventual: Some((_, value)),
         ..
@@ -547,7 +547,7 @@ fn an_entry_tells_of_an_eventual_value_only_where_it_must_be_adopted() {
         },
     );
     assert!(
-        matches!(entry, Some(Outcome::Entry { eventual: None, .. })),
+        matches!(entry, Some(OpEnd::Entry { eventual: None, .. })),
         "{entry:?}"
     );
 }
@@ -585,7 +585,7 @@ fn an_eventual_get_goes_on_to_the_next_member_when_the_nearest_is_silent() {
     w.bag.clear();
     w.advance(w.timing.retry);
     w.settle();
-    let value = Some(Outcome::Value {
+    let value = Some(OpEnd::Value {
         value: bytes("x"),
         tag: Tag::ZERO,
     });
@@ -645,11 +645,11 @@ fn a_forgotten_promise_is_waited_out_before_the_record_is_learnt_again() {
     let value = bytes("new");
     assert_ne!(
         w.outcome(takes_over, 1),
-        Some(Outcome::Synched { value, tag })
+        Some(OpEnd::Synched { value, tag })
     );
     w.settle();
     w.advance(w.timing.retry);
-    let past = Some(Outcome::Past {
+    let past = Some(OpEnd::Past {
         may_have_taken_effect: true,
     });
     assert_eq!(w.outcome(preempted, 0), past);
@@ -713,7 +713,7 @@ fn a_write_that_is_retried_completes_its_first_tag() {
     w.reach(1, &[0, 2]);
     w.reach(1, &[2]);
     w.settle();
-    assert_eq!(w.outcome(id, 1), Some(Outcome::Stored { tag: first }));
+    assert_eq!(w.outcome(id, 1), Some(OpEnd::Stored { tag: first }));
 }
 
 #[test]
@@ -731,17 +731,17 @@ fn a_full_disk_refuses_writes_and_serves_reads() {
     );
     assert_eq!(
         got,
-        Some(Outcome::Value {
+        Some(OpEnd::Value {
             value: bytes("one"),
             tag: put(1, 1)
         })
     );
     let again = run(&mut w, put_op(put(1, 1), "one"));
-    assert_eq!(again, Some(Outcome::Stored { tag: put(1, 1) }));
+    assert_eq!(again, Some(OpEnd::Stored { tag: put(1, 1) }));
     let id = w.start(0, put_op(put(1, 2), "two"));
     w.settle();
     w.advance(w.timing.retry);
-    assert!(matches!(w.outcome(id, 0), Some(Outcome::DiskFull { .. })));
+    assert!(matches!(w.outcome(id, 0), Some(OpEnd::DiskFull { .. })));
     assert_eq!(put_at(&mut w, 0, "x"), Some(Answer::DiskFull));
 }
 
@@ -761,7 +761,7 @@ fn without_a_quorum_an_operation_ends_at_its_deadline() {
     w.reach(1, &[0]);
     w.advance(w.timing.request);
     let unavailable = |may| {
-        Some(Outcome::Unavailable {
+        Some(OpEnd::Unavailable {
             may_have_taken_effect: may,
         })
     };
@@ -815,14 +815,14 @@ fn one_replica_alone_is_a_quorum() {
         writer: 9,
         value: bytes("x"),
     };
-    assert!(matches!(run(&mut w, write), Some(Outcome::Stored { .. })));
+    assert!(matches!(run(&mut w, write), Some(OpEnd::Stored { .. })));
     let read = run(
         &mut w,
         Op::Read {
             key: register_key(),
         },
     );
-    assert!(matches!(read, Some(Outcome::Value { value, .. }) if value == bytes("x")));
+    assert!(matches!(read, Some(OpEnd::Value { value, .. }) if value == bytes("x")));
 }
 
 #[test]
@@ -856,15 +856,15 @@ fn keys_lists_live_keys_in_order() {
     assert_eq!(list(Some(b"a"), 1), ["c"]);
 }
 
-pub(crate) fn value(text: &'static str) -> Outcome {
-    Outcome::Value {
+pub(crate) fn value(text: &'static str) -> OpEnd {
+    OpEnd::Value {
         value: Some(Bytes::from_static(text.as_bytes())),
         tag: Tag::ZERO,
     }
 }
 
-pub(crate) fn synched(text: &'static str, tag: Tag) -> Outcome {
-    Outcome::Synched {
+pub(crate) fn synched(text: &'static str, tag: Tag) -> OpEnd {
+    OpEnd::Synched {
         value: Some(Bytes::from_static(text.as_bytes())),
         tag,
     }

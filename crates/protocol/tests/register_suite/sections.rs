@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Epoch, LockRef, Planted, SessionId, StoragePolicy, Tag, Terms,
 };
-use fermata_protocol::register::{Holder, Op, OpId, Outcome};
+use fermata_protocol::register::{Holder, Op, OpEnd, OpId};
 use std::collections::BTreeMap;
 
 const CLIENTS: usize = 3;
@@ -232,11 +232,11 @@ impl Play {
         Ok(())
     }
 
-    fn finished(&mut self, i: usize, under: Under, outcome: Outcome) -> Result<(), String> {
+    fn finished(&mut self, i: usize, under: Under, outcome: OpEnd) -> Result<(), String> {
         match (under, outcome) {
             (
                 Under::Entry(r),
-                Outcome::Entry {
+                OpEnd::Entry {
                     value, eventual, ..
                 },
             ) => {
@@ -247,16 +247,14 @@ impl Play {
                     self.grant(i, r, value)?;
                 }
             }
-            (Under::Synch(r), Outcome::Synched { value, .. }) => {
+            (Under::Synch(r), OpEnd::Synched { value, .. }) => {
                 self.grant(i, r, value)?;
                 if self.queue.first() == Some(&r) {
                     self.flag = false;
                 }
             }
-            (Under::Put(r, number), Outcome::Stored { tag }) => {
-                self.put_acked(i, r, number, tag)?
-            }
-            (Under::Get { lock_ref, expected }, Outcome::Value { value, .. }) => {
+            (Under::Put(r, number), OpEnd::Stored { tag }) => self.put_acked(i, r, number, tag)?,
+            (Under::Get { lock_ref, expected }, OpEnd::Value { value, .. }) => {
                 // A holder that was preempted and has not been told still sees the last state of
                 // its own section, and no other's.
                 let in_section = matches!(&self.clients[i],
@@ -265,18 +263,18 @@ impl Play {
                     return Err(format!("{lock_ref} read {value:?}, not {expected:?}"));
                 }
             }
-            (Under::Put(r, number), Outcome::Unavailable { .. } | Outcome::Busy { .. }) => {
+            (Under::Put(r, number), OpEnd::Unavailable { .. } | OpEnd::Busy { .. }) => {
                 self.put_failed(i, r, number);
             }
-            (Under::Put(r, _) | Under::Get { lock_ref: r, .. }, Outcome::Past { .. }) => {
+            (Under::Put(r, _) | Under::Get { lock_ref: r, .. }, OpEnd::Past { .. }) => {
                 if self.queue.first() == Some(&r) {
                     return Err(format!("{r} holds the key and was told that it is past"));
                 }
                 self.end(i, r);
             }
-            (Under::Put(r, number), Outcome::NotHolder { .. }) => self.put_failed(i, r, number),
-            (Under::Put(..), other @ Outcome::StaleSequence) => panic!("{other:?}"),
-            (_, Outcome::Undecodable) if self.lasting() => {
+            (Under::Put(r, number), OpEnd::NotHolder { .. }) => self.put_failed(i, r, number),
+            (Under::Put(..), other @ OpEnd::StaleSequence) => panic!("{other:?}"),
+            (_, OpEnd::Undecodable) if self.lasting() => {
                 return Err("answers of a quorum gave no value".into());
             }
             _ => {}
@@ -310,7 +308,7 @@ impl Play {
             adopts: true,
         };
         match self.world.run_without(0, op, &silent) {
-            Outcome::Synched { value, .. } if self.origin(value.as_ref()) >= self.acked => Ok(()),
+            OpEnd::Synched { value, .. } if self.origin(value.as_ref()) >= self.acked => Ok(()),
             other => Err(format!("with {silent:?} silent the last synch: {other:?}")),
         }
     }

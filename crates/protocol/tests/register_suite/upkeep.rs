@@ -10,7 +10,7 @@ use fermata_protocol::base::{
     StoragePolicy, Tag, Terms,
 };
 use fermata_protocol::register::{
-    Answer, Ask, Content, Message, Op, Outcome, Survey, Version, policy,
+    Answer, Ask, Content, Message, Op, OpEnd, Survey, Version, policy,
 };
 
 fn put(lock_ref: u64, number: u64) -> Tag {
@@ -173,10 +173,7 @@ fn sections(storage: StoragePolicy, n: usize, seed: u64) {
                 world.settle();
                 let outcome = world.outcome(id, 0);
                 assert!(
-                    matches!(
-                        outcome,
-                        Some(Outcome::Synched { .. } | Outcome::Stored { .. })
-                    ),
+                    matches!(outcome, Some(OpEnd::Synched { .. } | OpEnd::Stored { .. })),
                     "{outcome:?}"
                 );
             }
@@ -373,7 +370,7 @@ fn latest(world: &mut World) -> Option<Bytes> {
     let id = world.start(0, op);
     world.reach(0, &[0, 2]);
     match world.outcome(id, 0) {
-        Some(Outcome::Entry { value, .. }) => value,
+        Some(OpEnd::Entry { value, .. }) => value,
         other => panic!("not read: {other:?}"),
     }
 }

@@ -8,14 +8,14 @@ use fermata_protocol::base::{
     Planted, Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
-    Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpId, Outcome, Place,
-    PutName, Replica, SegmentView, SegmentViews, Store, StoreAsk,
+    Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpEnd, OpId, Place,
+    PutName, Replica, SegmentView, SegmentViews, StoreAsk, StoreId,
 };
 use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Env, Memory, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) const STORE: Store = Store {
+pub(crate) const STORE: StoreId = StoreId {
     segment: SegmentId(0),
     epoch: Epoch::FIRST,
 };
@@ -276,11 +276,11 @@ impl SegmentView for Only<'_> {
 }
 
 impl SegmentViews for Only<'_> {
-    fn stores(&self) -> Vec<Store> {
+    fn stores(&self) -> Vec<StoreId> {
         vec![STORE]
     }
 
-    fn view(&self, _: Store) -> Box<dyn SegmentView + '_> {
+    fn view(&self, _: StoreId) -> Box<dyn SegmentView + '_> {
         Box::new(Only(self.0))
     }
 }
@@ -316,7 +316,7 @@ pub(crate) struct World {
     pub(crate) planted: Planted,
     /// How both keyspaces store values.
     pub(crate) storage: StoragePolicy,
-    pub(crate) outcomes: Vec<(usize, OpId, Outcome)>,
+    pub(crate) outcomes: Vec<(usize, OpId, OpEnd)>,
     /// Interval clocks of the nodes and of the callers; none at all by default.
     pub(crate) node_clocks: Vec<Option<Clock>>,
     pub(crate) caller_clocks: Vec<Option<Clock>>,
@@ -900,7 +900,7 @@ impl World {
 
     /// Runs one operation of a new caller while these nodes are silent and everything else reaches
     /// everybody; its outcome.
-    pub(crate) fn run_without(&mut self, caller: usize, op: Op, silent: &[usize]) -> Outcome {
+    pub(crate) fn run_without(&mut self, caller: usize, op: Op, silent: &[usize]) -> OpEnd {
         self.replace_caller(caller);
         let id = self.start(caller, op);
         for _ in 0..200 {
@@ -926,7 +926,7 @@ impl World {
     }
 
     /// The outcome of an operation, once it has one.
-    pub(crate) fn outcome(&mut self, id: OpId, caller: usize) -> Option<Outcome> {
+    pub(crate) fn outcome(&mut self, id: OpId, caller: usize) -> Option<OpEnd> {
         let at = self
             .outcomes
             .iter()

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::gate::{Open, is_last, kind, stopping};
 use fermata_protocol::base::{Micros, Now, SessionId};
 use fermata_protocol::client::{
-    Answer, Call, Endpoint, Event, Options, SectionId, Session, Ticket,
+    Call, Endpoint, Event, Options, SectionId, Session, Success, Ticket,
 };
 use fermata_protocol::{Refusal, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +23,7 @@ const LAST: usize = 2;
 /// Who waits for an operation.
 enum Waiter {
     Call {
-        tell: oneshot::Sender<Result<Answer, Refusal>>,
+        tell: oneshot::Sender<Result<Success, Refusal>>,
         /// For the call's bytes, as long as the session may send them.
         _permit: Option<OwnedSemaphorePermit>,
     },
@@ -146,7 +146,7 @@ impl Keeper {
             Command::Close(tell) => {
                 self.end();
                 // The leaves go on; what they cannot do, the leases do.
-                let _ = tell.send(Ok(Answer::Left));
+                let _ = tell.send(Ok(Success::Left));
             }
         }
     }
@@ -241,13 +241,13 @@ impl Keeper {
         }
     }
 
-    fn done(&mut self, ticket: Ticket, result: Result<Answer, Refusal>) {
+    fn done(&mut self, ticket: Ticket, result: Result<Success, Refusal>) {
         self.touched = clock::monotonic();
         match self.waiting.remove(&ticket) {
             // Who has gone is not told.
             Some(Waiter::Call { tell, .. }) => drop(tell.send(result)),
             Some(Waiter::Stream(stream)) => match result {
-                Ok(Answer::Entered { section, keys }) => {
+                Ok(Success::Entered { section, keys }) => {
                     match stream.try_send(Ok(Told::Entered(section, keys))) {
                         Ok(()) => drop(self.streams.insert(section, stream)),
                         // Entered for somebody who has gone.

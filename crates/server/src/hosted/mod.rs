@@ -24,7 +24,7 @@ pub(crate) mod service;
 use crate::gate::Gate;
 use fermata_api::Secret;
 use fermata_protocol::base::{Micros, SessionId};
-use fermata_protocol::client::{Answer, Call, SectionId, Ticket};
+use fermata_protocol::client::{Call, SectionId, Success, Ticket};
 use fermata_protocol::request::Entered;
 use fermata_protocol::{Code, Refusal};
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ enum Command {
     /// One answer. The permit is for the call's bytes.
     Call(
         Call,
-        oneshot::Sender<Result<Answer, Refusal>>,
+        oneshot::Sender<Result<Success, Refusal>>,
         Option<OwnedSemaphorePermit>,
     ),
     /// To enter or to resume, with a stream of what happens.
@@ -48,7 +48,7 @@ enum Command {
     /// Nobody reads that stream any more.
     Gone(Ticket),
     /// Leave everything and end.
-    Close(oneshot::Sender<Result<Answer, Refusal>>),
+    Close(oneshot::Sender<Result<Success, Refusal>>),
 }
 
 /// What a stream is told.
@@ -140,8 +140,8 @@ impl Hosted {
     async fn ask(
         &self,
         session: SessionId,
-        command: impl FnOnce(oneshot::Sender<Result<Answer, Refusal>>) -> Command,
-    ) -> Result<Answer, Refusal> {
+        command: impl FnOnce(oneshot::Sender<Result<Success, Refusal>>) -> Command,
+    ) -> Result<Success, Refusal> {
         let (tell, told) = oneshot::channel();
         let keeper = self.find(session)?;
         // Whoever keeps it and ends drops what it was asked, which tells.

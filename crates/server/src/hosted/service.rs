@@ -10,7 +10,7 @@ use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::v1::sessions_server::{Sessions, SessionsServer};
 use fermata_api::{Secret, errors, v1};
 use fermata_protocol::base::{KeyId, SessionId};
-use fermata_protocol::client::{Answer, Call, SectionId, Ticket};
+use fermata_protocol::client::{Call, SectionId, Success, Ticket};
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
 use futures_core::Stream;
@@ -103,7 +103,7 @@ impl Service {
         }
     }
 
-    async fn ask(&self, secret: &[u8], call: Call, bytes: usize) -> Result<Answer, Refusal> {
+    async fn ask(&self, secret: &[u8], call: Call, bytes: usize) -> Result<Success, Refusal> {
         let permit = match bytes {
             0 => None,
             bytes => Some(self.0.gate.admit_bytes(bytes)?),
@@ -205,18 +205,18 @@ fn header(secret: &Bytes) -> v1::Header {
     }
 }
 
-fn done(answer: Answer) -> Result<v1::Done, Refusal> {
+fn done(answer: Success) -> Result<v1::Done, Refusal> {
     let tag = |tag: fermata_protocol::base::Tag| v1::Tag {
         lock_ref: tag.lock_ref.0,
         sequence: tag.sequence,
         writer: Bytes::copy_from_slice(&tag.writer.to_be_bytes()),
     };
     match answer {
-        Answer::Done { tag: made } => Ok(v1::Done {
+        Success::Done { tag: made } => Ok(v1::Done {
             tag: made.map(tag),
             left: false,
         }),
-        Answer::Left => Ok(v1::Done {
+        Success::Left => Ok(v1::Done {
             tag: None,
             left: true,
         }),
@@ -261,7 +261,7 @@ impl Sessions for Service {
             let section = SectionId(m.section);
             let call = Call::CriticalGet { section, key };
             match self.ask(&m.secret, call, 0).await? {
-                Answer::Value { value, .. } => Ok(v1::Value { value, tag: None }),
+                Success::Value { value, .. } => Ok(v1::Value { value, tag: None }),
                 _ => Err(unexpected(&Reply::Left)),
             }
         };

@@ -114,7 +114,7 @@ async fn strangers_are_refused_and_the_node_goes_on() {
 fn rich() -> Envelope {
     use fermata_protocol::base::{Epoch, KeyId, LockRef, Seat, SegmentId, SessionId, Tag};
     use fermata_protocol::lock::message::Latest;
-    use fermata_protocol::register::message::{Ask, Coding, Content, Fragment, Store};
+    use fermata_protocol::register::message::{Ask, Coding, Content, Fragment, StoreId};
     use fermata_protocol::{lock, register};
     let key = KeyId {
         keyspace: KeyspaceId(1),
@@ -130,7 +130,7 @@ fn rich() -> Envelope {
     };
     let store = Message::Register(register::Message::Ask {
         call: 1,
-        store: Store {
+        store: StoreId {
             segment: SegmentId(3),
             epoch: Epoch(1),
         },

@@ -47,7 +47,7 @@ impl Begin {
         {
             let detail = format!(
                 "{:?}: ballot {}.{} began at slot {} and proposed a command at slot {}",
-                log.part, ballot.round, ballot.seat.0, begin.0, lowest.0
+                log.scope, ballot.round, ballot.seat.0, begin.0, lowest.0
             );
             found.push(Violation::new(NAME, detail));
         }

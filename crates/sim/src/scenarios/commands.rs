@@ -5,7 +5,7 @@ use super::stage::{
 };
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
-use fermata_protocol::base::{NodeName, Part};
+use fermata_protocol::base::{NodeName, Scope};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::LockCommand;
 use fermata_protocol::register::Message as Register;
@@ -131,10 +131,10 @@ pub(super) fn queued_release(stage: &mut Stage) {
     stage.until(|w| w.network.held(accepts) >= 2);
     stage.cut(A, &[B, C]);
     let c_waits = stage.lose(candidacy_of(C));
-    let part = Part::Segment(stage.segment());
+    let part = Scope::Segment(stage.segment());
     let promise = stage.hold(move |p| {
         matches!(p, Parcel::Peer { from, to, message: Message::Paxos { log, message } }
-            if (from.name, *to, log.part) == (C, B, part)
+            if (from.name, *to, log.scope) == (C, B, part)
                 && matches!(message, paxos::Message::Promise { .. }))
     });
     stage.until(|w| w.network.held(promise) > 0);

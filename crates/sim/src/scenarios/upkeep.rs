@@ -14,7 +14,7 @@ use fermata_protocol::Message;
 use fermata_protocol::base::{Ballot, Epoch, KeyId, NodeName, Purpose, StoragePolicy, Tag};
 use fermata_protocol::client::Call;
 use fermata_protocol::io::Memory as _;
-use fermata_protocol::register::{Ask, Message as Register, Store};
+use fermata_protocol::register::{Ask, Message as Register, StoreId};
 
 /// Members of the coded register's group; one may fail.
 const MEMBERS: u16 = 5;
@@ -255,7 +255,7 @@ fn fence_off(stage: &mut Stage, to: NodeName, fence: Tag) {
     let (epoch, segment) = (Epoch::FIRST, stage.segment());
     let message = Register::Ask {
         call: 1,
-        store: Store { segment, epoch },
+        store: StoreId { segment, epoch },
         key: stage.key.clone(),
         ask,
     };

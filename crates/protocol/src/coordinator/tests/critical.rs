@@ -9,7 +9,7 @@ fn put_and_leave_leaves_cleanly_after_the_quorum() {
     bench.ask(2, put(&held, true));
     assert!(bench.all_submitted().is_empty(), "the put comes first");
     let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
-    bench.register(register::Outcome::Stored { tag });
+    bench.register(register::OpEnd::Stored { tag });
     let (_, call, _, command) = bench.submitted();
     let clean = vec![(held.key.clone(), Some(tag))];
     assert_eq!(leave_of(&command), (held.lock_ref, clean));
@@ -24,7 +24,7 @@ fn a_put_that_fails_leaves_dirty() {
     let mut bench = Bench::new();
     let held = bench.entered(1, "a");
     bench.ask(2, put(&held, true));
-    bench.register(register::Outcome::Unavailable {
+    bench.register(register::OpEnd::Unavailable {
         may_have_taken_effect: true,
     });
     let refusal = bench.refusal();
@@ -43,7 +43,7 @@ fn a_repeated_put_and_leave_learns_from_the_record_how_it_left() {
         let mut bench = Bench::new();
         let held = held("a", 10, 0);
         let at = (held.key.clone(), held.lock_ref);
-        bench.cluster.local.insert(at, HolderState::Past);
+        bench.cluster.local.insert(at, AppliedRef::Past);
         bench.ask(2, put(&held, true));
         let (_, call, _, command) = bench.submitted();
         assert_eq!(command.number, command_number(2, STEP_LEAVE));
@@ -94,7 +94,7 @@ fn the_gate_asks_the_primary_where_nothing_is_known() {
             }
             None => {
                 let tag = Tag::critical(LockRef(10), 0, 3, SESSION);
-                bench.register(register::Outcome::Stored { tag });
+                bench.register(register::OpEnd::Stored { tag });
                 assert_eq!(*bench.reply(), Reply::Done { tag: Some(tag) });
             }
         }
@@ -107,12 +107,12 @@ fn a_put_is_tried_again_while_replicas_lag_and_its_doubt_is_kept() {
     let mut bench = Bench::new();
     let held = bench.entered(1, "a");
     bench.ask(2, put(&held, false));
-    bench.register(register::Outcome::NotHolder {
+    bench.register(register::OpEnd::NotHolder {
         may_have_taken_effect: true,
     });
     assert!(bench.replies.is_empty());
     bench.wait(bench.timing.retry);
-    bench.register(register::Outcome::Past {
+    bench.register(register::OpEnd::Past {
         may_have_taken_effect: false,
     });
     let refusal = bench.refusal();
@@ -127,7 +127,7 @@ fn a_put_of_a_past_ref_is_in_doubt_where_a_replica_may_have_it() {
         let mut bench = Bench::new();
         let held = bench.entered(1, "a");
         bench.ask(2, put(&held, false));
-        bench.register(register::Outcome::Past {
+        bench.register(register::OpEnd::Past {
             may_have_taken_effect: doubt,
         });
         let refusal = bench.refusal();
@@ -144,7 +144,7 @@ fn a_put_whose_client_is_gone_goes_on_and_is_told_to_nobody() {
     let call = bench.ask(2, put(&held, false));
     bench.step(|it, cx| it.on_cancel(call, cx));
     let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
-    bench.register(register::Outcome::Stored { tag });
+    bench.register(register::OpEnd::Stored { tag });
     assert!(bench.replies.is_empty());
     bench.quiet();
 }

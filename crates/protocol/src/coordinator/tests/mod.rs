@@ -33,7 +33,7 @@ const WAIT: Micros = 60_000_000;
 struct Cluster {
     keyspaces: Vec<Keyspace>,
     primary: NodeName,
-    local: Map<(KeyId, LockRef), HolderState>,
+    local: Map<(KeyId, LockRef), AppliedRef>,
     groups: Vec<NodeName>,
     head: Option<(LockRef, u64)>,
     reach: Option<Reach>,
@@ -64,7 +64,7 @@ impl Topology for Cluster {
         };
         let epoch = Epoch::FIRST;
         Some(register::Place {
-            store: register::Store { segment, epoch },
+            store: register::StoreId { segment, epoch },
             view: View {
                 group: GroupId(0),
                 epoch,
@@ -89,9 +89,9 @@ impl Topology for Cluster {
     fn epoch(&self, _target: Target) -> Epoch {
         Epoch::FIRST
     }
-    fn holder_state(&self, key: &KeyId, lock_ref: LockRef, _generation: u32) -> HolderState {
+    fn applied_ref(&self, key: &KeyId, lock_ref: LockRef, _generation: u32) -> AppliedRef {
         let state = self.local.get(&(key.clone(), lock_ref));
-        state.copied().unwrap_or(HolderState::Unknown)
+        state.copied().unwrap_or(AppliedRef::Unknown)
     }
     fn group_sizes(&self) -> Vec<usize> {
         vec![3]
@@ -342,7 +342,7 @@ impl Bench {
     }
 
     /// Ends the only register operation under way.
-    fn register(&mut self, outcome: register::Outcome) {
+    fn register(&mut self, outcome: register::OpEnd) {
         let ops: Vec<_> = self.it.desk.ops.keys().copied().collect();
         assert_eq!(ops.len(), 1);
         assert!(self.step(|it, cx| it.on_register(ops[0], outcome, cx)));
@@ -488,7 +488,7 @@ fn hints_in_a_circle_are_not_followed_without_a_pause() {
     }
 }
 
-const ELSEWHERE: register::Outcome = register::Outcome::Moved {
+const ELSEWHERE: register::OpEnd = register::OpEnd::Moved {
     next: Some(Epoch(2)),
     may_have_taken_effect: true,
 };

@@ -68,7 +68,7 @@ fn the_end_of_a_ref_before_its_release_came_is_not_the_releases_doing() {
     bench
         .cluster
         .local
-        .insert((key("a"), LockRef(3)), HolderState::Past);
+        .insert((key("a"), LockRef(3)), AppliedRef::Past);
     bench.answer(1, call, Ok(Outcome::Gone), 0);
     let refusal = bench.refusal();
     assert_eq!(refusal.code, Code::NoLongerHolder);

@@ -32,7 +32,7 @@ fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
     bench.wait(bench.timing.retry);
     assert_eq!(asked(&bench), first, "the same tag");
     let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
-    bench.register(register::Outcome::Stored { tag });
+    bench.register(register::OpEnd::Stored { tag });
     assert_eq!(*bench.reply(), Reply::Done { tag: Some(tag) });
     let operation = Critical::Get;
     let leave = Vec::new();
@@ -51,7 +51,7 @@ fn what_an_epoch_that_has_ended_stopped_starts_again_under_the_same_name() {
         bench.wait(bench.timing.retry);
         assert_eq!(asked(&bench), first, "from the start");
         let (value, tag) = (None, Tag::ZERO);
-        bench.register(register::Outcome::Value { value, tag });
+        bench.register(register::OpEnd::Value { value, tag });
         assert_eq!(bench.replies.len(), 1);
     }
     bench.quiet();
@@ -67,7 +67,7 @@ fn a_write_of_a_register_is_done_again_only_where_it_had_no_effect() {
         },
         value: None,
     };
-    let moved = |may_have_taken_effect| register::Outcome::Moved {
+    let moved = |may_have_taken_effect| register::OpEnd::Moved {
         next: None,
         may_have_taken_effect,
     };
@@ -104,7 +104,7 @@ fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try()
         bench.wait(bench.timing.retry);
         if !bench.it.desk.ops.is_empty() {
             tries += 1;
-            bench.register(register::Outcome::Moved {
+            bench.register(register::OpEnd::Moved {
                 next: None,
                 may_have_taken_effect: false,
             });
@@ -131,7 +131,7 @@ fn a_write_in_a_section_keeps_the_doubt_of_every_try() {
     assert!(asked(&bench).is_empty());
     bench.wait(1);
     assert_eq!(asked(&bench).len(), 1, "again");
-    bench.register(register::Outcome::DiskFull {
+    bench.register(register::OpEnd::DiskFull {
         may_have_taken_effect: false,
     });
     assert_eq!(bench.refusal().code, Code::DiskFull);
@@ -172,7 +172,7 @@ fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
     };
     let mut bench = Bench::new();
     bench.ask(1, put());
-    bench.register(register::Outcome::Moved {
+    bench.register(register::OpEnd::Moved {
         next: Some(Epoch(2)),
         may_have_taken_effect: false,
     });
@@ -185,7 +185,7 @@ fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
     assert!(bench.refusal().detail.contains(said));
     bench.quiet();
     bench.ask(2, put());
-    bench.register(register::Outcome::Locked);
+    bench.register(register::OpEnd::Locked);
     assert_eq!(bench.refusal().code, Code::Locked);
     assert!(!bench.refusal().may_have_taken_effect);
     bench.quiet();
@@ -266,7 +266,7 @@ fn a_write_to_a_section_keyspace_is_a_section_of_its_own() {
     assert_eq!(command.session, SESSION);
     bench.lock(1, bench.grant(segment, &command, 6));
     let tag = Tag::critical(LockRef(6), 0, 1, SESSION);
-    bench.register(register::Outcome::Stored { tag });
+    bench.register(register::OpEnd::Stored { tag });
     assert_eq!(*bench.reply(), Reply::Done { tag: Some(tag) });
     let (_, call, _, leave) = bench.submitted();
     let clean = vec![(key("a"), Some(tag))];
@@ -315,7 +315,7 @@ fn a_read_whose_value_the_grant_left_out_gets_it() {
     }
     bench.lock(1, grant);
     assert!(bench.replies.is_empty(), "{:?}", bench.replies);
-    bench.register(register::Outcome::Value {
+    bench.register(register::OpEnd::Value {
         value: Some(Bytes::from_static(b"large")),
         tag: Tag::ZERO,
     });

@@ -28,7 +28,7 @@ fn what_is_applied_here_tells_whose_the_section_is() {
     let mut bench = Bench::new();
     let held = held("a", 10, 0);
     let at = (held.key.clone(), held.lock_ref);
-    let head = HolderState::Head(Mode::Exclusive, SESSION);
+    let head = AppliedRef::Head(Mode::Exclusive, SESSION);
     bench.cluster.local.insert(at, head);
     bench.ask_as(STRANGER, 9, put(&held, false));
     denied(&bench);

@@ -1,12 +1,12 @@
 //! How an operation ends, and whether it may have taken effect where it ends without its quorum.
 
 use super::super::message::Answer;
-use super::super::op::{Op, Outcome};
+use super::super::op::{Op, OpEnd};
 use super::{Member, Phase, Running};
 
 impl Running {
     /// q replicas have the tag, or a higher one of its section.
-    pub(super) fn stored(&self) -> Outcome {
+    pub(super) fn stored(&self) -> OpEnd {
         let Phase::Store { tag, then, .. } = &self.phase else {
             unreachable!("only after a store");
         };
@@ -22,7 +22,7 @@ impl Running {
                 }
             }
             if clash || (all && !counter_above) {
-                return Outcome::StaleSequence;
+                return OpEnd::StaleSequence;
             }
         }
         (**then).clone()
@@ -54,14 +54,14 @@ impl Running {
         self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
     }
 
-    pub(super) fn past(&self) -> Outcome {
-        Outcome::Past {
+    pub(super) fn past(&self) -> OpEnd {
+        OpEnd::Past {
             may_have_taken_effect: self.may_have_despite_refusals(),
         }
     }
 
     /// More than n − q refuse, and not for damage: the commonest reason, the gravest on a tie.
-    pub(super) fn refused(&self) -> Outcome {
+    pub(super) fn refused(&self) -> OpEnd {
         let count = |wanted: fn(&Answer) -> bool| {
             let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
             refusals.filter(|a| wanted(a)).count()
@@ -73,38 +73,38 @@ impl Running {
         let may_have_taken_effect = self.may_have_despite_refusals();
         let most = elsewhere.max(full).max(busy).max(waiting);
         if most == 0 {
-            Outcome::Unavailable {
+            OpEnd::Unavailable {
                 may_have_taken_effect,
             }
         } else if most == elsewhere {
-            Outcome::Moved {
+            OpEnd::Moved {
                 next: None,
                 may_have_taken_effect,
             }
         } else if most == full {
-            Outcome::DiskFull {
+            OpEnd::DiskFull {
                 may_have_taken_effect,
             }
         } else if most == busy {
-            Outcome::Busy {
+            OpEnd::Busy {
                 may_have_taken_effect,
             }
         } else {
-            Outcome::NotHolder {
+            OpEnd::NotHolder {
                 may_have_taken_effect,
             }
         }
     }
 
-    pub(super) fn out_of_time(&self) -> Outcome {
+    pub(super) fn out_of_time(&self) -> OpEnd {
         if self.members.iter().any(|m| m.past) {
             return self.past();
         }
         // Where tags are made final every quorum gives a value, so that answers are missing.
         if self.stuck && !self.place.storage.finalizes() {
-            return Outcome::Undecodable;
+            return OpEnd::Undecodable;
         }
-        Outcome::Unavailable {
+        OpEnd::Unavailable {
             may_have_taken_effect: self.may_have_despite_refusals(),
         }
     }

@@ -7,7 +7,7 @@ mod tags;
 use self::tags::one_round_tag;
 use super::message::{Answer, Ask, Coding, Content, Holder, Version};
 use super::once::Names;
-use super::op::{Op, Outcome, Place};
+use super::op::{Op, OpEnd, Place};
 use super::reading::Cells;
 use super::{is_physical, policy};
 use crate::base::{Bug, EventualTag, KeyId, Micros, Seat, Tag};
@@ -34,10 +34,10 @@ enum Phase {
         tag: Tag,
         origin: EventualTag,
         parts: Vec<Content>,
-        then: Box<Outcome>,
+        then: Box<OpEnd>,
     },
     /// Everything is stored; the outcome is `then` once the tag, a time, has certainly passed (F9).
-    Passing { tag: Tag, then: Box<Outcome> },
+    Passing { tag: Tag, then: Box<OpEnd> },
     /// One member after the other, by place in the order. A put goes on only from one that has
     /// refused it for good (G16).
     One { turn: usize },
@@ -71,7 +71,7 @@ pub(super) enum Next {
     /// A new phase: a new call, and everything that is due is sent.
     Phase,
     /// Done.
-    Done(Outcome),
+    Done(OpEnd),
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl Running {
         }
         let phase = match &op {
             Op::Put { tag, value, .. } => {
-                let then = Outcome::Stored { tag: *tag };
+                let then = OpEnd::Stored { tag: *tag };
                 store(
                     &op,
                     &place,
@@ -141,7 +141,7 @@ impl Running {
             }
             Op::Write { writer, value, .. } => match one_round_tag(&place, *writer, cx) {
                 Some(tag) => {
-                    let then = Outcome::Stored { tag };
+                    let then = OpEnd::Stored { tag };
                     store(
                         &op,
                         &place,
@@ -330,7 +330,7 @@ impl Running {
         if let Answer::Sealed { next } | Answer::Moved { next } = answer {
             // The epoch is over: nothing more of it is counted.
             self.members[usize::from(seat.0)].refusal = Some(answer);
-            return Next::Done(Outcome::Moved {
+            return Next::Done(OpEnd::Moved {
                 next: Some(next),
                 may_have_taken_effect: self.may_have_despite_refusals(),
             });
@@ -416,7 +416,7 @@ impl Running {
                 return Next::Phase;
             }
             _ => {
-                return Next::Done(Outcome::Past {
+                return Next::Done(OpEnd::Past {
                     may_have_taken_effect: self.may_have(),
                 });
             }
@@ -431,7 +431,7 @@ impl Running {
         match answer {
             Answer::EventualValue { content } if get && self.is_sound_here(&content) => {
                 match policy::decode(&[&content]) {
-                    Ok(value) => Next::Done(Outcome::Value {
+                    Ok(value) => Next::Done(OpEnd::Value {
                         value,
                         tag: Tag::ZERO,
                     }),
@@ -442,14 +442,14 @@ impl Running {
                     }
                 }
             }
-            Answer::EventualStored { tag } if put => Next::Done(Outcome::EventualStored { tag }),
+            Answer::EventualStored { tag } if put => Next::Done(OpEnd::EventualStored { tag }),
             // Whoever was asked before has refused it for good.
-            Answer::Locked if put => Next::Done(Outcome::Locked),
-            Answer::Late { .. } if put => Next::Done(Outcome::Unavailable {
+            Answer::Locked if put => Next::Done(OpEnd::Locked),
+            Answer::Late { .. } if put => Next::Done(OpEnd::Unavailable {
                 may_have_taken_effect: true,
             }),
             Answer::Inspection(inspection) if matches!(self.op, Op::Inspect { .. }) => {
-                Next::Done(Outcome::Inspection(inspection))
+                Next::Done(OpEnd::Inspection(inspection))
             }
             Answer::Void | Answer::Elsewhere | Answer::DiskFull => {
                 self.members[usize::from(seat.0)].refusal = Some(answer);
@@ -500,7 +500,7 @@ impl Running {
                 Phase::Store { tag, .. } => {
                     let then = self.stored();
                     // Not where another value is at a member under this very tag.
-                    let tells = !matches!(then, Outcome::StaleSequence);
+                    let tells = !matches!(then, OpEnd::StaleSequence);
                     self.once_passed(tag, then, tells, cx)
                 }
                 _ => self.collected(cx),
@@ -558,7 +558,7 @@ impl Running {
         let value = cells.value.clone();
         match (&self.op, &self.phase) {
             (Op::Entry { .. }, _) => {
-                let entry = Outcome::Entry {
+                let entry = OpEnd::Entry {
                     value,
                     tag: cells.tag,
                     eventual: cells.newer_eventual(self.key()),
@@ -568,7 +568,7 @@ impl Running {
             }
             (Op::EventualGet { .. }, _) => {
                 let eventual = cells.newer_eventual(self.key());
-                Next::Done(Outcome::Value {
+                Next::Done(OpEnd::Value {
                     value: eventual.map_or(value, |(_, eventual)| eventual),
                     tag: Tag::ZERO,
                 })
@@ -584,7 +584,7 @@ impl Running {
                     }
                     None => (value, cells.origin),
                 };
-                let then = Outcome::Synched {
+                let then = OpEnd::Synched {
                     value: latest.clone(),
                     tag: *tag,
                 };
@@ -619,7 +619,7 @@ impl Running {
         cx: &Env<'_>,
     ) -> Next {
         let tag = at.0;
-        let then = Outcome::Value {
+        let then = OpEnd::Value {
             value: value.clone(),
             tag,
         };
@@ -681,13 +681,13 @@ impl Running {
     }
 
     /// The outcome of this operation once a sweep has put the value `found` at q members as `tag`.
-    fn swept_up(&self, tag: Tag, found: Option<Bytes>) -> Outcome {
+    fn swept_up(&self, tag: Tag, found: Option<Bytes>) -> OpEnd {
         match &self.op {
-            Op::Write { .. } => Outcome::Stored {
+            Op::Write { .. } => OpEnd::Stored {
                 tag: self.written.unwrap_or(tag),
             },
-            Op::Sweep { .. } => Outcome::Stored { tag },
-            _ => Outcome::Value { value: found, tag },
+            Op::Sweep { .. } => OpEnd::Stored { tag },
+            _ => OpEnd::Value { value: found, tag },
         }
     }
 
@@ -695,7 +695,7 @@ impl Running {
     /// is a time, not before that has certainly passed: an operation that begins after this one has
     /// ended must not be given a lower one (F9). Below a fence at q members nothing completes any
     /// more, whatever the time.
-    fn once_passed(&mut self, tag: Tag, then: Outcome, tells: bool, cx: &Env<'_>) -> Next {
+    fn once_passed(&mut self, tag: Tag, then: OpEnd, tells: bool, cx: &Env<'_>) -> Next {
         self.tells = tells;
         self.phase = Phase::Passing {
             tag,
@@ -741,7 +741,7 @@ impl Running {
                 self.store(
                     (tag, EventualTag::default()),
                     value.as_ref(),
-                    Outcome::Stored { tag },
+                    OpEnd::Stored { tag },
                     now,
                 );
             }
@@ -765,7 +765,7 @@ impl Running {
     }
 
     /// Goes on to store at q members.
-    fn store(&mut self, at: (Tag, EventualTag), value: Option<&Bytes>, then: Outcome, now: Micros) {
+    fn store(&mut self, at: (Tag, EventualTag), value: Option<&Bytes>, then: OpEnd, now: Micros) {
         let phase = store(&self.op, &self.place, at, value, then);
         self.enter(phase, now);
     }
@@ -775,7 +775,7 @@ impl Running {
         &mut self,
         at: (Tag, EventualTag),
         value: Option<Bytes>,
-        then: Outcome,
+        then: OpEnd,
         now: Micros,
     ) {
         let has = |member: &Member| match &member.good {
@@ -818,7 +818,7 @@ fn store(
     place: &Place,
     (tag, origin): (Tag, EventualTag),
     value: Option<&Bytes>,
-    then: Outcome,
+    then: OpEnd,
 ) -> Phase {
     Phase::Store {
         tag,

@@ -51,7 +51,7 @@ use self::tally::Tallies;
 pub use self::tally::Tally;
 use super::SegmentView;
 use super::cell::{At, Cell, Head};
-use super::message::{Answer, Ask, Store};
+use super::message::{Answer, Ask, StoreId};
 use super::op::Op;
 use super::repair::MARK;
 use super::replica::Replica;
@@ -59,7 +59,7 @@ use super::status::{Status, Stores, beyond};
 use crate::base::{EventualTag, KeyId, KeyspaceId, LockRef, Micros, NodeName, Rng, SegmentId, Tag};
 use crate::io::{Env, Memory, Void};
 use crate::wire::decode;
-use crate::wire::record::{self, CellPart};
+use crate::wire::record::{self, CellRecord};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -86,9 +86,9 @@ pub(super) fn owns(call: u64) -> bool {
 /// The register stores of a node, as it knows them: what upkeep walks.
 pub trait SegmentViews {
     /// The stores of the epochs in force.
-    fn stores(&self) -> Vec<Store>;
+    fn stores(&self) -> Vec<StoreId>;
     /// One of them.
-    fn view(&self, store: Store) -> Box<dyn SegmentView + '_>;
+    fn view(&self, store: StoreId) -> Box<dyn SegmentView + '_>;
 }
 
 /// What upkeep has counted since the node started.
@@ -123,23 +123,23 @@ pub(super) struct Upkeep {
     /// When the last round was completed.
     walked: Option<Micros>,
     looks: BTreeMap<u64, Look>,
-    suspects: BTreeMap<(Store, KeyId), Suspect>,
-    traces: BTreeMap<(Store, KeyId), Trace>,
-    wishes: VecDeque<(Store, Op)>,
+    suspects: BTreeMap<(StoreId, KeyId), Suspect>,
+    traces: BTreeMap<(StoreId, KeyId), Trace>,
+    wishes: VecDeque<(StoreId, Op)>,
     /// Segments whose floor should rise, so that a trace can go.
     wanted: BTreeMap<SegmentId, LockRef>,
     /// Those of this round that were named already.
     named: BTreeSet<SegmentId>,
-    tallies: BTreeMap<Store, Tallies>,
+    tallies: BTreeMap<StoreId, Tallies>,
     /// The floors under which keys were removed here.
-    floors: BTreeMap<Store, LockRef>,
+    floors: BTreeMap<StoreId, LockRef>,
     counts: UpkeepCounts,
 }
 
 /// A walk over all stores.
 #[derive(Clone, Debug)]
 struct Round {
-    left: Vec<Store>,
+    left: Vec<StoreId>,
     /// Heads up to here were seen in the last of `left`.
     from: Option<bytes::Bytes>,
     tallies: Tallies,
@@ -202,13 +202,13 @@ impl Upkeep {
     }
 
     /// Refs up to here are past, by what is applied or was noted when a key was removed.
-    pub(super) fn floor(&self, store: Store, view: &dyn SegmentView) -> LockRef {
+    pub(super) fn floor(&self, store: StoreId, view: &dyn SegmentView) -> LockRef {
         let noted = self.floors.get(&store).copied().unwrap_or(LockRef(0));
         view.floor().max(noted)
     }
 
     /// Nothing is written into this store any more.
-    pub(super) fn forget(&mut self, store: Store) {
+    pub(super) fn forget(&mut self, store: StoreId) {
         self.looks.retain(|_, look| look.at.store != store);
         self.suspects.retain(|(of, _), _| *of != store);
         self.traces.retain(|(of, _), _| *of != store);
@@ -312,7 +312,7 @@ impl Replica {
     }
 
     /// Looks at the next few keys of a store.
-    fn walk(&mut self, store: Store, view: &dyn SegmentView, cx: &mut Env<'_>) {
+    fn walk(&mut self, store: StoreId, view: &dyn SegmentView, cx: &mut Env<'_>) {
         let room = LOOKS_MAX
             .saturating_sub(self.upkeep.looks.len())
             .min(PER_BEAT);
@@ -322,7 +322,7 @@ impl Replica {
         let Some(mut round) = self.upkeep.round.take() else {
             return;
         };
-        let (from, to) = record::cells_of(store, CellPart::Head);
+        let (from, to) = record::cells_of(store, CellRecord::Head);
         let from = round.from.take().unwrap_or(from);
         let open = matches!(self.stores.of(store), Ok(Status::Open));
         let heads = match open {
@@ -414,7 +414,7 @@ impl Replica {
         &mut self,
         from: NodeName,
         call: u64,
-        store: Store,
+        store: StoreId,
         answer: Answer,
         view: &dyn SegmentView,
         cx: &mut Env<'_>,
@@ -447,7 +447,7 @@ impl Replica {
 
     /// A quorum operation that a register of this store needs; its outcome does not matter. To be
     /// started by the node.
-    pub fn take_wish(&mut self) -> Option<(Store, Op)> {
+    pub fn take_wish(&mut self) -> Option<(StoreId, Op)> {
         self.upkeep.wishes.pop_front()
     }
 
