@@ -179,7 +179,7 @@ pub enum LockCommand {
         /// Only if it is a ref on this key; none where the primary itself ends it.
         key: Option<KeyId>,
     },
-    /// The synch of the flag set at `flag` has completed (F18).
+    /// The synch of the flag set at `flag` has completed, which clears no other flag (F18).
     SynchDone {
         /// The key.
         key: KeyId,
@@ -203,7 +203,8 @@ pub enum LockCommand {
 /// A command to a segment as a whole: what no key kind of it owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentCommand {
-    /// The client leases of a primary that is about to end, as the last that it proposes (F10): all
+    /// The client leases of a primary that is about to end, as the last that it proposes, so that
+    /// the next one need not wait a whole lease (F10): all
     /// refs that hold, in increasing order. Replaces the table in the state, if there is one.
     Leases(Vec<ClientLease>),
     /// The next primary has taken the table over: it is in the state no more.

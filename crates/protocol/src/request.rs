@@ -57,7 +57,7 @@ pub struct Held {
     pub generation: u32,
 }
 
-/// How a leaving holder left one key (F5).
+/// How a leaving holder left one key (F5: clean if its highest write was acknowledged).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Leaving {
     /// The write with the highest sequence number issued on the key in this section was
@@ -98,7 +98,8 @@ pub enum Operation {
         /// How long a silent holder keeps the section; none takes the keyspace's lease.
         lease: Option<Micros>,
         /// The request may be repeated, here or at another node, although this transmission is
-        /// closed. Without, closing it before the entry gives up the wait (G6).
+        /// closed. Without, closing it before the entry gives up the wait (G6: who may return may
+        /// hold elsewhere).
         may_return: bool,
     },
     /// One operation inside a section.
@@ -554,7 +555,8 @@ pub enum Code {
     WaitOver,
     /// An eventual put on a key that somebody holds or waits for.
     Locked,
-    /// A critical write numbered below one that the section has already made (F16).
+    /// A critical write numbered below one that the section has already made (F16: its client
+    /// has restarted without its counter).
     StaleSequence,
     /// A shared section may not write.
     ReadOnlySection,

@@ -49,7 +49,7 @@ pub struct Applied {
     pub touched: Vec<KeyId>,
     /// The ref that left or was released, with what it was.
     pub removed: Option<(LockRef, Ref)>,
-    /// Tags of last writes that a clean leave stated, for hand-overs (F3).
+    /// Tags of last writes that a clean leave stated, for hand-overs of exactly that copy (F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
 }
 
@@ -75,7 +75,8 @@ pub struct SegmentState {
     commands: u64,
     /// Who asked what.
     sessions: Sessions,
-    /// All refs up to here are past, and data replicas may say so (F8f).
+    /// All refs up to here are past, and data replicas may say so (F8f: deletes are forgotten
+    /// below).
     floor: LockRef,
     /// The client leases that a primary stated before it ended. As long as they are here nobody has
     /// granted or renewed since (`lock/leases.rs`).

@@ -116,7 +116,7 @@ impl Timing {
     }
 }
 
-/// What the keys of a keyspace are for (F7).
+/// What the keys of a keyspace are for: sections or registers, never both (F7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// Critical sections, eventual `get` and `put`, and `write` as a section of its own.

@@ -50,14 +50,14 @@ pub enum StoragePolicy {
     Replicated,
     /// *Finalize*: l = k; a replica keeps the fragment of the highest tag known to be final and
     /// all above it. No bound on concurrent writes; nothing acknowledged is lost to f crashes and
-    /// any number of dying writers (F8).
+    /// any number of dying writers (F8: a version goes only below a final one).
     Coded(Terms),
     /// TREAS-OPT as published: l = ⌈k/(δ+1)⌉, one fragment per replica, logical tags. With more
     /// than δ writes concurrent with a read, dead writers included, the read may find no value,
     /// for ever.
     TreasOpt(Terms),
-    /// OREAS as published, with readers that wait (F9): as `TreasOpt`, with physical tags and one
-    /// round per write where there is an interval clock.
+    /// OREAS as published, with readers that wait for the time of a tag to pass (F9): as
+    /// `TreasOpt`, with physical tags and one round per write where there is an interval clock.
     Oreas(Terms),
     /// ARES, the paper's baseline: l = k, the fragments of the δ + 1 highest tags per replica,
     /// logical tags. Stuck reads beyond δ as with `TreasOpt`.

@@ -17,7 +17,7 @@ pub struct LockRef(pub u64);
 /// * A critical write: the section's lock ref, the client's sequence number, the client's session.
 ///   A retry, at whichever coordinator, repeats the tag.
 /// * A synch: the lock ref, the first number of the section's generation, and the ballot and
-///   attempt of the primary that runs it (F4).
+///   attempt of the primary that runs it (F4: no two attempts share a tag).
 /// * A register keyspace: lock ref 0, a logical counter or a time, the writing session and request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -84,7 +84,8 @@ impl Tag {
 }
 
 /// The tag of an eventual put: what the accepting replica had applied of the segment's history, in
-/// whose state the key was unlocked; then the last writer by a hybrid clock (F6).
+/// whose state the key was unlocked; then the last writer by a hybrid clock (F6: it has a cell of
+/// its own).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

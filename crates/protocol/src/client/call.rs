@@ -44,7 +44,8 @@ pub struct Options {
     pub assumed_lease: Micros,
     /// A leave waits so long for the section's writes in flight, to be clean; then it is dirty.
     pub leave_grace: Micros,
-    /// Bound on the rate error of the boot-time clock, parts per million (F10).
+    /// Bound on the rate error of the boot-time clock, parts per million (F10: leases are shortened
+    /// by it).
     pub drift_ppm: u64,
     /// Whether a get under a valid lease is answered from memory. Needs a clock within `drift_ppm`.
     /// Without, no value is kept.

@@ -4,7 +4,8 @@
 //! call that was not answered is repeated, "usually at a different replica", until it succeeds or
 //! the client is told that it is no longer the lockholder; a holder whose put is unacknowledged
 //! must not leave as if nothing had happened. A client that gets this wrong loses data although
-//! every node is right (M2, M5, F5, F16). So it is not left to the users: this machine
+//! every node is right (M2: a retry under an older tag; M5, F5: a clean leave after an unanswered
+//! put; F16: a number used twice). So it is not left to the users: this machine
 //! does it, the client library drives it with real time, and the simulator runs exactly this code.
 //!
 //! **Idea.** [`Session`] is a pure struct. The driver hands in calls, replies and failures with the

@@ -3,12 +3,13 @@
 //! The guard is MUSIC's `lsPeek`: an operation of a ref that does not hold its key is refused
 //! before anything is sent. It knows more than a local peek, which may lag: a grant that passed
 //! this coordinator counts, and where nothing is known the primary is asked once. What it lets
-//! through by mistake the replicas refuse (F1); what makes the guard worth its code is that a
-//! refusal here is definite, and that a shared section is kept from writing.
+//! through by mistake the replicas refuse by tag and fence (F1); what makes the guard worth its
+//! code is that a refusal here is definite, and that a shared section is kept from writing.
 //!
 //! `put_and_leave` leaves cleanly only after the put has its quorum; when the put fails, the ref is
-//! left dirty in the background (F5). Where the ref is past already, the request may be the retry
-//! of one that has left: the leave's record, found by its identity, decides.
+//! left dirty in the background (F5: the next holder then synchs). Where the ref is past already,
+//! the request may be the retry of one that has left: the leave's record, found by its identity,
+//! decides.
 
 use super::desk::Desk;
 use super::leave::{Background, Leaves, Left, commands, segment_of};

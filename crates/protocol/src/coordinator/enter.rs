@@ -130,7 +130,8 @@ pub(super) fn enqueues(
     Ok(commands)
 }
 
-/// The keys by segment, each once, in (address, keyspace, key) order (F19).
+/// The keys by segment, each once, in (address, keyspace, key) order (F19: no two enters wait for
+/// each other).
 fn in_order(keys: &[KeyId], cx: &Cx<'_>) -> Result<Vec<(SegmentId, Vec<KeyId>)>, Refusal> {
     refuse::section_fits(keys.len(), cx)?;
     let mut placed: Vec<(Address, &KeyId)> = Vec::new();
@@ -334,7 +335,8 @@ impl Enter {
 
     /// The client has gone. One that may come back may have gone on at another node, and only its
     /// own word, or the end of its lease, ends its wait (G6). One that does not gives up the place
-    /// that it waited for, as far as it only waits (G13, G47).
+    /// that it waited for, as far as it only waits (G47: nobody waits for a
+    /// lease then; G13: a ref that holds is in use elsewhere).
     fn closed(&self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
         let gone = !self.wish.may_return && self.wish.wait > 0;
         let stays = cx.env.planted.has(Bug::GoneCallerStays);

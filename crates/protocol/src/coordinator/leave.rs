@@ -1,10 +1,10 @@
 //! Leaving: one command per segment, all at once, each sent until it is answered.
 //!
 //! A leave is found again by its identity: repeated by a retry of its request, it answers as it did
-//! the first time, also when the ref is long past (F5). A leave that is owed to a request which has
-//! its answer already (a `write`'s, or that of an `enter` that gave up) may come after the session
-//! has forgotten that request; it is then issued once more under the coordinator's own session,
-//! which is harmless, because a ref leaves only once.
+//! the first time, also when the ref is long past (F5: clean or dirty, as it was). A leave that is
+//! owed to a request which has its answer already (a `write`'s, or that of an `enter` that gave up)
+//! may come after the session has forgotten that request; it is then issued once more under the
+//! coordinator's own session, which is harmless, because a ref leaves only once.
 
 use super::desk::Desk;
 use super::refuse;

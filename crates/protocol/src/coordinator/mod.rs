@@ -10,7 +10,8 @@
 //! Nothing that decides safety lives here. A coordinator is volatile: it may forget everything at
 //! any instant. What it sends carries its own protection: a command its identity (`session`,
 //! `number`), by which it takes effect once (F2); a critical write its tag, the same at every
-//! coordinator, and its lock ref, by which replicas refuse a past holder (F1, M2). The
+//! coordinator, and its lock ref, by which replicas refuse a past holder (F1: by a fence;
+//! M2: not by a coordinator's clock). The
 //! coordinator's guard before a critical operation (MUSIC's `lsPeek`) saves wasted work and gives
 //! clear refusals; it is not what makes sections exclusive.
 //!
@@ -21,8 +22,9 @@
 //! # Numbers of commands
 //! A request may issue several commands. The `step`-th of request `number` is the session's command
 //! `4 · number + step`; every retry of the request, anywhere, gives it the same number, so that a
-//! retried `put_and_leave` learns from the segment's record how its ref left (F5). One request
-//! never issues the same step twice in one segment, and segments keep their records apart.
+//! retried `put_and_leave` learns from the segment's record how its ref left (F5: clean or dirty).
+//! One request never issues the same step twice in one segment, and segments keep their records
+//! apart.
 //!
 //! # Invariants
 //! * A leave is clean only if the client says so, or if the put that decides it was acknowledged by
@@ -287,7 +289,7 @@ impl Coordinator {
 
     /// The client of `call` went away. What may have changed something is carried on in the
     /// background; a wait for a lock is given up, unless it was to leave its ref waiting or may be
-    /// repeated (G6, G47).
+    /// repeated (G6: its client may hold elsewhere; G47: one that is gone keeps no place).
     pub fn on_cancel(&mut self, call: CallId, cx: &mut Cx<'_>) {
         let Some(id) = self.calls.remove(&call) else {
             return;
@@ -300,8 +302,8 @@ impl Coordinator {
     }
 
     /// Has a section of its own on a key that is flagged and wanted by nobody, so that the key is
-    /// synched (F18). If nothing comes of it within one request time, whoever leads then tries it
-    /// again.
+    /// synched and the flag cleared (F18). If nothing comes of it within one request time, whoever
+    /// leads then tries it again.
     pub fn synchronize(&mut self, key: KeyId, site: SiteId, cx: &mut Cx<'_>) {
         let nobody = Client {
             task: self.desk.next_task(),

@@ -98,7 +98,8 @@ fn unsure(what: &str, code: Code, why: &str) -> Refusal {
     Refusal::unknown(code, text)
 }
 
-/// A write of a register is repeated, and nothing tells what came of it before (G19).
+/// A write of a register is repeated, and nothing tells what came of it before (G19: done
+/// twice, an old value would return).
 pub(super) fn write_repeated(key: &KeyId, cx: &Cx<'_>) -> Refusal {
     if shortage(key, cx).is_some() {
         return write_unsure(key, cx);

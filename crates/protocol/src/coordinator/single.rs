@@ -4,14 +4,15 @@
 //!   operation each. What writes is done at most once: a write that another node, or an earlier
 //!   try, may have stored is covered by a later one, after it was read, and would then be read once
 //!   more. So a repeated `write` of a register is refused, unknown, before anything is sent (G19).
-//! * `write` in a section keyspace is a section of its own (MUSIC's CP put, F7): enqueue, put
+//! * `write` in a section keyspace is a section of its own (MUSIC's CP put; F7: a write beside a
+//!   lock breaks it): enqueue, put
 //!   number 1, leave. It is answered when the put has its quorum; the leave is on its way. Its
 //!   commands are the client's, so that a retry, at whichever node, takes the same ref, writes
 //!   under the same tag, and learns from the leave's record that it has been done.
 //! * `read` in a section keyspace is a shared section of its own; the grant carries the value. It
 //!   changes nothing, so every attempt is the coordinator's own affair, under its own session.
 //! * A key that stays flagged because nobody enters it gets such a shared section, too, for which
-//!   nobody waits (F18).
+//!   nobody waits: its synch clears the flag (F18).
 
 use super::acquire::{Acquire, Progress};
 use super::desk::Desk;
@@ -184,7 +185,8 @@ impl Job for One {
                 register::OpEnd::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
                 register::OpEnd::Inspection(inspection) => Step::reply(Reply::Inspect(inspection)),
                 // Reads start over. A write leaves nothing that would surely be known again: it is
-                // tried again only if it had no effect (G16, G19).
+                // tried again only if it had no effect (G16, G19: stored twice, it would return
+                // above later writes).
                 register::OpEnd::Moved {
                     may_have_taken_effect,
                     ..

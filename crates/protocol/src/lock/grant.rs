@@ -2,13 +2,13 @@
 //!
 //! A ref that has come to hold all its keys is *granted* once each key's latest value is certain:
 //!
-//! * flag set: a fenced synch (F1, F4);
-//! * flag clear: the value read while the enqueue was being agreed, if it may be used (F3); the
-//!   local copy, if the last holder left cleanly with exactly its tag; else a quorum read after the
-//!   apply;
-//! * the eventual cell is newer: it is adopted by a fenced synch (F6).
+//! * flag set: a fenced synch (F1: late puts are refused; F4: each attempt has its own tag);
+//! * flag clear: the value read while the enqueue was being agreed, if it may be used (F3: nothing
+//!   has touched the key since); the local copy, if the last holder left cleanly with exactly its
+//!   tag; else a quorum read after the apply;
+//! * the eventual cell is newer: it is adopted by a fenced synch (F6: else it is hidden for ever).
 //!
-//! Three rules beyond F3, F4 and F6, each with the schedule that breaks its absence:
+//! Five rules beyond these, each with the schedule that breaks its absence:
 //!
 //! * G1. *An adoption is a fenced synch, and whoever began one for a ref never falls back to a
 //!   plain read.* Otherwise: an adoption is stored at A only and its primary dies; the next primary
@@ -63,7 +63,7 @@ pub(super) enum Occasion {
     First,
     /// The push of an earlier grant of this primary may be lost.
     Again,
-    /// It held before this primary led, and may or may not have been granted (G2).
+    /// It held before this primary led, and may or may not have been granted: it is synched (G2).
     Inherited,
     /// Its client goes on in a new generation.
     Resumed,
@@ -87,9 +87,9 @@ enum Task {
 #[derive(Debug)]
 struct Preparation {
     generation: u32,
-    /// A newer eventual value is adopted (G5).
+    /// A newer eventual value is adopted: by the first grant alone (G5).
     adopts: bool,
-    /// Keys are synched although no flag is set (G2).
+    /// Keys are synched although no flag is set: the ref held before this primary led (G2).
     synchs: bool,
     /// Keys are read although a flag is set: their synch is complete, only not yet noted.
     reads: bool,
@@ -540,7 +540,8 @@ impl Grants {
         self.set(lock_ref, key, Task::Reading(op));
     }
 
-    /// Whether the synch of a key of this grant adopts a newer eventual value (G5, G9).
+    /// Whether the synch of a key of this grant adopts a newer eventual value: that of a first
+    /// grant (G5), and among readers the front's (G9).
     fn adopts(&self, lock_ref: LockRef, key: &KeyId, planted: Planted) -> bool {
         let lax = planted.has(Bug::ReGrantAdopts) || planted.has(Bug::FrontNotSettled);
         let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);

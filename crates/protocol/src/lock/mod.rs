@@ -18,7 +18,8 @@
 //! * L2. A key's flag is set from the removal of a holder that may have a write in flight until a
 //!   synch of that very flag has completed (MUSIC's SynchFlag invariant, F18).
 //! * L3. A grant carries a value read after everything that earlier sections could still complete
-//!   was complete, refused for ever, or outranked (F1, F3, F4).
+//!   was complete, refused for ever, or outranked (F1: by a fence; F3: reads ahead;
+//!   F4: attempts of one synch).
 //! * L4. No forced release before the lease that the primary last granted has run out (F10).
 //! * L5. A command takes effect once (F2).
 //!

@@ -142,7 +142,8 @@ impl Holding {
         self.before + here
     }
 
-    /// Whether the ref gets no lease any more, neither by a renewal nor by a grant (G7, G10).
+    /// Whether the ref gets no lease any more, neither by a renewal nor by a grant: a release of it
+    /// waits (G7), or is being agreed (G10).
     fn ends(&self) -> bool {
         self.ending || self.releases > 0 || self.released.is_some()
     }
@@ -269,7 +270,8 @@ impl Primary {
         }
     }
 
-    /// Raises the floor as far as it can be, if it is below what somebody waits for (F8f).
+    /// Raises the floor as far as it can be, if it is below what somebody waits for (F8f: a
+    /// deleted key's trace goes only below it).
     pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState) {
         let highest = state.highest_floor();
         if state.floor() < wanted && highest > state.floor() && self.leasing.is_open() {

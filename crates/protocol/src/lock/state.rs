@@ -46,7 +46,7 @@ pub struct Queue {
     /// Refs in increasing order, head first.
     pub refs: VecDeque<LockRef>,
     /// The position of the command that removed a holder whose last write may be in flight: the
-    /// next holder must synch first (F18).
+    /// next holder must synch first, which clears this very flag (F18).
     pub flag: Option<u64>,
 }
 

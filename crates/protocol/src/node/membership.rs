@@ -1,4 +1,4 @@
-//! Who is who: names and the incarnations behind them (F8c).
+//! Names, and the incarnations behind them (F8c: a disk that was lost is another memory).
 //!
 //! A quorum argument counts memories, not names. A node whose disk was lost or replaced is another
 //! memory under a known name; if it answered, two quorums might no longer meet. Therefore a new

@@ -227,7 +227,8 @@ impl Node {
         }
     }
 
-    /// Synchronizes a flagged key that nobody waits for, of a segment that this node leads (F18).
+    /// Synchronizes a flagged key that nobody waits for, of a segment that this node leads: its
+    /// flag goes only by a synch (F18).
     fn look_after_idle(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         if !self.here.writable {
             return;

@@ -133,7 +133,8 @@ impl Here {
     }
 
     /// Whether these are a flagged key that one ref wants, the last one that was applied: the
-    /// primary's own reads of such keys are upkeep (F18). A client's is not counted then, either.
+    /// primary's own reads of such keys are upkeep, which clears flags (F18). A client's is not
+    /// counted then, either.
     fn is_neglected(&self, segment: SegmentId, keys: &[KeyId]) -> bool {
         let ([key], Some(room)) = (keys, self.segments.get(&segment)) else {
             return false;

@@ -28,7 +28,8 @@
 //!   "None" counts only from an acceptor that reports slot by slot from our chosen prefix on, up to
 //!   its last vote, in as many pieces as that takes (`report`): one that has more chosen, or
 //!   truncated, does not count until we have caught up.
-//! * **P4** Holes get no-ops, never commands, and commands go above everything recovered (F3f).
+//! * **P4** Holes get no-ops, never commands, and commands go above everything recovered (F3f:
+//!   a command in a hole would slip under a read ahead).
 //! * **P5** The first own entry of a ballot is its `Begin`; commands are proposed after it is
 //!   chosen. Commands keep the ballot they were born in, and those born below the highest `Begin`
 //!   before them are void. So an effective command always lies between its own ballot's

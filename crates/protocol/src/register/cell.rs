@@ -115,7 +115,7 @@ impl Head {
     }
 
     /// Whether an eventual read of this replica takes the eventual cell: its put is after the
-    /// origin of the critical cell (F6, G24).
+    /// origin of the critical cell (F6: two cells; G24: an adoption is no write).
     pub(crate) fn eventual_is_newer(&self) -> bool {
         self.eventual.is_some_and(|e| e > self.origin())
     }

@@ -39,7 +39,8 @@ pub struct Fragment {
     pub seat: Seat,
     /// Bytes of the whole value.
     pub length: u64,
-    /// Digest of the whole value; with the tag it names the value (F8h).
+    /// Digest of the whole value; with the tag it names the value (F8h: a tag used twice would name
+    /// two).
     pub digest: u64,
     /// Binds the bytes to all of the above, the key and the tag; see [`super::policy`].
     pub sum: u64,
@@ -101,15 +102,17 @@ pub enum Ask {
     Store {
         /// The tag.
         tag: Tag,
-        /// Where the value stands among eventual puts: those above are not outranked (F6). A
-        /// holder's put stands where its section does ([`EventualTag::of_section`]), an adopted
-        /// value where its put did, and a synch carries on what it has found (G5, G24).
+        /// Where the value stands among eventual puts: those above are not outranked (F6: a section
+        /// hides older puts alone). A holder's put stands where its section does
+        /// ([`EventualTag::of_section`]), an adopted value where its put did, and a synch carries
+        /// on what it has found (G5, G24: neither counts as a write).
         origin: EventualTag,
         /// The content.
         content: Content,
     },
     /// The tag is *final*: q replicas hold its parts, durably. Not answered, and losing it costs
-    /// space alone (F8). An eventual value that the version of the tag outranks goes (G26).
+    /// space alone (F8). An eventual value that the version of the tag outranks goes (G26: it
+    /// is hidden until then).
     Settle {
         /// The tag.
         tag: Tag,
@@ -159,7 +162,8 @@ pub enum Ask {
         origin: EventualTag,
         /// What the replica keeps of it.
         content: Content,
-        /// The floor that the sender knew when it sent this (F8f).
+        /// The floor that the sender knew when it sent this: a deleted key does not come back
+        /// from below it (F8f).
         floor: LockRef,
     },
     /// Takes an eventual value that the replica lacks, from one that has no newer one. Not
@@ -282,7 +286,7 @@ pub enum Answer {
     /// nothing.
     Busy,
     /// To `Store` of a physical tag: further ahead of this replica's interval clock than clocks
-    /// within their bounds can be; stored nothing (F9).
+    /// within their bounds can be; stored nothing (F9: such a tag would hide what others write).
     ClockSkew,
     /// To `Survey`.
     Surveyed(Survey),

@@ -11,7 +11,7 @@
 //! release first *synchs*: it reads a quorum with a **fence**, the tag under which it then writes
 //! the value back. A member durably refuses every write below a fence before it answers, as an
 //! acceptor of Paxos does with a ballot, so that a write acknowledged to the last holder is either
-//! seen by the synch or refused (F1, F4).
+//! seen by the synch or refused (F1), and each attempt of a synch has a fence of its own (F4).
 //!
 //! **Two cells.** A key of a section keyspace has a critical cell C and an eventual cell E, so that
 //! an eventual put can neither change what a holder reads nor be hidden for ever (F6). An eventual
@@ -38,8 +38,8 @@
 //! * I7. An eventual put is stored by at most one replica, once.
 //!
 //! **Departures.** MUSIC's synch reads without a fence and writes with the coordinator's clock,
-//! which loses acknowledged writes (F1, F4); its eventual put shares the cell with the critical one
-//! (F6).
+//! which loses acknowledged writes (F1: no fence; F4: attempts that share a tag); its eventual put
+//! shares the cell with the critical one (F6: it overwrites, or is hidden for ever).
 
 mod caller;
 mod cell;
@@ -70,7 +70,7 @@ use crate::io::Memory;
 use bytes::Bytes;
 
 /// What the applied state of a key's lock queue says of a ref. Only chosen and applied commands
-/// count (F1).
+/// count: they alone say who is past (F1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderState {
     /// It holds the key, in this generation.
@@ -97,7 +97,7 @@ pub trait SegmentView {
     fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace>;
     /// Whether the disk takes writes.
     fn writable(&self) -> bool;
-    /// All refs up to here are past, as far as is applied here (F8f).
+    /// All refs up to here are past, as far as is applied here (F8f: deletes are forgotten below).
     fn floor(&self) -> LockRef;
 }
 
@@ -141,7 +141,8 @@ fn shape_in(policy: StoragePolicy, view: &View) -> Shape {
 }
 
 /// The value of this node's own copy of a critical cell, if the cell holds exactly `tag` and no
-/// newer eventual value: the tag that a clean leave states names the true value (F3). Only
+/// newer eventual value: the tag that a clean leave states names the true value (F3d: an
+/// unclean one does not). Only
 /// where a copy is the whole value.
 pub fn local_critical(
     memory: &dyn Memory,

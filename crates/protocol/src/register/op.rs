@@ -54,7 +54,7 @@ pub enum Op {
         /// None deletes.
         value: Option<Bytes>,
         /// The client is known to have issued higher numbers in this section than the tag's, so
-        /// that being outranked at q replicas is success (F16).
+        /// that being outranked at q replicas is success, not a counter begun anew (F16).
         counter_above: bool,
     },
     /// Both cells at q, without a fence: what a grant carries. Ends in `Entry` or `Past`.
@@ -65,8 +65,9 @@ pub enum Op {
         holder: Option<Holder>,
     },
     /// The fenced read of both cells under `tag`, then the latest value stored under `tag` at q
-    /// (F1, F4). Also adopts a newer eventual value (F6). Ends in `Synched`, `Past` or
-    /// `DiskFull`; only `Synched` grants.
+    /// (F1: late puts are refused; F4: only an attempt that has stored grants). Also adopts a newer
+    /// eventual value (F6: by a cell of its own). Ends in `Synched`, `Past` or `DiskFull`; only
+    /// `Synched` grants.
     Synch {
         /// The key.
         key: KeyId,
@@ -92,7 +93,8 @@ pub enum Op {
     },
     /// Settles what unfinished writes of a register have left: reads q replicas with a fence above
     /// every tag seen, and stores the highest value under the fence's tag, which is then final
-    /// (F8g). Ends in `Stored` or `DiskFull`. A write that it fences out ends in `Past`.
+    /// (F8g: dead writers' parts are swept). Ends in `Stored` or `DiskFull`. A write that it fences
+    /// out ends in `Past`.
     Sweep {
         /// The key.
         key: KeyId,
@@ -162,7 +164,7 @@ pub enum OpEnd {
         /// The critical cell's tag.
         tag: Tag,
         /// The eventual cell, only where it is newer than the critical one: it must be adopted by a
-        /// `Synch` before the grant (F6).
+        /// `Synch` before the grant, or is hidden (F6).
         eventual: Option<(EventualTag, Option<Bytes>)>,
     },
     /// `Put`, `Write`: at q replicas, durably.
@@ -196,7 +198,7 @@ pub enum OpEnd {
         may_have_taken_effect: bool,
     },
     /// Every one of q replicas has a higher number of this section, or another value under this one
-    /// (F16).
+    /// (F16: its client has lost its counter).
     StaleSequence,
     /// More than n − q replicas take no writes.
     DiskFull {

@@ -204,7 +204,8 @@ pub fn is_sound(content: &Content, key: &KeyId, tag: Tag) -> bool {
     fits && fragment.sum == sum(key, tag, fragment)
 }
 
-/// What names the value that `content` is a part of, beside its tag (F8h).
+/// What names the value that `content` is a part of, beside its tag (F8h: parts of two values never
+/// mix).
 pub fn digest_of(content: &Content) -> u64 {
     match content {
         Content::Absent => 0,

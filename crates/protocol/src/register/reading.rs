@@ -92,7 +92,7 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// The eventual value, where it is after what the critical cells give (F6, G24).
+    /// The eventual value, where it is after what the critical cells give (F6), by origin (G24).
     pub(super) fn newer_eventual(&self, key: &KeyId) -> Option<(EventualTag, Option<Bytes>)> {
         let (tag, content) = self.eventual?;
         let sound = policy::is_sound(content, key, Tag::ZERO);
@@ -105,7 +105,7 @@ impl<'a> Cells<'a> {
 /// left its tag at k of the answers at least.
 ///
 /// * Where replicas are told what is final, each of those k has the tag still, or has dropped it
-///   for a higher final one, and says so (F8).
+///   for a higher final one, and says so (F8: nothing else is dropped).
 /// * Where a replica keeps one version, each shows the tag or a higher one, so it is at most the
 ///   k-th largest of the highest tags shown (the published rule's list of all tags is not needed).
 /// * Where a replica keeps the δ + 1 highest, each shows the tag or has nothing but higher ones: it

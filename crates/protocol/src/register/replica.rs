@@ -68,7 +68,8 @@ pub(super) struct Case<'a, 'b> {
     pub(super) kept: Kept,
     /// The highest tag of the key that is known to be final, if any.
     pub(super) settled: Tag,
-    /// Refs up to here are past, by what is applied or was noted here (F8f).
+    /// Refs up to here are past, by what is applied or was noted here (F8f: below, a delete
+    /// leaves no trace).
     pub(super) floor: LockRef,
     pub(super) cx: &'a mut Env<'b>,
 }
@@ -292,7 +293,8 @@ impl Replica {
         }
     }
 
-    /// Accepts an eventual put, or refuses it because the key is or may be locked (F6).
+    /// Accepts an eventual put, or refuses it because the key is or may be locked (F6: no holder
+    /// finds another value).
     ///
     /// The tag's `applied` is what this replica has applied, or what the replica had that accepted
     /// the eventual value which is here: that one vouches that every section up to there was over.
@@ -358,7 +360,7 @@ impl Replica {
 
 impl Case<'_, '_> {
     /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder
-    /// is past, whatever is applied here (F1).
+    /// is past, whatever is applied here (F1: late puts are refused).
     fn refused(&self, cell: &Cell<'_>, holder: Holder, entering: bool) -> Option<Answer> {
         if self.cx.planted.has(Bug::PastWriteAccepted) {
             return None;
@@ -488,7 +490,7 @@ impl Case<'_, '_> {
         // Below the highest tag here. In a register keyspace the higher write simply wins; in a
         // section the writer must learn that its number may be an old one. Where versions are kept
         // until one is final, this one is kept too: its write may need it to complete, and the
-        // higher one may never (F8).
+        // higher one may never (F8: a version goes below a final one alone).
         if is_synch(tag) && sections && !lax {
             let stale_may_grant = self.cx.planted.has(Bug::FenceOnRefOnly);
             return Ok(if stale_may_grant && tag.lock_ref == highest.lock_ref {
@@ -710,7 +712,8 @@ fn bytes_of(ask: &Ask) -> usize {
     }
 }
 
-/// Whether an ask is one for keys of this purpose (F7), and no content is missing.
+/// Whether an ask is one for keys of this purpose (F7: locks guard no register), and no content is
+/// missing.
 fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
     match ask {
         Ask::Store {

@@ -36,10 +36,11 @@ enum Phase {
         parts: Vec<Content>,
         then: Box<OpEnd>,
     },
-    /// Everything is stored; the outcome is `then` once the tag, a time, has certainly passed (F9).
+    /// Everything is stored; the outcome is `then` once the tag, a time, has certainly passed (F9:
+    /// no later write may get a lower one).
     Passing { tag: Tag, then: Box<OpEnd> },
     /// One member after the other, by place in the order. A put goes on only from one that has
-    /// refused it for good (G16).
+    /// refused it for good (G16: it acts at most once).
     One { turn: usize },
 }
 
@@ -577,7 +578,7 @@ impl Running {
                 let eventual = cells.newer_eventual(self.key()).filter(|_| *adopts);
                 let (latest, origin) = match eventual {
                     Some((put, eventual)) => {
-                        // Below the adopter, whoever took the put (G24).
+                        // Below the adopter, whoever took the put: an adoption is no write (G24).
                         let section = EventualTag::of_section(tag.lock_ref);
                         let lax = cx.planted.has(Bug::AdoptionOutranks);
                         (eventual, if lax { section } else { section.min(put) })

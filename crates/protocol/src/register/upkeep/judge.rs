@@ -207,9 +207,9 @@ impl Replica {
     }
 
     /// An eventual value is hidden here by the highest version. Where q members hold that one, it
-    /// is final, and this replica is told so: it drops the value (G26). Else the value stays until
-    /// the next section's synch has settled the key, and stands again if that passes the version
-    /// over.
+    /// is final, and this replica is told so: it drops the value, hidden until now (G26). Else the
+    /// value stays until the next section's synch has settled the key, and stands again if that
+    /// passes the version over.
     fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, cx: &mut Env<'_>) {
         let tag = standing.own.tags.last().copied().unwrap_or_default();
         if standing.holders.len() >= terms.shape.quorum {

@@ -4,7 +4,7 @@
 //! was lost, lacks it for as long as nobody writes the key again, and then one failure more than
 //! it seems takes the value. A writer that dies leaves a version that nobody completes or removes.
 //! A deleted key leaves a trace for ever, which must not go while a member may still have what was
-//! deleted: it would come back (F8 f, g).
+//! deleted: it would come back (F8f; the sweep: F8g).
 //!
 //! **Idea.** Every member walks *its own* stores, slowly, a bounded number of keys at once, and
 //! asks the other members what they hold of each: tags alone. Whoever holds the highest tag, and

@@ -25,7 +25,7 @@ impl Case<'_, '_> {
     /// set at q members has met it (F1). A fence *here* stands all the same: what lies below it may
     /// have been replaced by what the fence was set for. And a version whose section is under the
     /// floor may be that of a key that was deleted and removed since, unless its sender knew of
-    /// this floor (F8f).
+    /// this floor (F8f: no delete is undone).
     fn repair(
         &mut self,
         cell: Cell<'_>,
