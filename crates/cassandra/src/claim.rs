@@ -8,7 +8,7 @@
 //! to no key; whoever finds another name there does not start.
 
 use crate::driver::What;
-use crate::store::Store;
+use crate::store::CassandraStore;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const OWNER: &[u8] = b"\0\0";
 
 const CLAIM: What = What::Writes("the note of where the locks are");
 
-impl Store {
+impl CassandraStore {
     /// Notes that the locks of these values are in `locks`, or finds it noted.
     ///
     /// # Errors

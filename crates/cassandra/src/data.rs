@@ -6,7 +6,7 @@
 //! what is returned; the rows of a page are fewer where they are large.
 
 use crate::driver::{Named, What, rows, store_error};
-use crate::store::{Inner, Store, key_of, row_key};
+use crate::store::{CassandraStore, Inner, key_of, row_key};
 use bytes::Bytes;
 use fermata_engine::cells::{Critical, Eventual};
 use fermata_engine::scalar::Scalar;
@@ -109,7 +109,7 @@ impl Lowest<'_> {
     }
 }
 
-impl DataStore for Store {
+impl DataStore for CassandraStore {
     async fn read(&self, key: &KeyId) -> Result<Cells, StoreError> {
         self.inner.cells(&self.inner.statements.get, key).await
     }

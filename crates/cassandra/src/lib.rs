@@ -51,4 +51,4 @@ mod store;
 mod unresolved;
 
 pub use settings::{Settings, Timeouts};
-pub use store::Store;
+pub use store::CassandraStore;

@@ -7,7 +7,7 @@
 
 use crate::driver::{Named, What, nonsense};
 use crate::poll::Polls;
-use crate::store::{Inner, Store, row_key};
+use crate::store::{CassandraStore, Inner, row_key};
 use bytes::Bytes;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
 use fermata_protocol::base::KeyId;
@@ -118,7 +118,7 @@ fn row_of(mut row: Named) -> Result<Row, StoreError> {
     }
 }
 
-impl LockStore for Store {
+impl LockStore for CassandraStore {
     async fn peek(&self, key: &KeyId) -> Result<Option<Row>, StoreError> {
         self.inner.peek(&row_key(key)).await
     }

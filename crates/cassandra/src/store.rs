@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Lock rows and data cells in one Cassandra cluster. Clones share their connections.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct CassandraStore {
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     about: String,
 }
 
-impl Store {
+impl CassandraStore {
     /// Connects, creates keyspace and tables where they are absent (several servers may do so at
     /// once), and checks on every node what critical sections rely on: version, Paxos, stamps,
     /// replication, tables; then by trial, on a row that belongs to nobody. What is merely worth
@@ -48,7 +48,7 @@ impl Store {
     /// # Errors
     /// One sentence: what is wrong, where, and what to set. Nothing but the schema and the row of
     /// the trial was written.
-    pub async fn connect(mut settings: Settings) -> Result<Store, String> {
+    pub async fn connect(mut settings: Settings) -> Result<CassandraStore, String> {
         settings.check()?;
         if settings.data_center.is_empty() {
             settings.data_center = driver::only_center(&settings).await?;
@@ -84,7 +84,7 @@ impl Store {
             about.push_str(warning);
         }
         tracing::info!("{about}");
-        Ok(Store {
+        Ok(CassandraStore {
             inner: Arc::new(Inner {
                 session,
                 statements,
@@ -99,7 +99,7 @@ impl Store {
     }
 }
 
-impl Store {
+impl CassandraStore {
     /// The largest value that every server takes, in bytes: by its settings `max_mutation_size` and
     /// `native_transport_max_frame_size`.
     pub fn value_max(&self) -> usize {

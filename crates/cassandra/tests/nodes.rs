@@ -7,7 +7,7 @@ mod own;
 
 use bytes::Bytes;
 use common::{RUNTIME, settings};
-use fermata_cassandra::Store;
+use fermata_cassandra::CassandraStore;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
 use fermata_peers::Paxos;
 use fermata_protocol::base::{KeyId, KeyspaceId};
@@ -26,7 +26,9 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
     let mut settings = settings(&points, 1, "old");
     settings.allow_few_replicas = true;
     RUNTIME.block_on(async {
-        let refused = Store::connect(settings.clone()).await.expect_err("v1");
+        let refused = CassandraStore::connect(settings.clone())
+            .await
+            .expect_err("v1");
         assert!(
             refused.contains(&format!("the node {} runs Paxos v1", points[0])),
             "{refused}"
@@ -35,7 +37,9 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
         // There is one, so none has to be named.
         settings.data_center.clear();
 
-        let store = Store::connect(settings.clone()).await.expect("a store");
+        let store = CassandraStore::connect(settings.clone())
+            .await
+            .expect("a store");
         let about = LockStore::describe(&store);
         assert!(
             about.contains("Paxos v1") && about.contains("warning"),
@@ -46,11 +50,13 @@ fn old_paxos_has_to_be_allowed_and_works_then() {
         // More copies than there are nodes: refused before anything is made.
         settings.keyspace = "too_many".to_owned();
         settings.replication = [("dc1".to_owned(), 3)].into();
-        let refused = Store::connect(settings.clone()).await;
+        let refused = CassandraStore::connect(settings.clone()).await;
         let refused = refused.expect_err("one node");
         assert!(refused.contains("which has 1 nodes"), "{refused}");
         settings.replication.clear();
-        let absent = Store::connect(settings).await.expect_err("no keyspace");
+        let absent = CassandraStore::connect(settings)
+            .await
+            .expect_err("no keyspace");
         assert!(absent.contains("does not exist"), "{absent}");
     });
     cluster.stop();
@@ -67,7 +73,7 @@ fn a_node_that_takes_no_stamps_is_refused() {
     let mut settings = settings(&points, 1, "stampless");
     settings.allow_few_replicas = true;
     let refused = RUNTIME
-        .block_on(Store::connect(settings))
+        .block_on(CassandraStore::connect(settings))
         .expect_err("no stamps");
     let part = format!(
         "the node {} refuses writes that bring their stamps",
@@ -105,13 +111,15 @@ fn roles_are_let_in_and_two_nodes_of_one_data_center_serve() {
     settings.replication = [("dc1".to_owned(), 2)].into();
     settings.allow_few_replicas = true;
     RUNTIME.block_on(async {
-        let refused = Store::connect(settings.clone()).await.expect_err("nobody");
+        let refused = CassandraStore::connect(settings.clone())
+            .await
+            .expect_err("nobody");
         assert!(refused.contains("asks for a role"), "{refused}");
         settings.username = Some("cassandra".to_owned());
         settings.password = Some("cassandra".to_owned());
         // The servers make that role a while after they have started.
         let store = loop {
-            match Store::connect(settings.clone()).await {
+            match CassandraStore::connect(settings.clone()).await {
                 Ok(store) => break store,
                 Err(error) if error.contains("did not accept") => {
                     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -124,13 +132,15 @@ fn roles_are_let_in_and_two_nodes_of_one_data_center_serve() {
         as_operator(&operator, &[app, "GRANT ALL ON KEYSPACE roles TO app"]).await;
         settings.username = Some("app".to_owned());
         settings.password = Some("sesame".to_owned());
-        let refused = Store::connect(settings.clone()).await.expect_err("a right");
+        let refused = CassandraStore::connect(settings.clone())
+            .await
+            .expect_err("a right");
         let grant = "GRANT SELECT ON KEYSPACE system_views TO app";
         assert!(refused.contains(grant), "{refused}");
         as_operator(&operator, &[grant]).await;
         // Rights are remembered for a moment.
         let store = loop {
-            match Store::connect(settings.clone()).await {
+            match CassandraStore::connect(settings.clone()).await {
                 Ok(store) => break store,
                 Err(error) if error.contains(grant) => {
                     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -141,7 +151,9 @@ fn roles_are_let_in_and_two_nodes_of_one_data_center_serve() {
         let health = LockStore::health(&store).await;
         assert_eq!(health, Ok(()));
         settings.password = Some("wrong".to_owned());
-        let refused = Store::connect(settings).await.expect_err("a password");
+        let refused = CassandraStore::connect(settings)
+            .await
+            .expect_err("a password");
         assert!(
             refused.contains("did not accept") && !refused.contains("wrong"),
             "{refused}"
@@ -150,7 +162,7 @@ fn roles_are_let_in_and_two_nodes_of_one_data_center_serve() {
     cluster.stop();
 }
 
-async fn swaps_are_seen(store: &Store) {
+async fn swaps_are_seen(store: &CassandraStore) {
     let key = KeyId {
         keyspace: KeyspaceId(1),
         key: Bytes::from_static(b"k"),
@@ -179,7 +191,7 @@ async fn swaps_are_seen(store: &Store) {
 
 /// What a read finds. Servers that meet the abandoned update may take their time over the read,
 /// too: one that did not learn what became of it says so, and may be repeated.
-async fn settled(store: &Store, key: &KeyId) -> Row {
+async fn settled(store: &CassandraStore, key: &KeyId) -> Row {
     let mut why = None;
     for _ in 0..20 {
         match LockStore::read(store, key).await {

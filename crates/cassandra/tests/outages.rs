@@ -5,7 +5,7 @@ mod common;
 
 use bytes::Bytes;
 use common::{RUNTIME, settings};
-use fermata_cassandra::Store;
+use fermata_cassandra::CassandraStore;
 use fermata_engine::cells::Critical;
 use fermata_engine::scalar::Scalar;
 use fermata_engine::{DataStore, LockStore, StoreError, Swapped, Version};
@@ -21,7 +21,7 @@ fn key() -> KeyId {
 }
 
 /// Adds one to the row; repeats what is unknown until a read settles it.
-async fn step(store: &Store, state: &str) -> Version {
+async fn step(store: &CassandraStore, state: &str) -> Version {
     let state = Bytes::copy_from_slice(state.as_bytes());
     loop {
         let row = match LockStore::read(store, &key()).await {
@@ -40,7 +40,7 @@ async fn step(store: &Store, state: &str) -> Version {
     }
 }
 
-async fn put(store: &Store, number: u64) -> Result<(), StoreError> {
+async fn put(store: &CassandraStore, number: u64) -> Result<(), StoreError> {
     let lock_ref = LockRef(1_700_000_000);
     let scalar = Scalar::of_put(lock_ref, 0, number).expect("room");
     let value = Some(Bytes::from(format!("{number}")));
@@ -50,7 +50,7 @@ async fn put(store: &Store, number: u64) -> Result<(), StoreError> {
         .await
 }
 
-async fn value(store: &Store) -> Option<Bytes> {
+async fn value(store: &CassandraStore) -> Option<Bytes> {
     loop {
         if let Ok(cells) = DataStore::read(store, &key()).await {
             return cells.critical.and_then(|(_, cell)| cell.value);
@@ -66,7 +66,9 @@ fn a_quorum_serves_and_less_says_so() {
     let keyspace = format!("outages_{}", std::process::id());
     let settings = settings(&cluster.endpoints(), 3, &keyspace);
     RUNTIME.block_on(async {
-        let store = Store::connect(settings.clone()).await.expect("a store");
+        let store = CassandraStore::connect(settings.clone())
+            .await
+            .expect("a store");
         assert!(LockStore::describe(&store).contains("commit at ANY"));
         assert_eq!(step(&store, "all up").await, Version(1));
         put(&store, 1).await.expect("a write");
@@ -75,7 +77,7 @@ fn a_quorum_serves_and_less_says_so() {
         assert_eq!(step(&store, "two up").await, Version(2));
         while put(&store, 2).await.is_err() {}
         assert_eq!(value(&store).await.as_deref(), Some(&b"2"[..]));
-        let other = Store::connect(settings.clone())
+        let other = CassandraStore::connect(settings.clone())
             .await
             .expect("a quorum is enough");
         let about = LockStore::describe(&other);
@@ -105,7 +107,9 @@ fn a_quorum_serves_and_less_says_so() {
         }
         let mut hasty = settings.clone();
         hasty.timeouts.start = Duration::from_secs(15);
-        let refused = Store::connect(hasty).await.expect_err("one of three");
+        let refused = CassandraStore::connect(hasty)
+            .await
+            .expect_err("one of three");
         assert!(refused.contains("no quorum of its replicas"), "{refused}");
 
         cluster.start_node(2).expect("up again");

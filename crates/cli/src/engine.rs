@@ -35,7 +35,7 @@ pub(crate) async fn service(resolved: &Resolved) -> Result<Arc<dyn Service>, Fai
         EngineKind::ZooKeeperCassandra => Some(locks(engine).await.map_err(refused)?),
         _ => None,
     };
-    let data = cassandra::Store::connect(tables).await;
+    let data = cassandra::CassandraStore::connect(tables).await;
     let data = Arc::new(data.map_err(refused)?);
     settings.limits.value = settings.limits.value.min(data.value_max());
     Ok(match locks {
@@ -52,8 +52,8 @@ pub(crate) async fn service(resolved: &Resolved) -> Result<Arc<dyn Service>, Fai
     })
 }
 
-async fn locks(engine: &EngineConfig) -> Result<zookeeper::Store, String> {
-    let locks = zookeeper::Store::connect(zookeeper::Settings {
+async fn locks(engine: &EngineConfig) -> Result<zookeeper::ZookeeperStore, String> {
+    let locks = zookeeper::ZookeeperStore::connect(zookeeper::Settings {
         servers: engine.zookeeper.clone(),
         root: format!("{ROOT}/{}", engine.keyspace),
         timeout: PATIENCE,

@@ -38,7 +38,7 @@ use fermata_protocol::base::{Config, Micros, NodeId, NodeName};
 use fermata_protocol::io::{Effects, Input, Memory, Output, Void, When, Write};
 use fermata_protocol::request::{ClockState, ClockStatus};
 use fermata_protocol::{CallId, Message, Node, Reply, register};
-use fermata_storage::{Batch, Checkpoint, Flush, Lack, Lsn, Op, Outcome, Store};
+use fermata_storage::{Batch, Checkpoint, Flush, Lack, Lsn, Op, Persisted, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,7 +162,7 @@ impl Driver {
         let flusher = Worker::start("flush", move |flush: Flush| {
             let begun = Instant::now();
             let done = flush.run();
-            if matches!(done.outcome(), Outcome::Full(Lack::Space)) {
+            if matches!(done.outcome(), Persisted::Full(Lack::Space)) {
                 reserve.release();
             }
             back.put(Event::Flushed(done, begun.elapsed()));
@@ -266,14 +266,14 @@ impl Driver {
             Event::Flushed(done, took) => {
                 self.metrics.flush_seconds.record(took.as_secs_f64());
                 let lack = match done.outcome() {
-                    Outcome::Full(lack) => Some(*lack),
+                    Persisted::Full(lack) => Some(*lack),
                     _ => None,
                 };
                 self.store.flushed(done);
                 self.after_flush(lack)?;
             }
             Event::Checkpointed(done) => {
-                if matches!(done.outcome(), Outcome::Full(_)) {
+                if matches!(done.outcome(), Persisted::Full(_)) {
                     self.checkpoint_after = clock::monotonic() + FULL_RETRY;
                 }
                 self.store.checkpointed(done);

@@ -251,7 +251,7 @@ macro_rules! unary {
     };
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type Handled<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Fermata for Service {
@@ -259,63 +259,63 @@ impl Fermata for Service {
     type ResumeStream = Events;
     type SessionStream = SessionReplies;
 
-    async fn enter(&self, r: Request<v1::EnterRequest>) -> Answer<Events> {
+    async fn enter(&self, r: Request<v1::EnterRequest>) -> Handled<Events> {
         self.follow(Wire::Enter(r.into_inner())).await
     }
 
-    async fn resume(&self, r: Request<v1::ResumeRequest>) -> Answer<Events> {
+    async fn resume(&self, r: Request<v1::ResumeRequest>) -> Handled<Events> {
         self.follow(Wire::Resume(r.into_inner())).await
     }
 
-    async fn critical_get(&self, r: Request<v1::CriticalGetRequest>) -> Answer<v1::Value> {
+    async fn critical_get(&self, r: Request<v1::CriticalGetRequest>) -> Handled<v1::Value> {
         unary!(self, CriticalGet(r) -> Value)
     }
 
-    async fn critical_put(&self, r: Request<v1::CriticalPutRequest>) -> Answer<v1::Done> {
+    async fn critical_put(&self, r: Request<v1::CriticalPutRequest>) -> Handled<v1::Done> {
         unary!(self, CriticalPut(r) -> Done)
     }
 
-    async fn leave(&self, r: Request<v1::LeaveRequest>) -> Answer<v1::Done> {
+    async fn leave(&self, r: Request<v1::LeaveRequest>) -> Handled<v1::Done> {
         unary!(self, Leave(r) -> Done)
     }
 
-    async fn renew(&self, r: Request<v1::RenewRequest>) -> Answer<v1::Renewed> {
+    async fn renew(&self, r: Request<v1::RenewRequest>) -> Handled<v1::Renewed> {
         unary!(self, Renew(r) -> Renewed)
     }
 
-    async fn release(&self, r: Request<v1::ReleaseRequest>) -> Answer<v1::Done> {
+    async fn release(&self, r: Request<v1::ReleaseRequest>) -> Handled<v1::Done> {
         unary!(self, Release(r) -> Done)
     }
 
-    async fn get(&self, r: Request<v1::GetRequest>) -> Answer<v1::Value> {
+    async fn get(&self, r: Request<v1::GetRequest>) -> Handled<v1::Value> {
         unary!(self, Get(r) -> Value)
     }
 
-    async fn put(&self, r: Request<v1::PutRequest>) -> Answer<v1::Done> {
+    async fn put(&self, r: Request<v1::PutRequest>) -> Handled<v1::Done> {
         unary!(self, Put(r) -> Done)
     }
 
-    async fn read(&self, r: Request<v1::ReadRequest>) -> Answer<v1::Value> {
+    async fn read(&self, r: Request<v1::ReadRequest>) -> Handled<v1::Value> {
         unary!(self, Read(r) -> Value)
     }
 
-    async fn write(&self, r: Request<v1::WriteRequest>) -> Answer<v1::Done> {
+    async fn write(&self, r: Request<v1::WriteRequest>) -> Handled<v1::Done> {
         unary!(self, Write(r) -> Done)
     }
 
-    async fn keys(&self, r: Request<v1::KeysRequest>) -> Answer<v1::KeyList> {
+    async fn keys(&self, r: Request<v1::KeysRequest>) -> Handled<v1::KeyList> {
         unary!(self, Keys(r) -> Keys)
     }
 
-    async fn queue(&self, r: Request<v1::QueueRequest>) -> Answer<v1::LockQueue> {
+    async fn queue(&self, r: Request<v1::QueueRequest>) -> Handled<v1::LockQueue> {
         unary!(self, Queue(r) -> Queue)
     }
 
-    async fn inspect(&self, r: Request<v1::InspectRequest>) -> Answer<v1::Inspection> {
+    async fn inspect(&self, r: Request<v1::InspectRequest>) -> Handled<v1::Inspection> {
         unary!(self, Inspect(r) -> Inspection)
     }
 
-    async fn create_keyspace(&self, r: Request<v1::CreateKeyspaceRequest>) -> Answer<v1::Done> {
+    async fn create_keyspace(&self, r: Request<v1::CreateKeyspaceRequest>) -> Handled<v1::Done> {
         let done = unary!(self, CreateKeyspace(r) -> Done);
         self.0.refresh_names().await;
         done
@@ -324,19 +324,19 @@ impl Fermata for Service {
     async fn list_keyspaces(
         &self,
         r: Request<v1::ListKeyspacesRequest>,
-    ) -> Answer<v1::KeyspaceList> {
+    ) -> Handled<v1::KeyspaceList> {
         unary!(self, ListKeyspaces(r) -> Keyspaces)
     }
 
-    async fn status(&self, r: Request<v1::StatusRequest>) -> Answer<v1::NodeStatus> {
+    async fn status(&self, r: Request<v1::StatusRequest>) -> Handled<v1::NodeStatus> {
         unary!(self, Status(r) -> Status)
     }
 
-    async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Answer<v1::ClusterInfo> {
+    async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Handled<v1::ClusterInfo> {
         Ok(Response::new(self.0.about()))
     }
 
-    async fn session(&self, r: Request<Streaming<v1::SessionRequest>>) -> Answer<SessionReplies> {
+    async fn session(&self, r: Request<Streaming<v1::SessionRequest>>) -> Handled<SessionReplies> {
         let (sink, answers) = mpsc::channel(2 * STREAM_OPEN_MAX + 64);
         let open = OpenCalls::default();
         let broken = Broken::default();

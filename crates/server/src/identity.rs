@@ -18,7 +18,7 @@ use crate::clock;
 use crate::serve::Medium;
 use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
 use fermata_protocol::wire;
-use fermata_storage::{Batch, FileDisk, Options, Outcome, Recovery, Store};
+use fermata_storage::{Batch, FileDisk, Options, Persisted, Recovery, Store};
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::path::Path;
@@ -153,9 +153,9 @@ fn create(
     let flush = store.take_flush().expect("a batch was appended");
     let done = flush.run();
     match done.outcome() {
-        Outcome::Done => {}
-        Outcome::Full(lack) => return Err(format!("cannot write to {}: {lack}", dir.display())),
-        Outcome::Fatal(e) => return Err(format!("cannot write to {}: {e}", dir.display())),
+        Persisted::Done => {}
+        Persisted::Full(lack) => return Err(format!("cannot write to {}: {lack}", dir.display())),
+        Persisted::Fatal(e) => return Err(format!("cannot write to {}: {e}", dir.display())),
     }
     store.flushed(done);
     write(dir, &identity)?;

@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use bytes::Bytes;
 use fermata_protocol::base::Incarnation;
 use fermata_protocol::io::{Memory, Void, Write};
-use fermata_storage::{Batch, Flush, Lsn, MemDisk, Op, Options, Outcome, Store};
+use fermata_storage::{Batch, Flush, Lsn, MemDisk, Op, Options, Persisted, Store};
 use std::sync::Arc;
 
 /// The disk of one machine, and the store on it while a process runs.
@@ -112,9 +112,9 @@ impl Disk {
         }
         let done = flush.run();
         let result = match done.outcome() {
-            Outcome::Done => Flushed::Through(flush_last),
-            Outcome::Full(_) => Flushed::Full,
-            Outcome::Fatal(_) => Flushed::Broken,
+            Persisted::Done => Flushed::Through(flush_last),
+            Persisted::Full(_) => Flushed::Full,
+            Persisted::Fatal(_) => Flushed::Broken,
         };
         store.flushed(done);
         if result != Flushed::Full

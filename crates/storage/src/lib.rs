@@ -74,6 +74,6 @@ pub use batch::{Batch, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op};
 pub use disk::{Disk, File, FileDisk, Lack};
 pub use mem_disk::MemDisk;
 pub use store::{
-    Checkpoint, CheckpointDone, Lsn, OpenError, Options, Outcome, Recovery, Stats, Store, Void,
+    Checkpoint, CheckpointDone, Lsn, OpenError, Options, Persisted, Recovery, Stats, Store, Void,
 };
 pub use wal::{Flush, FlushDone};

@@ -64,4 +64,4 @@ mod startup;
 mod store;
 mod watches;
 
-pub use store::{Reads, STATE_LIMIT, Settings, Store};
+pub use store::{Reads, STATE_LIMIT, Settings, ZookeeperStore};

@@ -1,5 +1,5 @@
-//! `ZooKeeper`'s own lock recipe, as its manual has it, for comparisons: not what [`crate::Store`]
-//! does, and with none of its guarantees.
+//! `ZooKeeper`'s own lock recipe, as its manual has it, for comparisons: not what
+//! [`crate::ZookeeperStore`] does, and with none of its guarantees.
 //!
 //! Whoever wants the lock makes an ephemeral sequential node, lists all of them, and holds the lock
 //! if its own is the lowest; otherwise it watches the one before and lists again when that goes.

@@ -21,7 +21,7 @@ use zookeeper_client::{Client, Error, SessionState};
 pub(crate) const HOMING: Duration = Duration::from_secs(20);
 
 /// What came of a request.
-pub(crate) enum Outcome<T> {
+pub(crate) enum Tried<T> {
     /// It was done.
     Done(T),
     /// The server refused it: it was not done and never will be.
@@ -125,12 +125,12 @@ impl Link {
     pub(crate) async fn within<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
-    ) -> Outcome<T> {
+    ) -> Tried<T> {
         match time::timeout(self.timeout, request).await {
-            Ok(Ok(answer)) => Outcome::Done(answer),
-            Ok(Err(error)) if is_certain(&error) => Outcome::Not(error),
-            Ok(Err(error)) => Outcome::Unknown(error.to_string()),
-            Err(_) => Outcome::Unknown(format!("no answer within {:?}", self.timeout)),
+            Ok(Ok(answer)) => Tried::Done(answer),
+            Ok(Err(error)) if is_certain(&error) => Tried::Not(error),
+            Ok(Err(error)) => Tried::Unknown(error.to_string()),
+            Err(_) => Tried::Unknown(format!("no answer within {:?}", self.timeout)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! in the middle of the night.
 
 use crate::path::{self, COMPONENT_LIMIT};
-use crate::session::{Link, Outcome};
+use crate::session::{Link, Tried};
 use crate::store::{OPEN, STATE_LIMIT, Settings, nothing};
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,16 +141,16 @@ pub(crate) async fn probe(link: &Arc<Link>, root: &str, found: &Survey) -> Resul
     let client = link.client().await.map_err(|why| no_quorum(&why, found))?;
     let probe = format!("{root}/{PROBE}");
     match link.within(client.mkdir(&probe, &OPEN)).await {
-        Outcome::Done(()) => {}
-        Outcome::Not(Error::Unimplemented) => return Err(too_old()),
-        Outcome::Not(error) => return Err(not_writable(root, &error)),
-        Outcome::Unknown(why) => return Err(no_quorum(&why, found)),
+        Tried::Done(()) => {}
+        Tried::Not(Error::Unimplemented) => return Err(too_old()),
+        Tried::Not(error) => return Err(not_writable(root, &error)),
+        Tried::Unknown(why) => return Err(no_quorum(&why, found)),
     }
     match link.within(nothing(&client, root)).await {
-        Outcome::Done(()) => {}
-        Outcome::Not(Error::Unimplemented) => return Err(too_old()),
-        Outcome::Not(error) => return Err(not_writable(root, &error)),
-        Outcome::Unknown(why) => return Err(no_quorum(&why, found)),
+        Tried::Done(()) => {}
+        Tried::Not(Error::Unimplemented) => return Err(too_old()),
+        Tried::Not(error) => return Err(not_writable(root, &error)),
+        Tried::Unknown(why) => return Err(no_quorum(&why, found)),
     }
     small(&client, link, root, &probe, found).await?;
     drop(client);
@@ -166,9 +166,9 @@ async fn small(
     found: &Survey,
 ) -> Result<(), String> {
     match link.within(client.set_data(probe, b"0", None)).await {
-        Outcome::Done(_) => Ok(()),
-        Outcome::Not(error) => Err(not_writable(root, &error)),
-        Outcome::Unknown(why) => Err(no_quorum(&why, found)),
+        Tried::Done(_) => Ok(()),
+        Tried::Not(error) => Err(not_writable(root, &error)),
+        Tried::Unknown(why) => Err(no_quorum(&why, found)),
     }
 }
 
@@ -181,14 +181,14 @@ async fn large(link: &Arc<Link>, root: &str, probe: &str, found: &Survey) -> Res
         let client = link.client().await.map_err(|why| no_quorum(&why, found))?;
         let wrote = link.within(client.set_data(probe, &state, None)).await;
         let read = match wrote {
-            Outcome::Done(_) => link.within(client.get_data(probe)).await,
-            Outcome::Not(error) => return Err(not_writable(root, &error)),
-            Outcome::Unknown(why) => Outcome::Unknown(why),
+            Tried::Done(_) => link.within(client.get_data(probe)).await,
+            Tried::Not(error) => return Err(not_writable(root, &error)),
+            Tried::Unknown(why) => Tried::Unknown(why),
         };
         // A connection that was cut is a new one here.
         let client = link.client().await.map_err(|why| no_quorum(&why, found))?;
         small(&client, link, root, probe, found).await?;
-        if matches!(read, Outcome::Done(_)) {
+        if matches!(read, Tried::Done(_)) {
             return Ok(());
         }
     }

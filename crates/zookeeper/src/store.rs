@@ -1,7 +1,7 @@
-//! [`Store`]: the operations on rows.
+//! [`ZookeeperStore`]: the operations on rows.
 
 use crate::doubt::{Doubts, Wanted, is_past};
-use crate::session::{Link, Outcome};
+use crate::session::{Link, Tried};
 use crate::watches::Watches;
 use crate::{path, startup};
 use bytes::Bytes;
@@ -46,7 +46,7 @@ pub enum Reads {
 }
 
 /// Lock rows on `ZooKeeper`.
-pub struct Store {
+pub struct ZookeeperStore {
     link: Arc<Link>,
     watches: Arc<Watches>,
     doubts: Doubts,
@@ -80,14 +80,14 @@ fn node_version(version: Version) -> Option<i32> {
     u32::try_from(version.0).ok().map(u32::cast_signed)
 }
 
-impl Store {
+impl ZookeeperStore {
     /// Connects and checks that the servers are fit for it: somebody answers, a quorum does, their
     /// version is 3.5 or later, the root can be written, and a state of [`STATE_LIMIT`] bytes fits.
     /// Needs a tokio runtime, which also runs the session.
     ///
     /// # Errors
     /// One sentence that says what is wrong and what to do.
-    pub async fn connect(settings: Settings) -> Result<Store, String> {
+    pub async fn connect(settings: Settings) -> Result<ZookeeperStore, String> {
         let servers = startup::check(&settings)?;
         let found = startup::survey(&servers, settings.timeout).await?;
         let link = Link::new(servers.clone(), settings.timeout);
@@ -99,7 +99,7 @@ impl Store {
             settings.root,
             settings.timeout,
         );
-        Ok(Store {
+        Ok(ZookeeperStore {
             watches: Watches::new(link.clone()),
             link,
             doubts: Doubts::default(),
@@ -118,18 +118,18 @@ impl Store {
         let path = format!("{}/{}", self.root, startup::PROBE);
         let client = self.link.client().await?;
         match self.link.within(client.check_stat(&path)).await {
-            Outcome::Done(Some(stat)) => Ok(format!("{:x}-{:x}", stat.ctime, stat.czxid)),
-            Outcome::Done(None) => Err(format!(
+            Tried::Done(Some(stat)) => Ok(format!("{:x}-{:x}", stat.ctime, stat.czxid)),
+            Tried::Done(None) => Err(format!(
                 "ZooKeeper has no node {path} any more: start again"
             )),
-            Outcome::Not(error) => Err(format!("ZooKeeper's node {path} cannot be read: {error}")),
-            Outcome::Unknown(why) => Err(format!("ZooKeeper's node {path} cannot be read: {why}")),
+            Tried::Not(error) => Err(format!("ZooKeeper's node {path} cannot be read: {error}")),
+            Tried::Unknown(why) => Err(format!("ZooKeeper's node {path} cannot be read: {why}")),
         }
     }
 
     /// The same store, with reads of this kind.
     #[must_use]
-    pub fn with_reads(mut self, reads: Reads) -> Store {
+    pub fn with_reads(mut self, reads: Reads) -> ZookeeperStore {
         self.reads = reads;
         self
     }
@@ -161,38 +161,38 @@ impl Store {
         let then = client.get_data(path);
         let (first, then) = tokio::join!(self.link.within(first), self.link.within(then));
         match first {
-            Outcome::Done(()) => node_of(path, then),
-            Outcome::Not(error) => Err(read_failed(path, &error.to_string())),
-            Outcome::Unknown(why) => Err(read_failed(path, &why)),
+            Tried::Done(()) => node_of(path, then),
+            Tried::Not(error) => Err(read_failed(path, &error.to_string())),
+            Tried::Unknown(why) => Err(read_failed(path, &why)),
         }
     }
 
     /// Makes the node with that data. Its parents are made by whoever first misses them.
-    async fn create(&self, client: &Client, key: &KeyId, path: &str, data: &[u8]) -> Outcome<Stat> {
+    async fn create(&self, client: &Client, key: &KeyId, path: &str, data: &[u8]) -> Tried<Stat> {
         for _ in 0..2 {
             let outcome = self.link.within(client.create(path, data, &OPEN)).await;
             match outcome {
-                Outcome::Done((stat, _)) => return Outcome::Done(stat),
-                Outcome::Not(Error::NoNode) => {}
-                Outcome::Not(error) => return Outcome::Not(error),
-                Outcome::Unknown(why) => return Outcome::Unknown(why),
+                Tried::Done((stat, _)) => return Tried::Done(stat),
+                Tried::Not(Error::NoNode) => {}
+                Tried::Not(error) => return Tried::Not(error),
+                Tried::Unknown(why) => return Tried::Unknown(why),
             }
             let parent = path::keyspace(&self.root, key.keyspace);
             match self.link.within(client.mkdir(&parent, &OPEN)).await {
-                Outcome::Done(()) => {}
-                Outcome::Not(error) => return Outcome::Not(error),
+                Tried::Done(()) => {}
+                Tried::Not(error) => return Tried::Not(error),
                 // It is no matter whether the parent is made.
-                Outcome::Unknown(_) => return Outcome::Not(Error::NoNode),
+                Tried::Unknown(_) => return Tried::Not(Error::NoNode),
             }
         }
-        Outcome::Not(Error::NoNode)
+        Tried::Not(Error::NoNode)
     }
 
     /// Writes the node if it has that version.
-    async fn set(&self, client: &Client, path: &str, data: &[u8], version: i32) -> Outcome<Stat> {
+    async fn set(&self, client: &Client, path: &str, data: &[u8], version: i32) -> Tried<Stat> {
         match version {
             // The server would take it for "any".
-            -1 => Outcome::Not(Error::BadArguments(
+            -1 => Tried::Not(Error::BadArguments(
                 &"a node of version -1 cannot be compared; write it once by hand",
             )),
             // One more would be -1. The first of the two decides.
@@ -202,16 +202,16 @@ impl Store {
                     .add_set_data(path, data, Some(version))
                     .and_then(|()| both.add_set_data(path, data, None));
                 if let Err(error) = added {
-                    return Outcome::Not(error);
+                    return Tried::Not(error);
                 }
                 let results = async { both.commit().await.map_err(Error::from) };
                 match self.link.within(results).await {
-                    Outcome::Done(mut results) => match results.pop() {
-                        Some(MultiWriteResult::SetData { stat }) => Outcome::Done(stat),
-                        _ => Outcome::Unknown("the answer makes no sense".to_owned()),
+                    Tried::Done(mut results) => match results.pop() {
+                        Some(MultiWriteResult::SetData { stat }) => Tried::Done(stat),
+                        _ => Tried::Unknown("the answer makes no sense".to_owned()),
                     },
-                    Outcome::Not(error) => Outcome::Not(error),
-                    Outcome::Unknown(why) => Outcome::Unknown(why),
+                    Tried::Not(error) => Tried::Not(error),
+                    Tried::Unknown(why) => Tried::Unknown(why),
                 }
             }
             _ => {
@@ -229,13 +229,13 @@ impl Store {
         path: &str,
         wanted: Wanted,
         data: &[u8],
-    ) -> Outcome<Stat> {
+    ) -> Tried<Stat> {
         let attempt = self.doubts.attempt(key, wanted);
         let outcome = match wanted {
             None => self.create(client, key, path, data).await,
             Some(version) => self.set(client, path, data, version).await,
         };
-        if !matches!(outcome, Outcome::Unknown(_)) {
+        if !matches!(outcome, Tried::Unknown(_)) {
             attempt.settle();
         }
         outcome
@@ -256,7 +256,7 @@ impl Store {
             }
             let data = node.map(|node| node.data).unwrap_or_default();
             match self.update(&client, key, path, present, &data).await {
-                Outcome::Done(stat) => {
+                Tried::Done(stat) => {
                     if doubts.iter().all(|w| is_past(Some(stat.version), *w)) {
                         self.doubts.excluded(key, &doubts);
                         let version = stat.version;
@@ -264,9 +264,9 @@ impl Store {
                     }
                 }
                 // Somebody was faster, perhaps the update in doubt.
-                Outcome::Not(Error::BadVersion | Error::NodeExists | Error::NoNode) => {}
-                Outcome::Not(error) => return Err(read_failed(path, &error.to_string())),
-                Outcome::Unknown(why) => return Err(read_failed(path, &why)),
+                Tried::Not(Error::BadVersion | Error::NodeExists | Error::NoNode) => {}
+                Tried::Not(error) => return Err(read_failed(path, &error.to_string())),
+                Tried::Unknown(why) => return Err(read_failed(path, &why)),
             }
         }
         Err(read_failed(path, "others changed it all the time"))
@@ -285,13 +285,13 @@ impl Store {
         let mut wanted = expected;
         for _ in 0..ROUNDS {
             match self.update(client, key, path, wanted, state).await {
-                Outcome::Done(stat) => return Ok(Swapped::Applied(number(stat.version))),
-                Outcome::Not(Error::BadVersion | Error::NodeExists | Error::NoNode) => {}
-                Outcome::Not(error) => {
+                Tried::Done(stat) => return Ok(Swapped::Applied(number(stat.version))),
+                Tried::Not(Error::BadVersion | Error::NodeExists | Error::NoNode) => {}
+                Tried::Not(error) => {
                     let why = format!("ZooKeeper refused the update of {path}: {error}");
                     return Err(StoreError::Refused(why));
                 }
-                Outcome::Unknown(why) => {
+                Tried::Unknown(why) => {
                     let why = format!("the update of {path} may have taken effect: {why}");
                     return Err(StoreError::Unknown(why));
                 }
@@ -312,15 +312,15 @@ impl Store {
 }
 
 /// What a read of a node says.
-fn node_of(path: &str, got: Outcome<(Vec<u8>, Stat)>) -> Result<Option<Node>, StoreError> {
+fn node_of(path: &str, got: Tried<(Vec<u8>, Stat)>) -> Result<Option<Node>, StoreError> {
     match got {
-        Outcome::Done((data, stat)) => Ok(Some(Node {
+        Tried::Done((data, stat)) => Ok(Some(Node {
             version: stat.version,
             data: Bytes::from(data),
         })),
-        Outcome::Not(Error::NoNode) => Ok(None),
-        Outcome::Not(error) => Err(read_failed(path, &error.to_string())),
-        Outcome::Unknown(why) => Err(read_failed(path, &why)),
+        Tried::Not(Error::NoNode) => Ok(None),
+        Tried::Not(error) => Err(read_failed(path, &error.to_string())),
+        Tried::Unknown(why) => Err(read_failed(path, &why)),
     }
 }
 
@@ -355,7 +355,7 @@ pub(crate) fn nothing<'a>(
     }
 }
 
-impl LockStore for Store {
+impl LockStore for ZookeeperStore {
     async fn peek(&self, key: &KeyId) -> Result<Option<Row>, StoreError> {
         let path = self.path(key)?;
         let client = self.client().await?;
@@ -407,9 +407,9 @@ impl LockStore for Store {
     async fn health(&self) -> Result<(), String> {
         let client = self.link.client().await?;
         match self.link.within(nothing(&client, &self.root)).await {
-            Outcome::Done(()) => Ok(()),
-            Outcome::Not(error) => Err(format!("ZooKeeper refused a write: {error}")),
-            Outcome::Unknown(why) => Err(format!("ZooKeeper did not confirm a write: {why}")),
+            Tried::Done(()) => Ok(()),
+            Tried::Not(error) => Err(format!("ZooKeeper refused a write: {error}")),
+            Tried::Unknown(why) => Err(format!("ZooKeeper did not confirm a write: {why}")),
         }
     }
 

@@ -16,7 +16,7 @@
 //!    woken by that server's old one; it would spin until the server has caught up.
 
 use crate::doubt::is_past;
-use crate::session::{Link, Outcome};
+use crate::session::{Link, Tried};
 use fermata_protocol::base::KeyId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Where a key's watch is.
 #[derive(Clone, Copy)]
-enum Phase {
+enum WatchState {
     /// Not armed yet.
     Arming,
     /// Armed when the row had this version; none: no row.
@@ -39,12 +39,12 @@ enum Phase {
     Over,
 }
 
-type Table = HashMap<KeyId, Arc<watch::Sender<Phase>>>;
+type Table = HashMap<KeyId, Arc<watch::Sender<WatchState>>>;
 
 /// The watches of a process.
 pub(crate) struct Watches {
     link: Arc<Link>,
-    /// The watches that somebody waits on, and where each tells its phase.
+    /// The watches that somebody waits on, and where each tells its state.
     table: Mutex<Table>,
 }
 
@@ -62,26 +62,26 @@ impl Watches {
 
     /// Ends when the row may have another version than `seen`.
     pub(crate) async fn changed(self: &Arc<Watches>, key: &KeyId, path: &str, seen: Option<i32>) {
-        let mut phase = self.join(key, path);
+        let mut state = self.join(key, path);
         loop {
-            match *phase.borrow_and_update() {
-                Phase::Over => return,
-                Phase::Armed(version) if is_other(version, seen) => return,
-                Phase::Armed(_) | Phase::Arming => {}
+            match *state.borrow_and_update() {
+                WatchState::Over => return,
+                WatchState::Armed(version) if is_other(version, seen) => return,
+                WatchState::Armed(_) | WatchState::Arming => {}
             }
-            if phase.changed().await.is_err() {
+            if state.changed().await.is_err() {
                 return;
             }
         }
     }
 
     /// Joins the key's watch, or starts one.
-    fn join(self: &Arc<Watches>, key: &KeyId, path: &str) -> watch::Receiver<Phase> {
+    fn join(self: &Arc<Watches>, key: &KeyId, path: &str) -> watch::Receiver<WatchState> {
         let mut table = self.table();
         if let Some(sender) = table.get(key) {
             return sender.subscribe();
         }
-        let (sender, receiver) = watch::channel(Phase::Arming);
+        let (sender, receiver) = watch::channel(WatchState::Arming);
         let sender = Arc::new(sender);
         table.insert(key.clone(), sender.clone());
         drop(table);
@@ -112,7 +112,7 @@ fn version_of(stat: &Stat) -> Option<i32> {
 struct Task {
     watches: Arc<Watches>,
     key: KeyId,
-    sender: Arc<watch::Sender<Phase>>,
+    sender: Arc<watch::Sender<WatchState>>,
 }
 
 impl Task {
@@ -156,12 +156,12 @@ impl Task {
         let state = client.state_watcher();
         let asked = client.check_and_watch_stat(path);
         match self.watches.link.within(asked).await {
-            Outcome::Done((stat, watcher)) => {
+            Tried::Done((stat, watcher)) => {
                 let version = stat.as_ref().and_then(version_of);
-                self.sender.send_replace(Phase::Armed(version));
+                self.sender.send_replace(WatchState::Armed(version));
                 Some((watcher, state))
             }
-            Outcome::Not(_) | Outcome::Unknown(_) => None,
+            Tried::Not(_) | Tried::Unknown(_) => None,
         }
     }
 }
@@ -175,7 +175,7 @@ impl Drop for Task {
             table.remove(&self.key);
         }
         drop(table);
-        self.sender.send_replace(Phase::Over);
+        self.sender.send_replace(WatchState::Over);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use fermata_cassandra::paper::Paper;
-use fermata_cassandra::{Settings as CassandraSettings, Store};
+use fermata_cassandra::{CassandraStore, Settings as CassandraSettings};
 use fermata_client::{Client, Keyspace, Options, Purpose};
 use fermata_engine::{Engine, Service};
 use fermata_peers::{Cluster, Commitlog, Paxos, Purging, Spec};
@@ -406,7 +406,11 @@ async fn engine(
     let name = NodeName(number + 1);
     let mut told = fermata_engine::Settings::new(name, label(at), SiteId(number), seed);
     told.unverified.insert(UNVERIFIED.to_owned());
-    let data = Arc::new(Store::connect(settings).await.map_err(|why| anyhow!(why))?);
+    let data = Arc::new(
+        CassandraStore::connect(settings)
+            .await
+            .map_err(|why| anyhow!(why))?,
+    );
     Ok(match zookeeper {
         None => Engine::new(told, data.clone(), data),
         Some(server) => {
@@ -415,7 +419,7 @@ async fn engine(
                 root: "/fermata".to_owned(),
                 timeout: Duration::from_secs(20),
             };
-            let locks = fermata_zookeeper::Store::connect(settings).await;
+            let locks = fermata_zookeeper::ZookeeperStore::connect(settings).await;
             let locks = Arc::new(locks.map_err(|why| anyhow!(why))?);
             Engine::new(told, locks, data)
         }

@@ -3,7 +3,7 @@
 use crate::common::RUNTIME;
 use crate::{fresh, key, odd_keys, settings, three, with_store};
 use bytes::Bytes;
-use fermata_cassandra::Store;
+use fermata_cassandra::CassandraStore;
 use fermata_engine::cells::{Critical, Eventual};
 use fermata_engine::scalar::Scalar;
 use fermata_engine::{Cells, DataStore};
@@ -35,12 +35,12 @@ fn eventual(clock: u64, value: Option<&[u8]>) -> Eventual {
     }
 }
 
-async fn read(store: &Store, key: &KeyId) -> Cells {
+async fn read(store: &CassandraStore, key: &KeyId) -> Cells {
     DataStore::read(store, key).await.expect("a read")
 }
 
 /// Near replicas hear of eventual writes sooner or later.
-async fn near(store: &Store, key: &KeyId, wanted: &Cells) {
+async fn near(store: &CassandraStore, key: &KeyId, wanted: &Cells) {
     while store.read_near(key).await.expect("a read") != *wanted {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -225,7 +225,7 @@ fn odd_keys_have_cells_of_their_own() {
 }
 
 /// Writes keys of several keyspaces, some deleted; what a listing of keyspace 7 has to show.
-async fn fill(store: &Store) -> Vec<String> {
+async fn fill(store: &CassandraStore) -> Vec<String> {
     let id = |keyspace, key: &str| KeyId {
         keyspace: KeyspaceId(keyspace),
         key: Bytes::copy_from_slice(key.as_bytes()),
@@ -269,7 +269,7 @@ fn keys_are_listed_in_their_order_without_what_is_deleted() {
         return;
     };
     RUNTIME.block_on(async {
-        let store = Store::connect(settings(points, &fresh("listing")))
+        let store = CassandraStore::connect(settings(points, &fresh("listing")))
             .await
             .expect("a store");
         let names = fill(&store).await;
@@ -314,7 +314,7 @@ fn listings_of_large_values_return_them() {
         return;
     };
     RUNTIME.block_on(async {
-        let store = Store::connect(settings(points, &fresh("heavy")))
+        let store = CassandraStore::connect(settings(points, &fresh("heavy")))
             .await
             .expect("a store");
         let value = critical(1, Some(&vec![7; 256 << 10]));

@@ -3,7 +3,7 @@
 use crate::common::RUNTIME;
 use crate::{fresh, key, odd_keys, settings, three, with_store};
 use bytes::Bytes;
-use fermata_cassandra::Store;
+use fermata_cassandra::CassandraStore;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use std::time::Duration;
@@ -15,11 +15,11 @@ fn row(version: i64, state: &str) -> Row {
     }
 }
 
-async fn read(store: &Store, key: &KeyId) -> Option<Row> {
+async fn read(store: &CassandraStore, key: &KeyId) -> Option<Row> {
     LockStore::read(store, key).await.expect("a read")
 }
 
-async fn swap(store: &Store, key: &KeyId, expected: Option<i64>, state: &str) -> Swapped {
+async fn swap(store: &CassandraStore, key: &KeyId, expected: Option<i64>, state: &str) -> Swapped {
     let state = Bytes::copy_from_slice(state.as_bytes());
     store
         .swap(key, expected.map(Version), state)
@@ -149,7 +149,7 @@ fn a_peek_shows_a_state_that_the_row_had_and_catches_up() {
 }
 
 /// Swaps until one is applied; how many tries it took.
-async fn insist(store: &Store, key: &KeyId, who: usize) -> Version {
+async fn insist(store: &CassandraStore, key: &KeyId, who: usize) -> Version {
     loop {
         let found = LockStore::read(store, key).await;
         let Ok(found) = found else {
@@ -186,7 +186,7 @@ fn of_concurrent_swaps_exactly_one_is_applied_per_version() {
         for dc in ["dc1", "dc2", "dc3"] {
             let mut settings = settings(points, &keyspace);
             settings.data_center = dc.to_owned();
-            stores.push(Store::connect(settings).await.expect("a store"));
+            stores.push(CassandraStore::connect(settings).await.expect("a store"));
         }
         let key = key("contended");
         let rounds = 12;

@@ -10,7 +10,7 @@ mod starts;
 
 use bytes::Bytes;
 use common::RUNTIME;
-use fermata_cassandra::{Settings, Store};
+use fermata_cassandra::{CassandraStore, Settings};
 use fermata_peers::{Cluster, Consistency, Cql, System, trio};
 use fermata_protocol::base::{KeyId, KeyspaceId};
 use std::net::SocketAddr;
@@ -35,8 +35,8 @@ fn fresh(name: &str) -> String {
 }
 
 /// Runs a test with a store that all tests of the program share; each takes keys of its own.
-fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store) -> F) {
-    static STORE: OnceCell<Store> = OnceCell::const_new();
+fn with_store<F: Future<Output = ()>>(test: impl FnOnce(CassandraStore) -> F) {
+    static STORE: OnceCell<CassandraStore> = OnceCell::const_new();
     let Some(points) = three() else {
         return;
     };
@@ -44,7 +44,7 @@ fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store) -> F) {
         let store = STORE
             .get_or_init(async || {
                 let settings = settings(points, &fresh("shared"));
-                Store::connect(settings).await.expect("a store")
+                CassandraStore::connect(settings).await.expect("a store")
             })
             .await;
         test(store.clone()).await;

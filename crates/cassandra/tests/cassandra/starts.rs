@@ -3,7 +3,7 @@
 use crate::common::RUNTIME;
 use crate::{fresh, operator, settings, three};
 use bytes::Bytes;
-use fermata_cassandra::{Settings, Store};
+use fermata_cassandra::{CassandraStore, Settings};
 use fermata_engine::{LockStore, Swapped, Version};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const THREE: &str = "{'class': 'NetworkTopologyStrategy', 'dc1': 1, 'dc2': 1, 'd
 
 /// What a start with these settings says.
 fn refusal(settings: Settings) -> String {
-    let refused = RUNTIME.block_on(Store::connect(settings));
+    let refused = RUNTIME.block_on(CassandraStore::connect(settings));
     let refused = refused.expect_err("a refusal");
     assert!(
         !refused.contains('\n') && refused.len() < 700,
@@ -74,7 +74,9 @@ fn one_contact_point_that_answers_is_enough() {
     };
     let nobody: SocketAddr = ([127, 0, 61, 250], 9).into();
     let settings = settings(&[nobody, points[1]], &fresh("one_point"));
-    let store = RUNTIME.block_on(Store::connect(settings)).expect("a store");
+    let store = RUNTIME
+        .block_on(CassandraStore::connect(settings))
+        .expect("a store");
     assert!(LockStore::describe(&store).contains("nodes: 3"));
 }
 
@@ -148,7 +150,9 @@ fn too_few_replicas_in_all() {
     settings.replication.clear();
     assert!(refusal(settings.clone()).contains("has 1 replicas in all"));
     settings.allow_few_replicas = true;
-    RUNTIME.block_on(Store::connect(settings)).expect("a store");
+    RUNTIME
+        .block_on(CassandraStore::connect(settings))
+        .expect("a store");
 }
 
 #[test]
@@ -233,7 +237,7 @@ fn options_that_were_altered_later() {
     let keyspace = fresh("altered");
     let settings = settings(points, &keyspace);
     RUNTIME
-        .block_on(Store::connect(settings.clone()))
+        .block_on(CassandraStore::connect(settings.clone()))
         .expect("a store");
     let alter = format!("ALTER TABLE {keyspace}.data WITH default_time_to_live = 60");
     operator(points[0], &[alter]);
@@ -252,7 +256,7 @@ fn a_lock_row_from_the_future_hides_updates() {
     let keyspace = fresh("future");
     let settings = settings(points, &keyspace);
     RUNTIME
-        .block_on(Store::connect(settings.clone()))
+        .block_on(CassandraStore::connect(settings.clone()))
         .expect("a store");
     let late = i64::MAX / 2;
     operator(
@@ -276,7 +280,7 @@ fn a_lock_row_with_a_time_to_live() {
     let keyspace = fresh("mortal");
     let settings = settings(points, &keyspace);
     let store = RUNTIME
-        .block_on(Store::connect(settings.clone()))
+        .block_on(CassandraStore::connect(settings.clone()))
         .expect("a store");
     // A row that only S1 has written, then one that has lost its columns.
     let key = crate::key("mortal");
@@ -311,7 +315,7 @@ fn two_stores_start_at_once_on_an_empty_server() {
             let starts = ["dc1", "dc2", "dc3"].map(|dc| {
                 let mut settings = settings(points, &keyspace);
                 settings.data_center = dc.to_owned();
-                tokio::spawn(Store::connect(settings))
+                tokio::spawn(CassandraStore::connect(settings))
             });
             let mut stores = Vec::new();
             for start in starts {
@@ -346,13 +350,15 @@ fn a_start_on_what_an_earlier_one_has_made() {
     let settings = settings(points, &fresh("again"));
     RUNTIME.block_on(async {
         let key = crate::key("kept");
-        let store = Store::connect(settings.clone()).await.expect("a store");
+        let store = CassandraStore::connect(settings.clone())
+            .await
+            .expect("a store");
         let swapped = store.swap(&key, None, Bytes::from_static(b"s")).await;
         assert_eq!(swapped, Ok(Swapped::Applied(Version(1))));
         let mut settings = settings;
         settings.create_schema = false;
         settings.replication.clear();
-        let again = Store::connect(settings).await.expect("a store");
+        let again = CassandraStore::connect(settings).await.expect("a store");
         let row = LockStore::read(&again, &key).await.expect("a read");
         assert_eq!(row.map(|row| row.version), Some(Version(1)));
     });

@@ -1,10 +1,10 @@
 //! The servers of this program, and whose turn it is with them.
 
 use crate::common::{self, RUNTIME};
-use fermata_cassandra::Store as Cassandra;
+use fermata_cassandra::CassandraStore as Cassandra;
 use fermata_cassandra::paper::Paper;
 use fermata_peers::{Cluster, Consistency, EXPIRY_MS, Rows, System, trio};
-use fermata_zookeeper::{Reads, Settings, Store as Zookeeper};
+use fermata_zookeeper::{Reads, Settings, ZookeeperStore as Zookeeper};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};

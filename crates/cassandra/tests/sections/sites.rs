@@ -126,7 +126,7 @@ impl Sites {
     }
 
     /// Three engines over one and the same store.
-    pub(crate) fn of_one(name: &str, store: &Arc<fermata_cassandra::Store>) -> Arc<Sites> {
+    pub(crate) fn of_one(name: &str, store: &Arc<fermata_cassandra::CassandraStore>) -> Arc<Sites> {
         let gates: [Arc<Gates>; SITES] = Default::default();
         let options = Options::new(Locks::Cassandra);
         let services = [0, 1, 2].map(|site| engine(site, options, store, store, &gates[site]));

@@ -3,7 +3,7 @@
 use crate::own;
 use crate::servers::{alone, beside, settings};
 use crate::sites::{LEASE, Locks, Options, Sites};
-use fermata_cassandra::Store;
+use fermata_cassandra::CassandraStore;
 use fermata_engine::check::clients::{Client, value};
 use fermata_peers::{Paxos, Purging};
 use fermata_protocol::base::{KeyId, Keyspace};
@@ -227,11 +227,11 @@ fn everything_once_on_one_node() {
         spec.purging = Some(Purging::Repaired);
         let one = own::start(&spec).expect("it was there before");
         let mut settings = settings(&one.endpoints(), 0);
-        let refused = Store::connect(settings.clone()).await;
+        let refused = CassandraStore::connect(settings.clone()).await;
         let refused = refused.expect_err("one replica is not enough");
         assert!(refused.contains("1 replica"), "{refused}");
         settings.allow_few_replicas = true;
-        let store = Arc::new(Store::connect(settings).await.expect("a store"));
+        let store = Arc::new(CassandraStore::connect(settings).await.expect("a store"));
         everything(&Sites::of_one("smoke", &store)).await;
         one.stop();
     });

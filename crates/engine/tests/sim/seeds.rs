@@ -290,13 +290,13 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
     found
 }
 
-struct Outcome {
+struct RunEnd {
     sections: usize,
     found: Vec<Violation>,
     trace: Vec<String>,
 }
 
-fn run(seed: u64, planted: Planted) -> Outcome {
+fn run(seed: u64, planted: Planted) -> RunEnd {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -334,7 +334,7 @@ fn run(seed: u64, planted: Planted) -> Outcome {
         }
         let mut found = calm(&cluster, seed).await;
         found.extend(judge::check(&cluster.history));
-        Outcome {
+        RunEnd {
             sections,
             found,
             trace: world.trace(),

@@ -1,6 +1,6 @@
 //! Keys outside of sections.
 
-use super::{Answer, Asked, Body, Problem, Shared, body, header_text, json, key_of, parse, query};
+use super::{Asked, Body, Handled, Problem, Shared, body, header_text, json, key_of, parse, query};
 use super::{Rest, text_segment, unexpected, value_of};
 use axum::Json;
 use axum::extract::State;
@@ -33,7 +33,7 @@ pub(super) struct KeyQuery {
 }
 
 /// A value as JSON, or as its bytes where the client asks for them.
-pub(super) fn value_answer(headers: &HeaderMap, value: Option<Bytes>, tag: Tag) -> Answer {
+pub(super) fn value_answer(headers: &HeaderMap, value: Option<Bytes>, tag: Tag) -> Handled {
     let value = value.ok_or_else(Problem::no_value)?;
     if header_text(headers, "accept")?.is_some_and(|a| a.contains("application/octet-stream")) {
         return Ok(([(header::CONTENT_TYPE, "application/octet-stream")], value).into_response());
@@ -46,7 +46,7 @@ pub(super) async fn get(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<KeyQuery>,
-) -> Answer {
+) -> Handled {
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     let wire = match query(asked)?.consistency {
         Consistency::Eventual => Wire::Get(v1::GetRequest { header, key }),
@@ -64,7 +64,7 @@ pub(super) async fn put(
     headers: HeaderMap,
     asked: Asked<KeyQuery>,
     given: Body,
-) -> Answer {
+) -> Handled {
     let value = value_of(&headers, given)?;
     change(&rest, &uri, &headers, query(asked)?, Some(value)).await
 }
@@ -74,7 +74,7 @@ pub(super) async fn delete(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<KeyQuery>,
-) -> Answer {
+) -> Handled {
     change(&rest, &uri, &headers, query(asked)?, None).await
 }
 
@@ -84,7 +84,7 @@ async fn change(
     headers: &HeaderMap,
     query: KeyQuery,
     value: Option<Bytes>,
-) -> Answer {
+) -> Handled {
     let (header, key) = (Some(rest.header(headers)?), Some(key_of(uri)?));
     let wire = match query.consistency {
         Consistency::Eventual => Wire::Put(v1::PutRequest { header, key, value }),
@@ -113,7 +113,7 @@ pub(super) async fn list(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<ListQuery>,
-) -> Answer {
+) -> Handled {
     let q = query(asked)?;
     let wire = Wire::Keys(v1::KeysRequest {
         header: Some(rest.header(&headers)?),
@@ -128,7 +128,7 @@ pub(super) async fn list(
     }
 }
 
-pub(super) async fn queue(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+pub(super) async fn queue(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Handled {
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     match rest
         .ask(Wire::Queue(v1::QueueRequest { header, key }))
@@ -146,7 +146,7 @@ pub(super) async fn release(
     uri: Uri,
     headers: HeaderMap,
     given: Body,
-) -> Answer {
+) -> Handled {
     let lock_ref = parse::<json::Release>(&body(given)?)?.lock_ref;
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     match rest
@@ -177,7 +177,7 @@ impl Rest {
     }
 }
 
-pub(super) async fn inspect(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+pub(super) async fn inspect(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Handled {
     let (header, key) = (rest.header(&headers)?, key_of(&uri)?);
     let keyspace = key.keyspace.clone();
     let (header, key) = (Some(header), Some(key));

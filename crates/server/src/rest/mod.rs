@@ -41,7 +41,7 @@ pub(crate) struct Rest {
 }
 
 type Shared = State<Arc<Rest>>;
-type Answer = Result<Response, Problem>;
+type Handled = Result<Response, Problem>;
 type Body = Result<Bytes, BytesRejection>;
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
@@ -273,7 +273,7 @@ fn unexpected(reply: &Reply) -> Problem {
     crate::gate::unexpected(reply).into()
 }
 
-async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Answer {
+async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Handled {
     let header = Some(rest.header(&headers)?);
     match rest
         .ask(Wire::ListKeyspaces(v1::ListKeyspacesRequest { header }))
@@ -287,7 +287,7 @@ async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Answer {
     }
 }
 
-async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -> Answer {
+async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
     let keyspace = parse::<json::KeyspaceJson>(&body(given)?)?.parse()?;
     let header = Some(rest.header(&headers)?);
     let name = keyspace.name.clone();
@@ -306,7 +306,7 @@ async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -
         .into_response())
 }
 
-async fn status(State(rest): Shared) -> Answer {
+async fn status(State(rest): Shared) -> Handled {
     match rest.gate.ask_self(Operation::Status).await? {
         Reply::Status(status) => {
             let healthy = rest.gate.healthy.load(Ordering::Relaxed);
@@ -318,7 +318,7 @@ async fn status(State(rest): Shared) -> Answer {
 
 /// Whether the node is of use: that is what a balancer asks. A keyspace that has lost its quorum
 /// has lost it through every node, so it is told and changes nothing.
-async fn healthz(State(rest): Shared) -> Answer {
+async fn healthz(State(rest): Shared) -> Handled {
     if rest.gate.healthy.load(Ordering::Relaxed) {
         let lines = core::iter::once("ok".to_owned()).chain(rest.gate.short());
         let body: String = lines.map(|line| line + "\n").collect();

@@ -3,7 +3,7 @@
 use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
 use super::keys::value_answer;
 use super::token::Token;
-use super::{Answer, Asked, Body, Problem, Rest, Shared, body, header_number, parse, query};
+use super::{Asked, Body, Handled, Problem, Rest, Shared, body, header_number, parse, query};
 use super::{segment, text_segment, unexpected, value_of};
 use axum::Json;
 use axum::extract::State;
@@ -246,7 +246,7 @@ impl Rest {
     }
 }
 
-pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) -> Answer {
+pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
     let new: NewSection = parse(&body(given)?)?;
     let counted = new.counting == Counting::Server;
     if counted && headers.contains_key("fermata-secret") {
@@ -296,7 +296,7 @@ pub(super) async fn look(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionQuery>,
-) -> Answer {
+) -> Handled {
     let token = token_of(&uri)?;
     let wait = micros(query(asked)?.wait_ms.unwrap_or(0))?;
     if !token.held.is_empty() {
@@ -308,7 +308,7 @@ pub(super) async fn look(
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
 
-pub(super) async fn renew(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Answer {
+pub(super) async fn renew(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Handled {
     Ok(Json(rest.renewed(&token_of(&uri)?, &headers).await?).into_response())
 }
 
@@ -318,7 +318,7 @@ pub(super) async fn resume(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionQuery>,
-) -> Answer {
+) -> Handled {
     let wait = query(asked)?.wait_ms.unwrap_or(EVENTS_WAIT);
     let old = token_of(&uri)?;
     let header = rest.header_in(&headers, old.secret)?;
@@ -356,7 +356,7 @@ pub(super) async fn leave(
     uri: Uri,
     headers: HeaderMap,
     given: Body,
-) -> Answer {
+) -> Handled {
     let token = token_of(&uri)?;
     let bytes = body(given)?;
     let told: super::json::Leave = if bytes.is_empty() {
@@ -412,7 +412,7 @@ pub(super) async fn get(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionKeyQuery>,
-) -> Answer {
+) -> Handled {
     let token = token_of(&uri)?;
     let at = token.find(query(asked)?.keyspace.as_deref(), &segment(&uri, 4))?;
     let held = Some(token.all_held()?.swap_remove(at));
@@ -432,7 +432,7 @@ pub(super) async fn put(
     headers: HeaderMap,
     asked: Asked<SectionKeyQuery>,
     given: Body,
-) -> Answer {
+) -> Handled {
     let value = value_of(&headers, given)?;
     change(&rest, &uri, &headers, query(asked)?, Some(value)).await
 }
@@ -442,7 +442,7 @@ pub(super) async fn delete(
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionKeyQuery>,
-) -> Answer {
+) -> Handled {
     change(&rest, &uri, &headers, query(asked)?, None).await
 }
 
@@ -452,7 +452,7 @@ async fn change(
     headers: &HeaderMap,
     query: SectionKeyQuery,
     value: Option<Bytes>,
-) -> Answer {
+) -> Handled {
     let token = token_of(uri)?;
     let at = token.find(query.keyspace.as_deref(), &segment(uri, 4))?;
     let held = Some(token.all_held()?.swap_remove(at));

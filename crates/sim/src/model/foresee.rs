@@ -20,7 +20,7 @@ use fermata_protocol::register::Ask;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A phase of a quorum operation: its caller and call.
-pub type Phase = (NodeName, u64);
+pub type PhaseId = (NodeName, u64);
 
 /// What a phase that reads for a grant is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Foreseen {
     /// Tags of puts that some replica was asked to store, or that were acknowledged.
     pub sent: BTreeSet<Tag>,
     /// Phases that read for a grant.
-    pub readings: BTreeMap<Phase, Reading>,
+    pub readings: BTreeMap<PhaseId, Reading>,
     /// By which word a ref leaves, if it leaves by one: cleanly on this key or not.
     pub leaves: BTreeMap<RefId, bool>,
     /// The refs that enqueues gave.
@@ -147,7 +147,7 @@ impl Foreseen {
         }
     }
 
-    fn asked(&mut self, now: u64, phase: Phase, ask: &Ask) {
+    fn asked(&mut self, now: u64, phase: PhaseId, ask: &Ask) {
         if let Ask::Store { tag, .. } = ask {
             self.sent.insert(*tag);
         }

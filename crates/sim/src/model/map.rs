@@ -5,7 +5,7 @@
 //! is none.
 
 use super::atoms::{Named, ReadId, RefId, Sort, Values, WriteId, key_name};
-use super::foresee::{Foreseen, Phase};
+use super::foresee::{Foreseen, PhaseId};
 use super::observe::{AppliedNow, Fact, Observer};
 use super::primary::Primaries;
 use super::state::{Event, State};
@@ -619,7 +619,7 @@ impl<'a> Mapper<'a> {
     }
 
     /// The phase is the first of its operation.
-    pub(super) fn reading(&self, phase: Phase) -> Option<super::foresee::Reading> {
+    pub(super) fn reading(&self, phase: PhaseId) -> Option<super::foresee::Reading> {
         self.foreseen.readings.get(&phase).copied()
     }
 }

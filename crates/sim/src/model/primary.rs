@@ -1,7 +1,7 @@
 //! Facts to events: what primaries do for a grant, and what the data store does.
 
 use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_synch, ref_of};
-use super::foresee::{Phase, Reading};
+use super::foresee::{PhaseId, Reading};
 use super::map::{LATE_READ, Mapper, READ_TWICE, READERS};
 use super::state::Event;
 use fermata_protocol::base::{EventualTag, NodeName, SessionId, Tag};
@@ -28,14 +28,14 @@ enum Last {
 #[derive(Debug, Default)]
 pub struct Primaries {
     /// The answers that a phase has had, by replica.
-    answers: BTreeMap<Phase, BTreeMap<NodeName, Shown>>,
+    answers: BTreeMap<PhaseId, BTreeMap<NodeName, Shown>>,
     /// Phases that are begun in the model.
-    began: BTreeSet<Phase>,
+    began: BTreeSet<PhaseId>,
     /// The last phase of each caller that reads for a grant, and is none that is known: so does a
     /// synch without a fence, which is a planted fault.
-    unknown: BTreeMap<NodeName, Phase>,
+    unknown: BTreeMap<NodeName, PhaseId>,
     /// The phase in which each synch reads.
-    synchs: BTreeMap<WriteId, Phase>,
+    synchs: BTreeMap<WriteId, PhaseId>,
     last: BTreeMap<(NodeName, RefId), Last>,
     /// Reads ahead, until their enqueue is applied.
     ahead: BTreeMap<(RefId, NodeName), ReadId>,
@@ -43,7 +43,7 @@ pub struct Primaries {
 
 impl Primaries {
     /// A caller hears an answer.
-    pub fn hears(&mut self, phase: Phase, from: NodeName, answer: &Answer) {
+    pub fn hears(&mut self, phase: PhaseId, from: NodeName, answer: &Answer) {
         match answer {
             Answer::Cells {
                 versions, eventual, ..
@@ -90,7 +90,7 @@ impl Primaries {
 
 impl Mapper<'_> {
     /// A caller asks a replica about this key.
-    pub(super) fn asks(&mut self, phase: Phase, ask: &Ask) {
+    pub(super) fn asks(&mut self, phase: PhaseId, ask: &Ask) {
         match ask {
             // Who reads for a grant enters; a holder's get begins when its client asks for it; and
             // the coordinators of eventual gets have no part in the model.
@@ -121,7 +121,7 @@ impl Mapper<'_> {
     }
 
     /// A read or synch for a grant begins.
-    pub(super) fn begins(&mut self, phase: Phase, reading: Reading) {
+    pub(super) fn begins(&mut self, phase: PhaseId, reading: Reading) {
         if !self.primaries.began.insert(phase) {
             return;
         }
@@ -200,7 +200,7 @@ impl Mapper<'_> {
         }
     }
 
-    fn stores(&mut self, phase: Phase, tag: Tag, origin: EventualTag, content: &Content) {
+    fn stores(&mut self, phase: PhaseId, tag: Tag, origin: EventualTag, content: &Content) {
         let write = WriteId::of_tag(tag);
         if !is_synch(tag) && !self.foreseen.sent.contains(&tag) {
             return;

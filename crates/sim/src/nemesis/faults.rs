@@ -597,13 +597,13 @@ fn force(world: &mut World, dice: &mut Dice) {
     world.call(client, Call::Release { key, lock_ref });
 }
 
-type Grant = (
+type KeyAndRef = (
     fermata_protocol::base::KeyId,
     fermata_protocol::base::LockRef,
 );
 
 /// The last grants of the history, a few.
-fn last_grants(history: &History) -> Vec<Grant> {
+fn last_grants(history: &History) -> Vec<KeyAndRef> {
     let last = history.sections.iter().rev().take(4);
     last.flat_map(|s| s.held.iter().map(|h| (h.key.clone(), h.lock_ref)))
         .collect()

@@ -3,7 +3,7 @@
 //! The memtable is frozen when a flush is taken, because then it ends exactly where the flush ends:
 //! as soon as that flush is durable, the table may hold all of it without getting ahead of the log.
 
-use super::{Frozen, Lsn, Outcome, Store};
+use super::{Frozen, Lsn, Persisted, Store};
 use crate::disk::{Disk, Lack};
 use crate::memtable::Memtable;
 use crate::table::{Table, Written};
@@ -27,13 +27,13 @@ pub struct Checkpoint {
 /// What became of a [`Checkpoint`].
 #[must_use = "give it to `Store::checkpointed`"]
 pub struct CheckpointDone {
-    outcome: Outcome,
+    outcome: Persisted,
     covered: Vec<u64>,
 }
 
 impl CheckpointDone {
-    /// What became of it. After [`Outcome::Full`] the store offers it again.
-    pub fn outcome(&self) -> &Outcome {
+    /// What became of it. After [`Persisted::Full`] the store offers it again.
+    pub fn outcome(&self) -> &Persisted {
         &self.outcome
     }
 }
@@ -55,11 +55,11 @@ impl Checkpoint {
         };
         let outcome = match result {
             Ok(Written::Done) => match self.remove_covered() {
-                Ok(()) => Outcome::Done,
-                Err(error) => Outcome::Fatal(error),
+                Ok(()) => Persisted::Done,
+                Err(error) => Persisted::Fatal(error),
             },
-            Ok(Written::Full) => Outcome::Full(Lack::Space),
-            Err(error) => Outcome::Fatal(error),
+            Ok(Written::Full) => Persisted::Full(Lack::Space),
+            Err(error) => Persisted::Fatal(error),
         };
         CheckpointDone {
             outcome,
@@ -133,7 +133,7 @@ impl Store {
         let frozen = frozen.expect("a checkpoint result without an outstanding checkpoint");
         frozen.writing = false;
         match done.outcome {
-            Outcome::Done => match self.table.snapshot() {
+            Persisted::Done => match self.table.snapshot() {
                 Ok(snapshot) => {
                     self.snapshot = snapshot;
                     self.frozen = None;
@@ -143,11 +143,11 @@ impl Store {
                 }
                 Err(error) => self.fail(&error),
             },
-            Outcome::Full(_) => {
+            Persisted::Full(_) => {
                 frozen.stalled = true;
                 self.stats.full += 1;
             }
-            Outcome::Fatal(error) => self.fail(&error),
+            Persisted::Fatal(error) => self.fail(&error),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 pub use checkpoint::{Checkpoint, CheckpointDone};
-pub use types::{Lsn, OpenError, Options, Outcome, Recovery, Stats, Void};
+pub use types::{Lsn, OpenError, Options, Persisted, Recovery, Stats, Void};
 
 /// Segment files are a multiple of this.
 const SEGMENT_UNIT: u64 = 4096;
@@ -267,12 +267,12 @@ impl Store {
         self.flushing = false;
         let FlushDone { flush, outcome } = done;
         match outcome {
-            Outcome::Done => self.advance(flush),
-            Outcome::Full(_) => {
+            Persisted::Done => self.advance(flush),
+            Persisted::Full(_) => {
                 self.stats.full += 1;
                 self.retry = Some(flush);
             }
-            Outcome::Fatal(error) => self.fail(&error),
+            Persisted::Fatal(error) => self.fail(&error),
         }
     }
 

@@ -63,7 +63,7 @@ pub struct Recovery {
 
 /// What became of a flush or a checkpoint.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum Persisted {
     /// It is durable.
     Done,
     /// Something is lacking that may be there later. Nothing is broken; take it again then.

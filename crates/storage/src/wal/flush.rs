@@ -5,7 +5,7 @@ use super::SECTOR;
 use super::record::Gathered;
 use super::segment::{self, Header};
 use crate::disk::{Disk, File, Lack};
-use crate::store::Outcome;
+use crate::store::Persisted;
 use std::io;
 use std::sync::Arc;
 
@@ -48,12 +48,12 @@ pub struct Flush {
 #[must_use = "give it to `Store::flushed`"]
 pub struct FlushDone {
     pub(crate) flush: Flush,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Persisted,
 }
 
 impl FlushDone {
     /// What became of it.
-    pub fn outcome(&self) -> &Outcome {
+    pub fn outcome(&self) -> &Persisted {
         &self.outcome
     }
 }
@@ -77,9 +77,9 @@ impl Flush {
     /// is final.
     pub fn run(mut self) -> FlushDone {
         let outcome = match self.write().and_then(|()| self.mark()) {
-            Ok(()) => Outcome::Done,
-            Err(WriteError::Lack(lack)) => Outcome::Full(lack),
-            Err(WriteError::Fatal(error)) => Outcome::Fatal(error),
+            Ok(()) => Persisted::Done,
+            Err(WriteError::Lack(lack)) => Persisted::Full(lack),
+            Err(WriteError::Fatal(error)) => Persisted::Fatal(error),
         };
         FlushDone {
             flush: self,

@@ -1,6 +1,6 @@
 //! What the tests share: small options and short ways to drive a store.
 
-use fermata_storage::{Batch, Disk, MemDisk, OpenError, Options, Outcome, Recovery, Store};
+use fermata_storage::{Batch, Disk, MemDisk, OpenError, Options, Persisted, Recovery, Store};
 use std::sync::Arc;
 
 /// Segments of four sectors of records or so, so that every test sees many of them.
@@ -41,7 +41,7 @@ pub(crate) fn flush(store: &mut Store) {
     while let Some(flush) = store.take_flush() {
         let done = flush.run();
         assert!(
-            matches!(done.outcome(), Outcome::Done),
+            matches!(done.outcome(), Persisted::Done),
             "{:?}",
             done.outcome()
         );
@@ -54,7 +54,7 @@ pub(crate) fn flush(store: &mut Store) {
 pub(crate) fn checkpoint(store: &mut Store) {
     let done = store.take_checkpoint().expect("a checkpoint is due").run();
     assert!(
-        matches!(done.outcome(), Outcome::Done),
+        matches!(done.outcome(), Persisted::Done),
         "{:?}",
         done.outcome()
     );

@@ -3,7 +3,7 @@
 use crate::common::{
     checkpoint, contents, find, flush, log_only, open, put, read, small, try_open,
 };
-use fermata_storage::{Batch, Disk, Lack, MemDisk, OpenError, Options, Outcome, Void};
+use fermata_storage::{Batch, Disk, Lack, MemDisk, OpenError, Options, Persisted, Void};
 use std::sync::Arc;
 
 const FIRST: &str = "wal-0000000000000001";
@@ -43,10 +43,10 @@ fn a_torn_flush_is_dropped_from_the_first_bad_record_on() {
         for i in 0..5 {
             put(&mut store, &format!("new{i}"), vec![7; 400]);
         }
-        // Written, and the power fails before the sync: the sync is the change after the write.
+        // Persisted, and the power fails before the sync: the sync is the change after the write.
         before.fail_after(Some(1));
         let done = store.take_flush().expect("a flush").run();
-        assert!(matches!(done.outcome(), Outcome::Fatal(_)));
+        assert!(matches!(done.outcome(), Persisted::Fatal(_)));
         let after = Arc::new(before.crash(seed));
         let (mut store, recovery) = open(&after, log_only());
         let found = contents(&store);
@@ -212,7 +212,7 @@ fn a_sector_of_zeros_is_a_tear_only_where_no_later_flush_follows() {
     // Durable, and the power fails before its mark.
     disk.fail_after(Some(2));
     let done = store.take_flush().expect("a flush").run();
-    assert!(matches!(done.outcome(), Outcome::Fatal(_)));
+    assert!(matches!(done.outcome(), Persisted::Fatal(_)));
     disk.fail_after(None);
     drop(store);
     // Sector 2 has the head, sectors 3 and 4 are within the value.
@@ -370,7 +370,7 @@ fn what_a_killed_process_wrote_is_durable_once_it_has_been_read() {
         put(&mut store, "b", vec![2; 1000]);
         disk.fail_after(Some(1));
         let done = store.take_flush().expect("a flush").run();
-        assert!(matches!(done.outcome(), Outcome::Fatal(_)));
+        assert!(matches!(done.outcome(), Persisted::Fatal(_)));
         // Killed before the sync; the page cache is still there.
         disk.fail_after(None);
         let (_, recovery) = open(&disk, log_only());
@@ -409,7 +409,7 @@ fn a_full_disk_delays_a_flush_and_reads_go_on() {
     put(&mut store, "b", vec![2; 3000]);
     for _ in 0..3 {
         let done = store.take_flush().expect("the same flush again").run();
-        assert!(matches!(done.outcome(), Outcome::Full(_)));
+        assert!(matches!(done.outcome(), Persisted::Full(_)));
         store.flushed(done);
         assert_eq!((store.durable(), store.failure()), (1, None));
         assert_eq!(store.get(b"b").unwrap().unwrap().len(), 3000);
@@ -439,7 +439,7 @@ fn a_lack_of_descriptors_delays_the_next_segment_and_breaks_nothing() {
     put(&mut store, "b", vec![2; log_only().segment_bytes as usize]);
     for _ in 0..2 {
         let done = store.take_flush().expect("the same flush again").run();
-        assert!(matches!(done.outcome(), Outcome::Full(Lack::Files)));
+        assert!(matches!(done.outcome(), Persisted::Full(Lack::Files)));
         store.flushed(done);
         assert_eq!((store.durable(), store.failure()), (1, None));
         assert_eq!(store.get(b"a").unwrap().unwrap().len(), 3000);
@@ -474,7 +474,7 @@ fn a_full_disk_delays_a_checkpoint_and_reads_and_restarts_go_on() {
     for _ in 0..2 {
         let done = store.take_checkpoint().expect("due").run();
         assert!(
-            matches!(done.outcome(), Outcome::Full(_)),
+            matches!(done.outcome(), Persisted::Full(_)),
             "{:?}",
             done.outcome()
         );

@@ -2,7 +2,7 @@
 //! prefix of the batches that holds all durable ones, but for keys whose value was made to rot.
 
 use crate::common::{contents, find, open, small};
-use fermata_storage::{Batch, Disk, MemDisk, Op, Options, Outcome, Store, Void};
+use fermata_storage::{Batch, Disk, MemDisk, Op, Options, Persisted, Store, Void};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -135,7 +135,7 @@ impl Bench {
         if let Some(flush) = self.store.take_flush() {
             let before = self.store.durable();
             let done = flush.run();
-            let is_done = matches!(done.outcome(), Outcome::Done);
+            let is_done = matches!(done.outcome(), Persisted::Done);
             self.store.flushed(done);
             assert_eq!(self.store.durable() > before, is_done);
             self.models = self.models.split_off(&self.store.durable());

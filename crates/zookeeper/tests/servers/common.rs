@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fermata_peers::{Cluster, System, trio};
 use fermata_protocol::base::{KeyId, KeyspaceId};
-use fermata_zookeeper::{Settings, Store};
+use fermata_zookeeper::{Settings, ZookeeperStore};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -56,13 +56,15 @@ pub(crate) fn servers(cluster: &Cluster) -> Vec<String> {
 }
 
 /// A store on these servers, below a [`fresh`] root of the test's own.
-pub(crate) async fn store(servers: &[String], root: &str, timeout: Duration) -> Store {
+pub(crate) async fn store(servers: &[String], root: &str, timeout: Duration) -> ZookeeperStore {
     let settings = Settings {
         servers: servers.to_vec(),
         root: fresh(root),
         timeout,
     };
-    Store::connect(settings).await.expect("the store connects")
+    ZookeeperStore::connect(settings)
+        .await
+        .expect("the store connects")
 }
 
 pub(crate) fn key(name: &[u8]) -> KeyId {
@@ -74,13 +76,13 @@ pub(crate) fn key(name: &[u8]) -> KeyId {
 
 /// Stands between clients and a server. While it holds, nothing passes; what clients have sent
 /// passes later, even if they have gone.
-pub(crate) struct Gate {
+pub(crate) struct Dam {
     pub(crate) address: String,
     hold: watch::Sender<bool>,
 }
 
-impl Gate {
-    pub(crate) async fn before(server: String) -> Gate {
+impl Dam {
+    pub(crate) async fn before(server: String) -> Dam {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (hold, held) = watch::channel(false);
@@ -95,7 +97,7 @@ impl Gate {
                 tokio::spawn(pass(from_server, to_client, held.clone()));
             }
         });
-        Gate { address, hold }
+        Dam { address, hold }
     }
 
     pub(crate) fn hold(&self, hold: bool) {
@@ -103,7 +105,7 @@ impl Gate {
     }
 }
 
-/// Passes on bytes, one way, whenever the gate is open.
+/// Passes on bytes, one way, whenever the dam is open.
 async fn pass(
     mut from: impl AsyncReadExt + Unpin + Send + 'static,
     mut to: impl AsyncWriteExt + Unpin,

@@ -5,7 +5,7 @@ use crate::common::{TIMEOUT, alone, key, store};
 use bytes::Bytes;
 use fermata_engine::{LockStore, Row, StoreError, Swapped};
 use fermata_peers::Cluster;
-use fermata_zookeeper::Store;
+use fermata_zookeeper::ZookeeperStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ struct Seen {
 }
 
 /// Reads until somebody answers.
-async fn row(store: &Store) -> Row {
+async fn row(store: &ZookeeperStore) -> Row {
     loop {
         match store.read(&key(b"k")).await {
             Ok(row) => return row.expect("the row stays"),
@@ -41,7 +41,7 @@ async fn row(store: &Store) -> Row {
 }
 
 /// Adds an id to the row, once, whatever happens.
-async fn append(store: &Store, id: u32, seen: &Seen) {
+async fn append(store: &ZookeeperStore, id: u32, seen: &Seen) {
     let mut present = row(store).await;
     loop {
         let mut state = present.state.to_vec();

@@ -3,7 +3,7 @@
 use crate::common::{TIMEOUT, alone, beside, fresh, servers};
 use fermata_engine::LockStore;
 use fermata_peers::{Cluster, Spec, System, testable};
-use fermata_zookeeper::{Settings, Store};
+use fermata_zookeeper::{Settings, ZookeeperStore};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -15,7 +15,7 @@ async fn refusal(servers: &[String], root: &str, timeout: Duration) -> String {
         root: root.to_owned(),
         timeout,
     };
-    match Store::connect(settings).await {
+    match ZookeeperStore::connect(settings).await {
         Ok(store) => panic!("not refused: {}", store.describe()),
         Err(why) => {
             assert!(!why.contains('\n'), "one sentence: {why}");

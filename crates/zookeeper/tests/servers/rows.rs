@@ -1,9 +1,9 @@
 //! Rows on a real ensemble: compare-and-set, keys, watches, sessions that break.
 
-use crate::common::{Gate, TIMEOUT, alone, beside, fresh, key, store};
+use crate::common::{Dam, TIMEOUT, alone, beside, fresh, key, store};
 use bytes::Bytes;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
-use fermata_zookeeper::{Reads, STATE_LIMIT, Store, path};
+use fermata_zookeeper::{Reads, STATE_LIMIT, ZookeeperStore, path};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,12 @@ fn state(text: &str) -> Bytes {
 }
 
 /// An update that must be applied.
-async fn put(store: &Store, name: &[u8], expected: Option<Version>, text: &str) -> Version {
+async fn put(
+    store: &ZookeeperStore,
+    name: &[u8],
+    expected: Option<Version>,
+    text: &str,
+) -> Version {
     match store.swap(&key(name), expected, state(text)).await {
         Ok(Swapped::Applied(version)) => version,
         other => panic!("{text}: {other:?}"),
@@ -117,7 +122,7 @@ async fn odd_keys_have_rows_of_their_own() {
 }
 
 /// Adds one to a number until it was applied; returns the version that it was applied to.
-async fn add_one(store: &Store, name: &[u8]) -> Version {
+async fn add_one(store: &ZookeeperStore, name: &[u8]) -> Version {
     let k = key(name);
     let mut row = store.peek(&k).await.unwrap().unwrap();
     loop {
@@ -246,9 +251,9 @@ async fn a_waiter_and_a_store_outlive_their_session() {
         return;
     };
     let servers = &ensemble.servers;
-    let gate = Gate::before(servers[0].clone()).await;
+    let dam = Dam::before(servers[0].clone()).await;
     let timeout = Duration::from_secs(1);
-    let only = std::slice::from_ref(&gate.address);
+    let only = std::slice::from_ref(&dam.address);
     let cut = Arc::new(store(only, "expiry", timeout).await);
     let other = store(&servers[1..], "expiry", TIMEOUT).await;
     let one = put(&cut, b"k", None, "one").await;
@@ -267,14 +272,14 @@ async fn a_waiter_and_a_store_outlive_their_session() {
         })
     };
     sleep(Duration::from_millis(500)).await;
-    gate.hold(true);
+    dam.hold(true);
     // Twice the session's timeout: the server has ended it.
     sleep(Duration::from_secs(8)).await;
     let failed = cut.swap(&key(b"k"), Some(one), state("never")).await;
     assert!(matches!(failed, Err(StoreError::Refused(_))), "{failed:?}");
     assert!(cut.health().await.is_err());
     let two = put(&other, b"k", Some(one), "two").await;
-    gate.hold(false);
+    dam.hold(false);
     assert_eq!(waiter.await.unwrap(), row(two, "two"));
     until("a session again", || async { cut.health().await.is_ok() }).await;
     assert_eq!(cut.read(&key(b"k")).await, Ok(Some(row(two, "two"))));
@@ -282,7 +287,7 @@ async fn a_waiter_and_a_store_outlive_their_session() {
 }
 
 /// Reads until it can be done.
-async fn read(store: &Store, name: &[u8]) -> Option<Row> {
+async fn read(store: &ZookeeperStore, name: &[u8]) -> Option<Row> {
     loop {
         if let Ok(row) = store.read(&key(name)).await {
             return row;
@@ -296,21 +301,21 @@ async fn an_update_given_up_never_comes_after_a_read() {
         return;
     };
     let servers = &ensemble.servers;
-    let gate = Gate::before(servers[0].clone()).await;
+    let dam = Dam::before(servers[0].clone()).await;
     let timeout = Duration::from_secs(3);
-    let behind = [gate.address.clone(), servers[1].clone()];
+    let behind = [dam.address.clone(), servers[1].clone()];
     let late = store(&behind, "late", timeout).await;
     let other = store(&servers[2..], "late", TIMEOUT).await;
     let one = put(&late, b"k", None, "one").await;
-    // What the gate holds does come, in the end: here, from a client that asks nobody, and whose
+    // What the dam holds does come, in the end: here, from a client that asks nobody, and whose
     // session outlasts what is tried meanwhile.
     let raw = Client::connector().with_session_timeout(Duration::from_secs(40));
-    let raw = raw.connect(&gate.address).await.unwrap();
+    let raw = raw.connect(&dam.address).await.unwrap();
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let held = fresh("late") + "/raw";
     raw.create(&held, b"before", &open).await.unwrap();
 
-    gate.hold(true);
+    dam.hold(true);
     drop(raw.set_data(&held, b"late", Some(0)));
     let update = late.swap(&key(b"k"), Some(one), state("late")).await;
     assert!(matches!(update, Err(StoreError::Unknown(_))), "{update:?}");
@@ -323,7 +328,7 @@ async fn an_update_given_up_never_comes_after_a_read() {
         assert!(absent.is_some());
     }
 
-    gate.hold(false);
+    dam.hold(false);
     let look = Client::connector().connect(&servers[2]).await.unwrap();
     until("what was held back comes", || async {
         look.sync(&held).await.unwrap();

@@ -21,7 +21,7 @@ use crate::output::{self, Table};
 
 /// One combination's figures.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct Figures {
     mode: &'static str,
     clients: u16,
     value_bytes: u32,
@@ -68,7 +68,7 @@ pub(crate) async fn run(global: &Global, args: LoadArgs) -> Result<u8, Failure> 
             outcomes.push(outcome);
         }
     }
-    let done = |o: &Outcome| o.sections_per_s + o.puts_per_s + o.gets_per_s;
+    let done = |o: &Figures| o.sections_per_s + o.puts_per_s + o.gets_per_s;
     let status = loops::status(outcomes.iter().map(done));
     if global.json {
         return output::json(&outcomes).map(|()| status);
@@ -123,7 +123,7 @@ async fn combination(
     args: &LoadArgs,
     clients: u16,
     size: u32,
-) -> Result<Outcome, Failure> {
+) -> Result<Figures, Failure> {
     let keys = args.keys.unwrap_or(u32::from(clients));
     let one = |number: u32, client, pace| {
         let one = Loop {
@@ -146,7 +146,7 @@ async fn combination(
     all.latencies.sort_unstable();
     let turns = all.latencies.len() as f64 / took;
     let per_s = |counts: bool| if counts { turns } else { 0.0 };
-    Ok(Outcome {
+    Ok(Figures {
         mode: match args.mode {
             LoadMode::Section => "section",
             LoadMode::Put => "put",

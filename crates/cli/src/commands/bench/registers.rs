@@ -26,7 +26,7 @@ const SKEW: f64 = 0.99;
 
 /// One combination's figures.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct Figures {
     keyspace: String,
     clients: u16,
     value_bytes: u32,
@@ -117,12 +117,12 @@ pub(super) async fn run(global: &Global, args: &LoadArgs, reads: f64) -> Result<
     if let Some(history) = history {
         history.finish()?;
     }
-    let done = |o: &Outcome| o.reads_per_s + o.writes_per_s;
+    let done = |o: &Figures| o.reads_per_s + o.writes_per_s;
     let status = loops::status(outcomes.iter().map(done));
     show(global, &outcomes).map(|()| status)
 }
 
-fn show(global: &Global, outcomes: &[Outcome]) -> Result<(), Failure> {
+fn show(global: &Global, outcomes: &[Figures]) -> Result<(), Failure> {
     if global.json {
         return output::json(&outcomes);
     }
@@ -185,7 +185,7 @@ impl Mix {
         global: &Global,
         args: &LoadArgs,
         history: Option<&mut History>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Figures, Failure> {
         let origin = Instant::now();
         let recorded = history.is_some();
         let one = |number, client, pace| {
@@ -213,10 +213,10 @@ impl Mix {
         Ok(self.outcome(all, took))
     }
 
-    fn outcome(&self, mut all: Counted, seconds: f64) -> Outcome {
+    fn outcome(&self, mut all: Counted, seconds: f64) -> Figures {
         all.reads.sort_unstable();
         all.writes.sort_unstable();
-        Outcome {
+        Figures {
             keyspace: self.keyspace.clone(),
             clients: self.clients,
             value_bytes: self.size,

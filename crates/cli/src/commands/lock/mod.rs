@@ -37,7 +37,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use self::child::{Running, Signals};
-use self::socket::{Action, Answer, Ask};
+use self::socket::{Action, Ask, ChildAnswer};
 use crate::args::{Global, LockArgs};
 use crate::exit::{Exit, Failure};
 
@@ -291,21 +291,21 @@ async fn serve(mut stream: UnixStream, section: SectionHandle, held: Arc<HeldKey
         let named = (ask.keyspace.as_str(), ask.key.as_ref());
         answer(socket::ask(outer, ask.action, named, &value, held.patience).await)
     } else {
-        (Answer::NotHeld, None)
+        (ChildAnswer::NotHeld, None)
     };
     // A child that has gone needs no answer.
     let _gone = socket::send(&mut stream, &answer, &value.unwrap_or_default()).await;
 }
 
 /// A result as the child gets it, and the value that follows.
-fn answer(result: Result<Option<Bytes>, Failure>) -> (Answer, Option<Bytes>) {
+fn answer(result: Result<Option<Bytes>, Failure>) -> (ChildAnswer, Option<Bytes>) {
     match result {
         Ok(value) => {
             let is_some = value.is_some();
-            (Answer::Done { value: is_some }, value)
+            (ChildAnswer::Done { value: is_some }, value)
         }
         Err(failure) => {
-            let failed = Answer::Failed {
+            let failed = ChildAnswer::Failed {
                 exit: failure.exit as u8,
                 code: failure.code,
                 sentence: failure.sentence,

@@ -66,7 +66,7 @@ pub(crate) struct Ask {
 
 /// The answer to a child.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum ChildAnswer {
     /// Done; the value, if there is one, follows.
     Done {
         /// Whether a value follows, which may be empty.
@@ -172,9 +172,9 @@ pub(crate) async fn ask(
     let exchanged = exchanged.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let (answer, value) = exchanged.map_err(gone)?;
     match answer {
-        Answer::Done { value: true } => Ok(Some(value)),
-        Answer::Done { value: false } => Ok(None),
-        Answer::NotHeld => Err(Failure::new(
+        ChildAnswer::Done { value: true } => Ok(Some(value)),
+        ChildAnswer::Done { value: false } => Ok(None),
+        ChildAnswer::NotHeld => Err(Failure::new(
             Exit::Refused,
             format!(
                 "the surrounding section does not hold the key `{}` of keyspace `{keyspace}`: name \
@@ -182,7 +182,7 @@ pub(crate) async fn ask(
                 String::from_utf8_lossy(key)
             ),
         )),
-        Answer::Failed {
+        ChildAnswer::Failed {
             exit,
             code,
             sentence,
