@@ -338,7 +338,13 @@ impl Cluster {
     ///
     /// There is no such node, or it is down.
     pub fn stop_node(&self, i: u8) -> io::Result<()> {
-        self.running(i)?.signal(Signal::STOP).map(drop)
+        let process = self.running(i)?;
+        process.signal(Signal::STOP)?;
+        // On a busy machine it runs on for a while after the signal.
+        while process.state() == State::Up {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Lets a node go on that stood still (SIGCONT).

@@ -316,8 +316,14 @@ fn a_leave_without_a_quorum_is_a_warning_or_a_status_of_its_own() {
     let pids: Vec<String> = (1..3)
         .map(|n| dev.pid(n).as_raw_nonzero().to_string())
         .collect();
+    // On a busy machine threads run on for a while after the signal.
+    let stopped = format!(
+        "kill -STOP {0}; for p in {0}; do while grep -qv ') T ' /proc/$p/task/*/stat; \
+         do sleep 0.01; done; done",
+        pids.join(" ")
+    );
     let paused = |options: &[&str], then: &str| {
-        let script = format!("kill -STOP {}; {then}", pids.join(" "));
+        let script = format!("{stopped}; {then}");
         let output = dev
             .client()
             .args(["lock", "a", "--timeout", "4s"])
