@@ -79,32 +79,23 @@ impl Coverage {
     /// # Errors
     /// One sentence, if cargo cannot say what that was.
     pub(crate) fn strike(&mut self, section: &[&str]) -> Result<(), String> {
-        if section.first() != Some(&"test") {
-            return Ok(());
+        for message in artifacts(section)? {
+            self.strike_built(&message);
         }
-        let own = section.iter().take_while(|word| **word != "--");
-        let mut args: Vec<&str> = own.copied().collect();
-        args.extend(["--no-run", "--message-format=json", "--quiet"]);
-        self.strike_built(&cargo(&args)?);
         Ok(())
     }
 
-    fn strike_built(&mut self, messages: &str) {
-        for message in messages.lines() {
-            let Ok(message) = serde_json::from_str::<Value>(message) else {
-                continue;
-            };
-            let run = message["profile"]["test"] == Value::Bool(true)
-                && message["executable"].is_string();
-            let Some(name) = self.packages.get(&text(&message["package_id"])) else {
-                continue;
-            };
-            if message["reason"] == "compiler-artifact" && run {
-                self.declared.remove(&target_of(name, &message["target"]));
-                for feature in list(&message["features"]) {
-                    let feature = Thing::Feature(name.clone(), text(feature));
-                    self.declared.remove(&feature);
-                }
+    fn strike_built(&mut self, message: &Value) {
+        let run =
+            message["profile"]["test"] == Value::Bool(true) && message["executable"].is_string();
+        let Some(name) = self.packages.get(&text(&message["package_id"])) else {
+            return;
+        };
+        if run {
+            self.declared.remove(&target_of(name, &message["target"]));
+            for feature in list(&message["features"]) {
+                let feature = Thing::Feature(name.clone(), text(feature));
+                self.declared.remove(&feature);
             }
         }
     }
@@ -132,6 +123,27 @@ impl Coverage {
     pub(crate) fn missing(&self) -> Vec<String> {
         self.declared.iter().map(Thing::to_string).collect()
     }
+}
+
+/// What cargo has built for a command of the gate, as it tells it: nothing, unless programs of
+/// tests are run.
+///
+/// # Errors
+/// One sentence, if cargo cannot say it.
+pub(crate) fn artifacts(section: &[&str]) -> Result<Vec<Value>, String> {
+    // Cargo builds the examples in pages while it runs them.
+    if section.first() != Some(&"test") || section.contains(&"--doc") {
+        return Ok(Vec::new());
+    }
+    let own = section.iter().take_while(|word| **word != "--");
+    let mut args: Vec<&str> = own.copied().collect();
+    args.extend(["--no-run", "--message-format=json", "--quiet"]);
+    let told = cargo(&args)?;
+    let messages = told
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let built = |message: &Value| message["reason"] == "compiler-artifact";
+    Ok(messages.filter(built).collect())
 }
 
 fn target_of(package: &str, target: &Value) -> Thing {
@@ -179,16 +191,14 @@ mod tests {
         }] }))
     }
 
-    fn built(kind: &str, name: &str, features: &[&str]) -> String {
+    fn built(kind: &str, name: &str, features: &[&str]) -> Value {
         serde_json::json!({
-            "reason": "compiler-artifact",
             "package_id": "path+file:///p#0.1.0",
             "target": { "kind": [kind], "name": name },
             "profile": { "test": true },
             "features": features,
             "executable": "p-0",
         })
-        .to_string()
     }
 
     #[test]
@@ -212,11 +222,10 @@ mod tests {
     #[test]
     fn a_feature_that_no_test_was_built_with_is_missed() {
         let mut coverage = some();
-        let all = ["lib p", "test sim", "test cut"].map(|target| {
+        for target in ["lib p", "test sim", "test cut"] {
             let (kind, name) = target.split_once(' ').unwrap();
-            built(kind, name, &["paper"])
-        });
-        coverage.strike_built(&all.join("\n"));
+            coverage.strike_built(&built(kind, name, &["paper"]));
+        }
         assert_eq!(
             coverage.missing(),
             ["whatever p tests with its feature namespaces"]

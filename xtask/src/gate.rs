@@ -6,9 +6,12 @@
 //! target that a manifest declares and that no section has run is a failure, too
 //! ([`crate::coverage`]).
 //!
-//! Tests of the product wait for processes, disks and clocks most of the time, and those of the
-//! laboratory compute: once both are compiled they run side by side, in two [lanes](LANES), the
-//! second with what the first leaves of the processors.
+//! Tests of the product wait for processes, disks and clocks most of the time, those of engines for
+//! other servers, and those of the laboratory compute: once all are compiled they run side by side,
+//! in three [lanes](LANES), the last with what the others leave of the processors.
+//!
+//! A section of a lane that has passed in this target folder is not run again until something that
+//! it is made of changes ([`crate::passed`]): a change in one crate costs what depends on it.
 //!
 //! Programs that test on Cassandra and `ZooKeeper` share one trio of each, which this program owns
 //! and which ends with it, whichever way that is; run by hand, each has a trio of its own.
@@ -22,12 +25,15 @@ use fermata_peers::{TRIOS, Trios};
 
 use crate::coverage::Coverage;
 use crate::java;
+use crate::passed::Passed;
 
 /// One command of the gate.
 struct Section {
     title: &'static str,
-    /// Arguments of cargo.
+    /// Arguments of cargo: what is built.
     cargo: &'static [&'static str],
+    /// More of them: what of it is run.
+    run: &'static [&'static str],
     /// Environment added.
     env: &'static [(&'static str, &'static str)],
     /// Whether its programs share servers.
@@ -39,9 +45,14 @@ impl Section {
         Section {
             title,
             cargo,
+            run: &[],
             env: &[],
             servers: false,
         }
+    }
+
+    fn words(&self) -> Vec<&'static str> {
+        self.cargo.iter().chain(self.run).copied().collect()
     }
 }
 
@@ -117,22 +128,75 @@ const CHECKS: &[Section] = &[
 
 /// The tests, lane by lane. They are built in two sets, the product and the laboratory: each
 /// further set of packages or features would compile most of the tree again (docs/decisions).
-const LANES: [&[Section]; 2] = [WAITS, COMPUTES];
+const LANES: [&[Section]; 3] = [WAITS, ENGINES, COMPUTES];
 
-const WAITS: &[Section] = &[Section {
-    // The engines' tests are loud, and empty, where real servers cannot run.
+/// By how much each lane gives way to the others.
+const NICE: [u8; 3] = [0, 0, 10];
+
+const WAITS: &[Section] = &[
+    Section {
+        run: &[
+            "--lib",
+            "--bins",
+            "--test",
+            "cluster",
+            "--test",
+            "demo",
+            "--test",
+            "e2e",
+            "--test",
+            "it",
+            "--test",
+            "kernels",
+            "--test",
+            "mds",
+            "--test",
+            "porcupine",
+        ],
+        ..Section::new("the product: all crates, end to end", PRODUCT)
+    },
+    Section {
+        run: &["--doc"],
+        ..Section::new("the product: examples in its documentation", PRODUCT)
+    },
+];
+
+const ENGINES: &[Section] = &[Section {
+    run: &[
+        "--test",
+        "cassandra",
+        "--test",
+        "engines",
+        "--test",
+        "nodes",
+        "--test",
+        "outages",
+        "--test",
+        "owner",
+        "--test",
+        "sections",
+        "--test",
+        "servers",
+        "--test",
+        "zookeeper",
+    ],
+    // They are loud, and empty, where real servers cannot run.
     servers: true,
-    ..Section::new(
-        "the product: all crates, end to end, engines on Cassandra and ZooKeeper",
-        PRODUCT,
-    )
+    ..Section::new("the product: engines on Cassandra and ZooKeeper", PRODUCT)
 }];
 
 const COMPUTES: &[Section] = &[
-    Section::new(
-        "the laboratory: the simulator, and all that has planted bugs",
-        LABORATORY,
-    ),
+    Section {
+        run: &["--tests"],
+        ..Section::new(
+            "the laboratory: the simulator, and all that has planted bugs",
+            LABORATORY,
+        )
+    },
+    Section {
+        run: &["--doc"],
+        ..Section::new("the laboratory: examples in its documentation", LABORATORY)
+    },
     Section::new(
         "formal models, those checks that take seconds",
         &["xtask", "formal", "--short"],
@@ -217,13 +281,13 @@ pub(crate) fn run() -> ExitCode {
     };
     let start = Instant::now();
     let mut done = Vec::new();
-    let ok =
-        lane(CHECKS, None, &mut done) && LANES.iter().all(|sections| compile(sections, &mut done));
+    let sections: Vec<&Section> = LANES.into_iter().flatten().collect();
+    let ok = lane(CHECKS, None, &mut done) && compile(&sections, &mut done);
     if !ok || !side_by_side(&mut done) {
         return close(&done, start, 1);
     }
-    for section in CHECKS.iter().chain(LANES.into_iter().flatten()) {
-        if let Err(error) = coverage.strike(section.cargo) {
+    for section in CHECKS.iter().chain(sections) {
+        if let Err(error) = coverage.strike(&section.words()) {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
@@ -239,40 +303,59 @@ pub(crate) fn run() -> ExitCode {
 pub(crate) fn run_deep() -> ExitCode {
     let start = Instant::now();
     let mut done = Vec::new();
-    let ok = compile(DEEP, &mut done) && lane(DEEP, None, &mut done);
+    let sections: Vec<&Section> = DEEP.iter().collect();
+    let ok = compile(&sections, &mut done) && lane(DEEP, None, &mut done);
     close(&done, start, u64::from(!ok))
 }
 
-/// Compiles the tests of sections; whether all of them compile.
-fn compile(sections: &[Section], done: &mut Vec<Done>) -> bool {
-    sections
-        .iter()
-        .filter(|s| s.cargo[0] == "test")
-        .all(|section| {
-            let own = section.cargo.iter().take_while(|word| **word != "--");
-            let words: Vec<&str> = own.copied().chain(["--no-run"]).collect();
-            step(section, ", compiled", &words, None, None, done)
-        })
+/// Compiles the tests of sections, each set once; whether all of them compile.
+fn compile(sections: &[&Section], done: &mut Vec<Done>) -> bool {
+    let mut built: Vec<&[&str]> = Vec::new();
+    sections.iter().all(|section| {
+        if section.cargo[0] != "test" || built.contains(&section.cargo) {
+            return true;
+        }
+        built.push(section.cargo);
+        let own = section.cargo.iter().take_while(|word| **word != "--");
+        let words: Vec<&str> = own.copied().chain(["--no-run"]).collect();
+        step(section, ", compiled", &words, None, None, done)
+    })
 }
 
-/// Runs sections in order; whether none fails.
+/// Runs sections in order; whether none fails. `beside`: how much they give way to other lanes,
+/// where there are some.
 fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool {
     sections.iter().all(|section| {
+        let words = section.words();
+        let passed = beside.and_then(|_| Passed::of(&words));
+        if let Some(tally) = passed.as_ref().and_then(Passed::recall) {
+            done.push(Done {
+                title: section.title,
+                what: ", unchanged since it passed",
+                seconds: 0,
+                tally,
+            });
+            return true;
+        }
         let trios = section.servers.then(Trios::start).transpose();
-        match trios {
-            Ok(trios) => step(section, "", section.cargo, beside, trios.as_ref(), done),
+        let ok = match trios {
+            Ok(trios) => step(section, "", &words, beside, trios.as_ref(), done),
             Err(error) => {
                 eprintln!("the servers of the tests did not start: {error}");
                 false
             }
+        };
+        if let (true, Some(passed), Some(done)) = (ok, passed, done.last()) {
+            passed.note(done.tally);
         }
+        ok
     })
 }
 
 /// Runs the lanes at the same time; whether none fails.
 fn side_by_side(done: &mut Vec<Done>) -> bool {
     let ends = std::thread::scope(|scope| {
-        let lanes = LANES.iter().zip([0, 10]).map(|(sections, nice)| {
+        let lanes = LANES.iter().zip(NICE).map(|(sections, nice)| {
             scope.spawn(move || {
                 let mut done = Vec::new();
                 (lane(sections, Some(nice), &mut done), done)
@@ -389,9 +472,9 @@ pub(crate) fn root() -> PathBuf {
 
 /// Tests counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    passed: u64,
-    failed: u64,
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
 }
 
 impl Tally {

@@ -16,6 +16,7 @@ mod formal;
 mod gate;
 mod java;
 mod mutants;
+mod passed;
 mod peers;
 mod porcupine;
 #[cfg(test)]
