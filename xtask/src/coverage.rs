@@ -5,9 +5,9 @@
 //! is never run looks like one that always passes.
 //!
 //! **Idea.** Cargo says what there is (`cargo metadata`), and what a command of the gate builds and
-//! runs (the same command with `--no-run --message-format=json`, which builds nothing anew). What
-//! is declared and was not run fails the gate: targets, and features that no test was built with.
-//! What only the deep sections run is excused by their own arguments.
+//! runs (the same command with `--no-run --message-format=json`, which builds nothing anew).
+//! Whatever is declared and was not run fails the gate: targets, and features that no test was
+//! built with. The deep sections' own arguments excuse what only they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};

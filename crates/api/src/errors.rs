@@ -129,8 +129,8 @@ pub fn to_status(refusal: &Refusal) -> Status {
 
 /// The refusal in a gRPC status. A status without one comes from the transport (connection lost,
 /// deadline): nobody knows whether the request took effect, and it reads as `Unavailable` unless
-/// the status says that the request itself was at fault. Whose message was too long, the request or
-/// its answer, a status does not say.
+/// the status says that the request itself was at fault. A status does not say whose message was
+/// too long, the request or its answer.
 pub fn from_status(status: &Status) -> Refusal {
     let decoded = RpcStatus::decode(status.details()).ok();
     let any = decoded.and_then(|s| s.details.into_iter().find(|a| a.type_url == REFUSAL_TYPE));

@@ -5,7 +5,7 @@
 //! and two clients hold the same key.
 //!
 //! **Idea.** The first server writes into the lock table where the locks are, in a row that belongs
-//! to no key; whoever finds another name there does not start.
+//! to no key; a server that finds another name there does not start.
 
 use crate::driver::What;
 use crate::store::CassandraStore;

@@ -24,8 +24,8 @@
 //!   cells), since Cassandra forgets the stamp of what it deletes.
 //! * C3. `SERIAL` is said in every conditional statement. Drivers say `LOCAL_SERIAL` if not told,
 //!   and then each data center decides for itself.
-//! * C4. No statement is repeated by the driver, and none is sent to two nodes at once: whoever
-//!   gave the order decides what an unknown outcome means.
+//! * C4. No statement is repeated by the driver, and none is sent to two nodes at once: the caller
+//!   decides what an unknown outcome means.
 //! * C5. An outcome is called refused only if the statement was never sent, or was refused before
 //!   it did anything ([`driver::store_error`]).
 //!

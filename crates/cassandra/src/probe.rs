@@ -27,7 +27,7 @@ const SPAN: i64 = 1 << 20;
 /// Ten years, in microseconds: as far as the stamps of a busy key may run ahead of the clock.
 const AHEAD: i64 = 10 * 365 * 86_400 * 1_000_000;
 
-/// Who waits for servers is told so once pauses are as long.
+/// A start that waits for servers says so once pauses are as long.
 const ANNOUNCED: Duration = Duration::from_millis(500);
 
 const TRIAL: What = What::Writes("the trial");

@@ -1,9 +1,9 @@
 //! What each node said last: the part of an error that tells where to look.
 //!
-//! "Unavailable" alone helps nobody at three in the morning. Whoever reads it wants to know which
-//! nodes were asked, and whether they refused the connection, said nothing, or had no quorum
-//! themselves. The account keeps one line per node, the latest; lines older than the operation's
-//! time say nothing about it and are left out.
+//! "Unavailable" alone helps nobody at three in the morning. Its reader wants to know which nodes
+//! were asked, and whether they refused the connection, said nothing, or had no quorum themselves.
+//! The account keeps one line per node, the latest; lines older than the operation's time say
+//! nothing about it and are left out.
 
 use std::error::Error;
 use std::io;

@@ -279,9 +279,9 @@ impl Client {
         &self.shared.nodes
     }
 
-    /// The secret of this client's session. Who has it may act in the client's sections, and it
-    /// takes no other to resume them: a program that writes down what it holds writes it down, too,
-    /// where only it can read.
+    /// The secret of this client's session. Its owner may act in the client's sections, and needs
+    /// no other to resume them: a program that writes down what it holds writes it down, too, where
+    /// only it can read.
     pub fn secret(&self) -> Secret {
         self.shared.secret
     }

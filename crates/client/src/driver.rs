@@ -80,7 +80,7 @@ struct Transmission {
 /// When an operation that nobody answers ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GiveUp {
-    /// After this in any case: what was said longer ago is not about it.
+    /// After this in any case: an older answer is not about it.
     pub(crate) request: Duration,
     /// After this where no node can be connected to.
     pub(crate) unreachable: Option<Duration>,

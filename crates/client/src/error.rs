@@ -10,7 +10,7 @@ pub enum Error {
     Refused(Refusal),
     /// The options make no sense; nothing was done.
     Options(String),
-    /// The client's background task has ended: its runtime was shut down. What was in flight may
+    /// The client's background task has ended: its runtime was shut down. Operations in flight may
     /// have taken effect.
     Closed,
 }

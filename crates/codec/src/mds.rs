@@ -24,8 +24,8 @@ pub trait Mds: fmt::Debug + Send + Sync {
     /// Where `index` ≥ n.
     fn encode_one(&self, value: &Bytes, index: usize) -> Bytes;
 
-    /// All n fragments of `value`, in order. Those below l share the value's memory, the others
-    /// one memory of their own: who keeps one fragment for long should copy it.
+    /// All n fragments of `value`, in order. Those below l share the value's memory, the others one
+    /// memory of their own: copy a fragment that is kept for long.
     fn encode_all(&self, value: &Bytes) -> alloc::vec::Vec<Bytes>;
 
     /// The value of `length` bytes of which `parts` are fragments with their indices. More than l

@@ -349,7 +349,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let known = ended.after.state().and_then(|state| state.get(lock_ref));
         let lease = known.map_or(0, |known| known.origin.lease);
         let until = Instant::now() + self.settings.lengthened(lease) + self.settings.patience();
-        // It may take as long as the lease: whoever asked is told that somebody is at work.
+        // It may take as long as the lease: the asker is told that somebody is at work.
         let _ = answers.send(Reply::Queued {
             held: Vec::new(),
             ahead: 0,

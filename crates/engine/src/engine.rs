@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 /// Rows known here before those that nobody uses are looked for.
 const ROWS: usize = 1_024;
-/// How long a row that nobody uses is remembered: who was told that its section is over must not be
-/// let in again by a replica that has not heard of it yet.
+/// How long a row that nobody uses is remembered: a client that was told that its section is over
+/// must not be let in again by a replica that has not heard of it yet.
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// Rows that are remembered so at most; beyond that the oldest are forgotten earlier.
 const RECENT: usize = 16_384;

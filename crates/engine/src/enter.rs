@@ -44,13 +44,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// A decision is good for one of so many parts of a lease: what is granted later is decided again.
+/// A decision is good for one of so many parts of a lease: a later grant is decided again.
 const DECISION_AGE: Micros = 4;
 
 /// Renewals of a ref of the node's own in its lease.
 const RENEWALS: Micros = 3;
 
-/// Who waits for the lease of another is told so often that somebody is at work.
+/// A client that waits for the lease of another is told so often that somebody is at work.
 const AT_WORK: Duration = Duration::from_secs(1);
 
 /// The value of a key as a read found it.
@@ -156,7 +156,7 @@ impl<L: LockStore> Way<L> {
         }
     }
 
-    /// How long a decision about it is good for: whoever has been silent for a lease by then may
+    /// How long a decision about it is good for: a client that was silent for a lease by then may
     /// have been followed by another.
     fn good_for(&self) -> Duration {
         Duration::from_micros(self.lease / DECISION_AGE)
@@ -183,7 +183,7 @@ impl<L: LockStore> Alone<L> {
         self.way.held()
     }
 
-    /// Whoever calls this leaves the section.
+    /// The caller leaves the section.
     pub(crate) fn leaves(mut self) {
         self.left = true;
     }
@@ -470,7 +470,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             _ => return Err(past(what)),
         };
         let state = applied.after.state().ok_or_else(|| past(what))?;
-        // Whoever has resumed it since has a generation that is not this request's to enter.
+        // A client that has resumed it since has a generation that is not this request's to enter.
         let id = (request.session, request.number);
         let known = state.get(lock_ref);
         let anybodys = self.settings.planted.has(Bug::EntersAnothers);
@@ -558,8 +558,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
     }
 
-    /// Looks whether a ref holds by now, and settles its value if it does. What the row was like
-    /// before `since` decides nothing.
+    /// Looks whether a ref holds by now, and settles its value if it does. The row before `since`
+    /// decides nothing.
     async fn look(&self, way: &Way<L>, mut since: Instant) -> Result<Next, Refusal> {
         let what = "the enter";
         let planted = self.settings.planted;

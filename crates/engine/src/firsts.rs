@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Refs remembered; whoever is forgotten has its ref settled in the row.
+/// Refs remembered; a forgotten ref is settled in the row.
 const MOST: usize = 65_536;
 
 type Name = (KeyId, LockRef, u32);
@@ -59,7 +59,7 @@ impl Waits {
         let now = Instant::now();
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waits.len() >= MOST {
-            // Whoever is forgotten waits once more.
+            // A forgotten one waits once more.
             waits.retain(|_, until| *until > now);
         }
         *waits.entry(name).or_insert(now + wait)

@@ -4,17 +4,17 @@
 //! on Cassandra those that meet time out (65 updates per second by 32 clients, against 4,500 when
 //! each node has one in flight). And a hundred waiters need not ask a hundred times who is first.
 //!
-//! **Idea.** Per key and node there is one task that updates, one that reads, one that watches;
-//! whoever comes while a task is at work goes into its next round. Steps that are in no hurry wait
-//! for company where the row is crowded ([`crate::pace`]). What any of the tasks learns is
-//! published to all.
+//! **Idea.** Per key and node there is one task that updates, one that reads, one that watches; a
+//! call that comes while a task is at work goes into its next round. Steps that are in no hurry
+//! wait for company where the row is crowded ([`crate::pace`]). Each task publishes to all what it
+//! learns.
 //!
 //! **Invariants.**
 //! * At most one swap of a row is in flight here. After one of unknown outcome nothing is swapped
 //!   before a deciding read, which finishes or buries it.
 //! * An answer is given from a state that was current after the question was asked: that of the
 //!   swap that carried it, or of a deciding read that began later.
-//! * Who is silent is judged by this node's own clock alone, from what it has seen itself: a ref
+//! * This node judges by its own clock alone who is silent, from what it has seen itself: a ref
 //!   whose renewals have not grown for its lease. Clocks of nodes are never compared (F10).
 
 use crate::pace::Pace;
@@ -545,7 +545,7 @@ impl<L: LockStore> Keyed<L> {
         })
     }
 
-    /// What was asked for since the round began goes along; the task stays at work.
+    /// Steps asked for since the round began go along; the task stays at work.
     fn steps_meanwhile(&self, asked: usize) -> Vec<Asked> {
         self.round(&mut lock(&self.steps), BATCH.saturating_sub(asked))
     }

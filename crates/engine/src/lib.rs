@@ -2,8 +2,8 @@
 //! the faults of that layout cured.
 //!
 //! **Problem.** Whoever runs Cassandra or `ZooKeeper` already wants sections there, not one more
-//! store. What those offer is less than the native engine's own: no log that a primary applies, no
-//! fence that refuses a past holder's write, and answers that say neither yes nor no.
+//! store. Those offer less than the native engine's own: no log that a primary applies, no fence
+//! that refuses a past holder's write, and answers that say neither yes nor no.
 //!
 //! **Idea.** [`store`] says how little is needed: compare-and-set of one opaque row per key, and
 //! reads and writes at a quorum where the highest scalar wins. [`state`] is the row: the native

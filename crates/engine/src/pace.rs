@@ -5,9 +5,9 @@
 //! waits with them. Most such updates are in no hurry: a ref that joins a queue is served when
 //! those before it have left; a renewal has a third of a lease.
 //!
-//! **Idea.** Each node learns by itself how crowded a row is: whoever was overtaken doubles its
-//! patience twice, whoever was not halves it. Steps that are in no hurry wait a random part of that
-//! patience, and go at once where one comes that is: the leave that lets the next one in takes
+//! **Idea.** Each node learns by itself how crowded a row is: a node that was overtaken doubles its
+//! patience twice, one that was not halves it. Steps that are in no hurry wait a random part of
+//! that patience, and go at once where one comes that is: the leave that lets the next one in takes
 //! along all that waited here. While one node's refs have the key, one after the other, only that
 //! node updates the row. Where nobody is in the way, nobody waits.
 

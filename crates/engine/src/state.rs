@@ -60,7 +60,8 @@ fn own(body: LockCommand) -> Command {
 /// What a ref has beside its place in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extra {
-    /// Renewals so far: who has seen this number for a whole lease has seen the ref silent.
+    /// Renewals so far: an observer that sees this number for a whole lease has seen the ref
+    /// silent.
     pub renewals: u32,
     /// Synchs begun in the present generation.
     pub attempts: u32,
@@ -214,7 +215,7 @@ impl KeyState {
         self.queues.is_idle(&this_key())
     }
 
-    /// The flag: who holds must synch first.
+    /// The flag: the holder must synch first.
     pub fn flag(&self) -> Option<u64> {
         self.queue().and_then(|queue| queue.flag)
     }

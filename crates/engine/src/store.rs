@@ -1,7 +1,7 @@
 //! What an engine asks of the stores below it: two traits, and what can go wrong.
 //!
 //! **Idea.** Whatever keeps the locks has to offer one thing only: an opaque state per key with a
-//! version, and a compare-and-set on it. Whatever keeps the data has to offer reads and writes at a
+//! version, and a compare-and-set on it. The store of the data has to offer reads and writes at a
 //! quorum, where the write with the highest scalar wins at every replica, whenever it comes. Both
 //! are less than what Cassandra and `ZooKeeper` have, and all that critical sections need.
 //!
@@ -96,8 +96,8 @@ pub trait LockStore: Send + Sync + 'static {
         state: Bytes,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
 
-    /// Ends when the row may have another version than `seen`, at the latest after `patience`.
-    /// Whoever calls it peeks, or reads, afterwards.
+    /// Ends when the row may have another version than `seen`, at the latest after `patience`. The
+    /// caller peeks, or reads, afterwards.
     fn changed(
         &self,
         key: &KeyId,
@@ -131,7 +131,7 @@ pub struct Page {
 /// Where values are. A write stays below every write of its cell with a higher scalar or tag, at
 /// every replica, in whatever order they come.
 pub trait DataStore: Send + Sync + 'static {
-    /// Reads both cells at a quorum. What it returns, later reads return, or something newer: a
+    /// Reads both cells at a quorum. Later reads return what it returns, or something newer: a
     /// write that was found at one replica is at a quorum when this returns.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Where the servers come from: Maven's and Go's ordinary clients, at pinned versions, once.
 //!
-//! What is installed is a folder `SYSTEM-VERSION` in [`home`]. It is made beside its final place
-//! and renamed when it is whole, under a lock that the operating system gives back with whoever
-//! held it; so two processes do it once, and half an installation is never taken for one.
+//! An installation is a folder `SYSTEM-VERSION` in [`home`]. It is made beside its final place and
+//! renamed when it is whole, under a lock that the operating system gives back with whoever held
+//! it; so two processes do it once, and half an installation is never taken for one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

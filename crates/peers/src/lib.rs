@@ -1,9 +1,9 @@
 //! Clusters of Cassandra, ZooKeeper and etcd on this machine: real servers, for tests of what runs
 //! on them and for measurements beside them.
 //!
-//! **Problem.** The paper's MUSIC runs on Cassandra and is compared with ZooKeeper and etcd.
-//! Whoever repeats that needs three systems, each with its own way to be installed, configured,
-//! waited for and ended; and a test that leaves a JVM behind spoils the next one.
+//! **Problem.** The paper's MUSIC runs on Cassandra and is compared with ZooKeeper and etcd. To
+//! repeat that one needs three systems, each with its own way to be installed, configured, waited
+//! for and ended; and a test that leaves a JVM behind spoils the next one.
 //!
 //! **Idea.** A [`Spec`] says what is wanted, [`Cluster::start`] returns when it serves. The
 //! programs come through Maven and Go, at pinned versions, into a folder of the workspace

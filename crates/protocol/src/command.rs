@@ -40,8 +40,8 @@ pub struct Command {
     pub session: SessionId,
     /// The request's number in the session.
     pub number: u64,
-    /// Which attempt of the request this is. What a request means never changes from one
-    /// transmission to the next, so those of lock queues and groups have one attempt, 0.
+    /// Which attempt of the request this is. A request means the same in each transmission, so
+    /// those of lock queues and groups have one attempt, 0.
     pub attempt: u32,
     /// Every request of the session up to this number has its answer: replies may be forgotten.
     pub answered_through: u64,

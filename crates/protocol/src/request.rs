@@ -275,8 +275,8 @@ pub struct Entered {
 /// The latest value of a key as a grant, or an entry's answer, carries it.
 ///
 /// A section may have many keys with large values, and a message has a bound
-/// ([`Limits::grant`](crate::base::Limits::grant)): what does not fit is left out, and the holder
-/// reads it by a critical get, which finds the same value, since only the holder changes it.
+/// ([`Limits::grant`](crate::base::Limits::grant)): a value that does not fit is left out, and the
+/// holder reads it by a critical get, which finds the same value, since only the holder changes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryValue {
     /// There is none: never written, or deleted.

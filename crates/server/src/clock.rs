@@ -4,8 +4,8 @@
 //! name one ([`BoundSource`]): the kernel, which a daemon of NTP or PTP tells how far off its clock
 //! may be, or the operator. The bound is read a few times per second; in between it grows by what
 //! the kernel itself allows for (500 parts per million), and by as much as the wall clock has moved
-//! against the boot-time clock, which only a step does. What becomes of an interval that is too
-//! wide, or contradicts another one, the protocol decides.
+//! against the boot-time clock, which only a step does. The protocol decides what becomes of an
+//! interval that is too wide, or contradicts another one.
 
 use crate::config::ClockConfig;
 use fermata_protocol::base::{Interval, Micros, Now};

@@ -1,8 +1,8 @@
 //! Which connections this node has refused or ended, by face and cause: for its status.
 //!
-//! Metrics have the counts over time, and the log each case or some of them. Whoever asks for the
-//! node's state wants to see at once that peers fall silent or clients find no place, since when
-//! not any more, and who it was.
+//! Metrics have the counts over time, and the log each case or some of them. The state of a node
+//! has to show at once that peers fall silent or clients find no place, since when not any more,
+//! and who it was.
 
 use crate::clock;
 use fermata_protocol::base::Micros;

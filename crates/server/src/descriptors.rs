@@ -1,12 +1,13 @@
 //! How many files and sockets this process may have open, and whose they are.
 //!
 //! **Problem.** Every connection of a client is a descriptor, and so is the next segment of the
-//! log. Whoever opens enough connections would otherwise take from the node what it needs to go on.
+//! log. A client that opens enough connections would otherwise take from the node what it needs to
+//! go on.
 //!
 //! **Idea.** The soft limit is raised to the hard one, and a part of it is kept for the node's own
-//! files and its peers; what is left is shared out among the faces, which count their connections.
-//! The system gives the lowest number that is free. So a new connection with a number among the
-//! last ones shows, whoever has the others, that only those are left: it is closed at once.
+//! files and its peers; the faces share the rest, and count their connections. The system gives the
+//! lowest number that is free. So a new connection with a number among the last ones shows, whoever
+//! has the others, that only those are left: it is closed at once.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

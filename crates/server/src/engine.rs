@@ -9,7 +9,7 @@
 //! **Idea.** One task per request. It owns the [`Call`] with its permits until the last answer, and
 //! the engine's own future until that ends; to cancel is to abort it.
 //!
-//! **Invariants.** A request has one last answer: what the engine ends without one is answered
+//! **Invariants.** A request has one last answer: one that the engine ends without it is answered
 //! here, as unknown. After the last answer the engine's future still runs to its end: only a call
 //! that nobody waits for is given up. A stop waits for brief calls, at most [`GRACE`], and gives up
 //! all others; their sinks go with them, which tells the askers that the node stops.

@@ -29,8 +29,8 @@ pub(crate) struct Service(Arc<Gate>);
 /// Bytes of the longest message that is read.
 ///
 /// A request is one value and a little more, and twice that much may come, so that a value which is
-/// a little too large is refused by name, not by the end of the connection. Whatever a client may
-/// take for a value that some cluster takes is refused by name, too.
+/// a little too large is refused by name, not by the end of the connection. A value that some
+/// cluster would take is refused by name, too.
 pub(crate) fn largest_message(gate: &Gate) -> usize {
     (2 * gate.value_max).max(Limits::VALUE_MAX) + (1 << 20)
 }

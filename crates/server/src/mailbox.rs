@@ -1,9 +1,9 @@
 //! The driver's one input queue.
 //!
 //! Many tasks put events in, one thread takes all that wait at once: under load a batch of inputs
-//! costs one lock, and becomes one flush and one frame per peer. The queue itself has no bound;
-//! whoever puts in holds a permit (of requests, of bytes from peers) that travels with the event
-//! and is given back when the event has been handled.
+//! costs one lock, and becomes one flush and one frame per peer. The queue itself has no bound; a
+//! sender holds a permit (of requests, of bytes from peers) that travels with the event and is
+//! given back when the event has been handled.
 
 use crate::clock;
 use crate::gate::is_last;

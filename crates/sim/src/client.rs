@@ -1,8 +1,8 @@
 //! A simulated client: the real session machine, a clock, and a record of what it did and saw.
 //!
 //! A client process may die at any time. It then says nothing, and its sections stand until
-//! somebody ends them. What it wrote down before (the refs it holds, not the counter of its writes)
-//! its successor may use to resume (F16).
+//! somebody ends them. Its successor may use what it wrote down (the refs it holds, not the counter
+//! of its writes) to resume (F16).
 
 use crate::clock::Clock;
 use crate::history::{History, OpId, Outcome, Section, SectionIx, What};

@@ -1,8 +1,8 @@
 //! What kind of world a seed is: its bounds, its names, how far its clocks may drift.
 //!
 //! **Problem.** Under the bounds of a server no bound is ever met in a simulated minute, and under
-//! a drift of a thousandth no duration is ever measured wrongly. What goes wrong at its bounds is
-//! then found by users (G34, G35).
+//! a drift of a thousandth no duration is ever measured wrongly. Users then find what goes wrong at
+//! its bounds (G34, G35).
 //!
 //! **Idea.** Seeds differ in kind. In a third of them some bounds are so small that logs are
 //! truncated and members catch up by snapshots; in another third all are: names are 600 bytes long

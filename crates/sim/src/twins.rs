@@ -3,8 +3,8 @@
 //!
 //! **Problem.** Every proof counts durable memories, and takes each at its word. An operator can
 //! copy a directory and start both copies, and whoever has a machine's key can say what he likes.
-//! Nothing here makes that safe (the README says: not Byzantine). What can be asked is that the
-//! checkers *see* the damage, and that documents say so ([`crate::scenarios::LIMITS`]).
+//! Nothing here makes that safe (the README says: not Byzantine). The checkers must *see* the
+//! damage, and documents must say so ([`crate::scenarios::LIMITS`]).
 //!
 //! **Idea.** A *twin* is a machine beside the one of its name. Which of the two gets what is sent
 //! to the name is the scenario's choice ([`World::twin`]). For the time of one of its steps it

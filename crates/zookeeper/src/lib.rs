@@ -41,14 +41,14 @@
 //! row looks whether the row is past the version that the update wants; if it is not, the read
 //! writes the same state once more, by compare-and-set, and the row is. This is also right where
 //! the read was answered by a deposed leader: that write cannot be. Where there is no node, an
-//! empty one is made. The memory is this process's: what another process gave up may still come, as
-//! if that process had sent it late, and the versions judge it.
+//! empty one is made. The memory is this process's: a write that another process gave up may still
+//! come, as if sent late, and the versions judge it.
 //!
-//! **Versions have 32 bits** in `ZooKeeper`, and go on with −2³¹ after 2³¹ − 1. They come out as
-//! 0 … 2³² − 1 and begin again; they are only ever compared for equality here, except that a row is
-//! taken to be past a version if it is less than 2³¹ updates ahead of it. One version is poison:
-//! −1 means "any" in `setData`. So the update of version −2 is a transaction of two, which takes
-//! the row to 0 and is judged by the first of them; nobody ever sees −1. Whoever keeps a version
+//! **Versions have 32 bits** in `ZooKeeper`, and go on with −2³¹ after 2³¹ − 1. They come out as 0
+//! … 2³² − 1 and begin again; they are only ever compared for equality here, except that a row is
+//! taken to be past a version if it is less than 2³¹ updates ahead of it. One version is poison: −1
+//! means "any" in `setData`. So the update of version −2 is a transaction of two, which takes the
+//! row to 0 and is judged by the first of them; nobody ever sees −1. A client that keeps a version
 //! for 2³² updates of its row may be told that it is the present one: refs are in the state, with
 //! 64 bits, and do not come back.
 //!

@@ -1,9 +1,9 @@
 //! `ZooKeeper`'s own lock recipe, as its manual has it, for comparisons: not what
 //! [`crate::ZookeeperStore`] does, and with none of its guarantees.
 //!
-//! Whoever wants the lock makes an ephemeral sequential node, lists all of them, and holds the lock
-//! if its own is the lowest; otherwise it watches the one before and lists again when that goes.
-//! The value is the data of the lock's own node. Release deletes the node.
+//! A client makes an ephemeral sequential node, lists all of them, and holds the lock if its own is
+//! the lowest; otherwise it watches the one before and lists again when that goes. The value is the
+//! data of the lock's own node. Release deletes the node.
 //!
 //! **What it does not do.** A holder that lost its session is not kept from writing: its node is
 //! gone and the next one holds the lock, but `setData` asks nobody (MUSIC §II names this false

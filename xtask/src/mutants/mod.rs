@@ -5,8 +5,8 @@
 //!
 //! **Idea.** Places where the rooms decide something are found in their text ([`sites`]), changed
 //! in a copy that is compiled once ([`copy`]), and chosen at run time; tests and random schedules
-//! judge each (`run`). What nobody notices is a missing test, dead code, or no change at all.
-//! [`LISTED`] says of the last why, and of which nobody knows yet what they are.
+//! judge each (`run`). A mutant that nobody notices is a missing test, dead code, or no change at
+//! all. [`LISTED`] says of the last why, and of which nobody knows yet what they are.
 //!
 //! **Which.** Of each room's N sites the ⌈N / one in⌉ whose keys have the least FNV-1a hash, and at
 //! least [`LEAST`]. So nobody chooses, every room has its part, and what is written elsewhere does

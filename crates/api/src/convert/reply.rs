@@ -175,7 +175,7 @@ fn storage_to(s: StorageStatus) -> v1::StorageStatus {
     }
 }
 
-/// What is no reach of a group that can be is not told.
+/// A reach that no group can have is not told.
 fn reach_from(reach: v1::Reach) -> Option<Reach> {
     Some(Reach {
         heard: reach.heard.try_into().ok()?,

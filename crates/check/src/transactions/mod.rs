@@ -8,9 +8,9 @@
 //! **Idea.** Record more, and it is easy, in two ways that know nothing of each other, so that each
 //! checks the other:
 //!
-//! 1. [`by_timestamp`]: the store says at which timestamp each transaction took effect. What
-//!    remains is to see that each read is the state at that timestamp, and that the timestamps are
-//!    in the order of real time. `O(n log n)`.
+//! 1. [`by_timestamp`]: the store says at which timestamp each transaction took effect. It remains
+//!    to see that each read is the state at that timestamp, and that the timestamps are in the
+//!    order of real time. `O(n log n)`.
 //! 2. [`by_versions`]: values are lists to which unique numbers are appended, so that a read of a
 //!    key shows the order of its versions (Kingsbury and Alvaro, "Elle: Inferring Isolation
 //!    Anomalies from Experimental Observations", PVLDB 14(3), 2020). From it follow the
@@ -26,8 +26,8 @@
 //! unless one returned strictly before the other began. A *snapshot* is a transaction that only
 //! reads, and that may read the past: it must fit into the serial order, but not into real time.
 //!
-//! **Invariants.** T1: [`Verdict::Violation`] is a proof: what it shows is impossible whatever the
-//! rest of the history is. T2: where [`by_versions`] finds a violation, no timestamps satisfy
+//! **Invariants.** T1: [`Verdict::Violation`] is a proof: it shows something impossible, whatever
+//! the rest of the history is. T2: where [`by_versions`] finds a violation, no timestamps satisfy
 //! [`by_timestamp`]; the opposite does not hold, since transactions may be in a right order that is
 //! not the one that the store claims. T3: for lists [`by_versions`] is exact (tested against all
 //! orders of small histories).

@@ -1,12 +1,12 @@
 //! Checker 2: without timestamps, by the order of versions that reads of lists show.
 //!
 //! The longest read of a key is the order of its versions; every other read must be its beginning.
-//! Adya's edges come from neighbours in it. What was acknowledged and is in no read comes behind
-//! all that was read: from who read everything there leads an edge to each such write, through one
-//! node per key, so that there are as many edges as readers and writes, not their product. The
-//! order of real time is made of barriers in the same way: a transaction's return leads to a
-//! barrier, barriers lead to later ones, and the last one before a begin leads to the transaction.
-//! That is the same order as an edge for each pair, with at most three edges per transaction.
+//! Adya's edges come from neighbours in it. Acknowledged writes that are in no read come behind all
+//! that was read: from who read everything there leads an edge to each such write, through one node
+//! per key, so that there are as many edges as readers and writes, not their product. The order of
+//! real time is made of barriers in the same way: a transaction's return leads to a barrier,
+//! barriers lead to later ones, and the last one before a begin leads to the transaction. That is
+//! the same order as an edge for each pair, with at most three edges per transaction.
 
 use super::Verdict;
 use super::evidence::{Because, Kind, Violation};

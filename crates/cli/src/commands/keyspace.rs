@@ -62,8 +62,8 @@ async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The storage policy that the options name. What is impossible for the cluster's groups the server
-/// refuses, with the bound that is broken.
+/// The storage policy that the options name. The server refuses terms that are impossible for the
+/// cluster's groups, with the bound that is broken.
 fn storage_of(args: &KeyspaceArgs) -> Result<StoragePolicy, Failure> {
     let policy = match args.storage {
         StorageArg::Replicated => {

@@ -1,9 +1,9 @@
 //! `fermata release`: an operator ends somebody's section, or wait, by its lock ref.
 //!
-//! What is asked for is that the ref be out of the key's queue, so a ref that is past already is
-//! done, too: the command may be repeated. The primary takes no release before the lease that the
-//! holder has, which may last longer than a request: the release is then asked for again, for as
-//! long as [`ReleaseArgs::wait`] and the queue say.
+//! The request is that the ref be out of the key's queue, so a ref that is past already is done,
+//! too: the command may be repeated. The primary takes no release before the lease that the holder
+//! has, which may last longer than a request: the release is then asked for again, for as long as
+//! [`ReleaseArgs::wait`] and the queue say.
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -7,7 +7,7 @@
 //!
 //! **Idea.** A request is a *job* under one key. A worker enters a critical section over the key,
 //! reads the latest acknowledged state, and moves the job on by one [`job::step`] per critical put,
-//! until it is `DONE`. Whoever takes over goes on from the last acknowledged step.
+//! until it is `DONE`. The one that takes over goes on from the last acknowledged step.
 //!
 //! Everything that decides what is right needs no cluster:
 //!

@@ -43,7 +43,7 @@ id!(
 );
 id!(
     /// A client's session: 128 bits, the hash of a secret that only the client and the node that it
-    /// asks know. Whoever names a session may not act in its sections (G49).
+    /// asks know. Its name alone lets nobody act in its sections (G49).
     SessionId(u128)
 );
 

@@ -19,7 +19,7 @@ pub enum TagRule {
     /// The whole key.
     #[default]
     Whole,
-    /// What stands before the first such byte (the whole key where there is none).
+    /// The bytes before the first such byte (the whole key where there is none).
     Before(u8),
 }
 

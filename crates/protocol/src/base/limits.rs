@@ -1,8 +1,8 @@
 //! The bounds that a node enforces.
 //!
-//! **Problem.** A bound by count alone is none: 256 commands are 30 KB or 500 MB. What grows beyond
-//! a frame never reaches a peer, however often it is sent, and a log waits for it for ever (G34,
-//! G35).
+//! **Problem.** A bound by count alone is none: 256 commands are 30 KB or 500 MB. A message that
+//! grows beyond a frame never reaches a peer, however often it is sent, and a log waits for it for
+//! ever (G34, G35).
 //!
 //! **Idea.** Whatever is kept, queued or sent is bounded in bytes *and* in count, and one bound
 //! follows from the other: a slot fits the window, the window the queue, the queue the votes.

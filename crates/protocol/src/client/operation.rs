@@ -30,7 +30,7 @@ pub(super) enum Kind {
         write: u64,
         leaves: bool,
     },
-    /// A leave; whoever waits for it is told by `answer_by` that it is not known.
+    /// A leave; its caller is told by `answer_by` that it is not known.
     Leave {
         section: SectionId,
         answer_by: Micros,

@@ -30,7 +30,8 @@ impl Session {
     }
 
     /// Ends every user operation with `refusal` before its time: the driver knows that nobody can
-    /// be reached. What may have been received stays in doubt, a leave goes on in the background.
+    /// be reached. An operation that may have been received stays in doubt, a leave goes on in the
+    /// background.
     pub fn give_up(&mut self, now: Now, refusal: &Refusal, out: &mut Vec<Event>) {
         let mut ended = Vec::new();
         for (number, open) in &mut self.open {

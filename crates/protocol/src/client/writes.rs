@@ -2,13 +2,13 @@
 //! each key which were issued, which may have taken effect, and which were acknowledged. It alone
 //! decides whether a key may be left clean (F5).
 //!
-//! Whoever numbers the writes of a section keeps its [`Account`], and nobody else: a
+//! The one that numbers the writes of a section keeps its [`Account`], and nobody else: a
 //! [`Session`](super::Session), or the server for clients of its faces that count nothing
 //! themselves. One that is lost is not made up: the section is resumed, which begins a generation
 //! with an account of its own (F16).
 //!
 //! A write that was refused for certain has changed nothing. But a clean leave is for ever, and a
-//! copy of a message may still be on its way: what was sent and refused is left to the next
+//! copy of a message may still be on its way: a put that was sent and refused is left to the next
 //! holder's synch, which fences it, unless a higher write was acknowledged (G25).
 
 use crate::base::tag::GENERATION_SPAN;

@@ -1,9 +1,10 @@
 //! Joining the queues of one or several segments, one after the other, until all are held.
 //!
 //! Keys are locked in (address, keyspace, key) order, and a segment is joined only when the one
-//! before has granted all its keys (F19, several keys): whoever waits holds nothing that somebody
-//! before it in that order waits for. While it waits, every ref is renewed, and refs whose grant
-//! has not arrived are named: a new primary learns where to push, and a lost push is repeated.
+//! before has granted all its keys (F19, several keys): a client that waits holds nothing that
+//! somebody before it in that order waits for. While it waits, every ref is renewed, and refs whose
+//! grant has not arrived are named: a new primary learns where to push, and a lost push is
+//! repeated.
 
 use super::desk::Desk;
 use super::refuse;

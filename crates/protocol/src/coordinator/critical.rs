@@ -2,9 +2,9 @@
 //!
 //! The guard is MUSIC's `lsPeek`: an operation of a ref that does not hold its key is refused
 //! before anything is sent. It knows more than a local peek, which may lag: a grant that passed
-//! this coordinator counts, and where nothing is known the primary is asked once. What it lets
-//! through by mistake the replicas refuse by tag and fence (F1); what makes the guard worth its
-//! code is that a refusal here is definite, and that a shared section is kept from writing.
+//! this coordinator counts, and where nothing is known the primary is asked once. Replicas refuse
+//! by tag and fence what it lets through by mistake (F1); the guard is worth its code because a
+//! refusal here is definite, and a shared section is kept from writing.
 //!
 //! `put_and_leave` leaves cleanly only after the put has its quorum; when the put fails, the ref is
 //! left dirty in the background (F5: the next holder then synchs). Where the ref is past already,

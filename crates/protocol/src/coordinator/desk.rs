@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 const PASSES: usize = 65_536;
 /// Enqueues remembered that were given up before their answer.
 const GIVEN_UP: usize = 4_096;
-/// Background jobs at a time; what is dropped beyond is ended by its lease.
+/// Background jobs at a time; the lease ends one that is dropped beyond.
 const SPAWNED: usize = 16_384;
 
 /// The identity of an enqueue: session, command number, segment.
@@ -86,7 +86,7 @@ impl Desk {
         Some(id)
     }
 
-    /// Registers a task for the grant of an enqueue or a resume. Whoever gave up on the same
+    /// Registers a task for the grant of an enqueue or a resume. A job that gave up on the same
     /// command before has no say in it any more.
     pub(super) fn wait_for(&mut self, enqueue: Enqueue, task: TaskId) {
         self.given_up.take(&enqueue);

@@ -54,7 +54,8 @@ pub enum Message {
     CatalogueIs {
         /// From the question.
         call: u64,
-        /// So many keyspaces there are. None is ever deleted: whoever knows fewer has missed some.
+        /// So many keyspaces there are. None is ever deleted: a node that knows fewer has missed
+        /// some.
         keyspaces: u32,
     },
 }

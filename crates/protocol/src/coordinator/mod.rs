@@ -8,12 +8,11 @@
 //!
 //! # The idea
 //! Nothing that decides safety lives here. A coordinator is volatile: it may forget everything at
-//! any instant. What it sends carries its own protection: a command its identity (`session`,
+//! any instant. Its messages carry their own protection: a command its identity (`session`,
 //! `number`), by which it takes effect once (F2); a critical write its tag, the same at every
-//! coordinator, and its lock ref, by which replicas refuse a past holder (F1: by a fence;
-//! M2: not by a coordinator's clock). The
-//! coordinator's guard before a critical operation (MUSIC's `lsPeek`) saves wasted work and gives
-//! clear refusals; it is not what makes sections exclusive.
+//! coordinator, and its lock ref, by which replicas refuse a past holder (F1: by a fence; M2: not
+//! by a coordinator's clock). The coordinator's guard before a critical operation (MUSIC's
+//! `lsPeek`) saves wasted work and gives clear refusals; it is not what makes sections exclusive.
 //!
 //! Each request is a `Job`: a small machine that is given events and, one day, ends with a reply.
 //! The jobs share a `Desk`: reliable submission of commands (`submit`), register
@@ -287,9 +286,9 @@ impl Coordinator {
         }
     }
 
-    /// The client of `call` went away. What may have changed something is carried on in the
-    /// background; a wait for a lock is given up, unless it was to leave its ref waiting or may be
-    /// repeated (G6: its client may hold elsewhere; G47: one that is gone keeps no place).
+    /// The client of `call` went away. Commands that may have changed something are carried on in
+    /// the background; a wait for a lock is given up, unless it was to leave its ref waiting or may
+    /// be repeated (G6: its client may hold elsewhere; G47: one that is gone keeps no place).
     pub fn on_cancel(&mut self, call: CallId, cx: &mut Cx<'_>) {
         let Some(id) = self.calls.remove(&call) else {
             return;

@@ -89,7 +89,7 @@ pub(super) fn swept_out(what: &str, may_have: bool) -> Refusal {
     }
 }
 
-/// What was sent may be done, and must be looked for before it is done again.
+/// The sent command may be done, and must be looked for before it is done again.
 fn unsure(what: &str, code: Code, why: &str) -> Refusal {
     let text = format!(
         "{what} has no confirmation: {why}; it may have taken effect: read the key before you \

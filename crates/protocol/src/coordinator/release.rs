@@ -8,8 +8,8 @@
 //! **Idea.** What is asked for is that the ref be out of its queue. A primary that says `Leased`
 //! has noted who asks, and tells when the ref is past, whatever ended it. That is the good end of a
 //! release. Its word may be lost, and a new primary has not noted anything: so the command is sent
-//! again every two retry times, which ends the lease there, too. Whoever waits is told `Queued`, so
-//! that a client does not take this node for dead.
+//! again every two retry times, which ends the lease there, too. The asker is told `Queued` while
+//! it waits, so that a client does not take this node for dead.
 //!
 //! **Invariants.**
 //! * `Done` is said only of a ref that has been removed. A generation that is past is not enough:

@@ -1,8 +1,8 @@
 //! Operations on one key outside the client's own sections.
 //!
 //! * Eventual `get` and `put`, `inspect`, and `read` and `write` of registers: one register
-//!   operation each. What writes is done at most once: a write that another node, or an earlier
-//!   try, may have stored is covered by a later one, after it was read, and would then be read once
+//!   operation each. A write is done at most once: a write that another node, or an earlier try,
+//!   may have stored is covered by a later one, after it was read, and would then be read once
 //!   more. So a repeated `write` of a register is refused, unknown, before anything is sent (G19).
 //! * `write` in a section keyspace is a section of its own (MUSIC's CP put; F7: a write beside a
 //!   lock breaks it): enqueue, put
@@ -238,8 +238,8 @@ pub(super) fn synch(
 ///
 /// A section of one request is over with it, and its coordinator renews it as long as it is at
 /// work: an abandoned one need not keep the key for as long as a client's. It may be short, since
-/// nothing but cached gets hangs on a lease (F10), and here are none: what ends the section too
-/// soon sets the flag, and the next holder's synch fences the put (F1). But it outlasts the silence
+/// nothing but cached gets hangs on a lease (F10), and here are none: an end that comes too soon
+/// sets the flag, and the next holder's synch fences the put (F1). But it outlasts the silence
 /// after which a client asks another node, where the repeated request finds its ref.
 fn lease(key: &KeyId, cx: &Cx<'_>) -> Option<Micros> {
     let short = (cx.env.timing.request / 2).max(Keyspace::LEASE_MIN);

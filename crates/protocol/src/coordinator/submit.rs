@@ -3,15 +3,14 @@
 //! A coordinator knows neither who leads a log nor whether its message arrived. It asks whom it
 //! believes to lead, follows the hints of those who do not, and asks the members in turn when
 //! nothing comes back. A command keeps its identity through all of it, so that it takes effect once
-//! (F2); what can be lost is only the knowledge whether it did. That is what `unsure`
-//! says: some transmission of the command may be, or become, chosen although nobody answered for
-//! it.
+//! (F2); only the knowledge whether it did can be lost. That is what `unsure` says: some
+//! transmission of the command may be, or become, chosen although nobody answered for it.
 //!
 //! Departure from the obvious: a hint to a node that has just been silent is not followed at once,
 //! and one to a node that has not been heard for a lease is none. Followers name a dead primary
-//! until they miss its beats, and following them would turn the search into a loop. What a search
-//! found out about another segment says nothing of this one: each would wait for its own answer
-//! from the dead.
+//! until they miss its beats, and following them would turn the search into a loop. A search for
+//! another segment's primary says nothing of this one: each would wait for its own answer from the
+//! dead.
 
 use super::timers::Timers;
 use super::topology::{Target, Topology};

@@ -55,7 +55,7 @@ pub trait Topology {
     }
     /// Who is believed to lead.
     fn primary(&self, target: Target) -> Option<NodeName>;
-    /// Whether a node has been heard within a lease: whoever has not is asked where no other can
+    /// Whether a node has been heard within a lease: one that has not is asked where no other can
     /// be.
     fn hears(&self, node: NodeName) -> bool;
     /// Who may lead, nearest first.

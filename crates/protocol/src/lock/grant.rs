@@ -53,7 +53,7 @@ pub(super) enum Target {
     Front(LockRef, KeyId, Option<u64>),
 }
 
-/// What has failed is tried again after so long.
+/// A failed read or synch is tried again after so long.
 const PAUSE: Micros = 50_000;
 
 /// Why a grant is prepared.
@@ -225,9 +225,9 @@ impl Grants {
         );
     }
 
-    /// The enqueue has its outcome, or was not taken by the log: what was read for it must not
-    /// serve a later attempt, which comes under the same number (G23). Reads that are under way end
-    /// by themselves, for nobody, unless a grant goes on with them.
+    /// The enqueue has its outcome, or was not taken by the log: its read must not serve a later
+    /// attempt, which comes under the same number (G23). Reads that are under way end by
+    /// themselves, for nobody, unless a grant goes on with them.
     pub(super) fn forget_speculation(
         &mut self,
         id: (SessionId, u64),
@@ -509,8 +509,8 @@ impl Grants {
         self.read(lock_ref, key, cx);
     }
 
-    /// The key's value is certain. What the grant cannot carry is let go at once, so that a section
-    /// over many large values costs its primary no more than one grant.
+    /// The key's value is certain. A value that the grant cannot carry is let go at once, so that a
+    /// section over many large values costs its primary no more than one grant.
     fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
         self.unsettled.remove(key);
         self.settled.entry(key.clone()).or_default();

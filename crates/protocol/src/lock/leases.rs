@@ -15,11 +15,11 @@
 //!
 //! **Invariants.**
 //! * *A table in the state is true.* Let primary P with ballot b have proposed it. P has granted
-//!   nothing since. Primaries of lower ballots have lost their read lease before P began. Whoever
-//!   has a higher ballot, or leads the successor log, has recovered every entry that was or can
-//!   still be chosen below its own `Begin`: so it either finds the table applied when it begins,
-//!   and grants nothing before its own `LeasesTaken` is applied, or the table is never chosen. So
-//!   as long as the table is there, nobody has granted or renewed since it was proposed.
+//!   nothing since. Primaries of lower ballots have lost their read lease before P began. A leader
+//!   of a higher ballot, or of the successor log, has recovered every entry that was or can still
+//!   be chosen below its own `Begin`: so it either finds the table applied when it begins, and
+//!   grants nothing before its own `LeasesTaken` is applied, or the table is never chosen. So as
+//!   long as the table is there, nobody has granted or renewed since it was proposed.
 //! * *A table is used once.* `LeasesTaken` removes it from the state, in the log, before its
 //!   proposer grants anything. A later primary finds none and waits the full lease. If the one that
 //!   took it dies before `LeasesTaken` is chosen, it has granted nothing, and the next one takes

@@ -4,10 +4,10 @@
 //! comes next must go on from the latest state, although holders die or are wrongly taken for dead.
 //!
 //! **Idea.** The queue of a key is a state machine in the log of the key's segment ([`state`]); the
-//! ref that it gives is the number of the command in the segment's history. Whatever removes a
-//! holder whose last write may be in flight sets a flag in the same command. The segment's primary
-//! ([`primary`]) prepares each next holder's grant (`grant`): it reads the key's latest value from
-//! a quorum, by a fenced synch where the flag is set, and pushes it with the grant.
+//! ref that it gives is the number of the command in the segment's history. A command that removes
+//! a holder whose last write may be in flight sets a flag, too. The segment's primary ([`primary`])
+//! prepares each next holder's grant (`grant`): it reads the key's latest value from a quorum, by a
+//! fenced synch where the flag is set, and pushes it with the grant.
 //!
 //! **Messages.** `Submit`/`Submitted` (a command), `Granted` and `Lost` (pushed), `Renew`/`Renewed`
 //! (leases), `Queue`/`QueueIs`.

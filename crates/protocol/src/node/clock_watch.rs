@@ -13,8 +13,8 @@
 //! answerer's `latest` must not be below this node's `earliest` at the sending. And two readings of
 //! one clock must differ by what the boot-time clock says has gone by, or it was stepped.
 //!
-//! Whoever finds such a proof gives its interval up: the protocol sees none, and does without (two
-//! rounds, which outrank every tag seen). It need not know which of the two clocks is wrong.
+//! A node that finds such a proof gives its interval up: the protocol sees none, and does without
+//! (two rounds, which outrank every tag seen). It need not know which of the two clocks is wrong.
 //!
 //! **Why pairs are enough.** Let a write of one round at X have ended before one at Y begins. The
 //! first ended when X's `earliest` had passed its tag; the second's tag is Y's `latest`. They are

@@ -1,8 +1,8 @@
 //! Members that were away while a log of theirs ended.
 //!
 //! A node keeps one log of each scope: the one of the highest epoch that it knows the initial state
-//! of. Whoever speaks of an older one is told so, and whoever speaks of a later one is asked for
-//! it. The answer is that log's snapshot, with which this node's replica is created; see
+//! of. A peer that speaks of an older one is told so, and one that speaks of a later one is asked
+//! for it. The answer is that log's snapshot, with which this node's replica is created; see
 //! [`paxos::Joining`] for why that is truthful, and for what the old log is kept until then.
 //!
 //! In the ordinary course of a change of epoch nobody asks: the primary that ends the log says so

@@ -3,7 +3,7 @@
 //! A node has a seat in some groups. For each of them it keeps a replica of the group's own log and
 //! of every segment's log, and applies them; where one of its logs leads it also runs the segment's
 //! primary. Beside that it answers for the registers of its segments, and coordinates the requests
-//! of its clients. What is durable is written by the rooms themselves, through [`Effects`].
+//! of its clients. The rooms themselves write what is durable, through [`Effects`].
 
 mod agenda;
 mod beat;

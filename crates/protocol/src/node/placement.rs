@@ -4,11 +4,11 @@
 //! The location table spreads the logs of a group over its seats: each has a *home*. A group's own
 //! log that another seat leads, since its home was down, goes back once the home has been heard
 //! steadily for a while. A segment's log goes to the site that uses the segment, and else home;
-//! what a site's use is, and where a segment is wished, is [`usage`](super::usage)'s to say. Both
-//! go by the same way: at most one log a beat is handed over, to a seat that is heard steadily and
-//! does not lag behind a snapshot, which it would have to fetch before anybody is served (G32);
-//! whoever has given a log away and leads it again waits twice as long before the next time. So a
-//! log that a seat does not keep, or that two sites win in turns, moves ever more rarely.
+//! [`usage`](super::usage) says what a site's use is, and where a segment is wished. Both go by the
+//! same way: at most one log a beat is handed over, to a seat that is heard steadily and does not
+//! lag behind a snapshot, which it would have to fetch before anybody is served (G32); a node that
+//! has given a log away and leads it again waits twice as long before the next time. So a log that
+//! a seat does not keep, or that two sites win in turns, moves ever more rarely.
 
 use super::usage::{self, Seats};
 use super::{Here, Node, Step};

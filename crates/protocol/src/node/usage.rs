@@ -18,15 +18,15 @@
 //!
 //! To leave the home takes a clear majority, to go back a tie: between the two nothing moves.
 //!
-//! **Invariants.** The counts are one leadership's: whoever takes a log over begins with none, and
-//! keeps the log until it has counted for itself. What is wished from one seat is wished from the
-//! seat that it names, too, as long as the counts are the same. Two sites that take turns of less
-//! than half a half-life, however often, move nothing, but that the first one of them may win what
-//! nobody has used so far, until a tie brings it home. Turns that last longer are followed; how
-//! often is bounded by whoever gives the log away (`placement`).
+//! **Invariants.** The counts are one leadership's: a node that takes a log over begins with none,
+//! and keeps the log until it has counted for itself. The seat that it names wishes the same, as
+//! long as the counts are the same. Two sites that take turns of less than half a half-life,
+//! however often, move nothing, but that the first one of them may win what nobody has used so far,
+//! until a tie brings it home. Turns that last longer are followed; how often is bounded by whoever
+//! gives the log away (`placement`).
 //!
 //! Entries are counted, and resumptions, not what follows an entry: leaving is waited for by
-//! nobody, renewals need no short way, and puts and gets pass the primary by. What is submitted
+//! nobody, renewals need no short way, and puts and gets pass the primary by. A command submitted
 //! once more is not counted: a segment that is stuck would move to whoever asks again the loudest.
 
 use crate::base::{Micros, Seat, SiteId};

@@ -15,8 +15,8 @@
 //! * A creation that was not durable is repeated. Nothing that needs memory left before it was
 //!   durable, but leases are granted without a flush: so a late replica refuses everybody for one
 //!   lease, as a restarted one does.
-//! * What the snapshot says is chosen is chosen, wherever it comes from, and also if the sender
-//!   loses what it has not made durable yet: chosen is not a matter of one memory.
+//! * The snapshot's entries are chosen, wherever it comes from, and also if the sender loses what
+//!   it has not made durable yet: chosen is not a matter of one memory.
 //! * It follows, also if it owns ballot 0. It could lead it, having never led it; but that log was
 //!   begun without it, and an election is a round trip.
 //!

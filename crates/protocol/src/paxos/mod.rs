@@ -32,9 +32,8 @@
 //!   a command in a hole would slip under a read ahead).
 //! * **P5** The first own entry of a ballot is its `Begin`; commands are proposed after it is
 //!   chosen. Commands keep the ballot they were born in, and those born below the highest `Begin`
-//!   before them are void. So an effective command always lies between its own ballot's
-//!   `Begin` and the next one's: what a primary found absent does not appear later below what it
-//!   answered.
+//!   before them are void. So an effective command always lies between its own ballot's `Begin` and
+//!   the next one's: nothing that a primary found absent appears later below what it answered.
 //! * **P6** The log ends at its first chosen `Stop`: nothing later is handed out, and a leader
 //!   proposes nothing above a `Stop` that it recovered or proposed. It is an entry like any other.
 //! * **P7** An acceptor that follows a ballot promises no other seat for one lease on its own
@@ -58,8 +57,8 @@
 //!   (`node_entries_bytes`). `Limits::check` computes from these that every message fits a
 //!   frame.
 //! * **P11** A command is proposed by the leadership that took it, or never (G27). P5 makes void
-//!   what a leadership *proposed* and a later one finds; what still waits when a leadership ends is
-//!   handed back, also where the same seat outbids its own ballot, and leads on.
+//!   what a leadership *proposed* and a later one finds; commands that still wait when a leadership
+//!   ends are handed back, also where the same seat outbids its own ballot, and leads on.
 //!
 //! # Choices
 //! * Replicas learn what is chosen from `Accept.chosen` and beats; there is no message per slot for

@@ -1,14 +1,13 @@
 //! A snapshot on its way to a replica that lags, or that has none.
 //!
 //! **Problem.** A snapshot takes many round trips, and the log goes on meanwhile: it is truncated
-//! behind a newer snapshot. Whoever then sends that one begins again, for ever; and whoever has
-//! dropped the entries between the two leaves the receiver with a snapshot of no use (G36, G37).
+//! behind a newer snapshot. A sender of that one begins again, for ever (G36); and one that has
+//! dropped the entries between the two leaves the receiver with a snapshot of no use (G37).
 //!
-//! **Idea.** What a peer has begun to fetch is *lent* to it: its snapshot, and the entries above
-//! it in memory, stay until the peer has gone past them, or has been silent for a while. The
-//! receiver has
-//! a window of parts in flight. It asks for each by its offset, so that the sender remembers
-//! nothing of them; parts may come in any order, and what is lost is asked for again.
+//! **Idea.** A snapshot that a peer has begun to fetch is *lent* to it, with the entries above it
+//! in memory, until the peer has gone past them, or has been silent for a while. The receiver has a
+//! window of parts in flight. It asks for each by its offset, so that the sender remembers nothing
+//! of them; parts may come in any order, and what is lost is asked for again.
 
 use super::Chunk;
 use super::store::SnapshotRecord;
@@ -146,7 +145,7 @@ impl Loans {
         lowest.filter(|_| !cx.planted.has(Bug::LentEntriesDropped))
     }
 
-    /// Whoever has been silent for long gets nothing more of what was lent.
+    /// A peer that has been silent for long gets nothing more of what was lent.
     pub(super) fn end(&mut self, cx: &Env<'_>) {
         self.0.retain(|_, loan| loan.until > cx.now.monotonic);
     }

@@ -11,10 +11,10 @@
 //!
 //! **Lives.** A sender that starts again has lost its numbers, so it names its puts under a new
 //! life: its wall clock at its first put, and a random number, so that no two processes share one.
-//! A replica keeps only the highest life of each sending node. What comes of a lower one is
-//! refused, taken before or not: that is what bounds the memory, and is sound whatever clocks do.
-//! Where the clock has gone back, the refusal says which life is known, and the sender goes on
-//! above it: one put has an unknown outcome.
+//! A replica keeps only the highest life of each sending node. A put of a lower life is refused,
+//! taken before or not: that is what bounds the memory, and is sound whatever clocks do. Where the
+//! clock has gone back, the refusal says which life is known, and the sender goes on above it: one
+//! put has an unknown outcome.
 //!
 //! **Order.** The network may reorder. Of the present life a replica remembers the highest number
 //! and which of the 64 before it were taken; older ones count as taken.

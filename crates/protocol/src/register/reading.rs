@@ -2,8 +2,8 @@
 //! may be returned.
 //!
 //! Two rules bound it from below, one for replicas that are told what is final and one for the
-//! published policies; see `least_to_return`. What is above the tag found is of writes that have
-//! not completed: fewer than k of the answers show them, or they would have been found.
+//! published policies; see `least_to_return`. Tags above the one found are of writes that have not
+//! completed: fewer than k of the answers show them, or they would have been found.
 
 use super::message::{Answer, Content};
 use super::op::Place;

@@ -1,7 +1,7 @@
 //! Repair: how a replica learns a damaged record again.
 //!
-//! A damaged head is amnesia for one key. What the replica had answered, others may be counting on
-//! right now: a synch that has its fence, a put that has its store. Copying the others' state at
+//! A damaged head is amnesia for one key. Others may be counting right now on what the replica had
+//! answered: a synch that has its fence, a put that has its store. Copying the others' state at
 //! once would let the replica break that promise while the operation is still collecting. So it
 //! first answers `Void` for as long as any operation may live (invariant I5 of this room), and only
 //! then reads the others. An operation that completed has left its tag and fence at q − 1 of them;
@@ -243,7 +243,7 @@ impl Repair {
         let dropped = self.heard.values().map(|l| l.dropped).max();
         let mut head = Head::with(fence.unwrap_or_default(), Tag::ZERO);
         let mut known: Vec<(Tag, EventualTag, Content)> = Vec::new();
-        // What is kept here stays, also where it is hidden (G26); what others keep is an offer.
+        // A value kept here stays, also where it is hidden (G26); others' values are offers.
         let (mut own, mut offered) = (None, None);
         if let Ok(cell) = Cell::load(cx.memory, &self.at) {
             // The head is sound: only a content may be damaged, and the fence here still holds.
@@ -281,7 +281,7 @@ impl Repair {
                 .into_iter()
                 .map(|(tag, at, content)| (tag, (at, content))),
         );
-        // What the others have dropped, nobody asks this replica for.
+        // Nobody asks this replica for what the others have dropped.
         let least = dropped.unwrap_or_default();
         let highest = versions.keys().next_back().copied().unwrap_or_default();
         versions.retain(|tag, _| *tag >= least.min(highest));

@@ -1,5 +1,5 @@
-//! The replica: one member's answers. What it keeps in memory beside its durable records is a clock
-//! for eventual tags, counters, repairs under way, and which stores are not open.
+//! The replica: one member's answers. Beside its durable records it keeps in memory a clock for
+//! eventual tags, counters, repairs under way, and which stores are not open.
 
 use super::cell::{At, Cell, Trace};
 use super::message::{Answer, Ask, Content, Holder, Message, StoreId, Version};
@@ -662,8 +662,8 @@ fn when_told(ask: &Ask, cx: &Env<'_>) -> When {
 }
 
 /// When what was read of a key may be told: once *that* is durable, which every write of the key
-/// shows in its head. What was written of other keys meanwhile need not be, or a read would wait
-/// for the flush of every write before it.
+/// shows in its head. Later writes of other keys need not be, or a read would wait for the flush of
+/// every write before it.
 fn read_of(at: &At, answer: &Answer, cx: &Env<'_>) -> When {
     let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
     let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellRecord::Head));

@@ -2,9 +2,9 @@
 //!
 //! A write's tag is final once q replicas hold its parts, durably; its writer, or a reader that has
 //! completed it, then tells all. Versions below a final tag serve nobody that begins to read now,
-//! but a reader that has begun before may still need them: they go after a grace time. What was
-//! told is in memory only. A replica that forgets it keeps more than it must; what it *dropped* is
-//! noted durably in the same record as the drop (F8b).
+//! but a reader that has begun before may still need them: they go after a grace time. The final
+//! tags that it was told are in memory only. A replica that forgets it keeps more than it must; a
+//! *drop* is noted durably in the same record (F8b).
 //!
 //! The grace time is also why a reader never starves (F8e). It must not return less than the
 //! highest tag for which any of its answers has dropped something. If it collects its answers
@@ -111,7 +111,7 @@ impl Settled {
 }
 
 /// When the grace time of what is told now is over. On the beat, so that the drops of many keys are
-/// one batch: what a replica reads out waits for the flush of every drop before it.
+/// one batch: a replica's answer waits for the flush of every drop before it.
 fn due(cx: &Env<'_>) -> Micros {
     let over = cx.now.monotonic + cx.timing.retry;
     over.next_multiple_of(cx.timing.beat.max(1))

@@ -7,12 +7,12 @@
 //!
 //! **Idea.** A member *seals* a store: durably, for ever, before it says so. A sealed store answers
 //! `Sealed` to everything but sealed reads and lists, and never changes. Where q members are sealed
-//! nothing completes any more, and q sealed answers show everything that ever did. Whoever reads
-//! seals, so that q sealed answers are always answers of q sealed members. When everything has
-//! moved the store is deleted as a whole and answers `Moved`.
+//! nothing completes any more, and q sealed answers show everything that ever did. A read seals, so
+//! that q sealed answers are always answers of q sealed members. When everything has moved the
+//! store is deleted as a whole and answers `Moved`.
 //!
 //! Eventual puts are another matter: they complete at one member, so one that is not sealed yet
-//! goes on taking them, and q sealed answers need not show them. What moves a store must therefore
+//! goes on taking them, and q sealed answers need not show them. A mover of a store must therefore
 //! read every member that can be reached, sealed, before it deletes that member's store.
 //!
 //! **Two seals.** A segment has one next epoch, but an attempt at a change may have been given up,
@@ -22,7 +22,7 @@
 //!
 //! **Invariants.**
 //! * A sealed store never changes until it is deleted, through restarts too.
-//! * What an answer says of a status is durable when the answer leaves.
+//! * A status is durable when an answer that tells it leaves.
 //! * A damaged status is that of a store that is not open: everything is void, for it may have been
 //!   deleted. Only a delete goes on from there.
 //!

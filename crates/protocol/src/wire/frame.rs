@@ -18,12 +18,12 @@ pub const HEADER: usize = LENGTH + 2;
 
 /// Messages of one envelope at most. A message takes a few hundred bytes of memory, however few it
 /// takes encoded; so many take a few mebibytes, and are more than a node has to say to another at
-/// once. Whoever has more says it in several envelopes.
+/// once. A sender that has more says it in several envelopes.
 pub const MESSAGES_MAX: usize = 16_384;
 
 /// Bytes of memory, beside twice its length, that an envelope may take. Byte strings, which make
-/// frames long, take what they are long; what else is in an honest envelope, its messages and the
-/// lists in them, takes many times its encoding, but is a few mebibytes at most.
+/// frames long, take what they are long; the rest of an honest envelope, its messages and the lists
+/// in them, takes many times its encoding, but is a few mebibytes at most.
 const STRUCTURE_MAX: usize = 32 << 20;
 
 const _: () = assert!(MESSAGES_MAX * size_of::<Message>() <= STRUCTURE_MAX / 2);

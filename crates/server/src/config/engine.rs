@@ -16,8 +16,8 @@
 //! zookeeper = ["10.0.0.1:2181"]        # port 2181 where none is said
 //! ```
 //!
-//! What needs the stores to be known (whether there is such a data center, which Paxos they run) is
-//! checked when the engine connects; here only what is wrong in itself.
+//! The engine checks when it connects what it takes the stores to know (whether there is such a
+//! data center, which Paxos they run); here only what is wrong in itself.
 
 use super::ServerConfig;
 use serde::{Deserialize, Serialize};

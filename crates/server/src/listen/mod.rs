@@ -7,7 +7,7 @@
 //! **Idea.** Every face is served by [`serve`]. The places of a face are bounded ([`room`]), below
 //! what the limit of open files leaves. When all are taken, whoever has been quiet for longest
 //! goes; if nobody is quiet, the newcomer is told so and closed, as Redis does, and not left to
-//! wait, as in a queue of the system. What a client sends counts while it arrives ([`arrival`]).
+//! wait, as in a queue of the system. A body counts while it arrives ([`arrival`]).
 //!
 //! **Who goes.** A client that has vanished shows by TCP's keepalive, or by a ping of HTTP/2. One
 //! that takes no bytes shows by TCP's time-out for what is not acknowledged. Without a request a

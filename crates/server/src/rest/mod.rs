@@ -1,7 +1,7 @@
 //! The REST face: JSON over HTTP, `docs/api.md` explains it, `/openapi.json` describes it.
 //!
 //! A handler parses a path, a query and a body into a message of `fermata.v1` and goes through the
-//! same [`Gate`] as gRPC: what is malformed is refused in one place. Keys in paths are
+//! same [`Gate`] as gRPC: malformed requests are refused in one place. Keys in paths are
 //! percent-encoded bytes, any bytes; errors are [`Problem`]s.
 
 mod json;

@@ -61,8 +61,9 @@ fn micros(ms: u64) -> Result<u64, Problem> {
         .ok_or_else(|| Problem::bad("a duration is too long"))
 }
 
-/// The request that enters, or asks again, in the words it was asked first. Whoever asks again has
-/// a place in the queue that is kept by asking, and may ask once more after it has hung up.
+/// The request that enters, or asks again, in the words it was asked first. A client that asks
+/// again has a place in the queue that is kept by asking, and may ask once more after it has hung
+/// up.
 fn enter_request(
     token: &Token,
     header: v1::Header,

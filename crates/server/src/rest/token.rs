@@ -34,7 +34,7 @@ const NAME_MAX: usize = 256 << 10;
 /// What a section's name encodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
-    /// The secret of its session: whoever has the name may act in the section.
+    /// The secret of its session: its owner may act in the section.
     pub(super) secret: Secret,
     /// The number of the request that entered or resumed.
     pub(super) number: u64,

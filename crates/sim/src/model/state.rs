@@ -1,8 +1,8 @@
 //! The model's state, and what its events do to it.
 //!
 //! This is no judge: that an event may happen, and that it does this, is for `formal/trace` to say,
-//! which evaluates the model's own text over each pair of states. What is wrong here is refused
-//! there. The sets have the names that they have in `formal/critical/state.als`.
+//! which evaluates the model's own text over each pair of states. A fault here is refused there.
+//! The sets have the names that they have in `formal/critical/state.als`.
 
 use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, is_synch};
 use std::collections::{BTreeMap, BTreeSet};

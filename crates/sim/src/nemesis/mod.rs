@@ -1,4 +1,4 @@
-//! Whoever wants the system to fail.
+//! The nemesis wants the system to fail.
 //!
 //! Two hands. [`Fates`] takes adversarial macro-steps: it picks one logical operation in flight
 //! (all messages of one put, one synch, one accept), lets it touch a subset of the replicas and

@@ -179,7 +179,7 @@ impl Store {
     /// # Panics
     ///
     /// If the batch exceeds [`crate::MAX_KEY_BYTES`], [`crate::MAX_VALUE_BYTES`] or
-    /// [`crate::MAX_BATCH_BYTES`]: what a user sends must be checked before.
+    /// [`crate::MAX_BATCH_BYTES`]: a user's input must be checked before.
     pub fn append(&mut self, batch: Batch) -> Lsn {
         self.last += 1;
         self.active_bytes += self.pending.push(self.last, &batch);

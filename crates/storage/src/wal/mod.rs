@@ -12,12 +12,13 @@
 //!
 //! * every head says where its flush began, and a flush begins only when the one before is
 //!   durable: a good head further on, of a flush that began after the bad place, proves damage;
-//! * the mark says how far the segment was durable, one flush late at most: what is missed before
-//!   it is damage, though nothing but zeros be left (G52);
+//! * the mark says how far the segment was durable, one flush late at most: a gap before it is
+//!   damage, though nothing but zeros be left (G52);
 //! * before a flush the place was all zeros, and sectors are written whole or not at all: a torn
 //!   record has a whole sector of zeros in it; a rotten one does not.
 //!
-//! Whatever cannot be a tear is damage: a bad value makes its key void, all else refuses to open.
+//! Anything that cannot be a tear is damage: a bad value makes its key void, all else refuses to
+//! open.
 
 mod flush;
 mod record;

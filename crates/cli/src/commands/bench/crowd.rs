@@ -4,9 +4,10 @@
 //! at one node in closed loops: one writes a register over the connection that it has, one asks for
 //! the node's health over a new one. First they are alone. Then a crowd comes to the same node: the
 //! *silent* connect and say nothing, the *half-open* stop in the middle of a head, the *slow* send
-//! a body of 30 MiB a little each second, the *bodies* send 2 MiB of one at once and no more.
-//! Whoever is closed comes again a second later. The figures are latencies with the crowd beside
-//! those without, and the node's memory and descriptors before, with, and after the crowd.
+//! a body of 30 MiB a little each second, the *bodies* send 2 MiB of one at once and no more. A
+//! client whose connection is closed comes again a second later. The figures are latencies with the
+//! crowd beside those without, and the node's memory and descriptors before, with, and after the
+//! crowd.
 //!
 //! The crowd lives in this process and takes its share of the processors: the ratio is for both.
 

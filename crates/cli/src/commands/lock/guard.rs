@@ -15,7 +15,7 @@
 //! * It is told COMMAND's process before that turns into COMMAND.
 //! * It is no child of COMMAND, nor COMMAND of it: COMMAND sees nothing of it.
 //! * Signals for all of a group, or for all processes of this name, do not end it, SIGKILL
-//!   excepted. Who kills both at once is left with the lease and the fencing.
+//!   excepted. If both are killed at once, the lease and the fencing are left.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;

@@ -104,8 +104,8 @@ pub(super) struct Running {
     resumes: Option<Tag>,
     /// This sweep takes a tag of its own: the one to be carried on was found to be incomplete.
     anew: bool,
-    /// The tag under which this write is at q members already. What is left is that everything that
-    /// begins later comes after it, for which it sweeps where no clock tells.
+    /// The tag under which this write is at q members already. It still has to come before
+    /// everything that begins later, for which it sweeps where no clock tells.
     written: Option<Tag>,
 }
 
@@ -642,8 +642,8 @@ impl Running {
         Next::Phase
     }
 
-    /// q members have promised to store nothing below `tag`. What they hold is stored under it, or
-    /// the write that is to come above it.
+    /// q members have promised to store nothing below `tag`. Their value is stored under it, or the
+    /// write that is to come above it.
     fn carry_on(&mut self, at: (Tag, EventualTag), found: Option<Bytes>, now: Micros) -> Next {
         let tag = at.0;
         let then = self.swept_up(tag, found.clone());

@@ -77,8 +77,9 @@ pub(super) fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
     })
 }
 
-/// The tag under which a write may go out at once: the latest that the true time can be. Whoever
-/// begins after the write has ended, which waits for that time to pass, gets a higher one.
+/// The tag under which a write may go out at once: the latest that the true time can be. An
+/// operation that begins after the write has ended, which waits for that time to pass, gets a
+/// higher one.
 pub(super) fn one_round_tag(place: &Place, writer: u128, cx: &Env<'_>) -> Option<Tag> {
     let interval = cx.now.interval?;
     place.storage.has_one_round_writes().then_some(Tag {

@@ -1,6 +1,6 @@
 //! What is to be done for one key, from what its members say that they hold of it.
 //!
-//! Whoever holds the highest tag, and among those the lowest seat, acts; a delete that everybody
+//! The member with the highest tag, and among those the lowest seat, acts; a delete that everybody
 //! holds goes by the word of anybody who sees it.
 
 use super::rules::{survey, under_floor};

@@ -7,7 +7,7 @@
 //! deleted: it would come back (F8f; the sweep: F8g).
 //!
 //! **Idea.** Every member walks *its own* stores, slowly, a bounded number of keys at once, and
-//! asks the other members what they hold of each: tags alone. Whoever holds the highest tag, and
+//! asks the other members what they hold of each: tags alone. The member with the highest tag, and
 //! among those the lowest seat, acts for the key once it has looked the same for as long as any
 //! operation may live:
 //!

@@ -22,10 +22,10 @@ pub(crate) fn survey(head: &Head, floor: LockRef) -> Survey {
 impl Case<'_, '_> {
     /// Takes a version that q members hold. Whether its section is past does not matter: it is
     /// complete already, so that one more copy completes nothing, and every fence that a synch has
-    /// set at q members has met it (F1). A fence *here* stands all the same: what lies below it may
-    /// have been replaced by what the fence was set for. And a version whose section is under the
-    /// floor may be that of a key that was deleted and removed since, unless its sender knew of
-    /// this floor (F8f: no delete is undone).
+    /// set at q members has met it (F1). A fence *here* stands all the same: its synch may have
+    /// replaced the versions below it. And a version whose section is under the floor may be that
+    /// of a key that was deleted and removed since, unless its sender knew of this floor (F8f: no
+    /// delete is undone).
     fn repair(
         &mut self,
         cell: Cell<'_>,
