@@ -31,7 +31,7 @@
 //!   ([`SectionHandle::lost`]). After a loss nothing that it does succeeds.
 //! * Operations of one section on one key take effect in the order in which they were issued; puts
 //!   are pipelined. Different keys of a section are not one transaction: when the holder dies, any
-//!   subset of the puts in flight may survive (F17, F19).
+//!   subset of the puts in flight may survive (F17: of one key; F19: of several).
 //! * A client keeps working while it can reach one node that can reach a quorum.
 //!
 //! Durations are [`std::time::Duration`]s, precise to the microsecond. Keys are 1 byte to 1 KiB,

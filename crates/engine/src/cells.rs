@@ -1,4 +1,4 @@
-//! The two cells of a key (F6), as bytes that a store keeps.
+//! The two cells of a key (F6: critical and eventual), as bytes that a store keeps.
 //!
 //! A delete is a value like any other: a first byte that says so. Where a store deletes, it forgets
 //! the scalar, and an older eventual value would show through (F11).

@@ -39,7 +39,7 @@ enum Standing {
     Holds(Mode),
     Waits,
     Past,
-    /// It is another session's (G49).
+    /// It is another session's, which alone acts in it (G49).
     Anothers,
     /// The row as it was seen does not tell.
     Unknown,

@@ -66,7 +66,7 @@ pub(crate) struct Latest {
 }
 
 impl Latest {
-    /// The newer of the two cells (F6, G24).
+    /// The newer of the two cells (F6), by where its value came from (G24).
     pub(crate) fn of(cells: Cells) -> Latest {
         let scalar = cells.critical.as_ref().map(|(scalar, _)| *scalar);
         let critical = cells.critical.map(|(_, critical)| critical);

@@ -1,4 +1,4 @@
-//! Who may still adopt an eventual value for a ref (G5).
+//! Who may still adopt an eventual value for a ref (G5: the first grant alone).
 //!
 //! A section must begin with one value, whichever node its client asks. Only the node that has
 //! enqueued a ref may adopt, and only as long as it has granted nothing for it: after that the

@@ -2,7 +2,7 @@
 //!
 //! MUSIC maps (lock ref, time within the section) to one scalar (§VI, `v2s`). Here the second part
 //! is no time: it is a *number* that names the write for ever, so that a repeated write is the same
-//! write and two writes are never equal (M2, F11).
+//! write (M2) and two writes are never equal (F11).
 //!
 //! ```text
 //! scalar = lock ref · 2^20 + generation · 2^15 + number

@@ -2,7 +2,8 @@
 //!
 //! **Problem.** A client has to number its requests and its writes, to repeat what has no answer,
 //! to renew its leases, and to know when it may leave clean. Where nobody has written that for a
-//! language, programs would do it by hand, each a little wrong (M2, F5, F16).
+//! language, programs would do it by hand, each a little wrong (M2: numbers; F5: clean leaves; F16:
+//! restarts).
 //!
 //! **Idea.** The node that is asked does it, by the same machine as the client library and the
 //! simulator: a [`Session`](fermata_protocol::client::Session), whose only endpoint is the node's
