@@ -1,4 +1,4 @@
-//! What is checked at every start, on every node: its version and its settings.
+//! The checks of every start, on every node: its version and its settings.
 //!
 //! A node's settings are its own and are told by it alone, so each node is asked. A node that is
 //! down cannot be: then the rest decides, with a warning, and updates commit at `QUORUM`, which

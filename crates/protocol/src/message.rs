@@ -51,7 +51,7 @@ pub enum Message {
 }
 
 /// Who a node is and whom it knows. A node answers nothing and counts nobody before it knows the
-/// incarnation of every node of the cluster; what it knows is durable, and another incarnation
+/// incarnation of every node of the cluster; its knowledge is durable, and another incarnation
 /// under a known name is refused (F8c).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {

@@ -14,7 +14,7 @@
 //! is told with each command. There is one, [`Queues`]; versions and log keys will stand beside it.
 //!
 //! **Holds and votes** of transactions belong to the segment as well, not to a key kind: a
-//! transaction may hold lock refs, versions and log keys at once, a guard on a lock ref has to see
+//! transaction may hold lock refs, versions and log keys at once, a check of a lock ref has to see
 //! them, and a participant's vote is about all its keys together. They will be fields of
 //! [`SegmentState`] beside the session table, and [`SegmentState::apply`] will ask them before it
 //! gives a command to a key kind. [`Body::Transaction`] is reserved for their commands.

@@ -1,5 +1,5 @@
-//! What is checked before the store is used: each thing that would otherwise show up as a timeout
-//! in the middle of the night.
+//! The checks before the store is used: each thing that would otherwise show up as a timeout in the
+//! middle of the night.
 
 use crate::path::{self, COMPONENT_LIMIT};
 use crate::session::{Link, Tried};

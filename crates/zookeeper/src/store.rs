@@ -19,7 +19,7 @@ pub const STATE_LIMIT: usize = 64 * 1024;
 /// How often an operation looks again when others keep changing the row under it.
 const ROUNDS: usize = 16;
 
-/// How nodes are made. Whoever reaches the servers may change them.
+/// How nodes are made. Any client that reaches the servers may change them.
 pub(crate) const OPEN: CreateOptions<'static> =
     CreateMode::Persistent.with_acls(Acls::anyone_all());
 

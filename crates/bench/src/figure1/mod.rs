@@ -6,8 +6,8 @@
 //! Beside the paper's six sub-figures there are three by the share of writes at 16 KiB.
 //!
 //! **Side by side.** All policies are keyspaces of one cluster. Every point is measured in rounds;
-//! in each round every policy has a slice of time, and each round begins with another policy. What
-//! else the machine does therefore falls on all of them, and ratios to `replicated` mean something
+//! in each round every policy has a slice of time, and each round begins with another policy. Other
+//! work of the machine therefore falls on all of them, and ratios to `replicated` mean something
 //! where rates on their own do not. Nodes and clients share the processors of one machine, and
 //! round trips there cost next to nothing, so that latencies are processing and flushes; the
 //! paper's machines were 0.3 ms apart.

@@ -164,7 +164,7 @@ impl Quorum {
     }
 }
 
-/// A byte per value that is answered for; who does not listen any more is not told.
+/// A byte per value that is answered for; a task that does not listen any more is not told.
 fn answer(back: &Mutex<TcpStream>, values: usize) {
     let mut back = back.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = back.write_all(&vec![0; values]);

@@ -212,7 +212,7 @@ impl Grants {
             let lax = cx.env.planted.has(Bug::SpeculationHeadOnly);
             let other = other.and_then(|other| self.speculations.get_mut(&other));
             if let Some(other) = other.filter(|_| !lax) {
-                // Whatever touches the key from here on would cancel only the newer one.
+                // A command that touches the key from here on would cancel only the newer one.
                 other.cancelled = true;
             }
         }

@@ -131,8 +131,8 @@ pub(super) fn waiting_lease(lease: Micros, timing: &Timing) -> Micros {
     lease.max(4 * timing.retry)
 }
 
-/// When a ref counts as heard that is granted now. What its lease has left since it was heard as a
-/// waiter may be shorter than the way of the grant and of the first renewal (G48).
+/// When a ref counts as heard that is granted now. Its lease runs since it was heard as a waiter,
+/// and may end before the grant and the first renewal have gone their way (G48).
 pub(super) fn granted_at(heard: Micros, now: Now, lease: Micros, timing: &Timing) -> Micros {
     let least_left = lease.min(4 * timing.retry);
     heard.max((now.monotonic + least_left).saturating_sub(lease))
@@ -146,8 +146,8 @@ impl Primary {
     pub fn close(&mut self, queues: &Queues, now: Now, timing: &Timing) -> Option<Command> {
         match core::mem::replace(&mut self.leasing, Leasing::Closed) {
             Leasing::Open => {}
-            // What it has found stays true, for it has granted nothing; and the word that takes it
-            // may be on its way already.
+            // The table that it has found stays true, for it has granted nothing; and the word that
+            // takes it may be on its way already.
             Leasing::Taking { table, .. } => {
                 let stated = !self.planted.has(Bug::TableStatedOnce);
                 return stated.then(|| self.own(Body::Segment(SegmentCommand::Leases(table))));
@@ -156,8 +156,8 @@ impl Primary {
         }
         let left = |(lock_ref, known): (LockRef, &Ref)| {
             let holding = self.holdings.get(&lock_ref)?;
-            // Whoever has no lease may be alive all the same: it is not released the sooner. What
-            // the grant of a resumed ref waits for is no later, but where this primary, when it
+            // A holder without a lease may be alive all the same: it is not released the sooner.
+            // The grant of a resumed ref waits for nothing later, but where this primary, when it
             // began, counted a whole lease for want of a better knowledge, as the next one will.
             let counted = counted(known.origin.lease, timing, self.planted);
             let until = patient_until(holding.told, holding.heard, counted);
@@ -190,7 +190,7 @@ impl Primary {
                 holding.before = spent;
                 holding.entered = Some(self.since);
             }
-            // Whoever has been heard since, or has come since, is counted from then.
+            // A ref that was heard since, or came since, is counted from then.
             if holding.heard > self.since {
                 continue;
             }

@@ -56,7 +56,7 @@ impl From<Declined> for Rejection {
     fn from(why: Declined) -> Rejection {
         match why {
             Declined::Busy => Rejection::Busy,
-            // Who leads, or in which log, is not known here: the asker looks for it.
+            // It is not known here who leads, or in which log: the asker looks for it.
             Declined::NotPrimary(_) | Declined::Stopping => Rejection::NotPrimary(None),
         }
     }

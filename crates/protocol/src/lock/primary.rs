@@ -150,8 +150,8 @@ impl Holding {
 }
 
 /// A release of a ref that was not given yet, as far as is applied here, is agreed as one that
-/// names none: what it names may be enqueued, granted and leased below it in the log, and nothing
-/// would then wait for that lease (G18).
+/// names none: the ref may be enqueued, granted and leased below it in the log, and nothing would
+/// then wait for that lease (G18).
 fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
     if let LockCommand::Release { lock_ref, .. } = body
         && lock_ref.0 > state.commands()
@@ -491,8 +491,8 @@ impl Primary {
         };
         let mut ahead = 0;
         if let Some(lock_ref) = lock_ref {
-            // A ref that was resumed since is not this command's any more: what comes late, or of
-            // the session before, neither keeps it nor turns its grants this way (G49).
+            // A ref that was resumed since is not this command's any more: a command that comes
+            // late, or of the session before, neither keeps it nor turns its grants this way (G49).
             let own = |known: &&Ref| {
                 (known.session, known.number) == id || cx.env.planted.asks_no_session()
             };
@@ -895,8 +895,8 @@ impl Primary {
         self.grants.wake()
     }
 
-    /// The ballot is lost: whoever waits must ask the next primary. `dropped` was never proposed,
-    /// so that it certainly has no effect.
+    /// The ballot is lost: the waiters must ask the next primary. `dropped` was never proposed, so
+    /// that it certainly has no effect.
     pub fn step_down(mut self, dropped: &[(SessionId, u64)], cx: &mut PrimaryEnv<'_>) {
         for (id, pending) in core::mem::take(&mut self.pending) {
             let why = match dropped.contains(&id) {

@@ -304,7 +304,7 @@ impl Queues {
                 Some(_) => {}
                 None => {
                     // Only what was said to be clean counts as that, also where nothing was
-                    // written: whoever repeats the request takes it for done.
+                    // written: a client that repeats the request takes it for done.
                     all_clean = false;
                     if written.contains(key) {
                         self.flag(key, applied.position);

@@ -19,7 +19,7 @@
 //! **Why pairs are enough.** Let a write of one round at X have ended before one at Y begins. The
 //! first ended when X's `earliest` had passed its tag; the second's tag is Y's `latest`. They are
 //! in order if Y's `latest` is not below what X's `earliest` was before: which is what Y, or X, has
-//! found no proof against. What a third clock says does not matter.
+//! found no proof against. A third clock's word does not matter.
 //!
 //! **Invariants.** W1: no interval is handed on that is wider than [`BOUND_MAX`] allows, or while a
 //! proof is younger than [`QUIET`]. W2: `earliest` does not go back while intervals are handed on.

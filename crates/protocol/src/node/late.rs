@@ -77,8 +77,8 @@ impl Here {
         }
     }
 
-    /// Asks a peer for a later log, unless one is being asked. What a silent peer spoke of may have
-    /// been lost with it, so after a while any later log will do.
+    /// Asks a peer for a later log, unless one is being asked. A silent peer may be lost with the
+    /// log that it spoke of, so after a while any later log will do.
     fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
         let mut cx = env(&self.config, step);
         let key = (id.group, id.scope);
@@ -157,8 +157,8 @@ impl Here {
         self.agenda.run(Room::Segment(segment));
     }
 
-    /// Puts a group's log of a later epoch in the place of the present one, which is dropped. Who
-    /// waits for a command in the old one is told when the group is run.
+    /// Puts a group's log of a later epoch in the place of the present one, which is dropped. Those
+    /// who wait for a command in the old one are told when the group is run.
     pub(super) fn replace_group(
         &mut self,
         group: GroupId,

@@ -385,7 +385,7 @@ impl Here {
             return;
         }
         if matches!(message, paxos::Message::Release { .. }) {
-            // Who gives a log away may be about to stop: it does not get it back at once.
+            // A node that gives a log away may be about to stop: it does not get it back at once.
             self.steady.insert(from, step.now.monotonic);
         }
         let Some(message) = self.on_news(from, id, message, step) else {

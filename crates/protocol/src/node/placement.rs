@@ -52,9 +52,9 @@ impl Node {
         self.here.hand_over(id, to, step);
     }
 
-    /// The first of these logs for which this is a good moment. Who is about to enter a segment,
-    /// its value being read, would be found by the next primary only with a renewal: a log waits
-    /// until there is nobody, but not for long.
+    /// The first of these logs for which this is a good moment. The next primary would find a ref
+    /// that is about to enter, its value being read, only with a renewal: a log waits until there
+    /// is nobody, but not for long.
     fn ready(&mut self, misplaced: Vec<(LogId, Seat)>, now: Now) -> Option<(LogId, Seat)> {
         let Here { due, config, .. } = &mut self.here;
         due.retain(|id, _| misplaced.iter().any(|(of, _)| of == id));

@@ -388,7 +388,7 @@ mod tests {
     }
 
     /// How often a segment moves, at home at `home`, whose entries come as `entry` says: the time
-    /// until the next one, and its site. Whoever takes it over begins to count anew.
+    /// until the next one, and its site. The next leader begins to count anew.
     fn moves(home: u8, time: Micros, mut entry: impl FnMut(Micros) -> (Micros, SiteId)) -> u32 {
         let (mut current, mut moves) = (home, 0);
         let (mut now, mut beat) = (0, 0);

@@ -171,7 +171,7 @@ impl Log {
         slot == self.chosen.next() || others + entry.bytes() <= limits.votes_bytes
     }
 
-    /// Promises `ballot` durably. Whoever leads or stands below it does so no longer.
+    /// Promises `ballot` durably. A replica that leads or stands below it does so no longer.
     pub(super) fn raise(&mut self, ballot: Ballot, cx: &mut Env<'_>) {
         assert!(ballot > self.promised, "a promise is never taken back");
         self.promised = ballot;

@@ -163,8 +163,7 @@ impl Log {
     pub(super) fn tick_election(&mut self, cx: &mut Env<'_>) {
         match &mut self.role {
             Role::Candidate(candidate) if cx.now.monotonic >= candidate.due => {
-                // What this seat promised itself is sent to it again, too, should it have been
-                // lost.
+                // This seat's promise to itself is sent again, too, should it have been lost.
                 if !candidate.has_whole(self.seat) {
                     candidate.own = false;
                 }
@@ -310,9 +309,9 @@ impl Log {
         }));
     }
 
-    /// Follows, stands or leads from here on. What waits in the queue of a leadership ends with it:
-    /// its commands were taken by a primary that is no more, and the next one, be it this very
-    /// node's, knows nothing of them (P11).
+    /// Follows, stands or leads from here on. The queue of a leadership ends with it: its commands
+    /// were taken by a primary that is no more, and the next one, be it this very node's, knows
+    /// nothing of them (P11).
     fn take_role(&mut self, role: Role) {
         let ended = core::mem::replace(&mut self.role, role);
         let Role::Leading(ended) = ended else { return };
@@ -354,7 +353,7 @@ impl Log {
             return;
         }
         if self.planted.has(Bug::HoleFilledWithCommand) {
-            // What was proposed and not chosen waits for the next term, too: it fills a hole.
+            // Commands proposed and not chosen wait for the next term, too: it fills a hole.
             let unchosen = self.held.range(self.chosen.next()..);
             let commands = unchosen.flat_map(|(_, held)| match &held.entry {
                 Entry::Commands { commands, .. } => commands.clone(),

@@ -36,10 +36,10 @@ impl Log {
         self.known = self.known.max(slot);
     }
 
-    /// The leader of `ballot` says that everything up to `chosen` is chosen. What this replica
-    /// voted for *in that ballot* is then what was chosen there: the leader proposed one entry per
-    /// slot, and knew of nothing chosen against it. A vote of another ballot may be another entry:
-    /// fetch.
+    /// The leader of `ballot` says that everything up to `chosen` is chosen. The entry that this
+    /// replica voted for *in that ballot* is then the one chosen there: the leader proposed one
+    /// entry per slot, and knew of nothing chosen against it. A vote of another ballot may be
+    /// another entry: fetch.
     pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Env<'_>) {
         self.hear(ballot, chosen);
         if self.over.is_none() && chosen > self.chosen {
@@ -172,7 +172,7 @@ impl Log {
             entries,
             chosen: self.chosen,
         };
-        // What is chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
+        // An entry chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
         self.send(from, answer, cx);
     }
 

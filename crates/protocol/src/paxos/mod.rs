@@ -52,10 +52,9 @@
 //!   above the chosen prefix by `snapshot_every` with `window` and by `votes_bytes`, other answers
 //!   by `chunk`. A slot above the bytes of votes is not voted for, unless it is the next one, so
 //!   that a full acceptor goes on. Applied entries are truncated by `snapshot_every` and
-//!   `entries_bytes`; what is lent to peers that lag (`transfer`), a snapshot per seat with the
-//!   entries above it, ends with their silence, or when the node has no room for it
-//!   (`node_entries_bytes`). `Limits::check` computes from these that every message fits a
-//!   frame.
+//!   `entries_bytes`; a loan to peers that lag (`transfer`), a snapshot per seat with the entries
+//!   above it, ends with their silence, or when the node has no room for it (`node_entries_bytes`).
+//!   `Limits::check` computes from these that every message fits a frame.
 //! * **P11** A command is proposed by the leadership that took it, or never (G27). P5 makes void
 //!   what a leadership *proposed* and a later one finds; commands that still wait when a leadership
 //!   ends are handed back, also where the same seat outbids its own ballot, and leads on.

@@ -199,7 +199,7 @@ impl Log {
             return;
         };
         flight.votes |= 1 << from.0;
-        // Whoever voted was asked at or after `sent`, and is bound from then on.
+        // A voter was asked at or after `sent`, and is bound from then on.
         let acked = &mut lead.acked[usize::from(from.0)];
         let asked = match self.planted.has(Bug::VoteCountsFromLast) {
             true => flight.last,

@@ -120,8 +120,8 @@ fn read<T: DeserializeOwned>(
     Ok(Some((value, raw)))
 }
 
-/// Why a replica of a log cannot be rebuilt. It must not take part in the log: what it promised or
-/// voted for is unknown, which is not the same as never promised.
+/// Why a replica of a log cannot be rebuilt. It must not take part in the log: its promises and
+/// votes are unknown, which is not the same as never promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrecoverable {
     /// There is no such log here.
@@ -274,7 +274,7 @@ impl Log {
     }
 
     /// Removes every record of a log, in the batch that creates its successor with its initial
-    /// state: whoever asks for the old log gets the new one.
+    /// state: a node that asks for the old log gets the new one.
     pub fn delete(id: LogId, fx: &mut Effects) {
         let mut to = record::log(id, LogRecord::Snapshot).to_vec();
         to.push(0);

@@ -122,7 +122,7 @@ impl Loans {
         present.chunk(resume, cx.limits)
     }
 
-    /// A peer fetches entries from `first` on. What it has been lent below it needs no more; and
+    /// A peer fetches entries from `first` on. It no longer needs what it was lent below that, and
     /// nothing at all when it has come to what is kept for everybody, `truncated`.
     pub(super) fn went_on(&mut self, to: Seat, first: Slot, truncated: Slot, cx: &Env<'_>) {
         if first > truncated {

@@ -12,9 +12,9 @@
 //! arrive, and it passed over whatever lay below its fence because the members that it had fenced
 //! would never take it: this replica, too, which has forgotten that. So in a register keyspace it
 //! takes one version alone, which q *others* hold, and only where none of q others shows a tag or a
-//! fence above it; until that is so the others are swept (invariant I6). Whatever fence it has
-//! forgotten, one of those q has met that version before it. In a section keyspace the next synch
-//! fences again before anybody relies on anything.
+//! fence above it; until that is so the others are swept (invariant I6). One of those q has met
+//! that version before any fence that it has forgotten. In a section keyspace the next synch fences
+//! again before anybody relies on anything.
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, StoreId, Version};

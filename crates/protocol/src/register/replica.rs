@@ -712,7 +712,7 @@ fn bytes_of(ask: &Ask) -> usize {
     }
 }
 
-/// Whether an ask is one for keys of this purpose (F7: locks guard no register), and no content is
+/// Whether an ask is one for keys of this purpose (F7: registers have no locks), and no content is
 /// missing.
 fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
     match ask {

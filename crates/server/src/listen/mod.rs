@@ -66,7 +66,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 const TURNED_AWAY_MAX: usize = 64;
 /// After the system has refused to accept, it is asked again after this long.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// What is refused is logged once in this time.
+/// A refusal is logged once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What a listener serves.

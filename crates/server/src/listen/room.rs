@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Whoever has asked for nothing for so long may have to go.
+/// A connection that has asked for nothing for so long may have to go.
 const QUIET: Micros = 1_000_000;
 
 /// The places of one face.

@@ -123,7 +123,7 @@ async fn converse(
 struct Progress {
     /// Something was read since the last beat.
     read: AtomicBool,
-    /// What was read waits for this node, which is no fault of the peer's.
+    /// A frame that was read waits for this node, which is no fault of the peer's.
     held_up: AtomicBool,
 }
 

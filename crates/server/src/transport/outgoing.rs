@@ -221,7 +221,7 @@ fn frames(
     frames
 }
 
-/// Sends until the connection ends. What was taken for it is not sent again: a peer gets a message
+/// Sends until the connection ends. Messages taken for it are not sent again: a peer gets a message
 /// once at most.
 async fn serve(peer: &Outgoing, stream: &mut TcpStream, patience: Patience) -> Ended {
     let (read, write) = stream.split();

@@ -523,8 +523,8 @@ impl<'a> Mapper<'a> {
         self.log_step(Event::SynchDone(attempt), now);
     }
 
-    /// A command of the log has changed the queue. What it has made of the queue and the flag is
-    /// what the run shows, not what the model would make of them: the judge compares.
+    /// A command of the log has changed the queue. The run shows what it has made of the queue and
+    /// the flag, not what the model would make of them: the judge compares.
     fn log_step(&mut self, event: Event, now: &AppliedNow) {
         let queue = &now.queues[self.key];
         let refs = queue.refs.iter().map(|(lock_ref, known)| RefId {

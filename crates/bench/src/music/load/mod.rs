@@ -1,7 +1,7 @@
 //! Closed loops of sections: each client does one after the other, and everything is timed.
 //!
 //! **Side by side.** What is compared takes turns: a round gives each system a slice of time, and
-//! each round begins with another one (A B C, B C A, …). What else the machine does falls on all of
+//! each round begins with another one (A B C, B C A, …). Other work of the machine falls on all of
 //! them, and medians over the rounds say more than one long run of each.
 
 mod client;
