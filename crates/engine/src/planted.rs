@@ -1,10 +1,6 @@
-//! Wrong versions of single rules, by name. Without the feature `planted-bugs` there are none and
-//! every question is answered `false` at compile time; with it a test switches one on, and a
-//! checker has to catch it.
+//! Wrong versions of single rules, by name: those of the engine, as the protocol has its own.
 
-/// One wrong rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+fermata_protocol::planted_bugs! {
     /// A put is acknowledged without a look at the lock row after its quorum (F1).
     VerifyOff,
     /// A section that was left with a put in doubt counts as left cleanly (F5).
@@ -71,74 +67,4 @@ pub enum Bug {
     /// A section that is resumed is not renewed while it waits for the lease of its former
     /// generation.
     ResumedUnrenewed,
-}
-
-impl Bug {
-    /// All of them.
-    pub const ALL: &[Bug] = &[
-        Bug::VerifyOff,
-        Bug::DirtyAsClean,
-        Bug::ValueBeforePeek,
-        Bug::GrantByPeek,
-        Bug::SynchWithoutAttempt,
-        Bug::OvertakenSettles,
-        Bug::AdoptionOutranks,
-        Bug::SecondAdoption,
-        Bug::FlagForgotten,
-        Bug::UnknownAsRefused,
-        Bug::ClockStamps,
-        Bug::SettledTooLate,
-        Bug::StampsByWall,
-        Bug::SharedUnsettled,
-        Bug::ExpireUnconditional,
-        Bug::OldDecision,
-        Bug::LeftAnyhow,
-        Bug::EntersAnothers,
-        Bug::AnybodyActs,
-        Bug::ResumeBesideLease,
-        Bug::FirstKeyOld,
-        Bug::DecisionAlone,
-        Bug::JoinedUndecided,
-        Bug::OlderReplaces,
-        Bug::DecidedLate,
-        Bug::PeekAfterUnknown,
-        Bug::ReleaseEndsHolder,
-        Bug::LaterGenerationRead,
-        Bug::QueueUnwatched,
-        Bug::AbandonedStays,
-        Bug::GoneCallerStays,
-        Bug::ResumedUnrenewed,
-    ];
-}
-
-/// Which rule is wrong: none, in every program that serves anybody.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    bug: Option<Bug>,
-}
-
-impl Planted {
-    /// All rules are right.
-    pub const NONE: Planted = Planted {
-        #[cfg(feature = "planted-bugs")]
-        bug: None,
-    };
-
-    /// One rule is wrong.
-    #[cfg(feature = "planted-bugs")]
-    pub fn one(bug: Bug) -> Planted {
-        Planted { bug: Some(bug) }
-    }
-
-    /// Whether this rule is wrong.
-    pub(crate) fn has(self, bug: Bug) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "planted-bugs"))]
-        {
-            let _ = bug;
-            false
-        }
-    }
 }

@@ -26,7 +26,7 @@ pub struct Listing {
 pub fn list() -> Listing {
     Listing {
         scenarios: scenarios::ALL.iter().map(|s| s.name.to_owned()).collect(),
-        planted_bugs: planted::all().map(planted::name).collect(),
+        planted_bugs: planted::all().map(|bug| bug.to_string()).collect(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use fermata_protocol::base::Bug;
 use fermata_sim::checkers::NAMES;
-use fermata_sim::planted::{all, name, spring};
+use fermata_sim::planted::{all, spring};
 
 /// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
@@ -34,7 +34,7 @@ fn every_planted_bug_is_caught_and_every_checker_catches() {
     let mut first: Vec<(&str, Vec<String>)> = NAMES.iter().map(|n| (*n, Vec::new())).collect();
     println!("{:30} {:30} caught by", "wrong rule", "where");
     for bug in all() {
-        let bug_name = name(bug);
+        let bug_name = bug.to_string();
         let Some(catch) = spring(bug) else {
             wrong.push(format!("nothing catches {bug_name}"));
             continue;

@@ -477,7 +477,7 @@ fn every_wrong_rule_is_caught() {
     for (name, schedule, bugs, _, checks) in TABLE {
         for bug in *bugs {
             println!("{name}: {bug:?}");
-            caught(Under::Ours(Planted::one(*bug)), *schedule, checks);
+            caught(Under::Ours(Planted::only(*bug)), *schedule, checks);
             missed.retain(|b| b != bug);
         }
     }

@@ -1,10 +1,97 @@
 //! Wrong versions of single rules, by name. Without the feature `planted-bugs` none exists and
 //! every question is answered `false` at compile time; with it the simulator switches one on and
 //! must catch it. A checker that never caught anything proves nothing.
+//!
+//! [`planted_bugs!`](crate::planted_bugs) makes the list of a crate: the protocol's is below, the
+//! engine on stores that others run has its own.
 
-/// One wrong rule each; the name says what is wrong, the doc which rule it breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bug {
+use core::fmt::{Formatter, Result, Write};
+
+/// Declares the wrong rules of a crate: `Bug`, and `Planted`, which says whether one is switched
+/// on, where that crate has its feature `planted-bugs`.
+#[macro_export]
+macro_rules! planted_bugs {
+    ($($(#[doc = $rule:literal])+ $name:ident,)+) => {
+        /// One wrong rule each; the name says what is wrong, the doc which rule it breaks.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Bug {
+            $($(#[doc = $rule])+ $name,)+
+        }
+
+        impl Bug {
+            /// Every planted bug, for lists and for the test that each is caught.
+            pub const ALL: &[Bug] = &[$(Bug::$name),+];
+
+            /// The wrong rule of this name, as it is shown; none if there is none.
+            pub fn named(name: &str) -> Option<Bug> {
+                let letters = || name.chars().filter(|letter| *letter != '-');
+                let is = |camel: &str| letters().eq(camel.chars().map(|c| c.to_ascii_lowercase()));
+                $(if is(stringify!($name)) {
+                    return Some(Bug::$name);
+                })+
+                None
+            }
+        }
+
+        /// `SynchWithoutFence` is `synch-without-fence`.
+        impl ::core::fmt::Display for Bug {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                let camel = match self {
+                    $(Bug::$name => stringify!($name),)+
+                };
+                $crate::base::planted::show(camel, f)
+            }
+        }
+
+        /// The wrong rules that are switched on in one node or client: at most one in practice.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Planted {
+            #[cfg(feature = "planted-bugs")]
+            bug: Option<Bug>,
+        }
+
+        impl Planted {
+            /// Nothing is wrong.
+            pub const NONE: Planted = Planted {
+                #[cfg(feature = "planted-bugs")]
+                bug: None,
+            };
+
+            /// Only `bug` is wrong.
+            #[cfg(feature = "planted-bugs")]
+            pub fn only(bug: Bug) -> Planted {
+                Planted { bug: Some(bug) }
+            }
+
+            /// Whether `bug` is switched on.
+            #[cfg(feature = "planted-bugs")]
+            pub fn has(self, bug: Bug) -> bool {
+                self.bug == Some(bug)
+            }
+
+            /// Whether `bug` is switched on: never, without the feature.
+            #[cfg(not(feature = "planted-bugs"))]
+            #[inline(always)]
+            pub fn has(self, _bug: Bug) -> bool {
+                false
+            }
+        }
+    };
+}
+
+/// Writes `LostKeyIgnored` as `lost-key-ignored`.
+#[doc(hidden)]
+pub fn show(camel: &str, f: &mut Formatter<'_>) -> Result {
+    for (place, letter) in camel.chars().enumerate() {
+        if letter.is_ascii_uppercase() && place > 0 {
+            f.write_char('-')?;
+        }
+        f.write_char(letter.to_ascii_lowercase())?;
+    }
+    Ok(())
+}
+
+planted_bugs! {
     /// F1: the synch reads without a fence.
     SynchWithoutFence,
     /// F4: the synch's tag is the same for all attempts, and a stale attempt may grant.
@@ -221,155 +308,10 @@ pub enum Bug {
     SessionNotAsked,
 }
 
-impl Bug {
-    /// Every planted bug, for lists and for the test that each is caught.
-    pub const ALL: &[Bug] = &[
-        Bug::SynchWithoutFence,
-        Bug::SynchTagWithoutAttempt,
-        Bug::FenceOnRefOnly,
-        Bug::DirtyLeaveTakenAsClean,
-        Bug::SpeculationNeverCancelled,
-        Bug::SpeculationHeadOnly,
-        Bug::RefsRestartWithLog,
-        Bug::HoleFilledWithCommand,
-        Bug::NoopOverAccepted,
-        Bug::LeaseWithoutPrimary,
-        Bug::NewPrimaryReleasesAtOnce,
-        Bug::ResumeReusesNumbers,
-        Bug::SynchDoneUnconditional,
-        Bug::RegisterQuorumTooSmall,
-        Bug::LogQuorumTooSmall,
-        Bug::AckBeforeFlush,
-        Bug::LostDiskRejoins,
-        Bug::EventualPutInCriticalCell,
-        Bug::EnterIgnoresEventual,
-        Bug::ForcedReleaseClearsFlag,
-        Bug::SharedSynchEach,
-        Bug::LostKeyIgnored,
-        Bug::NoDeduplication,
-        Bug::ReadWithoutWriteBack,
-        Bug::LeaseForgottenAtRestart,
-        Bug::PastWriteAccepted,
-        Bug::InheritedWithoutSynch,
-        Bug::ReGrantAdopts,
-        Bug::FrontNotSettled,
-        Bug::ReaderLeavesNoFlag,
-        Bug::ReleasedRefLeased,
-        Bug::SynchTagWithoutEpoch,
-        Bug::StartWhenSelfKnows,
-        Bug::WaitOverEndsHolder,
-        Bug::ResumeBesideLease,
-        Bug::LeaseTableKept,
-        Bug::FlushSkipped,
-        Bug::PastReadAnswered,
-        Bug::UnknownTakenAsFailed,
-        Bug::AdoptionFallsBack,
-        Bug::NeverEnteredLeavesClean,
-        Bug::ClosedEnterLeaves,
-        Bug::ReleaseWaitsForever,
-        Bug::RepairAtOnce,
-        Bug::EventualPutRepeated,
-        Bug::SealNotDurable,
-        Bug::SealedStoreChanges,
-        Bug::LateReplicaEmpty,
-        Bug::RegisterWriteRepeated,
-        Bug::IdleKeyNotSynched,
-        Bug::CodedQuorumMajority,
-        Bug::PartsOfTwoTags,
-        Bug::TwoValuesUnderOneTag,
-        Bug::ChecksumIgnored,
-        Bug::FinalBeforeStored,
-        Bug::DropNotNoted,
-        Bug::CorruptCountsAsMissing,
-        Bug::SweepWithoutFence,
-        Bug::ReaderDoesNotWait,
-        Bug::TombstoneBuriedEarly,
-        Bug::RepairWithoutFloor,
-        Bug::RepairBelowFence,
-        Bug::RepairNotSent,
-        Bug::ClockViolationIgnored,
-        Bug::ReadBeforeFlush,
-        Bug::LowerTagTakenAsFinal,
-        Bug::RepairWithoutQuorum,
-        Bug::FencedTakenAsHolder,
-        Bug::SpeculationByName,
-        Bug::AdoptionOutranks,
-        Bug::RefusedTakenAsUnsent,
-        Bug::PutDropsEventual,
-        Bug::BatchByCount,
-        Bug::PromiseInOnePiece,
-        Bug::PieceTakenAsWhole,
-        Bug::QueueOutlivesLeadership,
-        Bug::SynchBesideItsDone,
-        Bug::InheritedLeavesClean,
-        Bug::SettlingNotRepeated,
-        Bug::SectionTimeRestarts,
-        Bug::GoneCallerStays,
-        Bug::RenewedWhateverLease,
-        Bug::ShortWaitReleased,
-        Bug::DeadAsked,
-        Bug::SnapshotNotKept,
-        Bug::LentEntriesDropped,
-        Bug::CrowdWithoutOrder,
-        Bug::UsageForgotten,
-        Bug::OwnVoteNotRepeated,
-        Bug::TableStatedOnce,
-        Bug::LaggardIsSteady,
-        Bug::RetiringKeeps,
-        Bug::GoneMeansReleased,
-        Bug::ResumedGrantedAtOnce,
-        Bug::LeaveBesideLease,
-        Bug::BeginBeforeCreation,
-        Bug::SpreadWithoutFloor,
-        Bug::AcceptorIgnoresDrift,
-        Bug::LeasesBeforeTable,
-        Bug::ReleaseIgnoresDrift,
-        Bug::ForgottenRunsAgain,
-        Bug::GrantWithoutLease,
-        Bug::AnyGenerationRenewed,
-        Bug::ResumeWithoutFlag,
-        Bug::VoteCountsFromLast,
-        Bug::WakesWithoutLease,
-        Bug::SessionNotAsked,
-    ];
-}
-
-/// The wrong rules that are switched on in one node or client: at most one in practice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Planted {
-    #[cfg(feature = "planted-bugs")]
-    bug: Option<Bug>,
-}
-
 impl Planted {
-    /// Nothing is wrong.
-    pub const NONE: Planted = Planted {
-        #[cfg(feature = "planted-bugs")]
-        bug: None,
-    };
-
-    /// Only `bug` is wrong.
-    #[cfg(feature = "planted-bugs")]
-    pub fn only(bug: Bug) -> Planted {
-        Planted { bug: Some(bug) }
-    }
-
     /// Whether whoever knows a section's ref acts in it, whatever its session (G49): so it is, too,
     /// where a restarted client goes on in its section without a new generation.
     pub fn asks_no_session(self) -> bool {
         self.has(Bug::SessionNotAsked) || self.has(Bug::ResumeReusesNumbers)
-    }
-
-    /// Whether `bug` is switched on.
-    #[cfg(feature = "planted-bugs")]
-    pub fn has(self, bug: Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    /// Whether `bug` is switched on: never, without the feature.
-    #[cfg(not(feature = "planted-bugs"))]
-    #[inline(always)]
-    pub fn has(self, _bug: Bug) -> bool {
-        false
     }
 }
