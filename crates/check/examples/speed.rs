@@ -1,7 +1,8 @@
 //! How long a million operations take: `cargo run --release -p fermata-check --example speed`.
 
-use fermata_check::random::{self, Random, Shape};
+use fermata_check::random::{self, Shape};
 use fermata_check::{Bound, Verdict, check_register};
+use fermata_protocol::base::Rng;
 use std::time::Instant;
 
 fn main() {
@@ -36,7 +37,7 @@ fn main() {
         ("10 values, 8 clients", ten),
     ];
     for (name, shape) in shapes {
-        let mut random = Random::new(1);
+        let mut random = Rng::new(1);
         let mut history = random::linearizable(&mut random, shape);
         time(name, &history);
         for _ in 0..10 {

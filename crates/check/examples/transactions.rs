@@ -1,9 +1,9 @@
 //! How long a hundred thousand transactions take:
 //! `cargo run --release -p fermata-check --example transactions`.
 
-use fermata_check::random::Random;
 use fermata_check::transactions::random::{Shape, serial};
 use fermata_check::transactions::{Action, History, Verdict, by_timestamp, by_versions};
+use fermata_protocol::base::Rng;
 use std::time::Instant;
 
 fn main() {
@@ -18,7 +18,7 @@ fn main() {
         snapshots: 20,
         registers: false,
     };
-    let mut all = serial(&mut Random::new(1), shape);
+    let mut all = serial(&mut Rng::new(1), shape);
     time("right", &all);
     // Somebody misses what was there long before.
     let last = all.iter_mut().rev().filter(|t| !t.snapshot);

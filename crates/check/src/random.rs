@@ -6,36 +6,7 @@
 //! verdicts of other checkers are recorded by seed.
 
 use crate::{Action, Operation, Outcome};
-
-/// A small generator of pseudo-random numbers: Steele, Lea and Flood's SplitMix64 (OOPSLA 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`, which is above 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
-    }
-
-    /// True in `percent` of 100 cases.
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
+use fermata_protocol::base::Rng;
 
 /// What a random history is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +31,7 @@ pub struct Shape {
 
 impl Shape {
     /// A shape of few operations, of all kinds.
-    pub fn small(random: &mut Random, operations: u64) -> Shape {
+    pub fn small(random: &mut Rng, operations: u64) -> Shape {
         Shape {
             operations,
             clients: 1 + random.below(5),
@@ -85,7 +56,7 @@ struct Draft {
 }
 
 /// A linearizable history: of a register with such clients.
-pub fn linearizable(random: &mut Random, shape: Shape) -> Vec<Operation<u64>> {
+pub fn linearizable(random: &mut Rng, shape: Shape) -> Vec<Operation<u64>> {
     let mut free_at: Vec<u64> = (0..shape.clients).map(|_| random.below(30)).collect();
     let mut drafts: Vec<Draft> = Vec::new();
     for number in 0..shape.operations {
@@ -143,7 +114,7 @@ pub fn linearizable(random: &mut Random, shape: Shape) -> Vec<Operation<u64>> {
 
 /// Changes a history a little: what a read returned, when an operation took place, or how it ended.
 /// Most histories are no longer linearizable after a few changes.
-pub fn change(random: &mut Random, history: &mut [Operation<u64>]) {
+pub fn change(random: &mut Rng, history: &mut [Operation<u64>]) {
     if history.is_empty() {
         return;
     }
@@ -185,7 +156,7 @@ pub const COMPARED: u64 = 1_000;
 /// The history of a seed below [`COMPARED`]: every fifth is of a register as it is, the others
 /// are changed in some places.
 pub fn compared(seed: u64) -> Vec<Operation<u64>> {
-    let mut random = Random::new(0x00fe_12a7 + seed);
+    let mut random = Rng::new(0x00fe_12a7 + seed);
     let operations = 8 + random.below(60);
     let shape = Shape::small(&mut random, operations);
     let mut history = linearizable(&mut random, shape);

@@ -1,7 +1,8 @@
 //! Named small histories, and random ones against a checker too simple to be wrong.
 
 use super::*;
-use crate::random::{Random, Shape};
+use crate::random::Shape;
+use fermata_protocol::base::Rng;
 
 type Op = Operation<u64>;
 
@@ -248,7 +249,7 @@ fn the_bound_gives_no_verdict() {
 
 /// A random history of few operations, changed or not.
 fn small_history(seed: u64, most: u64) -> (Vec<Op>, bool) {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let operations = most - random.below(most / 2);
     let shape = Shape::small(&mut random, operations);
     let mut history = random::linearizable(&mut random, shape);
@@ -326,7 +327,7 @@ fn the_algorithms_agree_on_random_histories() {
 #[test]
 fn long_histories_of_a_register_are_linearizable() {
     for seed in 0..200 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let shape = Shape::small(&mut random, 1_500);
         let history = random::linearizable(&mut random, shape);
         assert_eq!(check(&history), Verdict::Linearizable, "seed {seed}");

@@ -40,7 +40,7 @@ impl Dice {
 
     /// True in `percent` of a hundred draws.
     pub fn chance(&mut self, percent: u64) -> bool {
-        self.0.below(100) < percent
+        self.0.chance(percent)
     }
 
     /// True in `ppm` of a million draws.

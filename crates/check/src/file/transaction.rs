@@ -89,8 +89,8 @@ pub fn write_transaction<K: AsRef<[u8]>>(
 #[cfg(test)]
 mod tests {
     use crate::file::{Recorded, read, write_head_of_transactions, write_transaction};
-    use crate::random::Random;
     use crate::transactions::{Action, History, Transaction, random};
+    use fermata_protocol::base::Rng;
 
     const HEAD: &str = "{\"format\":\"fermata-transactions\",\"version\":1}\n";
 
@@ -116,7 +116,7 @@ mod tests {
                 registers,
             };
             let named = |key: u64| super::Bytes::from([b'k', key as u8, 0xff * (key as u8 % 2)]);
-            let all = random::serial(&mut Random::new(7), shape);
+            let all = random::serial(&mut Rng::new(7), shape);
             let all = all.into_iter().map(|t| rename(t, named));
             let all: Vec<_> = all.collect();
             let mut text = Vec::new();

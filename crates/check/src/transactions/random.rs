@@ -3,7 +3,7 @@
 
 use super::{Action, Transaction};
 use crate::Outcome;
-use crate::random::Random;
+use fermata_protocol::base::Rng;
 use std::collections::BTreeMap;
 
 /// What a random history is like.
@@ -49,7 +49,7 @@ impl Store {
 }
 
 /// A strictly serializable history, in the order of its begins.
-pub fn serial(random: &mut Random, shape: Shape) -> Vec<Transaction<u64>> {
+pub fn serial(random: &mut Rng, shape: Shape) -> Vec<Transaction<u64>> {
     let mut store = Store {
         now: 0,
         lists: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use super::random::{Shape, serial};
 use super::*;
-use crate::random::Random;
+use fermata_protocol::base::Rng;
 
 /// A transaction that ended well, between two times.
 fn t(begin: u64, returned: u64, actions: &[Action<&'static str>]) -> Transaction<&'static str> {
@@ -274,7 +274,7 @@ fn what_cannot_be_decided_is_refused() {
     assert!(refused(vec![snapshot(t(0, 1, &[append("x", 1)]))]).contains("snapshot"));
 }
 
-fn shape(random: &mut Random, transactions: u64) -> Shape {
+fn shape(random: &mut Rng, transactions: u64) -> Shape {
     Shape {
         transactions,
         keys: 1 + random.below(4),
@@ -291,7 +291,7 @@ fn shape(random: &mut Random, transactions: u64) -> Shape {
 #[test]
 fn what_a_serial_store_did_is_accepted() {
     for seed in 0..300 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut shape = shape(&mut random, 200);
         let lists = history(serial(&mut random, shape));
         assert_eq!(by_timestamp(&lists), Verdict::Serializable, "seed {seed}");
@@ -322,7 +322,7 @@ fn reads(all: &[Transaction<u64>]) -> Vec<(usize, usize, usize)> {
 }
 
 /// Changes one read so that no order explains it.
-fn break_one(random: &mut Random, all: &mut [Transaction<u64>], how: u64) -> Option<()> {
+fn break_one(random: &mut Rng, all: &mut [Transaction<u64>], how: u64) -> Option<()> {
     let writers: BTreeMap<u64, usize> = (all.iter().enumerate())
         .flat_map(|(place, t)| {
             t.actions
@@ -366,7 +366,7 @@ fn break_one(random: &mut Random, all: &mut [Transaction<u64>], how: u64) -> Opt
 fn what_is_broken_is_found_by_both() {
     let mut broken = [0; 4];
     for seed in 0..400 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut shape = shape(&mut random, 100);
         shape.failed = 10;
         let mut all = serial(&mut random, shape);
@@ -383,7 +383,7 @@ fn what_is_broken_is_found_by_both() {
 }
 
 /// Changes something, be it right or wrong afterwards.
-fn shake(random: &mut Random, all: &mut [Transaction<u64>]) {
+fn shake(random: &mut Rng, all: &mut [Transaction<u64>]) {
     let reads = reads(all);
     let Some((place, at, _)) = reads.get(random.below(reads.len().max(1) as u64) as usize) else {
         return;
@@ -457,7 +457,7 @@ fn explained(all: &[Transaction<u64>], placed: &[usize], next: usize) -> bool {
 fn small_histories_are_decided_as_by_trying_all_orders() {
     let mut wrong = 0;
     for seed in 0..6_000 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let shape = shape(&mut random, 6);
         let mut all = serial(&mut random, shape);
         for _ in 0..random.below(3) {

@@ -27,4 +27,9 @@ impl Rng {
             ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
         }
     }
+
+    /// True in `percent` of a hundred draws.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
 }

@@ -397,7 +397,7 @@ impl World {
     }
 
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.rng.below(100) < percent
+        self.rng.chance(percent)
     }
 
     pub(crate) fn place(&self) -> Place {
