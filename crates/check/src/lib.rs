@@ -1,5 +1,5 @@
 //! Decides whether recorded histories of registers are linearizable, and shows the part that is
-//! not.
+//! not. Histories of transactions and of critical sections have rooms of their own.
 //!
 //! **Problem.** A store promises that each key behaves like one register that is read and written
 //! at single points in time, each between an operation's call and its return. What clients saw is
@@ -28,6 +28,7 @@
 //! | [`file`](mod@file) | histories in files (feature `file`) |
 //! | [`random`] | random histories, right and wrong, for tests of checkers |
 //! | [`transactions`] | histories of transactions, which have checkers of their own |
+//! | [`sections`] | histories of critical sections, which have a judge of their own |
 //!
 //! **Model.** A register is empty at first; a delete writes that back. An operation is concurrent
 //! with another unless one returned strictly before the other was called. An operation that failed
@@ -71,6 +72,7 @@ pub mod file;
 pub mod history;
 pub mod random;
 mod search;
+pub mod sections;
 mod segments;
 mod shrink;
 mod steps;

@@ -57,7 +57,7 @@ fn write(words: &[String]) -> Result<(), String> {
         [file, "scenario", name, ref rest @ ..] => {
             let bug = bug(rest.first())?;
             let scenario = scenarios::named(name).ok_or(format!("no scenario {name}"))?;
-            let with = bug.map_or(String::new(), |b| format!(" with {}", planted::name(b)));
+            let with = bug.map_or(String::new(), |b| format!(" with {b}"));
             out.run(
                 &format!("scenario {name}{with}"),
                 scenarios::observed(scenario, bug),

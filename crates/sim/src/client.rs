@@ -5,10 +5,10 @@
 //! of its writes) to resume (F16).
 
 use crate::clock::Clock;
-use crate::history::{History, OpId, Outcome, Section, SectionIx, What};
+use crate::history::{History, OpId, Outcome, SectionIx, What};
 use crate::network::ClientId;
 use fermata_protocol::Reply;
-use fermata_protocol::base::{KeyId, NodeName, SessionId};
+use fermata_protocol::base::{NodeName, SessionId};
 use fermata_protocol::client::{
     Call, Endpoint, Event, Failure, Options, SectionId, SectionInfo, Session, Success, Ticket,
 };
@@ -177,24 +177,39 @@ impl Client {
                 What::Enter {
                     keys: keys.clone(),
                     mode: *mode,
+                    resumes: Vec::new(),
                 },
             ),
             Call::Resume { held, .. } => {
                 let keys = held.iter().map(|h| h.key.clone()).collect();
                 let mode = history.mode_of(held);
-                (None, What::Enter { keys, mode })
+                let resumes = held.clone();
+                let what = What::Enter {
+                    keys,
+                    mode,
+                    resumes,
+                };
+                (None, what)
             }
             Call::CriticalGet { section, key } => (of(section), What::Get(key.clone())),
             Call::CriticalPut {
                 section,
                 key,
                 value,
-            } => (of(section), put(key, value, false)),
-            Call::PutAndLeave {
+            }
+            | Call::PutAndLeave {
                 section,
                 key,
                 value,
-            } => (of(section), put(key, value, true)),
+            } => {
+                let put = What::Put {
+                    key: key.clone(),
+                    number: of(section).map_or(0, |section| history.next_put(section)),
+                    value: value.clone(),
+                    leave: matches!(call, Call::PutAndLeave { .. }),
+                };
+                (of(section), put)
+            }
             Call::Leave { section, .. } => (of(section), What::Leave),
             Call::Get { key } => (None, What::EventualGet(key.clone())),
             Call::Put { key, value } => (None, What::EventualPut(key.clone(), value.clone())),
@@ -312,31 +327,12 @@ impl Client {
             Some((k.held.key, value))
         };
         let values = keys.into_iter().filter_map(seen).collect();
-        let ix = history.enter(Section {
-            client: self.id,
-            session: self.session.id(),
-            mode: mode.unwrap_or(Mode::Exclusive),
-            held: held.clone(),
-            values,
-            invoked: history.ops[op.0].invoked,
-            entered: now,
-            over: None,
-        });
-        // The enter itself counts as the section's first operation.
-        history.ops[op.0].section = Some(ix);
+        let ix = history.enter(now, op, held.clone(), values);
         self.known.insert(section, ix);
         if mode == Some(Mode::Shared) {
             self.shared.insert(section);
         }
         self.notes.insert(ix, held);
-    }
-}
-
-fn put(key: &KeyId, value: &Option<bytes::Bytes>, leave: bool) -> What {
-    What::Put {
-        key: key.clone(),
-        value: value.clone(),
-        leave,
     }
 }
 

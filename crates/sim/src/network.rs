@@ -10,13 +10,10 @@
 
 use crate::dice::Dice;
 use crate::profile::Profile;
+pub use fermata_check::sections::ClientId;
 use fermata_protocol::base::{NodeId, NodeName};
 use fermata_protocol::{Message, Reply, Request};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A simulated client, by number. It has no name in the protocol but its sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientId(pub u32);
 
 /// One thing that travels.
 #[derive(Clone, Debug)]

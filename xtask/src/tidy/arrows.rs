@@ -53,7 +53,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ),
     ("fermata-examples", &["fermata-client"]),
     ("fermata-lab", &["fermata-sim", "fermata-check"]),
-    ("fermata-engine", &["fermata-protocol"]),
+    ("fermata-engine", &["fermata-protocol", "fermata-check"]),
     ("fermata-cassandra", &["fermata-protocol", "fermata-engine"]),
     ("fermata-zookeeper", &["fermata-protocol", "fermata-engine"]),
     ("fermata-peers", &[]),

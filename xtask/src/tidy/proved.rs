@@ -8,7 +8,8 @@
 //! **Idea.** The rows of tables with the columns "kept by" and "check…" are read. In the first of
 //! these a name in backquotes is the end of a file's path, which one file has, or what that file
 //! must define: `TYPE::FUNCTION`, a function, or another word of it. One in the second is a checker
-//! of the simulator. Every name of a model's `Rule` has a command `without_NAME…` or `needs_NAME…`.
+//! of the simulator, or a promise of sections. Every name of a model's `Rule` has a command
+//! `without_NAME…` or `needs_NAME…`.
 
 use super::{File, Tree, Violation};
 
@@ -120,9 +121,13 @@ fn is_taken_away(tree: &Tree, model: &File, rule: &str) -> bool {
 
 /// Whether a checker has this name.
 fn is_checker(tree: &Tree, name: &str) -> bool {
-    let name = format!("\"{name}\";");
+    let names = ["=", "=>"].map(|is| format!(" {is} \"{name}\""));
+    let rooms = ["crates/sim/src/checkers/", "crates/check/src/sections/"];
     let mut sources = tree.ending(".rs");
-    sources.any(|f| f.path.starts_with("crates/sim/src/checkers/") && f.text.contains(&name))
+    sources.any(|f| {
+        let names = names.iter().any(|name| f.text.contains(name));
+        names && rooms.iter().any(|room| f.path.starts_with(room))
+    })
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use crate::literal::{Literal, is, now};
 use crate::servers::{T, beside};
 use crate::sites::{LEASE, Locks, Options, Sites};
 use fermata_cassandra::paper::Held;
+use fermata_engine::check::Promise;
 use fermata_engine::check::clients::value;
-use fermata_engine::check::judge::Check;
 use fermata_peers::Consistency;
 use fermata_protocol::request::Mode;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn f1_a_put_of_a_holder_that_was_taken_for_dead() {
             assert_eq!(acknowledged, !verify, "{}", sites.report(&[]));
             match verify {
                 true => sites.passes(),
-                false => sites.is_caught(Check::LostPut),
+                false => sites.is_caught(Promise::Acknowledged),
             }
         };
         let [c, z] = BOTH;

@@ -4,10 +4,10 @@ use crate::gates::Call;
 use crate::servers::{Servers, alone};
 use crate::sites::{Locks, Options, Sites};
 use fermata_engine::check::clients::{Client, Network, SITES, Section, value};
-use fermata_engine::check::history::{Op, Outcome};
+use fermata_engine::check::{Outcome, What};
 use fermata_peers::Cluster;
 use fermata_protocol::base::KeyId;
-use fermata_protocol::request::Mode;
+use fermata_protocol::request::{Code, Mode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -251,27 +251,25 @@ async fn calm(sites: &Arc<Sites>) {
 /// What became of what was asked, counted.
 fn counts(sites: &Sites) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for record in sites.history.records() {
-        let op = match record.op {
-            Op::Enter(_) => "enter",
-            Op::Resume(_) => "resume",
-            Op::Put { .. } => "put",
-            Op::Get(_) => "get",
-            Op::Leave(_) => "leave",
-            Op::Release(_) => "release",
-            Op::Renew(_) => continue,
-            Op::EventualPut(_) => "eventual put",
-            Op::EventualGet => "eventual get",
+    for op in sites.history.seen().ops {
+        let what = match op.what {
+            What::Enter { resumes, .. } if resumes.is_empty() => "enter",
+            What::Enter { .. } => "resume",
+            What::Put { .. } => "put",
+            What::Get(_) => "get",
+            What::Leave => "leave",
+            What::EventualPut(..) => "eventual put",
+            What::EventualGet(_) => "eventual get",
+            _ => continue,
         };
-        let outcome = match record.outcome {
-            Outcome::Entered(..) => "entered",
-            Outcome::Waits(_) => "waited",
-            Outcome::Done | Outcome::Value(_) => "done",
-            Outcome::Unknown => "unknown",
-            Outcome::Past(_) => "past",
-            Outcome::Refused => "refused",
+        let outcome = match op.outcome {
+            Outcome::Waits => "waited",
+            Outcome::Failed(Code::NoLongerHolder) => "past",
+            Outcome::Failed(_) => "refused",
+            Outcome::Done(_) | Outcome::Value(_) => "done",
+            _ => "unknown",
         };
-        *counts.entry(format!("{op} {outcome}")).or_default() += 1;
+        *counts.entry(format!("{what} {outcome}")).or_default() += 1;
     }
     counts
 }
@@ -305,7 +303,7 @@ fn run(locks: Locks) {
         let counts = counts(&sites);
         let took = since.elapsed().as_secs();
         println!("random, locks in {locks:?}, {took} s: {counts:?}");
-        let entered = counts.get("enter entered").copied().unwrap_or_default();
+        let entered = counts.get("enter done").copied().unwrap_or_default();
         let found = sites.wrong();
         assert!(found.is_empty(), "{}", sites.report(&found));
         assert!(entered > CLIENTS, "too little was done: {counts:?}");

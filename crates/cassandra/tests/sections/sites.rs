@@ -4,13 +4,12 @@ use crate::gates::{Gated, Gates};
 use crate::servers::Stores;
 use fermata_engine::check::clients::{Client, Network, SITES, Terms, key, value};
 use fermata_engine::check::history::{History, Notes};
-use fermata_engine::check::judge::{self, Check, Violation};
+use fermata_engine::check::{Promise, Violation};
 use fermata_engine::settings::Settings;
 use fermata_engine::{DataStore, Engine, LockStore, Service};
 use fermata_protocol::base::{KeyId, NodeName, Rng, SiteId};
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Reply, Request};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
@@ -53,15 +52,10 @@ impl Options {
 /// What was done, and in which order.
 struct Journal {
     start: Instant,
-    ticks: AtomicU64,
     lines: Mutex<Vec<String>>,
 }
 
 impl Notes for Journal {
-    fn tick(&self) -> u64 {
-        self.ticks.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
     fn say(&self, line: String) {
         let at = self.start.elapsed().as_millis();
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +134,6 @@ impl Sites {
     ) -> Arc<Sites> {
         let journal = Arc::new(Journal {
             start: Instant::now(),
-            ticks: AtomicU64::new(0),
             lines: Mutex::default(),
         });
         let notes: Arc<dyn Notes> = Arc::clone(&journal) as _;
@@ -196,14 +189,14 @@ impl Sites {
 
     /// What is wrong with what the clients saw.
     pub(crate) fn wrong(&self) -> Vec<Violation> {
-        judge::check(&self.history)
+        self.history.wrong()
     }
 
     /// What was found, and what happened.
     pub(crate) fn report(&self, found: &[Violation]) -> String {
         let found = found
             .iter()
-            .map(|v| format!("{:?}: {}", v.check, v.sentence));
+            .map(|v| format!("{:?}: {}", v.promise, v.sentence));
         let found: Vec<String> = found.collect();
         let lines = self.journal.lines.lock();
         let lines = lines.unwrap_or_else(PoisonError::into_inner).join("\n");
@@ -217,9 +210,9 @@ impl Sites {
     }
 
     /// Something is.
-    pub(crate) fn is_caught(&self, by: Check) {
+    pub(crate) fn is_caught(&self, by: Promise) {
         let found = self.wrong();
-        let caught = found.iter().any(|violation| violation.check == by);
+        let caught = found.iter().any(|violation| violation.promise == by);
         assert!(caught, "{by:?} says nothing\n{}", self.report(&found));
     }
 }

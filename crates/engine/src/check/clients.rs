@@ -4,7 +4,8 @@
 //! alive, counts its puts, and says how it leaves. A schedule drives each step by hand; the random
 //! runs compose them.
 
-use super::history::{History, Op, Outcome};
+use super::history::History;
+use super::{Outcome, What};
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId, Tag};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, RefState};
@@ -121,16 +122,17 @@ pub fn value(text: &str) -> Option<Bytes> {
 
 fn outcome_of(reply: Option<Reply>) -> Outcome {
     match reply {
-        None => Outcome::Unknown,
         Some(Reply::Value { value, .. }) => Outcome::Value(value),
-        Some(Reply::Done { .. } | Reply::Left) => Outcome::Done,
-        Some(Reply::Lost { .. }) => Outcome::Past(false),
-        Some(Reply::Refused(refusal)) => match refusal.code {
-            Code::NoLongerHolder => Outcome::Past(refusal.may_have_taken_effect),
-            _ if refusal.may_have_taken_effect => Outcome::Unknown,
-            _ => Outcome::Refused,
+        Some(Reply::Done { tag }) => Outcome::Done(tag),
+        Some(Reply::Left) => Outcome::Done(None),
+        Some(Reply::Lost { .. }) => Outcome::Failed(Code::NoLongerHolder),
+        Some(Reply::Refused(refusal)) => match (refusal.code, refusal.may_have_taken_effect) {
+            (Code::NoLongerHolder, true) => Outcome::Unknown(Code::NoLongerHolder),
+            (_, true) => Outcome::GivenUp,
+            (code, false) => Outcome::Failed(code),
         },
-        Some(_) => Outcome::Unknown,
+        // A node that has answered, or whose client has hung up, does no more for it.
+        _ => Outcome::GivenUp,
     }
 }
 
@@ -268,42 +270,41 @@ impl Client {
         };
         let request = self.request(enter.number, enter.attempt, operation);
         enter.attempt += 1;
-        self.enters(
-            node,
-            key,
-            request,
-            Op::Enter(enter.mode),
-            enter.first_sent,
-            wait,
-        )
-        .await
+        let what = What::Enter {
+            keys: vec![key.clone()],
+            mode: enter.mode,
+            resumes: Vec::new(),
+        };
+        self.enters(node, request, what, enter.first_sent, wait)
+            .await
     }
 
     async fn enters(
         &self,
         node: usize,
-        key: &KeyId,
         request: Request,
-        op: Op,
+        what: What,
         first_sent: Instant,
         wait: Duration,
     ) -> Option<Section> {
-        let record = self.history.begin(self.session, request.number, key, op);
+        let record = self.history.begin(self.session, request.number, None, what);
         let polls = wait.is_zero();
         let mut replies = self.transmit(node, request);
-        let mut waits = None;
+        let mut waits = false;
         let live = Live::default();
         let answered = async {
             loop {
                 match replies.recv().await {
                     Some(Reply::Queued { held, .. }) => {
-                        if polls {
-                            waits = held.first().map(|held| held.lock_ref);
-                            return None;
+                        if let (Some(held), false) = (held.first(), waits) {
+                            waits = true;
+                            self.history.waits(record, held);
+                            if !polls {
+                                self.keeps(node, held, &live);
+                            }
                         }
-                        if let (Some(held), None) = (held.first(), waits) {
-                            waits = Some(held.lock_ref);
-                            self.keeps(node, held, &live);
+                        if polls {
+                            return None;
                         }
                     }
                     Some(Reply::Stalled { .. }) => {}
@@ -321,14 +322,12 @@ impl Client {
             let entry = entered.value.known().map(|value| value.cloned());
             let held = entered.held;
             let until = first_sent + Duration::from_micros(lease);
-            self.history.lease(&held, until);
-            self.history
-                .end(record, Outcome::Entered(held.clone(), entry.clone()));
+            self.history.entered(record, &held, entry.clone(), until);
             drop(live);
             return Some(self.section(node, held, entry));
         }
         let outcome = match (waits, outcome_of(reply)) {
-            (Some(lock_ref), Outcome::Unknown) => Outcome::Waits(lock_ref),
+            (true, Outcome::GivenUp) => Outcome::Waits,
             (_, outcome) => outcome,
         };
         self.history.end(record, outcome);
@@ -388,8 +387,8 @@ impl Client {
     /// One renewal.
     pub async fn renew(&self, node: usize, held: &Held) -> Option<RefState> {
         let sent = Instant::now();
-        let op = Op::Renew(held.clone());
-        let record = self.history.begin(self.session, 0, &held.key, op);
+        let what = What::Renew(held.key.clone());
+        let record = self.history.begin(self.session, 0, Some(held), what);
         let operation = Operation::Renew {
             held: vec![held.clone()],
         };
@@ -404,11 +403,14 @@ impl Client {
             Some(RefState::Holding { lease }) => {
                 let until = sent + Duration::from_micros(lease);
                 self.history.lease(held, until);
-                self.history.end(record, Outcome::Done);
+                self.history.end(record, Outcome::Done(None));
             }
-            Some(RefState::Gone) => self.history.end(record, Outcome::Past(false)),
-            Some(RefState::Queued { .. }) => self.history.end(record, Outcome::Done),
-            _ => self.history.end(record, Outcome::Unknown),
+            Some(RefState::Gone) => {
+                let past = Outcome::Failed(Code::NoLongerHolder);
+                self.history.end(record, past);
+            }
+            Some(RefState::Queued { .. }) => self.history.end(record, Outcome::Done(None)),
+            _ => self.history.end(record, Outcome::GivenUp),
         }
         state
     }
@@ -453,10 +455,13 @@ impl Client {
             of,
         };
         let request = self.request(number, 0, operation);
-        let op = Op::Resume(held.clone());
+        let what = What::Enter {
+            keys: vec![held.key.clone()],
+            mode: Mode::Exclusive,
+            resumes: vec![held.clone()],
+        };
         let wait = Duration::from_secs(10);
-        self.enters(node, &held.key, request, op, Instant::now(), wait)
-            .await
+        self.enters(node, request, what, Instant::now(), wait).await
     }
 
     /// One put; true: acknowledged.
@@ -475,13 +480,15 @@ impl Client {
         to: Option<Bytes>,
     ) -> bool {
         let held = section.held.clone();
-        let op = Op::Put {
-            held: held.clone(),
+        let what = What::Put {
+            key: held.key.clone(),
             number,
             value: to.clone(),
+            leave: false,
         };
         let request = self.next();
-        let record = self.history.begin(self.session, request, &held.key, op);
+        let history = &self.history;
+        let record = history.begin(self.session, request, Some(&held), what);
         let operation = Operation::Critical {
             held: held.clone(),
             operation: Critical::Put { number, value: to },
@@ -498,8 +505,8 @@ impl Client {
         let outcome = outcome_of(reply);
         // A later put that is acknowledged outranks those in doubt.
         section.doubt = match outcome {
-            Outcome::Done => number != section.number && section.doubt,
-            Outcome::Refused => section.doubt,
+            Outcome::Done(_) => number != section.number && section.doubt,
+            Outcome::Failed(code) if code != Code::NoLongerHolder => section.doubt,
             _ => true,
         };
         self.history.end(record, outcome);
@@ -510,8 +517,9 @@ impl Client {
     pub async fn get_at(&mut self, node: usize, section: &Section) -> Option<Option<Bytes>> {
         let held = section.held.clone();
         let number = self.next();
-        let op = Op::Get(held.clone());
-        let record = self.history.begin(self.session, number, &held.key, op);
+        let what = What::Get(held.key.clone());
+        let history = &self.history;
+        let record = history.begin(self.session, number, Some(&held), what);
         let operation = Operation::Critical {
             held,
             operation: Critical::Get,
@@ -539,8 +547,8 @@ impl Client {
     pub async fn leave_as(&mut self, node: usize, section: Section, how: Leaving) -> bool {
         let held = section.held.clone();
         let number = self.next();
-        let op = Op::Leave(held.clone());
-        let record = self.history.begin(self.session, number, &held.key, op);
+        let history = &self.history;
+        let record = history.begin(self.session, number, Some(&held), What::Leave);
         let mut left = false;
         for attempt in 0..6 {
             let operation = Operation::Leave {
@@ -549,15 +557,20 @@ impl Client {
             let request = self.request(number, attempt, operation);
             let node = (node + attempt as usize) % SITES;
             let outcome = outcome_of(self.last(node, request).await);
-            left = matches!(outcome, Outcome::Done | Outcome::Past(_));
+            left = matches!(
+                outcome,
+                Outcome::Done(_)
+                    | Outcome::Failed(Code::NoLongerHolder)
+                    | Outcome::Unknown(Code::NoLongerHolder)
+            );
             if left {
                 break;
             }
         }
         let outcome = if left {
-            Outcome::Done
+            Outcome::Done(None)
         } else {
-            Outcome::Unknown
+            Outcome::GivenUp
         };
         self.history.end(record, outcome);
         left
@@ -566,15 +579,16 @@ impl Client {
     /// Ends somebody's section.
     pub async fn release_at(&mut self, node: usize, key: &KeyId, lock_ref: LockRef) -> bool {
         let number = self.next();
-        let op = Op::Release(lock_ref);
-        let record = self.history.begin(self.session, number, key, op);
+        let what = What::Release(key.clone(), lock_ref);
+        let record = self.history.begin(self.session, number, None, what);
         let operation = Operation::Release {
             key: key.clone(),
             lock_ref,
         };
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
-        self.history.end(record, outcome.clone());
-        outcome == Outcome::Done
+        let done = matches!(outcome, Outcome::Done(_));
+        self.history.end(record, outcome);
+        done
     }
 
     // ---- eventual -------------------------------------------------------------------------------
@@ -582,23 +596,23 @@ impl Client {
     /// An eventual put; true: acknowledged.
     pub async fn offer_at(&mut self, node: usize, key: &KeyId, to: Option<Bytes>) -> bool {
         let number = self.next();
-        let op = Op::EventualPut(to.clone());
-        let record = self.history.begin(self.session, number, key, op);
+        let what = What::EventualPut(key.clone(), to.clone());
+        let record = self.history.begin(self.session, number, None, what);
         let operation = Operation::Put {
             key: key.clone(),
             value: to,
         };
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
-        self.history.end(record, outcome.clone());
-        outcome == Outcome::Done
+        let done = matches!(outcome, Outcome::Done(_));
+        self.history.end(record, outcome);
+        done
     }
 
     /// An eventual get; none: no answer.
     pub async fn look_at(&mut self, node: usize, key: &KeyId) -> Option<Option<Bytes>> {
         let number = self.next();
-        let record = self
-            .history
-            .begin(self.session, number, key, Op::EventualGet);
+        let what = What::EventualGet(key.clone());
+        let record = self.history.begin(self.session, number, None, what);
         let operation = Operation::Get { key: key.clone() };
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
         self.history.end(record, outcome.clone());

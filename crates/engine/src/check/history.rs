@@ -1,96 +1,33 @@
-//! What the clients saw: all that the checker judges.
+//! What the clients of engines saw, while they see it: a [`sections::History`] on their clock.
 
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, LockRef, SessionId};
-use fermata_protocol::request::{Held, Mode};
-use std::collections::BTreeMap;
+use fermata_check::sections::{self, ClientId, OpId, Outcome, Section, SectionIx, Violation, What};
+use fermata_protocol::base::{LockRef, SessionId};
+use fermata_protocol::request::Held;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 /// Where a history is made: a simulated world, or the real one.
 pub trait Notes: Send + Sync + 'static {
-    /// Orders the events of a history: grows with every call.
-    fn tick(&self) -> u64;
-
     /// A line for whoever reads what happened.
     fn say(&self, line: String);
 }
 
-/// What was asked.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Op {
-    /// A section.
-    Enter(Mode),
-    /// The same section, in its next generation.
-    Resume(Held),
-    /// A critical put.
-    Put {
-        /// Whose.
-        held: Held,
-        /// The section's number of it.
-        number: u64,
-        /// The value; none: a delete.
-        value: Option<Bytes>,
-    },
-    /// A critical get.
-    Get(Held),
-    /// The way out.
-    Leave(Held),
-    /// A forced release.
-    Release(LockRef),
-    /// A sign of life.
-    Renew(Held),
-    /// A put outside sections.
-    EventualPut(Option<Bytes>),
-    /// A get outside sections.
-    EventualGet,
-}
-
-/// What the client knows of it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// No answer, or one that says that it may have taken effect.
-    Unknown,
-    /// In the section, with the value; none: left out.
-    Entered(Held, Option<Option<Bytes>>),
-    /// In the queue.
-    Waits(LockRef),
-    /// Done for certain.
-    Done,
-    /// The value.
-    Value(Option<Bytes>),
-    /// The ref is past; whether the operation may have taken effect.
-    Past(bool),
-    /// Certainly not done.
-    Refused,
-}
-
-/// One operation, or one transmission of an enter.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// Whose.
-    pub session: SessionId,
-    /// The request's number: a repetition has the same.
-    pub number: u64,
-    /// Of which key.
-    pub key: KeyId,
-    /// What was asked.
-    pub op: Op,
-    /// When it was sent, in the order of all events.
-    pub begun: u64,
-    /// When it was answered, or given up.
-    pub ended: Option<u64>,
-    /// The same on the clock.
-    pub ended_at: Option<Instant>,
-    /// What is known of it.
-    pub outcome: Outcome,
-}
-
-/// All of it.
+/// All of it; times are nanoseconds, and no two events have the same.
 pub struct History {
     notes: Arc<dyn Notes>,
-    records: Mutex<Vec<Record>>,
-    leases: Mutex<BTreeMap<(KeyId, LockRef, u32), Instant>>,
+    start: Instant,
+    recorded: Mutex<Recorded>,
+}
+
+#[derive(Default)]
+struct Recorded {
+    now: u64,
+    seen: sections::History,
+}
+
+fn is_of(section: &Section, held: &Held) -> bool {
+    section.held.contains(held)
 }
 
 impl History {
@@ -98,101 +35,119 @@ impl History {
     pub fn new(notes: Arc<dyn Notes>) -> History {
         History {
             notes,
-            records: Mutex::default(),
-            leases: Mutex::default(),
+            start: Instant::now(),
+            recorded: Mutex::default(),
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Record>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is recorded, at the next moment.
+    fn next(&self) -> MutexGuard<'_, Recorded> {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let elapsed = self.start.elapsed().as_nanos() as u64;
+        recorded.now = elapsed.max(recorded.now + 1);
+        recorded
     }
 
-    /// An operation is sent.
-    pub fn begin(&self, session: SessionId, number: u64, key: &KeyId, op: Op) -> usize {
-        let begun = self.notes.tick();
-        self.notes.say(format!("s{} #{number} {op:?}", session.0));
-        let mut records = self.all();
-        records.push(Record {
-            session,
-            number,
-            key: key.clone(),
-            op,
-            begun,
-            ended: None,
-            ended_at: None,
-            outcome: Outcome::Unknown,
+    /// An operation is sent; `held`: in this section.
+    pub fn begin(&self, session: SessionId, number: u64, held: Option<&Held>, what: What) -> OpId {
+        let held_text = held.map(|h| format!(" in {}/{}", h.lock_ref.0, h.generation));
+        let text = held_text.unwrap_or_default();
+        self.notes
+            .say(format!("s{} #{number} {what:?}{text}", session.0));
+        let mut recorded = self.next();
+        let (now, seen) = (recorded.now, &mut recorded.seen);
+        let section = held.and_then(|held| {
+            let all = || seen.sections.iter();
+            let own = all().rposition(|s| s.session == session && is_of(s, held));
+            own.or_else(|| all().rposition(|s| is_of(s, held)))
         });
-        records.len() - 1
+        let who = (ClientId(session.0 as u32), session);
+        let op = seen.invoke(now, who, section.map(SectionIx), what);
+        seen.ops[op.0].request = number;
+        op
     }
 
     /// It has ended.
-    pub fn end(&self, record: usize, outcome: Outcome) {
-        let tick = self.notes.tick();
-        let mut records = self.all();
-        let record = &mut records[record];
-        let line = format!("s{} #{} -> {outcome:?}", record.session.0, record.number);
-        record.ended = Some(tick);
-        record.ended_at = Some(Instant::now());
-        record.outcome = outcome;
-        drop(records);
+    pub fn end(&self, op: OpId, outcome: Outcome) {
+        let mut recorded = self.next();
+        let (now, seen) = (recorded.now, &mut recorded.seen);
+        let (session, number) = (seen.ops[op.0].session, seen.ops[op.0].request);
+        let line = format!("s{} #{number} -> {outcome:?}", session.0);
+        seen.complete(now, op, outcome);
+        drop(recorded);
         self.notes.say(line);
+    }
+
+    /// An enter is told its place in the queue.
+    pub fn waits(&self, op: OpId, held: &Held) {
+        let mut recorded = self.next();
+        let now = recorded.now;
+        recorded.seen.tell(now, op, vec![held.clone()]);
+    }
+
+    /// An enter has ended: with a section that is leased until then, and the value; none: left out.
+    pub fn entered(&self, op: OpId, held: &Held, entry: Option<Option<Bytes>>, until: Instant) {
+        let value = entry.map(|value| (held.key.clone(), value));
+        let mut recorded = self.next();
+        let now = recorded.now;
+        let values = value.into_iter().collect();
+        recorded.seen.enter(now, op, vec![held.clone()], values);
+        drop(recorded);
+        self.lease(held, until);
+        self.end(op, Outcome::Done(None));
     }
 
     /// Whether the last answer to this enter says that its place in the queue is gone.
     pub fn is_over(&self, session: SessionId, number: u64) -> bool {
-        let records = self.all();
-        let last = records
-            .iter()
-            .rfind(|r| (r.session, r.number) == (session, number));
-        last.is_some_and(|r| matches!(r.outcome, Outcome::Past(_) | Outcome::Refused))
+        let recorded = self.next();
+        let mut all = recorded.seen.ops.iter();
+        let last = all.rfind(|op| (op.session, op.request) == (session, number));
+        last.is_some_and(|op| op.failed() || op.told_past())
     }
 
     /// Whether this enter has been answered with a section.
     pub fn is_entered(&self, session: SessionId, number: u64) -> bool {
-        let records = self.all();
-        let of = |r: &&Record| (r.session, r.number) == (session, number);
-        let entered = |r: &Record| matches!(r.outcome, Outcome::Entered(..));
-        records.iter().filter(of).any(entered)
+        let recorded = self.next();
+        let mut all = recorded.seen.sections.iter();
+        all.any(|s| (s.session, s.request) == (session, number) && s.entered < u64::MAX)
     }
 
     /// The ref that the session was last told to wait with.
     pub fn place(&self, session: SessionId) -> Option<LockRef> {
-        let records = self.all();
-        records.iter().rev().find_map(|r| match r.outcome {
-            Outcome::Waits(lock_ref) if r.session == session => Some(lock_ref),
-            _ => None,
-        })
+        let recorded = self.next();
+        let seen = &recorded.seen;
+        let waits = |op: &&sections::Op| op.session == session && op.outcome == Outcome::Waits;
+        let section = seen.ops.iter().rev().find(waits)?.section?;
+        Some(seen.sections[section.0].held[0].lock_ref)
     }
 
     /// The session that a section is of, as far as clients were told; else whose ref it is.
     pub fn session_of(&self, held: &Held) -> Option<SessionId> {
-        let records = self.all();
-        let entered = records.iter().find(|r| match &r.outcome {
-            Outcome::Entered(of, _) => of == held,
-            Outcome::Waits(lock_ref) => *lock_ref == held.lock_ref && r.key == held.key,
-            _ => false,
-        });
-        entered.map(|record| record.session)
+        let recorded = self.next();
+        let mut all = recorded.seen.sections.iter();
+        let is = |of: &Held| (&of.key, of.lock_ref) == (&held.key, held.lock_ref);
+        let exact = all.clone().find(|section| is_of(section, held));
+        let found = exact.or_else(|| all.find(|section| section.held.iter().any(is)));
+        found.map(|section| section.session)
     }
 
     /// The section's lease lasts until then, by its client's account.
     pub fn lease(&self, held: &Held, until: Instant) {
-        let name = (held.key.clone(), held.lock_ref, held.generation);
-        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = leases.entry(name).or_insert(until);
-        *known = until.max(*known);
+        let until = until.saturating_duration_since(self.start).as_nanos() as u64;
+        let mut recorded = self.next();
+        let all = recorded.seen.sections.iter_mut();
+        for section in all.filter(|section| is_of(section, held)) {
+            section.lease = section.lease.max(Some(until));
+        }
     }
 
-    /// All records, in the order in which they were begun.
-    pub fn records(&self) -> Vec<Record> {
-        self.all().clone()
+    /// All that is recorded by now.
+    pub fn seen(&self) -> sections::History {
+        self.next().seen.clone()
     }
 
-    /// Until when the lease of each generation of each section lasts.
-    pub fn leases(&self) -> BTreeMap<(KeyId, LockRef, u32), Instant> {
-        self.leases
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    /// Everything that is wrong with it.
+    pub fn wrong(&self) -> Vec<Violation> {
+        sections::check(&self.next().seen, &|_| true)
     }
 }

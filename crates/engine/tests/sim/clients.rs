@@ -107,10 +107,6 @@ impl Network for Cluster {
 }
 
 impl Notes for World {
-    fn tick(&self) -> u64 {
-        World::tick(self)
-    }
-
     fn say(&self, line: String) {
         World::say(self, line);
     }

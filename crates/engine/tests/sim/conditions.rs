@@ -3,8 +3,8 @@
 use crate::clients::{Client, Cluster, LEASE, key, value};
 use crate::schedules::*;
 use crate::world::{Call, Step, on};
-use fermata_engine::check::history::{Op, Outcome};
-use fermata_engine::check::judge::{Check, Violation};
+use fermata_engine::check::{Outcome, What};
+use fermata_engine::check::{Promise, Violation};
 use fermata_protocol::Reply;
 use fermata_protocol::base::{LockRef, SessionId};
 use fermata_protocol::request::{Code, Critical, Held, Leaving, Mode, Operation, RefState};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// One violation where something is so.
-fn where_so(so: bool, check: Check, sentence: &str) -> Vec<Violation> {
-    so.then(|| wrong(check, sentence)).into_iter().collect()
+fn where_so(so: bool, promise: Promise, sentence: &str) -> Vec<Violation> {
+    so.then(|| wrong(promise, sentence)).into_iter().collect()
 }
 
 /// While the value is read, the node learns that the ref was ended, and another has entered. The
@@ -48,7 +48,7 @@ async fn ended_meanwhile(cluster: Arc<Cluster>, sleeps: bool) -> Vec<Violation> 
     world.end(reads);
     let granted = waits.await.ok().flatten().is_some();
     let text = "a grant was told although its node knew that it was over";
-    where_so(granted, Check::Exclusivity, text)
+    where_so(granted, Promise::Exclusivity, text)
 }
 
 /// The refs of the key, head first.
@@ -88,7 +88,7 @@ schedule! {
             second.abort();
         });
         let _ = (k, first, second);
-        where_so(both, Check::Exclusivity, "two enters of one update were both granted")
+        where_so(both, Promise::Exclusivity, "two enters of one update were both granted")
     }
 }
 
@@ -165,7 +165,7 @@ schedule! {
         let first = h2.enter_at(2, &a, &mut enter, LEASE).await;
         h1.leave_at(1, second).await;
         let text = "a key was kept by an enter that was given up";
-        where_so(first.is_none(), Check::ToldPast, text)
+        where_so(first.is_none(), Promise::ToldPast, text)
     }
 }
 
@@ -213,9 +213,9 @@ schedule! {
         h3.put_at(2, &mut third, value("v3")).await;
         world.end(late);
         let get = get.await.expect("no client panics");
-        let mut found = where_so(!early, Check::Exclusivity, "a put of a waiter was not refused");
-        found.extend(where_so(get.is_some(), Check::Exclusivity, "a past get shows a later value"));
-        found.extend(where_so(after.is_some(), Check::Exclusivity, "a past holder reads"));
+        let mut found = where_so(!early, Promise::Exclusivity, "a put of a waiter was not refused");
+        found.extend(where_so(get.is_some(), Promise::Exclusivity, "a past get was answered"));
+        found.extend(where_so(after.is_some(), Promise::Exclusivity, "a past holder reads"));
         found
     }
 }
@@ -233,7 +233,7 @@ schedule! {
         let operation = fermata_protocol::request::Critical::Get;
         let get = Operation::Critical { held, operation, leave: Vec::new() };
         let reads = matches!(h1.ask(1, get).await, Some(Reply::Value { .. }));
-        where_so(reads, Check::Exclusivity, "a past holder reads")
+        where_so(reads, Promise::Exclusivity, "a past holder reads")
     }
 }
 
@@ -246,17 +246,17 @@ schedule! {
         let (mut h1, mut h3) = (cluster.client(1, 0), cluster.client(3, 2));
         let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
         let put = || last_put(&section, "v1");
-        let op = Op::Put { held: section.held.clone(), number: 1, value: value("v1") };
-        let record = cluster.history.begin(h1.session, 50, &k, op);
+        let what = What::Put { key: k.clone(), number: 1, value: value("v1"), leave: true };
+        let record = cluster.history.begin(h1.session, 50, Some(&section.held), what);
         let first = last(transmit(&cluster, (1, 0), (50, 0), put())).await;
-        cluster.history.end(record, Outcome::Done);
+        cluster.history.end(record, Outcome::Done(None));
         section.falls_silent();
         sleep(LEASE).await;
         let third = h3.enter(&k, Mode::Exclusive).await.expect("the first has left");
         assert_eq!(third.entry, Some(value("v1")));
         let again = last(transmit(&cluster, (1, 1), (50, 1), put())).await;
         let both = [first, again].iter().all(|reply| matches!(reply, Some(Reply::Left)));
-        where_so(!both, Check::ToldPast, "a last put that was done is not said to be")
+        where_so(!both, Promise::ToldPast, "a last put that was done is not said to be")
     }
 }
 
@@ -277,7 +277,7 @@ schedule! {
         third.expect("the first is released");
         let early = begun.elapsed() < LEASE;
         let _ = release.await;
-        where_so(early, Check::Exclusivity, "a holder was released while its lease ran")
+        where_so(early, Promise::Exclusivity, "a holder was released while its lease ran")
     }
 }
 
@@ -294,7 +294,7 @@ schedule! {
         let done = |reply: &Option<Reply>| matches!(reply, Some(Reply::Done { .. }));
         assert!(done(&first) && done(&second), "{first:?} {second:?}");
         let now = matches!(&read, Some(Reply::Value { value: v, .. }) if *v == value("w2"));
-        where_so(!now || done(&again), Check::LatestState, "a write was done twice")
+        where_so(!now || done(&again), Promise::LatestState, "a write was done twice")
     }
 }
 
@@ -307,7 +307,7 @@ schedule! {
         let section = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
         let taken = user.offer_at(0, &k, value("e1")).await;
         h1.leave_at(0, section).await;
-        where_so(taken, Check::Eventual, "an eventual put was taken while the key was locked")
+        where_so(taken, Promise::Eventual, "an eventual put was taken while the key was locked")
     }
 }
 
@@ -340,7 +340,7 @@ schedule! {
         let granted = waits.await.ok().flatten().is_some();
         world.end(missed);
         let text = "a grant was decided after a later one had been told";
-        where_so(granted, Check::Exclusivity, text)
+        where_so(granted, Promise::Exclusivity, text)
     }
 }
 
@@ -360,7 +360,7 @@ schedule! {
             entered = h2.enter_at(2, &k, &mut enter, Duration::ZERO).await;
         }
         let text = "nobody ends a dead holder whose key is polled";
-        where_so(entered.is_none(), Check::ToldPast, text)
+        where_so(entered.is_none(), Promise::ToldPast, text)
     }
 }
 
@@ -381,7 +381,7 @@ schedule! {
             taken = !matches!(queue, Some(Reply::Queue { entries, .. }) if entries.is_empty());
         }
         let text = "nobody ends a dead holder whose queue is looked at";
-        where_so(taken, Check::ToldPast, text)
+        where_so(taken, Promise::ToldPast, text)
     }
 }
 
@@ -406,7 +406,7 @@ schedule! {
             sleep(Duration::from_millis(1_000)).await;
             let stays = queue(&mut looks).await.len() > 1;
             let text = "a read that nobody waits for any more stays in the queue";
-            found.extend(where_so(read.is_ok() || stays, Check::ToldPast, text));
+            found.extend(where_so(read.is_ok() || stays, Promise::ToldPast, text));
         }
         h1.leave_at(1, first).await;
         found
@@ -436,7 +436,7 @@ schedule! {
             sleep(Duration::from_millis(1_000)).await;
             let wrong = entered.is_ok() || queue(&mut looks).await.len() != stay;
             let text = "who hangs up keeps its place, or who may come back does not";
-            found.extend(where_so(wrong, Check::ToldPast, text));
+            found.extend(where_so(wrong, Promise::ToldPast, text));
         }
         h1.leave_at(1, first).await;
         found
@@ -473,7 +473,7 @@ schedule! {
             None => false,
         };
         let text = "a section that was resumed has ended before its first put";
-        where_so(!goes_on, Check::ToldPast, text)
+        where_so(!goes_on, Promise::ToldPast, text)
     }
 }
 
@@ -505,8 +505,8 @@ schedule! {
         let taken = taken.await.ok().flatten().is_some();
         let (told, entered) = waits.await.expect("no client panics");
         let late = entered.is_some() || told > begun + LEASE;
-        let mut found = where_so(late, Check::Exclusivity, "a ref taken over was waited for");
-        found.extend(where_so(!taken, Check::ToldPast, "a waiting ref could not be taken over"));
+        let mut found = where_so(late, Promise::Exclusivity, "a ref taken over was waited for");
+        found.extend(where_so(!taken, Promise::ToldPast, "a waiting ref could not be taken over"));
         found
     }
 }
@@ -537,7 +537,7 @@ schedule! {
         assert_eq!(late.ok().flatten(), Some(RefState::Gone), "it has left");
         let state = state.ok().flatten();
         let gone = !matches!(state, Some(RefState::Holding { .. }));
-        where_so(gone, Check::ToldPast, "a holder was told that it is past")
+        where_so(gone, Promise::ToldPast, "a holder was told that it is past")
     }
 }
 
@@ -575,7 +575,7 @@ schedule! {
         world.end(missed);
         world.end(watch);
         let text = "a grant was told although its node knew that it was over";
-        where_so(granted, Check::Exclusivity, text)
+        where_so(granted, Promise::Exclusivity, text)
     }
 }
 
@@ -616,7 +616,7 @@ async fn late_word(cluster: Arc<Cluster>, refused: bool) -> Vec<Violation> {
     let granted = waits.await.ok().flatten().is_some();
     world.end(watch);
     let text = "a grant was decided after a later one had been told";
-    where_so(granted, Check::Exclusivity, text)
+    where_so(granted, Promise::Exclusivity, text)
 }
 
 schedule! {
@@ -657,7 +657,7 @@ schedule! {
         world.end(missed);
         assert_eq!(states[0], RefState::Gone, "it has left");
         let gone = !matches!(states[1], RefState::Holding { .. });
-        where_so(gone, Check::ToldPast, "a holder was told that it is past")
+        where_so(gone, Promise::ToldPast, "a holder was told that it is past")
     }
 }
 
@@ -693,7 +693,7 @@ schedule! {
         h3.enter(&k, Mode::Exclusive).await.expect("the second is released");
         let early = begun.elapsed() < LEASE;
         let _ = release.await;
-        where_so(early, Check::Exclusivity, "a holder was released while its lease ran")
+        where_so(early, Promise::Exclusivity, "a holder was released while its lease ran")
     }
 }
 
@@ -717,7 +717,7 @@ schedule! {
         world.end(late);
         let get = get.await.expect("no client panics");
         let text = "a get shows what a later generation has put";
-        where_so(get.is_some(), Check::Exclusivity, text)
+        where_so(get.is_some(), Promise::Exclusivity, text)
     }
 }
 
@@ -762,6 +762,6 @@ schedule! {
         h1.get_at(0, &section).await;
         h1.leave_at(0, section).await;
         let text = "a stranger acted in a section";
-        where_so(served || !goes_on, Check::Exclusivity, text)
+        where_so(served || !goes_on, Promise::Exclusivity, text)
     }
 }

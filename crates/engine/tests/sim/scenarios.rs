@@ -10,7 +10,7 @@ use crate::paper::{Paper, Refs};
 use crate::schedules::*;
 use crate::store::SimStore;
 use crate::world::{Faults, World};
-use fermata_engine::check::judge::{self, Check, Violation};
+use fermata_engine::check::{Promise, Violation};
 use fermata_engine::{Engine, Service};
 
 use fermata_engine::planted::{Bug, Planted};
@@ -99,7 +99,7 @@ fn play(under: Under, schedule: Schedule) -> (Vec<Violation>, Vec<String>) {
         let mut found = schedule(Arc::clone(&cluster)).await;
         world.heal();
         sleep(Duration::from_secs(1)).await;
-        found.extend(judge::check(&cluster.history));
+        found.extend(cluster.history.wrong());
         (found, world.trace())
     })
 }
@@ -107,7 +107,7 @@ fn play(under: Under, schedule: Schedule) -> (Vec<Violation>, Vec<String>) {
 fn text(found: &[Violation], trace: &[String]) -> String {
     let found: Vec<String> = found
         .iter()
-        .map(|v| format!("{:?}: {}", v.check, v.sentence))
+        .map(|v| format!("{:?}: {}", v.promise, v.sentence))
         .collect();
     format!("{}\n{}", found.join("\n"), trace.join("\n"))
 }
@@ -117,9 +117,9 @@ fn passes(schedule: Schedule) {
     assert!(found.is_empty(), "{}", text(&found, &trace));
 }
 
-fn caught(under: Under, schedule: Schedule, by: &[Check]) {
+fn caught(under: Under, schedule: Schedule, by: &[Promise]) {
     let (found, trace) = play(under, schedule);
-    let hit = found.iter().any(|v| by.contains(&v.check));
+    let hit = found.iter().any(|v| by.contains(&v.promise));
     assert!(
         hit,
         "{under:?} was not caught by {by:?}\n{}",
@@ -134,7 +134,7 @@ type Line = (
     Schedule,
     &'static [Bug],
     &'static [Under],
-    &'static [Check],
+    &'static [Promise],
 );
 
 const TABLE: &[Line] = &[
@@ -143,63 +143,63 @@ const TABLE: &[Line] = &[
         false_suspicion,
         &[Bug::VerifyOff],
         &[LITERAL, FLAGGED],
-        &[Check::LostPut],
+        &[Promise::Acknowledged],
     ),
     (
         "M1",
         forced_over_a_partial_put,
         &[Bug::FlagForgotten],
         &[LITERAL],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "M5, F5",
         dirty_leave,
         &[Bug::DirtyAsClean],
         &[LITERAL, FLAGGED],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "M2",
         coordinators_clocks,
         &[Bug::ClockStamps],
         &[LITERAL, FLAGGED],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "M3, F4",
         two_synchs,
         &[Bug::SynchWithoutAttempt, Bug::OvertakenSettles],
         &[FLAGGED],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "M4",
         wall_clock_put,
         &[],
         &[LITERAL, FLAGGED],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "M7, F11.1",
         peek_of_no_prefix,
         &[],
         &[LITERAL, FLAGGED],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "M8, F11.2",
         late_sign_of_life,
         &[],
         &[LITERAL, FLAGGED],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "M9",
         repeated_enter,
         &[],
         &[LITERAL, FLAGGED],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "M10, F11.3",
@@ -210,7 +210,7 @@ const TABLE: &[Line] = &[
             housekeeping: true,
             columns: 1,
         }],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "M11, F11.8",
@@ -221,49 +221,49 @@ const TABLE: &[Line] = &[
             housekeeping: false,
             columns: 2,
         }],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     (
         "F3",
         section_before_the_peek,
         &[Bug::ValueBeforePeek],
         &[],
-        &[Check::LostPut],
+        &[Promise::Acknowledged],
     ),
     (
         "F11.1",
         grant_after_a_pause,
         &[Bug::GrantByPeek],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F11.1, within one node",
         grant_long_in_coming,
         &[Bug::OldDecision],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F11.7",
         resumption_of_unknown_outcome,
         &[Bug::UnknownAsRefused],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "G24",
         adoption_is_no_write,
         &[Bug::AdoptionOutranks],
         &[],
-        &[Check::Eventual],
+        &[Promise::Eventual],
     ),
     (
         "G5",
         second_grant,
         &[Bug::SecondAdoption],
         &[],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     ("G5", adoption_overtaken, &[], &[], &[]),
     (
@@ -271,14 +271,14 @@ const TABLE: &[Line] = &[
         two_readers,
         &[Bug::SharedUnsettled],
         &[],
-        &[Check::LatestState, Check::ToldPast],
+        &[Promise::LatestState, Promise::ToldPast],
     ),
     (
         "F10",
         renewals_unseen,
         &[Bug::ExpireUnconditional],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     ("F5, F17", clean_by_a_later_put, &[], &[], &[]),
     (
@@ -286,7 +286,7 @@ const TABLE: &[Line] = &[
         settled_after_the_read,
         &[Bug::SettledTooLate],
         &[],
-        &[Check::LatestState],
+        &[Promise::LatestState],
     ),
     ("G6", broken_connection, &[], &[], &[]),
     (
@@ -294,35 +294,35 @@ const TABLE: &[Line] = &[
         clock_ahead,
         &[Bug::StampsByWall],
         &[],
-        &[Check::Eventual],
+        &[Promise::Eventual],
     ),
     (
         "G15",
         last_put_repeated,
         &[Bug::LeftAnyhow],
         &[],
-        &[Check::LostPut],
+        &[Promise::Acknowledged],
     ),
     (
         "F16, two sessions",
         taken_over_unanswered,
         &[Bug::EntersAnothers],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "G14",
         resumed_beside_a_lease,
         &[Bug::ResumeBesideLease],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F11.1, two keys",
         second_key_long_in_coming,
         &[Bug::FirstKeyOld],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     ("slow reads", slow_reads, &[], &[], &[]),
     ("F11.7, the version raised", version_raised, &[], &[], &[]),
@@ -333,7 +333,7 @@ const TABLE: &[Line] = &[
         ended_after_a_decision,
         &[Bug::DecisionAlone],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "ended after its own update",
@@ -372,28 +372,28 @@ const TABLE: &[Line] = &[
         looked_at_behind_the_dead,
         &[Bug::QueueUnwatched],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "given up while it waits",
         given_up_while_it_waits,
         &[Bug::AbandonedStays],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "hangs up while it waits",
         hangs_up_while_it_waits,
         &[Bug::GoneCallerStays],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "resumed under watch",
         resumed_under_watch,
         &[Bug::ResumedUnrenewed],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "taken over while it waits",
@@ -407,56 +407,56 @@ const TABLE: &[Line] = &[
         joins_a_refused_swap,
         &[Bug::JoinedUndecided],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "seen again as it was",
         seen_again_as_it_was,
         &[Bug::OlderReplaces],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F11.1, a swap",
         late_word_of_a_leave,
         &[Bug::DecidedLate],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F11.1, a refused swap",
         late_word_of_a_refusal,
         &[Bug::DecidedLate],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F11.7, two renewals",
         renewals_of_unknown_outcome,
         &[Bug::PeekAfterUnknown],
         &[],
-        &[Check::ToldPast],
+        &[Promise::ToldPast],
     ),
     (
         "F10, let in meanwhile",
         let_in_while_released,
         &[Bug::ReleaseEndsHolder],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "F16, a get",
         get_beside_a_resumption,
         &[Bug::LaterGenerationRead],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
     (
         "G49",
         anothers_section,
         &[Bug::AnybodyActs],
         &[],
-        &[Check::Exclusivity],
+        &[Promise::Exclusivity],
     ),
 ];
 

@@ -4,7 +4,7 @@
 use crate::clients::{Cluster, LEASE, key, value};
 use crate::world::{Call, Fate, Filter, RuleId, Step, World, on};
 use fermata_engine::check::clients::{Network, Section};
-use fermata_engine::check::judge::{Check, Violation};
+use fermata_engine::check::{Promise, Violation};
 use fermata_protocol::base::{KeyId, SessionId, SiteId};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation};
 use fermata_protocol::{Reply, Request};
@@ -379,7 +379,7 @@ schedule! {
         world.end(peek);
         let granted = waits.await.ok().flatten();
         granted.iter().map(|_| Violation {
-            check: Check::Exclusivity,
+            promise: Promise::Exclusivity,
             sentence: "a grant was decided after a later one had been told".into(),
         }).collect()
     }
@@ -409,7 +409,7 @@ schedule! {
         let granted = waits.await.ok().flatten();
         world.end(watch);
         granted.iter().map(|_| Violation {
-            check: Check::Exclusivity,
+            promise: Promise::Exclusivity,
             sentence: "a grant was decided after a later one had been told".into(),
         }).collect()
     }
@@ -462,7 +462,7 @@ async fn expect_at_all(cluster: &Arc<Cluster>, text: &str) -> Vec<Violation> {
         let seen = user.look_at(node, &key("k")).await;
         if seen != Some(value(text)) {
             found.push(Violation {
-                check: Check::Eventual,
+                promise: Promise::Eventual,
                 sentence: format!("node {node} shows {seen:?}, not {text}"),
             });
         }
@@ -668,7 +668,7 @@ schedule! {
         h1.leave_at(1, section).await;
         let entered = again.await.ok().flatten();
         let lost = entered.is_none().then(|| Violation {
-            check: Check::ToldPast,
+            promise: Promise::ToldPast,
             sentence: "an enter lost its place, for a connection broke".into(),
         });
         lost.into_iter().collect()
@@ -722,9 +722,9 @@ pub(crate) async fn last(mut answers: mpsc::UnboundedReceiver<Reply>) -> Option<
     }
 }
 
-pub(crate) fn wrong(check: Check, sentence: &str) -> Violation {
+pub(crate) fn wrong(promise: Promise, sentence: &str) -> Violation {
     Violation {
-        check,
+        promise,
         sentence: sentence.into(),
     }
 }
@@ -761,7 +761,7 @@ schedule! {
         let again = last(again).await;
         let lost = third.entry == Some(value("v0")) && matches!(again, Some(Reply::Left));
         let text = "a put that left its section was acknowledged, and the next one lacks it";
-        lost.then(|| wrong(Check::LostPut, text)).into_iter().collect()
+        lost.then(|| wrong(Promise::Acknowledged, text)).into_iter().collect()
     }
 }
 
@@ -840,7 +840,7 @@ schedule! {
         world.end(slow);
         let late = matches!(last(enters).await, Some(Reply::Entered { .. }));
         let text = "a grant of two keys was told after a later one of the first";
-        late.then(|| wrong(Check::Exclusivity, text)).into_iter().collect()
+        late.then(|| wrong(Promise::Exclusivity, text)).into_iter().collect()
     }
 }
 
@@ -869,7 +869,7 @@ schedule! {
         world.heal();
         let _ = waits.await;
         let text = "a holder was not let in, though its reads only took their time";
-        (!granted).then(|| wrong(Check::ToldPast, text)).into_iter().collect()
+        (!granted).then(|| wrong(Promise::ToldPast, text)).into_iter().collect()
     }
 }
 
@@ -902,7 +902,7 @@ schedule! {
         world.end(again);
         let _ = waits.await;
         let text = "a row was peeked at without a pause";
-        (many > 20).then(|| wrong(Check::Refs, text)).into_iter().collect()
+        (many > 20).then(|| wrong(Promise::Refs, text)).into_iter().collect()
     }
 }
 
@@ -924,7 +924,7 @@ schedule! {
             r3.get_at(2, &third).await;
         }
         let text = "a reader waits for readers";
-        stuck.then(|| wrong(Check::ToldPast, text)).into_iter().collect()
+        stuck.then(|| wrong(Promise::ToldPast, text)).into_iter().collect()
     }
 }
 

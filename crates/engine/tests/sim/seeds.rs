@@ -6,7 +6,7 @@
 use crate::clients::{Client, Cluster, LEASE, Section, key, value};
 use crate::scenarios::{Under, cluster};
 use crate::world::{Call, Faults, SITES, Step, World, on};
-use fermata_engine::check::judge::{self, Check, Violation};
+use fermata_engine::check::{Promise, Violation};
 use fermata_engine::{Bug, Planted};
 use fermata_protocol::base::KeyId;
 use fermata_protocol::request::Mode;
@@ -235,7 +235,7 @@ async fn nemesis(cluster: Arc<Cluster>, until: Instant) {
 /// section's put by everybody.
 async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut wrong = |check, sentence: String| found.push(Violation { check, sentence });
+    let mut wrong = |promise, sentence: String| found.push(Violation { promise, sentence });
     // Until the last repetition of an enter has been given up, and its ref is gone.
     sleep(10 * LEASE).await;
     cluster.world.repair_all();
@@ -244,7 +244,7 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
         let mut client = cluster.client(100 + number, node);
         let Some(section) = client.enter(&k, Mode::Exclusive).await else {
             wrong(
-                Check::Refs,
+                Promise::Refs,
                 format!("{name} cannot be entered, though all is calm"),
             );
             continue;
@@ -254,7 +254,7 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
         let eventual = value(&format!("e{number}"));
         if !client.offer_at(node, &k, eventual.clone()).await {
             wrong(
-                Check::Eventual,
+                Promise::Eventual,
                 format!("{name} takes no put, though it is free"),
             );
         }
@@ -263,7 +263,7 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
         let mut client = cluster.client(200 + number, other);
         let entered = client.enter(&k, Mode::Exclusive).await;
         let Some(mut section) = entered else {
-            wrong(Check::Refs, format!("{name} cannot be entered again"));
+            wrong(Promise::Refs, format!("{name} cannot be entered again"));
             continue;
         };
         if section.entry != Some(eventual) {
@@ -271,7 +271,7 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
                 "the put of {name} is hidden: the entry is {:?}",
                 section.entry
             );
-            wrong(Check::Eventual, text);
+            wrong(Promise::Eventual, text);
         }
         let last = value(&format!("w{number}"));
         client.put_at(other, &mut section, last.clone()).await;
@@ -281,7 +281,7 @@ async fn calm(cluster: &Arc<Cluster>, seed: u64) -> Vec<Violation> {
             let seen = client.look_at(node, &k).await;
             if seen != Some(last.clone()) {
                 wrong(
-                    Check::Eventual,
+                    Promise::Eventual,
                     format!("node {node} shows {seen:?} of {name}"),
                 );
             }
@@ -333,7 +333,7 @@ fn run(seed: u64, planted: Planted) -> RunEnd {
             sections += worker.await.expect("no worker panics");
         }
         let mut found = calm(&cluster, seed).await;
-        found.extend(judge::check(&cluster.history));
+        found.extend(cluster.history.wrong());
         RunEnd {
             sections,
             found,
@@ -364,7 +364,7 @@ fn random_runs_find_nothing() {
         let outcome = run(seed, planted());
         println!("seed {seed}: {} sections", outcome.sections);
         for violation in &outcome.found {
-            println!("  {:?}: {}", violation.check, violation.sentence);
+            println!("  {:?}: {}", violation.promise, violation.sentence);
         }
         if !outcome.found.is_empty() && wrong == 0 {
             println!("{}", outcome.trace.join("\n"));

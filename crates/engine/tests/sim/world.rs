@@ -257,7 +257,6 @@ struct Inner {
     /// Whether the next who decides finishes what is pending; none: chance.
     finish: Option<bool>,
     trace: Vec<String>,
-    now: u64,
 }
 
 /// See the module.
@@ -280,7 +279,6 @@ impl World {
                 rules: Vec::new(),
                 finish: None,
                 trace: Vec::new(),
-                now: 0,
             }),
             start: Instant::now(),
             moved: Notify::new(),
@@ -305,13 +303,6 @@ impl World {
     /// A number below `bound`.
     pub(crate) fn below(&self, bound: u64) -> u64 {
         self.inner().rng.below(bound)
-    }
-
-    /// Orders events of the history: grows with every call.
-    pub(crate) fn tick(&self) -> u64 {
-        let mut inner = self.inner();
-        inner.now += 1;
-        inner.now
     }
 
     /// The wall clock of a node's machine.

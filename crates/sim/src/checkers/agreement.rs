@@ -1,7 +1,7 @@
 //! All replicas of a segment that have applied the same commands are in the same state
 //! (Multi-Paxos; F13), and none ever goes back but by a crash.
 
-use super::{Violation, lock_refs};
+use super::{Promise, Violation};
 use crate::machine::Machine;
 use fermata_protocol::base::{LockRef, NodeName, SegmentId, SessionId};
 use fermata_protocol::lock::Queues;
@@ -67,7 +67,7 @@ impl Agreement {
                     "segment {}: one enqueue gave the refs {} and {}",
                     segment.0, first.0, lock_ref.0
                 );
-                found.push(Violation::new(lock_refs::NAME, detail));
+                found.push(Violation::new(Promise::Refs.name(), detail));
             }
         }
     }

@@ -3,10 +3,7 @@
 //! | property | from | file | looks at |
 //! | --- | --- | --- | --- |
 //! | linearizability of registers | Wing and Gong; Lowe | `linearizable` | history |
-//! | Latest-State | MUSIC §V; F3 to F7, F17 | `latest_state` | history |
-//! | Exclusivity; one section, one end | MUSIC §V; F1, F10, F19, F20 | `exclusivity` | history |
-//! | no acknowledged put lost | F1, F2, F5 | `acknowledged` | history |
-//! | lock refs unique and increasing | MUSIC §III-B; F2 | `lock_refs` | history |
+//! | what sections are promised, see there | MUSIC §III, §V; F1 to F7, F10, F17, F19, F20 | `fermata_check::sections` | history |
 //! | leases of clients exclude each other | F10 | `leases` | clients, every step |
 //! | a leased section ends by its own word only | F10, G6, G13 | `leases` | replicas, every step |
 //! | sections end in time | MUSIC's T; G31 | `longest` | history, where primaries hand over |
@@ -25,27 +22,24 @@
 //! | a node rests when it has done what was due | G41 | `rests` | nodes, every tick |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
-pub mod acknowledged;
 pub mod agreement;
 pub mod at_rest;
 pub mod begin;
 pub mod data_store;
 pub mod durability;
 pub mod eventual;
-pub mod exclusivity;
 pub mod frames;
-pub mod latest_state;
 pub mod leases;
 pub mod linearizable;
-pub mod lock_refs;
 pub mod longest;
 pub mod queues;
 pub mod rests;
-pub mod sections;
 pub mod stuck;
 pub mod tags;
 
 use crate::history::History;
+pub use fermata_check::sections::show;
+use fermata_check::sections::{self, Promise};
 
 /// The name of the checker of liveness: see [`crate::random`].
 pub const PROGRESS: &str = "progress";
@@ -55,12 +49,12 @@ pub const PROGRESS: &str = "progress";
 /// which the policies that may be stuck are held to.
 pub const NAMES: &[&str] = &[
     linearizable::NAME,
-    "latest-state",
-    "outcomes",
-    acknowledged::NAME,
-    exclusivity::NAME,
-    exclusivity::ENDS,
-    lock_refs::NAME,
+    Promise::LatestState.name(),
+    Promise::Outcomes.name(),
+    Promise::Acknowledged.name(),
+    Promise::Exclusivity.name(),
+    Promise::OneEnd.name(),
+    Promise::Refs.name(),
     longest::NAME,
     queues::NAME,
     leases::NAME,
@@ -117,27 +111,15 @@ impl Violation {
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     linearizable::check(history, &mut found);
-    let chains = sections::chains(history);
-    // The worst first: what else is wrong with a lost put follows from it.
-    acknowledged::check(&chains, &mut found);
-    latest_state::check(&chains, &mut found);
-    exclusivity::check(&chains, &mut found);
-    exclusivity::check_ends(history, &mut found);
-    lock_refs::check(history, &mut found);
+    let judged = sections::check(history, &|key| history.catalogue.has_sections(key));
+    found.extend(
+        judged
+            .into_iter()
+            .map(|v| Violation::new(v.promise.name(), v.sentence)),
+    );
     longest::check(history, &mut found);
     queues::check(history, &mut found);
     // That a refused write was found says why it is not the latest state.
-    found.sort_by_key(|violation| violation.property != "outcomes");
+    found.sort_by_key(|violation| violation.property != Promise::Outcomes.name());
     found
-}
-
-/// A value for people.
-pub fn show(value: &crate::history::Value) -> String {
-    match value {
-        None => "nothing".to_owned(),
-        // What is put behind a value to make it long says nothing.
-        Some(bytes) => String::from_utf8_lossy(bytes)
-            .trim_end_matches('~')
-            .to_owned(),
-    }
 }

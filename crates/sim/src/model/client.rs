@@ -192,11 +192,14 @@ impl Mapper<'_> {
                 | Outcome::Done(_)
                 | Outcome::Value(_)
                 | Outcome::Queue(_)
+                | Outcome::Waits
+                | Outcome::GivenUp
                 | Outcome::Failed(_)
                 | Outcome::Unknown(_),
             ) => {}
             (
                 What::Enter { .. }
+                | What::Renew(_)
                 | What::Leave
                 | What::Read(_)
                 | What::EventualGet(_)
