@@ -22,6 +22,7 @@ enum Step {
         poll: bool,
         shared: bool,
     },
+    Poll,
     Resume(u8),
     Get(u8),
     Put(u8),
@@ -40,6 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         2 => (1u8..8, any::<bool>(), any::<bool>())
             .prop_map(|(keys, poll, shared)| Step::Enter { keys, poll, shared }),
+        2 => Just(Step::Poll),
         1 => (1u8..8).prop_map(Step::Resume),
         3 => any::<u8>().prop_map(Step::Get),
         6 => any::<u8>().prop_map(Step::Put),
@@ -346,6 +348,7 @@ impl World {
                 wait: if poll { 0 } else { 10_000_000 },
                 lease: None,
             }),
+            Step::Poll => self.call(Call::Poll { section }),
             Step::Resume(keys) => {
                 let held = (0..3).filter(|k| keys & (1 << k) != 0).map(|k| Held {
                     key: key(k),

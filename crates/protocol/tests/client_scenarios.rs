@@ -544,9 +544,15 @@ fn a_poll_repeats_the_number_of_its_enter() {
         ahead: 3,
     };
     client.reply(at, request.number, queued);
-    let Ok(Success::Waiting { section, ahead: 3 }) = client.must_end(enter) else {
+    let Ok(Success::Waiting {
+        section,
+        held: refs,
+        ahead: 3,
+    }) = client.must_end(enter)
+    else {
         panic!("not waiting");
     };
+    assert_eq!(refs, [held("k", 12)]);
     client.call(Call::Keyspaces);
     let (_, other) = client.must_send();
     assert!(
@@ -555,6 +561,45 @@ fn a_poll_repeats_the_number_of_its_enter() {
     );
     client.call(Call::Poll { section });
     assert_eq!(client.must_send().1.number, request.number);
+}
+
+#[test]
+fn a_poll_that_nobody_answers_keeps_the_place() {
+    let mut client = Client::new();
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 0,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 12)],
+        ahead: 1,
+    };
+    client.reply(at, request.number, queued);
+    let Ok(Success::Waiting { section, .. }) = client.must_end(enter) else {
+        panic!("not waiting");
+    };
+    let poll = client.call(Call::Poll { section });
+    client.pass(40_000_000);
+    let refused = client.must_end(poll).unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable);
+    while let Some((_, sent)) = client.sent() {
+        assert!(
+            !matches!(sent.operation, Operation::Leave { .. }),
+            "given up"
+        );
+    }
+    let poll = client.call(Call::Poll { section });
+    let (at, again) = client.must_send();
+    assert_eq!(again.number, request.number);
+    let keys = vec![Entered {
+        held: held("k", 12),
+        value: value("v").into(),
+    }];
+    client.reply(at, again.number, Reply::Entered { keys, lease: LEASE });
+    assert!(matches!(client.must_end(poll), Ok(Success::Entered { .. })));
 }
 
 #[test]

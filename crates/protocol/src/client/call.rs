@@ -109,7 +109,8 @@ pub enum Call {
         /// keyspace's lease.
         lease: Option<Micros>,
     },
-    /// Ask again for a section that waits since [`Success::Waiting`].
+    /// Ask again for a section that waits since [`Success::Waiting`]. Where nobody can say how it
+    /// stands (`Unavailable`, `Busy`), it waits on, to be polled again.
     Poll {
         /// The section.
         section: SectionId,
@@ -236,6 +237,8 @@ pub enum Success {
     Waiting {
         /// Its name.
         section: SectionId,
+        /// Its refs so far, in key order.
+        held: Vec<Held>,
         /// Refs ahead.
         ahead: u32,
     },

@@ -196,7 +196,15 @@ impl Session {
         }
         self.arm_section(section);
         if poll {
-            let answer = Success::Waiting { section, ahead };
+            let held = self
+                .sections
+                .get(&section)
+                .map_or_else(Vec::new, |s| s.held());
+            let answer = Success::Waiting {
+                section,
+                held,
+                ahead,
+            };
             self.finish(now, number, Ok(answer), out);
         } else if let Some(ticket) = ticket {
             out.push(Event::Queued { ticket, ahead });
@@ -514,6 +522,13 @@ impl Session {
                 let past = refusal.code == Code::NoLongerHolder;
                 let lost = past.then(|| key.clone());
                 self.start_leave(now, None, id, lost, out);
+            }
+            // Nobody could say how it stands: it waits on, to be polled again.
+            (Kind::Enter { poll: true, .. }, Err(refusal))
+                if section.lives() && matches!(refusal.code, Code::Unavailable | Code::Busy) =>
+            {
+                section.polled = Some((number, open.first_sent.unwrap_or(now)));
+                self.polls.insert(number);
             }
             (Kind::Enter { .. }, Err(refusal)) => {
                 if let Some((polled, _)) = section.polled.take() {

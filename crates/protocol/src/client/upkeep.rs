@@ -117,7 +117,8 @@ impl Session {
         };
         let section = open.kind.section().and_then(|id| self.sections.get(&id));
         let in_queue = section.is_some_and(|s| s.stage == Stage::Waiting && s.lives());
-        let in_queue = in_queue && open.stalls_until().is_none();
+        let polled = matches!(open.kind, Kind::Enter { poll: true, .. });
+        let in_queue = in_queue && !polled && open.stalls_until().is_none();
         let refusal = match open.refusal.take() {
             _ if in_queue => Refusal::definite(
                 Code::WaitOver,
