@@ -444,7 +444,7 @@ pub(crate) fn stopping() -> Refusal {
 }
 
 /// The refusal for an answer that does not fit its question: a defect of ours, told, not hidden.
-pub(crate) fn unexpected(reply: &Reply) -> Refusal {
+pub(crate) fn unexpected(reply: &impl std::fmt::Debug) -> Refusal {
     tracing::error!(?reply, "an answer does not fit its question");
     Refusal::unknown(
         Code::Unavailable,

@@ -6,6 +6,7 @@ use crate::descriptors::Descriptors;
 use crate::driver::{Driver, Parts};
 use crate::engine::Engine;
 use crate::gate::{Backend, Gate};
+use crate::hosted::Hosted;
 use crate::listen::{self, Face, Terms};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
@@ -448,16 +449,14 @@ async fn serve_faces(
         }
     });
     tasks.spawn(crate::memory::returned());
+    let hosted = Arc::new(Hosted::new(gate.clone(), clients.sessions));
     let mut routes = tonic::service::Routes::new(crate::grpc::service(gate.clone()));
     routes = routes
-        .add_service(crate::hosted::service::service(
-            gate.clone(),
-            clients.sessions,
-        ))
+        .add_service(crate::hosted::service::service(hosted.clone()))
         .add_service(health)
         .add_service(reflection);
     let mut faces = JoinSet::new();
-    let rest_routes = crate::rest::router(gate.clone());
+    let rest_routes = crate::rest::router(hosted);
     let terms = Terms {
         gate,
         clients,

@@ -23,7 +23,8 @@ pub struct ClientsConfig {
     /// default. A body that is longer is never taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<usize>,
-    /// Most sessions that the node keeps for clients which keep none themselves; 10,000 by default.
+    /// Most sessions that the node keeps for clients which keep none themselves, and for locks of
+    /// MUSIC's interface; 10,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<usize>,
     /// How long a connection may take until its first request has begun; 10 s by default.

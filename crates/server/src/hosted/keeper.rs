@@ -1,13 +1,11 @@
 //! The task of one session: it drives the machine with calls, answers and time, as the client
 //! library's driver does, but without a network.
 
-use super::{Command, Hosted, Told};
+use super::{Answered, Command, Hosted, Life, Told};
 use crate::clock;
 use crate::gate::{Open, is_last, kind, stopping};
-use fermata_protocol::base::{Micros, Now, SessionId};
-use fermata_protocol::client::{
-    Call, Endpoint, Event, Options, SectionId, Session, Success, Ticket,
-};
+use fermata_protocol::base::{Micros, Now};
+use fermata_protocol::client::{Call, Endpoint, Event, SectionId, Session, Success, Ticket};
 use fermata_protocol::{Refusal, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// The node itself.
-const HERE: Endpoint = Endpoint(0);
+pub(super) const HERE: Endpoint = Endpoint(0);
 
 /// Places of a stream that are kept for its entry and its end, however slowly it is read.
 const LAST: usize = 2;
@@ -23,7 +21,7 @@ const LAST: usize = 2;
 /// Who waits for an operation.
 enum Waiter {
     Call {
-        tell: oneshot::Sender<Result<Success, Refusal>>,
+        tell: oneshot::Sender<Answered>,
         /// For the call's bytes, as long as the session may send them.
         _permit: Option<OwnedSemaphorePermit>,
     },
@@ -42,25 +40,31 @@ struct Keeper {
     /// The streams of sections entered.
     streams: BTreeMap<SectionId, mpsc::Sender<Result<Told, Refusal>>>,
     events: Vec<Event>,
-    idle: Micros,
+    life: Life,
+    /// Given back when it ends.
+    place: Option<OwnedSemaphorePermit>,
     /// When somebody was here last.
     touched: Micros,
+    /// It was asked for something.
+    begun: bool,
     ending: bool,
 }
+
+/// Answers that may come at once: entered sections are told of their loss.
+const ANSWERS: usize = 1_024;
 
 /// Keeps a session until it has ended, or the node stops.
 pub(super) async fn keep(
     hosted: Arc<Hosted>,
-    id: SessionId,
-    idle: Micros,
+    session: Session,
+    life: Life,
     mut commands: mpsc::UnboundedReceiver<Command>,
+    place: Option<OwnedSemaphorePermit>,
 ) {
-    let options = Options::default().hosted();
-    // Room for more answers than may come at once: entered sections are told of their loss.
-    let (answers, mut answered) = mpsc::channel(4 * options.open);
+    let (answers, mut answered) = mpsc::channel(ANSWERS);
     let gate = hosted.gate.clone();
     let mut keeper = Keeper {
-        session: Session::new(id, gate.home, &[HERE], options),
+        session,
         hosted,
         sent: HashMap::new(),
         next_sent: 1,
@@ -68,8 +72,10 @@ pub(super) async fn keep(
         waiting: BTreeMap::new(),
         streams: BTreeMap::new(),
         events: Vec::new(),
-        idle,
+        life,
+        place,
         touched: clock::monotonic(),
+        begun: false,
         ending: false,
     };
     let closed = gate.closed();
@@ -87,8 +93,11 @@ pub(super) async fn keep(
         }
         keeper.upkeep();
         keeper.carry_out();
+        if keeper.ending {
+            commands.close();
+        }
     }
-    keeper.hosted.forget(id);
+    keeper.hosted.forget(keeper.session.id());
     let entering = keeper.waiting.values().filter_map(|waiter| match waiter {
         Waiter::Stream(stream) => Some(stream),
         Waiter::Call { .. } => None,
@@ -109,7 +118,8 @@ fn now() -> Now {
 
 impl Keeper {
     fn is_over(&self) -> bool {
-        self.ending && self.session.open() == 0
+        let spent = self.life.one && self.begun && self.session.sections().is_empty();
+        (self.ending || spent) && self.session.open() == 0
     }
 
     /// Whether somebody listens.
@@ -118,7 +128,7 @@ impl Keeper {
     }
 
     fn until_wake(&self) -> Duration {
-        let idle = (!self.ending && !self.is_attended()).then(|| self.touched + self.idle);
+        let idle = (!self.ending && !self.is_attended()).then(|| self.touched + self.life.idle);
         let at = [self.session.wake(), idle].into_iter().flatten().min();
         let at = at.map_or(60_000_000, |at| at.saturating_sub(clock::monotonic()));
         Duration::from_micros(at.min(60_000_000))
@@ -129,6 +139,7 @@ impl Keeper {
         match command {
             Command::Call(call, tell, _permit) => {
                 let ticket = self.hosted.ticket();
+                self.begun = true;
                 self.waiting.insert(ticket, Waiter::Call { tell, _permit });
                 if let Call::Leave { section, .. } | Call::PutAndLeave { section, .. } = &call {
                     self.streams.remove(section);
@@ -143,6 +154,7 @@ impl Keeper {
                 self.session.cancel(now(), ticket, &mut self.events);
                 self.streams.retain(|_, stream| !stream.is_closed());
             }
+            Command::Touch => {}
             Command::Close(tell) => {
                 self.end();
                 // The leaves go on; what they cannot do, the leases do.
@@ -155,6 +167,7 @@ impl Keeper {
     fn end(&mut self) {
         self.hosted.forget(self.session.id());
         self.ending = true;
+        self.place = None;
         let entering: Vec<Ticket> = self.waiting.keys().copied().collect();
         for ticket in entering {
             self.session.cancel(now(), ticket, &mut self.events);
@@ -175,7 +188,7 @@ impl Keeper {
         if self.session.wake().is_some_and(|at| at <= now.monotonic) {
             self.session.tick(now, &mut self.events);
         }
-        let idle = now.monotonic.saturating_sub(self.touched) >= self.idle;
+        let idle = now.monotonic.saturating_sub(self.touched) >= self.life.idle;
         if self.is_attended() {
             self.touched = now.monotonic;
         } else if idle && !self.ending {

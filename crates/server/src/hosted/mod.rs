@@ -1,4 +1,4 @@
-//! Sessions that the node keeps for clients which keep none themselves.
+//! Sessions that the node keeps for clients that keep none themselves.
 //!
 //! **Problem.** A client has to number its requests and its writes, to repeat what has no answer,
 //! to renew its leases, and to know when it may leave clean. Where nobody has written that for a
@@ -6,50 +6,61 @@
 //! restarts).
 //!
 //! **Idea.** The node that is asked does it, by the same machine as the client library and the
-//! simulator: a [`Session`](fermata_protocol::client::Session), whose only endpoint is the node's
-//! own [`Gate`]. It is in memory alone, so that its client needs two things after the death of its
-//! node: the session's secret, and the refs that the entry told. With them it resumes its sections
-//! in a session at another node. The former one can do no harm, if it still lives: what it sends
-//! is of an older generation (F16).
+//! simulator: a [`Session`], whose only endpoint is the node's own [`Gate`]. It is in memory alone,
+//! so that its client needs two things after the death of its node: the session's secret, and the
+//! refs that the entry told. With them it resumes its sections in a session at another node. The
+//! former one can do no harm, if it still lives: what it sends is of an older generation (F16).
+//!
+//! **Users.** The gRPC [`service`], whose clients name a session by its secret; and MUSIC's face
+//! ([`crate::music`]), whose locks and calls have a session for one section each, which they hold
+//! in a [`Kept`].
 //!
 //! **Life.** A session lives while a stream of it is open, or a call, and for its idle time
-//! afterwards; then its sections are left, as cleanly as its account allows. A node that stops
-//! leaves them to whoever resumes them.
+//! afterwards; then its sections are left, as cleanly as its account allows. One that is kept for
+//! one section ends with that, or when nobody holds its [`Kept`] any more. A node that stops
+//! leaves sections to whoever resumes them.
 //!
 //! **Bounds.** So many sessions per node (`clients.sessions`), which is looked at before anything
 //! is made; so many operations open in each; their values count among the node's bytes of requests.
+//! Sessions that last as long as a call are bounded by the calls.
 
 mod keeper;
 pub(crate) mod service;
 
 use crate::gate::Gate;
-use fermata_api::Secret;
+use bytes::Bytes;
 use fermata_protocol::base::{Micros, SessionId};
-use fermata_protocol::client::{Call, SectionId, Success, Ticket};
+use fermata_protocol::client::{Call, Options, SectionId, Session, Success, Ticket};
 use fermata_protocol::request::Entered;
 use fermata_protocol::{Code, Refusal};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// The shortest, the usual and the longest idle time.
-const IDLE: [Micros; 3] = [1_000_000, 10_000_000, 3_600_000_000];
+/// The answer to a call.
+type Answered = Result<Success, Refusal>;
+
+/// Where the answer to a call comes. Nothing comes once the session has ended.
+pub(crate) type Awaited = oneshot::Receiver<Answered>;
 
 /// What a session is asked for.
+#[derive(Debug)]
 enum Command {
     /// One answer. The permit is for the call's bytes.
     Call(
         Call,
-        oneshot::Sender<Result<Success, Refusal>>,
+        oneshot::Sender<Answered>,
         Option<OwnedSemaphorePermit>,
     ),
     /// To enter or to resume, with a stream of what happens.
     Follow(Ticket, Call, mpsc::Sender<Result<Told, Refusal>>),
     /// Nobody reads that stream any more.
     Gone(Ticket),
+    /// Somebody is here.
+    Touch,
     /// Leave everything and end.
-    Close(oneshot::Sender<Result<Success, Refusal>>),
+    Close(oneshot::Sender<Answered>),
 }
 
 /// What a stream is told.
@@ -60,14 +71,87 @@ enum Told {
     Lost,
 }
 
-/// Who keeps a session.
-type Keeper = mpsc::UnboundedSender<Command>;
+/// How a session ends by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    /// After so long without a word.
+    pub(crate) idle: Micros,
+    /// With its one section.
+    pub(crate) one: bool,
+}
+
+/// A session, for whoever it is kept for. When the last copy is gone it ends, and leaves what it
+/// holds.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    id: SessionId,
+    gate: Arc<Gate>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Kept {
+    /// Its name.
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Whether it has ended, or leaves what it holds to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.commands.is_closed()
+    }
+
+    /// Somebody speaks of it: its idle time begins anew.
+    pub(crate) fn touch(&self) {
+        // One that has ended has no idle time.
+        let _ = self.commands.send(Command::Touch);
+    }
+
+    /// Begins an operation.
+    ///
+    /// # Errors
+    /// [`Code::Busy`]: the node has no room for the call's value; nothing was done.
+    pub(crate) fn begin(&self, call: Call) -> Result<Awaited, Refusal> {
+        let value = match &call {
+            Call::CriticalPut { value, .. } | Call::PutAndLeave { value, .. } => value.as_ref(),
+            _ => None,
+        };
+        let permit = match value.map_or(0, Bytes::len) {
+            0 => None,
+            bytes => Some(self.gate.admit_bytes(bytes)?),
+        };
+        Ok(self.command(|tell| Command::Call(call, tell, permit)))
+    }
+
+    /// Asks for one answer.
+    pub(crate) async fn ask(&self, call: Call) -> Answered {
+        self.told(self.begin(call)?.await)
+    }
+
+    /// What came, or why nothing came.
+    pub(crate) fn told(&self, came: Result<Answered, oneshot::error::RecvError>) -> Answered {
+        came.unwrap_or_else(|_| {
+            Err(match self.gate.is_closing() {
+                true => crate::gate::stopping(),
+                false => not_kept(),
+            })
+        })
+    }
+
+    fn command(&self, command: impl FnOnce(oneshot::Sender<Answered>) -> Command) -> Awaited {
+        let (tell, told) = oneshot::channel();
+        // One that has ended drops what it is asked, which tells.
+        let _ = self.commands.send(command(tell));
+        told
+    }
+}
 
 /// The sessions of one node.
 pub(crate) struct Hosted {
-    gate: Arc<Gate>,
-    most: usize,
-    kept: Mutex<HashMap<SessionId, Keeper>>,
+    pub(crate) gate: Arc<Gate>,
+    /// How many more may be kept.
+    places: Arc<Semaphore>,
+    /// Those that are found by their secrets.
+    open: Mutex<HashMap<SessionId, Kept>>,
     /// Of streams: users of one session do not share them.
     tickets: AtomicU64,
 }
@@ -77,76 +161,65 @@ impl Hosted {
     pub(crate) fn new(gate: Arc<Gate>, most: usize) -> Hosted {
         Hosted {
             gate,
-            most,
-            kept: Mutex::default(),
+            places: Arc::new(Semaphore::new(most)),
+            open: Mutex::default(),
             tickets: AtomicU64::new(1),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<SessionId, Keeper>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Kept>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A new session, with its secret and idle time.
+    /// A place for one more session.
     ///
     /// # Errors
     /// [`Code::Busy`] where the node keeps as many as it may.
-    fn open(self: &Arc<Self>, idle: Micros) -> Result<(Secret, Micros), Refusal> {
-        let idle = match idle {
-            0 => IDLE[1],
-            given if (IDLE[0]..=IDLE[2]).contains(&given) => given,
-            _ => {
-                let detail = "idle_us is 1 s to 1 h, or 0 for 10 s; no session was opened";
-                return Err(Refusal::definite(Code::BadRequest, detail));
-            }
-        };
-        let mut kept = self.kept();
-        if kept.len() >= self.most {
-            let detail = "this node keeps as many sessions as it may (clients.sessions): open one \
-                          at another node, or later";
-            return Err(Refusal::definite(Code::Busy, detail));
-        }
-        let secret = self.gate.draw_secret();
-        let (keeper, commands) = mpsc::unbounded_channel();
-        kept.insert(secret.session(), keeper);
-        drop(kept);
-        tokio::spawn(keeper::keep(self.clone(), secret.session(), idle, commands));
-        Ok((secret, idle))
+    pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.places.clone().try_acquire_owned().map_err(|_| {
+            let detail = "this node keeps as many sessions as it may (clients.sessions): ask \
+                          another node, or later";
+            Refusal::definite(Code::Busy, detail)
+        })
+    }
+
+    /// Keeps a session from now on; its place is given back once it has nothing to do but to leave.
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        id: SessionId,
+        options: Options,
+        life: Life,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Kept {
+        let session = Session::new(id, self.gate.home, &[keeper::HERE], options.hosted());
+        let (commands, asked) = mpsc::unbounded_channel();
+        tokio::spawn(keeper::keep(self.clone(), session, life, asked, place));
+        let gate = self.gate.clone();
+        Kept { id, gate, commands }
     }
 
     /// The session that a secret proves.
     ///
     /// # Errors
     /// It is not kept here.
-    fn find(&self, session: SessionId) -> Result<Keeper, Refusal> {
-        self.kept().get(&session).cloned().ok_or_else(|| {
-            Refusal::definite(
-                Code::NotHolder,
-                "this node keeps no session of that secret, since it has ended or the node was \
-                 started again: open one, and resume the sections of the former in it",
-            )
-        })
+    fn find(&self, session: SessionId) -> Result<Kept, Refusal> {
+        self.open().get(&session).cloned().ok_or_else(not_kept)
     }
 
     /// Forgets a session: nobody finds it any more.
     fn forget(&self, session: SessionId) {
-        self.kept().remove(&session);
+        self.open().remove(&session);
     }
+}
 
-    /// Asks a session for one answer.
-    async fn ask(
-        &self,
-        session: SessionId,
-        command: impl FnOnce(oneshot::Sender<Result<Success, Refusal>>) -> Command,
-    ) -> Result<Success, Refusal> {
-        let (tell, told) = oneshot::channel();
-        let keeper = self.find(session)?;
-        // Whoever keeps it and ends drops what it was asked, which tells.
-        let _ = keeper.send(command(tell));
-        told.await.unwrap_or_else(|_| Err(crate::gate::stopping()))
-    }
+fn not_kept() -> Refusal {
+    Refusal::definite(
+        Code::NotHolder,
+        "this node keeps no session of that secret, since it has ended or the node was started \
+         again: open one, and resume the sections of the former in it",
+    )
 }

@@ -1,6 +1,6 @@
 //! The gRPC face of hosted sessions: `fermata.v1.Sessions`.
 
-use super::{Command, Hosted, Keeper, Told};
+use super::{Command, Hosted, Kept, Life, Told};
 use crate::gate::{Gate, unexpected};
 use bytes::Bytes;
 use fermata_api::convert::reply_to_proto;
@@ -9,8 +9,8 @@ use fermata_api::v1::session_reply::Reply as WireReply;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::v1::sessions_server::{Sessions, SessionsServer};
 use fermata_api::{Secret, errors, v1};
-use fermata_protocol::base::{KeyId, SessionId};
-use fermata_protocol::client::{Call, SectionId, Success, Ticket};
+use fermata_protocol::base::{KeyId, Micros, SessionId};
+use fermata_protocol::client::{Call, Options, SectionId, Success, Ticket};
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
 use futures_core::Stream;
@@ -20,6 +20,9 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
+/// The shortest, the usual and the longest idle time.
+const IDLE: [Micros; 3] = [1_000_000, 10_000_000, 3_600_000_000];
+
 /// How long an enter waits that does not say, microseconds: a day.
 const WAIT: u64 = 86_400_000_000;
 /// News that a stream may have unread.
@@ -28,27 +31,34 @@ const UNREAD_MAX: usize = 16;
 /// The service.
 pub(crate) struct Service(Arc<Hosted>);
 
-/// The service of a node that keeps at most so many sessions.
-pub(crate) fn service(gate: Arc<Gate>, most: usize) -> SessionsServer<Service> {
-    let largest = crate::grpc::largest_message(&gate);
-    SessionsServer::new(Service(Arc::new(Hosted::new(gate, most))))
+/// The service of a node.
+pub(crate) fn service(hosted: Arc<Hosted>) -> SessionsServer<Service> {
+    let largest = crate::grpc::largest_message(&hosted.gate);
+    SessionsServer::new(Service(hosted))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)
 }
 
-/// What happens to one who entered. Dropped before the entry, it gives up the wait.
+/// What happens to one who entered. Dropped before the entry was read, it gives up.
 pub(crate) struct Events {
     gate: Arc<Gate>,
     ticket: Ticket,
-    keeper: Keeper,
+    kept: Kept,
     told: mpsc::Receiver<Result<Told, Refusal>>,
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
         self.told.close();
+        // What was not read was not told (G47).
+        while let Ok(told) = self.told.try_recv() {
+            if let Ok(Told::Entered(section, _)) = told {
+                let wait = false;
+                drop(self.kept.begin(Call::Leave { section, wait }));
+            }
+        }
         // A keeper that has ended has given up everything.
-        let _ = self.keeper.send(Command::Gone(self.ticket));
+        let _ = self.kept.commands.send(Command::Gone(self.ticket));
     }
 }
 
@@ -103,28 +113,44 @@ impl Service {
         }
     }
 
-    async fn ask(&self, secret: &[u8], call: Call, bytes: usize) -> Result<Success, Refusal> {
-        let permit = match bytes {
-            0 => None,
-            bytes => Some(self.0.gate.admit_bytes(bytes)?),
+    /// A new session, with its secret and idle time.
+    fn open_session(&self, idle: Micros) -> Result<(Secret, Micros), Refusal> {
+        let idle = match idle {
+            0 => IDLE[1],
+            given if (IDLE[0]..=IDLE[2]).contains(&given) => given,
+            _ => {
+                let detail = "idle_us is 1 s to 1 h, or 0 for 10 s; no session was opened";
+                return Err(Refusal::definite(Code::BadRequest, detail));
+            }
         };
-        let session = session_of(secret)?;
-        self.0
-            .ask(session, |tell| Command::Call(call, tell, permit))
-            .await
+        let place = self.0.place()?;
+        let secret = self.0.gate.draw_secret();
+        let (id, life) = (secret.session(), Life { idle, one: false });
+        let kept = self.0.keep(id, Options::default(), life, Some(place));
+        self.0.open().insert(id, kept);
+        Ok((secret, idle))
+    }
+
+    async fn ask(&self, secret: &[u8], call: Call) -> Result<Success, Refusal> {
+        self.0.find(session_of(secret)?)?.ask(call).await
+    }
+
+    async fn close_session(&self, secret: &[u8]) -> Result<Success, Refusal> {
+        let kept = self.0.find(session_of(secret)?)?;
+        kept.told(kept.command(Command::Close).await)
     }
 
     fn follow(&self, secret: &[u8], call: Call) -> Result<Events, Refusal> {
-        let keeper = self.0.find(session_of(secret)?)?;
+        let kept = self.0.find(session_of(secret)?)?;
         let (tell, told) = mpsc::channel(UNREAD_MAX);
         let ticket = self.0.ticket();
-        // A keeper that has ended drops the stream, which ends.
-        let _ = keeper.send(Command::Follow(ticket, call, tell));
+        // One that has ended drops the stream, which ends.
+        let _ = kept.commands.send(Command::Follow(ticket, call, tell));
         let gate = self.0.gate.clone();
         Ok(Events {
             gate,
             ticket,
-            keeper,
+            kept,
             told,
         })
     }
@@ -179,7 +205,6 @@ impl Service {
     ) -> Result<v1::Done, Refusal> {
         let key = self.key(&m.secret, m.key).await?;
         let section = SectionId(m.section);
-        let bytes = value.as_ref().map_or(0, Bytes::len);
         let call = match m.leave {
             true => Call::PutAndLeave {
                 section,
@@ -192,7 +217,7 @@ impl Service {
                 value,
             },
         };
-        done(self.ask(&m.secret, call, bytes).await?)
+        done(self.ask(&m.secret, call).await?)
     }
 }
 
@@ -238,7 +263,7 @@ impl Sessions for Service {
     type ResumeStream = Events;
 
     async fn open(&self, r: Request<v1::OpenSessionRequest>) -> Answered<v1::OpenedSession> {
-        let opened = self.0.open(r.into_inner().idle_us);
+        let opened = self.open_session(r.into_inner().idle_us);
         answered(opened.map(|(secret, idle_us)| v1::OpenedSession {
             session: Bytes::copy_from_slice(&secret.session().0.to_be_bytes()),
             secret: Bytes::copy_from_slice(&secret.to_bytes()),
@@ -260,7 +285,7 @@ impl Sessions for Service {
             let key = self.key(&m.secret, m.key).await?;
             let section = SectionId(m.section);
             let call = Call::CriticalGet { section, key };
-            match self.ask(&m.secret, call, 0).await? {
+            match self.ask(&m.secret, call).await? {
                 Success::Value { value, .. } => Ok(v1::Value { value, tag: None }),
                 _ => Err(unexpected(&Reply::Left)),
             }
@@ -288,15 +313,12 @@ impl Sessions for Service {
     async fn leave(&self, r: Request<v1::SectionRequest>) -> Answered<v1::Done> {
         let m = r.into_inner();
         let (section, wait) = (SectionId(m.section), true);
-        let left = self.ask(&m.secret, Call::Leave { section, wait }, 0).await;
+        let left = self.ask(&m.secret, Call::Leave { section, wait }).await;
         answered(left.and_then(done))
     }
 
     async fn close(&self, r: Request<v1::CloseSessionRequest>) -> Answered<v1::Done> {
-        let closed = match session_of(&r.into_inner().secret) {
-            Ok(session) => self.0.ask(session, Command::Close).await,
-            Err(refusal) => Err(refusal),
-        };
+        let closed = self.close_session(&r.into_inner().secret).await;
         answered(closed.and_then(done))
     }
 }

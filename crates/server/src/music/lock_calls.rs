@@ -29,43 +29,45 @@ pub(super) enum Found {
 }
 
 impl Locks {
-    /// Finds a lock by its id. See [`super::locks`] for homes.
+    /// Finds a lock by its id. See [`super::locks`] for homes. Where the home is gone, the lock is
+    /// resumed; or, for a call that `ends` it, ended, which takes no lease.
     pub(super) async fn find(
-        self: &Arc<Self>,
+        &self,
         call: &Call,
         name: &Name,
         number: u64,
+        ends: bool,
     ) -> Result<Found, Failure> {
         if let Some(lock) = self.kept(&name.key, number) {
             return Ok(Found::Here(lock));
         }
         let entries = self.store.queue(name.key.clone()).await?;
-        let Some(entry) = entries.iter().find(|entry| is_of(entry, number)) else {
+        let own = || entries.iter().filter(|entry| is_of(entry, number));
+        let Some(entry) = own().next() else {
             return Ok(Found::Gone);
         };
         let Some(home) = home_of(entry.session) else {
             return Err(not_a_lock(name, number));
         };
-        if home == self.me() {
-            // Perhaps another call has resumed it meanwhile.
-            let kept = self.kept(&name.key, number);
-            let lock = kept.unwrap_or_else(|| self.resume(&name.key, number, entry));
-            return Ok(Found::Here(lock));
-        }
-        if let Some(address) = self.address(home) {
-            if call.forwarded {
-                return Err(forward::unknown());
-            }
-            match self.forward.send(address, call).await {
+        let elsewhere = self.address(home).filter(|_| home != self.me());
+        match elsewhere {
+            Some(_) if call.forwarded && !ends => return Err(forward::unknown()),
+            Some(address) if !call.forwarded => match self.forward.send(address, call).await {
                 Ok(answer) => return Ok(Found::Elsewhere(answer)),
-                Err(Silent::Unknown) => return Err(forward::unknown()),
-                Err(Silent::Unreached) => {}
+                // To end it twice is to end it.
+                Err(Silent::Unknown) if !ends => return Err(forward::unknown()),
+                Err(_) => {}
+            },
+            _ => {}
+        }
+        if ends {
+            for entry in own() {
+                self.evict(&name.key, entry).await?;
             }
+            return Ok(Found::Gone);
         }
         tracing::info!(lock = %name.id(number), home, "a lock's home is gone: resumed here");
-        let kept = self.kept(&name.key, number);
-        let lock = kept.unwrap_or_else(|| self.resume(&name.key, number, entry));
-        Ok(Found::Here(lock))
+        Ok(Found::Here(self.resume(&name.key, number, entry)?))
     }
 
     /// The name and the number of an id.
@@ -167,7 +169,7 @@ fn acquired(call: &Call, id: &str, number: u64, standing: Standing) -> Result<An
 pub(super) async fn acquire(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
     // What is not known now is no reason to make another lock.
     let (name, number) = locks.id(id).await.map_err(Failure::or_wait)?;
-    let found = locks.find(call, &name, number).await;
+    let found = locks.find(call, &name, number, false).await;
     match found.map_err(Failure::or_wait)? {
         Found::Elsewhere(answer) => Ok(answer),
         Found::Gone => acquired(call, id, number, Standing::Gone),
@@ -256,7 +258,7 @@ pub(super) async fn holders(locks: &Arc<Locks>, name: &str) -> Result<Answer, Fa
 /// `DELETE /locks/release/{id}`: of whoever's lock, as the original; one that is past is released.
 pub(super) async fn release(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
     let (name, number) = locks.id(id).await?;
-    match find_to_end(locks, call, &name, number).await? {
+    match locks.find(call, &name, number, true).await? {
         Found::Elsewhere(answer) => return Ok(answer),
         Found::Here(lock) => locks.release(&lock).await?,
         Found::Gone => {}
@@ -267,42 +269,6 @@ pub(super) async fn release(locks: &Arc<Locks>, call: &Call, id: &str) -> Result
     Ok(Answer::success(json!({
         "lock": { "lock": id, "lock-status": "UNLOCKED" },
     })))
-}
-
-/// As [`Locks::find`]; but a lock whose home is gone is not resumed, which would take a lease, but
-/// ended.
-async fn find_to_end(
-    locks: &Arc<Locks>,
-    call: &Call,
-    name: &Name,
-    number: u64,
-) -> Result<Found, Failure> {
-    if let Some(lock) = locks.kept(&name.key, number) {
-        return Ok(Found::Here(lock));
-    }
-    let entries = locks.store.queue(name.key.clone()).await?;
-    let own: Vec<&QueueEntry> = entries
-        .iter()
-        .filter(|entry| is_of(entry, number))
-        .collect();
-    let home = own.first().and_then(|entry| home_of(entry.session));
-    let address = home.filter(|home| *home != locks.me());
-    if let Some(address) = address.and_then(|home| locks.address(home))
-        && !call.forwarded
-    {
-        match locks.forward.send(address, call).await {
-            Ok(answer) => return Ok(Found::Elsewhere(answer)),
-            // To end it twice is to end it.
-            Err(Silent::Unreached | Silent::Unknown) => {}
-        }
-    }
-    for entry in own {
-        if home_of(entry.session).is_none() {
-            return Err(not_a_lock(name, number));
-        }
-        locks.evict(&name.key, entry).await?;
-    }
-    Ok(Found::Gone)
 }
 
 /// `DELETE /locks/delete/{x}`: of a lock, by its id; or, by a name, of all locks of that name.
@@ -345,7 +311,7 @@ pub(super) async fn delete(
 pub(super) async fn promote(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
     let (name, number) = locks.id(id).await?;
     let absent = || Failure::error("Lockref does not exist.");
-    let lock = match locks.find(call, &name, number).await? {
+    let lock = match locks.find(call, &name, number, false).await? {
         Found::Elsewhere(answer) => return Ok(answer),
         Found::Gone => return Err(absent()),
         Found::Here(lock) => lock,
@@ -359,7 +325,7 @@ pub(super) async fn promote(locks: &Arc<Locks>, call: &Call, id: &str) -> Result
         }
         Standing::Holds => {}
     }
-    if lock.promotion().is_none() {
+    if !lock.is_promoting() {
         let entries = locks.store.queue(name.key.clone()).await?;
         if entries.iter().any(|entry| promotes(entry.session, None)) {
             return Err(Failure::error(
@@ -372,11 +338,11 @@ pub(super) async fn promote(locks: &Arc<Locks>, call: &Call, id: &str) -> Result
     let at = |entry: &QueueEntry| promotes(entry.session, Some(number));
     let before: Vec<&QueueEntry> = entries.iter().take_while(|entry| !at(entry)).collect();
     if before.len() == entries.len() {
-        locks.demote(&lock);
+        lock.demote();
         return Err(Failure::error("The promotion was lost: try again."));
     }
     if before.iter().any(|entry| entry.mode == Mode::Exclusive) {
-        locks.demote(&lock);
+        lock.demote();
         return Err(Failure::error(
             "Can't promote, a write lock already waits behind this lockref: release it and create \
              a WRITE lock.",

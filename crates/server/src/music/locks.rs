@@ -2,74 +2,73 @@
 //!
 //! **Home.** MUSIC's clients number neither requests nor writes; somebody has to, and only one: two
 //! nodes that number the writes of one section by their clocks are fault M2. So each lock has a
-//! home, the node where it was created. Its name is a part of the lock's session, and the session
-//! is in the queue, where every node finds it. A node that is asked with a lock's id sends the call
-//! to its home ([`super::forward`]). Where the home cannot be connected to, or has forgotten (it
-//! was restarted), the node that was asked *resumes* the section under a session of its own (F16):
-//! a new generation, which fences what the old one had in flight, after the lease that the old home
-//! was told. It is the home from then on.
+//! home, the node where it was created: it keeps a session for the lock ([`crate::hosted`]), whose
+//! id has the home in it, and is in the queue, where every node finds it. A node that is asked with
+//! a lock's id sends the call to its home ([`super::forward`]). Where the home cannot be connected
+//! to, or has forgotten (it was restarted), the node that was asked *resumes* the section in a
+//! session of its own (F16): a new generation, which fences what the old one had in flight, after
+//! the lease that the old home was told. It is the home from then on.
 //!
-//! **Keeping alive.** MUSIC's clients renew nothing, and have no lease. The home renews the lock as
-//! long as calls with its id come at least every [`IDLE`], or as often as its creation asked for;
-//! then the home leaves it. So a client that died does not hold for ever, neither at the head of
-//! the queue without an acquire; and the lease of the keyspace decides only how long a dead home's
-//! locks wait for another node.
+//! **Keeping alive.** MUSIC's clients renew nothing, and have no lease. The session does, as long
+//! as calls with the lock's id come at least every [`IDLE`], or as often as its creation asked for;
+//! then it leaves. So a client that died does not hold for ever, neither at the head of the queue
+//! without an acquire; and the lease of the keyspace decides only how long a dead home's locks wait
+//! for another node.
+//!
+//! **A write in doubt.** A put that has no answer may have taken effect. The next call under the
+//! lock takes it for done, and first makes it true by the same put again: so a condition or a read
+//! never sees what was there before a put that comes later (M5).
 
 use super::answers::Failure;
 use super::forward::Forward;
 use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
-use super::store::{Store, WAIT, micros};
+use super::store::{Store, WAIT, ask, get, known};
+use crate::gate::unexpected;
+use crate::hosted::{Awaited, Kept};
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, Planted, SessionId};
-use fermata_protocol::client::writes::Account;
-use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, QueueEntry, RefState};
-use fermata_protocol::{Code, Refusal, Reply};
+use fermata_protocol::base::{KeyId, SessionId};
+use fermata_protocol::client::{Call, SectionId, Success};
+use fermata_protocol::request::{Held, Leaving, Mode, Operation, QueueEntry};
+use fermata_protocol::{Code, Refusal};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// How long a lock lives of which nobody speaks, unless its creation says otherwise.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
-/// Locks that one node keeps.
-const KEPT_MAX: usize = 65_536;
 
-/// A lock's ref, as it stands in the queue.
-#[derive(Clone, Debug)]
+/// A lock's ref, as it stands in the queue: its session.
+#[derive(Clone)]
 pub(super) struct Place {
-    pub(super) session: SessionId,
-    pub(super) held: Held,
+    pub(super) kept: Kept,
     pub(super) mode: Mode,
-    /// What was asked for it, and is asked again until it is granted.
-    asked: Operation,
-    /// Its generation is not known until the first answer.
-    pub(super) resuming: bool,
 }
 
 /// What is done under a lock, one thing at a time.
 #[derive(Debug, Default)]
 struct Work {
+    /// None until the session has begun with it.
+    section: Option<SectionId>,
+    /// The answer of the session that is waited for: to a poll, or to the resumption.
+    awaited: Option<Awaited>,
     entered: bool,
-    /// Its writes, all of one key.
-    account: Account<()>,
+    /// A leave was tried.
+    left: bool,
     /// The unit, where it is known; nobody else can change it.
     unit: Option<Option<Bytes>>,
-    /// Requests so far.
-    requests: u64,
+    /// Whether the put that made it may not have taken effect.
+    doubt: bool,
 }
 
 /// One lock that this node keeps.
-#[derive(Debug)]
 pub(super) struct Lock {
     key: KeyId,
     pub(super) number: u64,
     idle: Duration,
-    touched: Mutex<Instant>,
-    /// A leave was tried: no write may follow, and the leave is tried again until it is done.
-    closed: AtomicBool,
     place: Mutex<Place>,
     /// The ref that a promotion waits with.
-    promotion: Mutex<Option<Place>>,
+    promotion: Mutex<Option<(Place, SectionId)>>,
     work: tokio::sync::Mutex<Work>,
 }
 
@@ -82,21 +81,24 @@ impl Lock {
         locked(&self.place).clone()
     }
 
-    pub(super) fn promotion(&self) -> Option<Place> {
-        locked(&self.promotion).clone()
+    pub(super) fn is_promoting(&self) -> bool {
+        locked(&self.promotion).is_some()
+    }
+
+    /// Gives up a promotion: its session leaves.
+    pub(super) fn demote(&self) {
+        *locked(&self.promotion) = None;
+    }
+
+    fn lives(&self) -> bool {
+        !self.place().kept.is_over()
     }
 
     fn touch(&self) {
-        *locked(&self.touched) = Instant::now();
-    }
-
-    /// Whether it is to be left.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_closed() || locked(&self.touched).elapsed() > self.idle
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.place().kept.touch();
+        if let Some((place, _)) = &*locked(&self.promotion) {
+            place.kept.touch();
+        }
     }
 }
 
@@ -115,10 +117,9 @@ pub(super) struct Locks {
     pub(super) store: Arc<Store>,
     pub(super) forward: Forward,
     me: u16,
-    pub(super) kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
+    kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
     /// Names without a table, and since when that is known.
     pub(super) free: Mutex<HashMap<String, (Instant, Name)>>,
-    keeping: AtomicBool,
 }
 
 impl Locks {
@@ -131,7 +132,6 @@ impl Locks {
             me,
             kept: Mutex::default(),
             free: Mutex::default(),
-            keeping: AtomicBool::new(false),
         }
     }
 
@@ -139,16 +139,7 @@ impl Locks {
         self.me
     }
 
-    /// Keeps a lock; the one that is kept already, if two calls find it at a time.
-    fn keep(self: &Arc<Self>, lock: Arc<Lock>) -> Arc<Lock> {
-        let id = (lock.key.key.clone(), lock.number);
-        let kept = locked(&self.kept).entry(id).or_insert(lock).clone();
-        if !self.keeping.swap(true, Ordering::Relaxed) {
-            tokio::spawn(super::keeper::keep_alive(self.clone()));
-        }
-        kept
-    }
-
+    /// Once nobody works with it any more, its session ends.
     pub(super) fn forget(&self, lock: &Lock) {
         let id = (lock.key.key.clone(), lock.number);
         let mut kept = locked(&self.kept);
@@ -162,151 +153,135 @@ impl Locks {
 
     /// The lock, if this node is its home and knows it.
     pub(super) fn kept(&self, key: &KeyId, number: u64) -> Option<Arc<Lock>> {
-        let lock = locked(&self.kept)
+        let kept = locked(&self.kept)
             .get(&(key.key.clone(), number))
             .cloned()?;
-        lock.touch();
-        Some(lock)
+        kept.touch();
+        kept.lives().then_some(kept)
     }
 
     /// Joins the queue.
     pub(super) async fn create(
-        self: &Arc<Self>,
+        &self,
         name: &Name,
         mode: Mode,
         idle: Duration,
     ) -> Result<Arc<Lock>, Refusal> {
-        if locked(&self.kept).len() >= KEPT_MAX {
-            let detail = "this node keeps as many locks as it can: ask another node, or later";
-            return Err(Refusal::definite(Code::Busy, detail));
-        }
         let random = self.store.session().0;
         let session = session_of(PLAIN, self.me, random, random as u64);
-        let (place, unit) = self.join(&name.key, mode, session).await?;
-        let lock = self.adopt(name.key.clone(), place.held.lock_ref.0, idle, place);
-        let mut work = lock.work.lock().await;
-        if let Some(unit) = unit {
-            work.entered = true;
-            work.unit = unit;
-        }
-        drop(work);
-        Ok(lock)
+        let (place, held, work) = self.join(&name.key, mode, session, idle).await?;
+        let mut kept = locked(&self.kept);
+        Ok(keep(
+            &mut kept,
+            (&name.key, held.lock_ref.0),
+            idle,
+            (place, work),
+        ))
     }
 
-    /// Enqueues under `session`: the place, and the unit if it is held at once.
-    pub(super) async fn join(
+    /// Enqueues under `session`.
+    async fn join(
         &self,
         key: &KeyId,
         mode: Mode,
         session: SessionId,
-    ) -> Result<(Place, Option<Option<Option<Bytes>>>), Refusal> {
-        let asked = Operation::Enter {
+        idle: Duration,
+    ) -> Result<(Place, Held, Work), Refusal> {
+        let place = self.store.hosted.place()?;
+        let kept = self.store.host(session, idle, Some(place));
+        let enter = Call::Enter {
             keys: vec![key.clone()],
             mode,
             wait: 0,
-            follow: false,
             lease: None,
-            may_return: true,
         };
-        let place = |held| Place {
-            session,
-            held,
-            mode,
-            asked: asked.clone(),
-            resuming: false,
-        };
-        match self.store.ask(session, 1, asked.clone()).await? {
-            Reply::Entered { mut keys, .. } if keys.len() == 1 => {
+        let (section, held, value) = match ask(&kept, enter).await? {
+            Success::Entered { section, mut keys } if keys.len() == 1 => {
                 let entered = keys.remove(0);
-                let unit = entered.value.known().map(|unit| unit.cloned());
-                Ok((place(entered.held), Some(unit)))
+                (section, entered.held, Some(entered.value))
             }
-            Reply::Queued { mut held, .. } if held.len() == 1 => Ok((place(held.remove(0)), None)),
-            other => Err(crate::gate::unexpected(&other)),
-        }
+            Success::Waiting {
+                section, mut held, ..
+            } if held.len() == 1 => (section, held.remove(0), None),
+            other => return Err(unexpected(&other)),
+        };
+        let work = Work {
+            section: Some(section),
+            entered: value.is_some(),
+            unit: value.as_ref().and_then(known),
+            ..Work::default()
+        };
+        Ok((Place { kept, mode }, held, work))
     }
 
-    fn adopt(self: &Arc<Self>, key: KeyId, number: u64, idle: Duration, place: Place) -> Arc<Lock> {
-        let lock = Arc::new(Lock {
-            key,
-            number,
-            idle,
-            touched: Mutex::new(Instant::now()),
-            closed: AtomicBool::new(false),
-            place: Mutex::new(place),
-            promotion: Mutex::new(None),
-            work: tokio::sync::Mutex::default(),
-        });
-        self.keep(lock)
-    }
-
-    /// Takes over a lock whose home is gone, or has forgotten it.
+    /// Takes over a lock whose home is gone, or has forgotten it; or finds that another call has.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] where the node keeps as many sessions as it may.
     pub(super) fn resume(
-        self: &Arc<Self>,
+        &self,
         key: &KeyId,
         number: u64,
         entry: &QueueEntry,
-    ) -> Arc<Lock> {
+    ) -> Result<Arc<Lock>, Refusal> {
+        let mut kept = locked(&self.kept);
+        if let Some(lock) = kept.get(&(key.key.clone(), number))
+            && lock.lives()
+        {
+            return Ok(lock.clone());
+        }
         let random = self.store.session().0;
         let session = match promotes(entry.session, None) {
             true => session_of(PROMOTED, self.me, random, number),
             false => session_of(PLAIN, self.me, random, random as u64),
         };
-        let held = Held {
-            key: key.clone(),
-            lock_ref: entry.lock_ref,
-            generation: entry.generation,
-        };
         let place = Place {
-            session,
-            held: held.clone(),
+            kept: self
+                .store
+                .host(session, IDLE, Some(self.store.hosted.place()?)),
             mode: entry.mode,
-            asked: Operation::Resume {
-                held: vec![held],
-                of: entry.session,
-            },
-            resuming: true,
         };
-        self.adopt(key.clone(), number, IDLE, place)
+        let resume = Call::Resume {
+            held: vec![held_of(key, entry)],
+            of: entry.session,
+        };
+        let work = Work {
+            awaited: Some(place.kept.begin(resume)?),
+            ..Work::default()
+        };
+        Ok(keep(&mut kept, (key, number), IDLE, (place, work)))
     }
 
     /// Joins the queue again, exclusively, for a promotion of `lock`.
-    pub(super) async fn promote(&self, lock: &Lock) -> Result<Place, Refusal> {
+    pub(super) async fn promote(&self, lock: &Lock) -> Result<(), Refusal> {
         let random = self.store.session().0;
         let session = session_of(PROMOTED, self.me, random, lock.number);
-        let (place, _) = self.join(&lock.key, Mode::Exclusive, session).await?;
-        *locked(&lock.promotion) = Some(place.clone());
-        Ok(place)
-    }
-
-    /// Gives up a promotion.
-    pub(super) fn demote(&self, lock: &Lock) {
-        if let Some(place) = locked(&lock.promotion).take() {
-            self.store.abandon(place.session, place.held);
+        let joined = self.join(&lock.key, Mode::Exclusive, session, lock.idle);
+        if let (
+            place,
+            _,
+            Work {
+                section: Some(section),
+                ..
+            },
+        ) = joined.await?
+        {
+            *locked(&lock.promotion) = Some((place, section));
         }
+        Ok(())
     }
 
     /// The promotion has nobody but its own reader before it: the reader leaves, the writer stays.
     pub(super) async fn promoted(&self, lock: &Lock) -> Result<(), Failure> {
-        let Some(place) = lock.promotion() else {
-            return Ok(());
-        };
         let mut work = lock.work.lock().await;
-        let reader = lock.place();
-        let leave = Operation::Leave {
-            keys: vec![(reader.held, Leaving::Clean(None))],
-        };
-        work.requests += 1;
-        let number = work.requests + 1;
-        match self.store.ask(reader.session, number, leave).await {
-            Ok(_) => {}
-            // An earlier try has left.
-            Err(refusal) if refusal.code == Code::NoLongerHolder => {}
-            Err(refusal) => return Err(refusal.into()),
+        leave(&lock.place().kept, &work).await?;
+        if let Some((place, section)) = locked(&lock.promotion).take() {
+            *locked(&lock.place) = place;
+            *work = Work {
+                section: Some(section),
+                ..Work::default()
+            };
         }
-        *locked(&lock.place) = place;
-        *locked(&lock.promotion) = None;
-        *work = Work::default();
         Ok(())
     }
 
@@ -316,157 +291,119 @@ impl Locks {
     /// The lock store refuses for another reason than that it cannot be reached.
     pub(super) async fn standing(&self, lock: &Lock) -> Result<Standing, Failure> {
         let mut work = lock.work.lock().await;
-        if lock.is_closed() {
+        if work.left {
             return Ok(Standing::Gone);
         }
         if !work.entered {
             return self.poll(lock, &mut work).await;
         }
-        let place = lock.place();
-        let held = vec![place.held];
-        work.requests += 1;
-        let number = work.requests + 1;
-        let renew = Operation::Renew { held };
-        let state = match self.store.ask(place.session, number, renew).await {
-            Ok(Reply::Renewed { states }) => states.first().copied(),
-            Ok(other) => return Err(crate::gate::unexpected(&other).into()),
-            Err(refusal) if refusal.code == Code::Unavailable => None,
-            Err(refusal) => return Err(refusal.into()),
+        // What the session knows may be as old as its last renewal.
+        let entries = match self.store.queue(lock.key.clone()).await {
+            Err(refusal) if refusal.code == Code::Unavailable => return Ok(Standing::Unknown),
+            entries => entries?,
         };
-        Ok(match state {
-            Some(RefState::Holding { .. }) => Standing::Holds,
-            Some(RefState::Queued { .. }) => Standing::Waits,
-            Some(RefState::Gone) => {
+        let session = lock.place().kept.id();
+        let own = entries.iter().find(|entry| entry.session == session);
+        Ok(match own.map(|entry| entry.holds) {
+            Some(true) => Standing::Holds,
+            Some(false) => Standing::Waits,
+            None => {
                 self.forget(lock);
                 Standing::Gone
             }
-            Some(RefState::Unknown) | None => Standing::Unknown,
         })
     }
 
-    /// Asks again for what was asked first, under the same identity, so that it is one request.
+    /// Asks the session again for what it was asked first.
     async fn poll(&self, lock: &Lock, work: &mut Work) -> Result<Standing, Failure> {
-        let mut place = lock.place();
-        let mut reply = self.store.ask(place.session, 1, place.asked.clone()).await;
-        // Who polls is told of the refs before its own, and a reader may hold beside others.
-        if let (
-            Ok(Reply::Queued { .. }),
-            Operation::Enter {
-                mode: Mode::Shared,
-                wait,
-                ..
-            },
-        ) = (&reply, &mut place.asked)
-        {
-            let entries = self.store.queue(lock.key.clone()).await?;
-            let own = |entry: &&QueueEntry| entry.lock_ref == place.held.lock_ref;
-            if entries.iter().find(own).is_some_and(|entry| entry.holds) {
-                // It waits for its grant alone; giving that up takes nothing that holds.
-                *wait = micros(WAIT);
-                reply = self.store.ask(place.session, 1, place.asked).await;
+        let kept = lock.place().kept;
+        let mut awaited = match (work.awaited.take(), work.section) {
+            (Some(awaited), _) => awaited,
+            (None, Some(section)) => kept.begin(Call::Poll { section })?,
+            (None, None) => return Ok(Standing::Gone),
+        };
+        // Who resumes waits for a lease.
+        let wait = match work.section {
+            Some(_) => WAIT,
+            None => WAIT + self.store.lease(),
+        };
+        let Ok(came) = timeout(wait, &mut awaited).await else {
+            work.awaited = Some(awaited);
+            return Ok(Standing::Unknown);
+        };
+        let refusal = match kept.told(came) {
+            Ok(Success::Entered { section, mut keys }) if keys.len() == 1 => {
+                (work.section, work.entered) = (Some(section), true);
+                work.unit = known(&keys.remove(0).value);
+                return Ok(Standing::Holds);
             }
+            Ok(Success::Waiting { .. }) => return Ok(Standing::Waits),
+            Ok(other) => return Err(unexpected(&other).into()),
+            Err(refusal) => refusal,
+        };
+        let resumed = work.section.is_none();
+        if resumed || !lock.lives() {
+            self.forget(lock);
         }
-        match reply {
-            Ok(Reply::Entered { mut keys, .. }) if keys.len() == 1 => {
-                let entered = keys.remove(0);
-                work.entered = true;
-                work.unit = entered.value.known().map(|unit| unit.cloned());
-                let mut place = locked(&lock.place);
-                (place.held, place.resuming) = (entered.held, false);
-                Ok(Standing::Holds)
-            }
-            Ok(Reply::Queued { mut held, .. }) => {
-                if let (1, mut place) = (held.len(), locked(&lock.place)) {
-                    (place.held, place.resuming) = (held.remove(0), false);
-                }
-                Ok(Standing::Waits)
-            }
-            Ok(Reply::Lost { .. }) => {
-                self.forget(lock);
-                Ok(Standing::Gone)
-            }
-            Ok(other) => Err(crate::gate::unexpected(&other).into()),
-            Err(refusal) => match refusal.code {
-                Code::NoLongerHolder | Code::NotHolder | Code::Forgotten => {
-                    self.forget(lock);
-                    // Another node may have resumed it first; who asks again finds out.
-                    Ok(match lock.place().resuming {
-                        true => Standing::Unknown,
-                        false => Standing::Gone,
-                    })
-                }
-                Code::Unavailable | Code::Busy | Code::WaitOver => Ok(Standing::Unknown),
-                _ => Err(refusal.into()),
-            },
+        match refusal.code {
+            // Another node may have resumed it first; who asks again finds out.
+            _ if is_past(&refusal) => Ok(match resumed {
+                true => Standing::Unknown,
+                false => Standing::Gone,
+            }),
+            Code::Unavailable | Code::Busy | Code::WaitOver => Ok(Standing::Unknown),
+            _ => Err(refusal.into()),
         }
     }
 
-    /// The lock's work, once it holds.
+    /// The lock's work and its section, once it holds, and nothing is in doubt.
     async fn entered<'a>(
         &self,
         lock: &'a Lock,
         id: &str,
-    ) -> Result<tokio::sync::MutexGuard<'a, Work>, Failure> {
+    ) -> Result<(tokio::sync::MutexGuard<'a, Work>, SectionId), Failure> {
         let mut work = lock.work.lock().await;
-        let gone = || Failure::error(format!("{id} does not exist."));
-        if lock.is_closed() {
-            return Err(gone());
-        }
-        if !work.entered {
-            match self.poll(lock, &mut work).await? {
-                Standing::Holds => {}
-                Standing::Waits => {
-                    return Err(Failure::error(format!("{id} is not the lock holder")));
+        let standing = match work.entered && !work.left {
+            true => Standing::Holds,
+            false if work.left => Standing::Gone,
+            false => self.poll(lock, &mut work).await?,
+        };
+        match (standing, work.section) {
+            (Standing::Holds, Some(section)) => {
+                if work.doubt {
+                    let unit = work.unit.clone().flatten();
+                    let put = self.put(lock, &mut work, (id, section), unit).await;
+                    put.map_err(|failure| failure.prefixed("Nothing was done: "))?;
                 }
-                Standing::Gone => return Err(gone()),
-                Standing::Unknown => {
-                    return Err(Failure::error(format!(
-                        "{id} cannot be granted now: the lock store, or the home of the lock, does \
-                         not answer. Nothing was done; ask again"
-                    )));
-                }
+                Ok((work, section))
             }
+            (Standing::Waits, _) => Err(Failure::error(format!("{id} is not the lock holder"))),
+            (Standing::Unknown, _) => Err(Failure::error(format!(
+                "{id} cannot be granted now: the lock store, or the home of the lock, does not \
+                 answer. Nothing was done; ask again"
+            ))),
+            _ => Err(Failure::error(format!("{id} does not exist."))),
         }
-        Ok(work)
     }
 
-    async fn critical(
-        &self,
-        lock: &Lock,
-        work: &mut Work,
-        id: &str,
-        operation: Critical,
-    ) -> Result<Reply, Failure> {
-        let place = lock.place();
-        let critical = Operation::Critical {
-            held: place.held,
-            operation,
-            leave: vec![],
+    /// What a critical operation's refusal means to its lock.
+    fn refused(&self, lock: &Lock, id: &str, refusal: Refusal) -> Failure {
+        if !is_past(&refusal) {
+            return refusal.into();
+        }
+        self.forget(lock);
+        let doubt = match refusal.may_have_taken_effect {
+            true => " The write may have taken effect.",
+            false => "",
         };
-        work.requests += 1;
-        let number = work.requests + 1;
-        let asked = self.store.ask(place.session, number, critical).await;
-        asked.map_err(|refusal| match refusal.code {
-            Code::NoLongerHolder => {
-                self.forget(lock);
-                let doubt = match refusal.may_have_taken_effect {
-                    true => " The write may have taken effect.",
-                    false => "",
-                };
-                Failure::error(format!("{id} does not exist.{doubt}"))
-            }
-            Code::NotHolder => Failure::error(format!("{id} is not the lock holder")),
-            _ => refusal.into(),
-        })
+        Failure::error(format!("{id} does not exist.{doubt}"))
     }
 
     /// The unit, as its holder reads it.
     pub(super) async fn read(&self, lock: &Lock, id: &str) -> Result<Option<Bytes>, Failure> {
-        let mut work = self.entered(lock, id).await?;
-        match self.critical(lock, &mut work, id, Critical::Get).await? {
-            Reply::Value { value, .. } => Ok(value),
-            other => Err(crate::gate::unexpected(&other).into()),
-        }
+        let (_work, section) = self.entered(lock, id).await?;
+        let got = get(&lock.place().kept, section, lock.key.clone()).await;
+        got.map_err(|refusal| self.refused(lock, id, refusal))
     }
 
     /// Changes the unit under the lock; `act` is given what it is, and says what it becomes, or
@@ -477,45 +414,47 @@ impl Locks {
         id: &str,
         act: impl FnOnce(Option<&Bytes>) -> Result<Option<Option<Bytes>>, Failure>,
     ) -> Result<(), Failure> {
-        let mut work = self.entered(lock, id).await?;
-        if lock.place().mode == Mode::Shared {
+        let (mut work, section) = self.entered(lock, id).await?;
+        let place = lock.place();
+        if place.mode == Mode::Shared {
             return Err(Failure::error(format!(
                 "Attempting to do write operation, but {id} is a read lock"
             )));
         }
-        if work.unit.is_none() {
-            let got = self.critical(lock, &mut work, id, Critical::Get).await;
-            let got = got.map_err(|failure| failure.prefixed("Nothing was written: "));
-            match got? {
-                Reply::Value { value, .. } => work.unit = Some(value),
-                other => return Err(crate::gate::unexpected(&other).into()),
+        let now = match work.unit.clone() {
+            Some(unit) => unit,
+            None => {
+                let got = get(&place.kept, section, lock.key.clone()).await;
+                let got = got.map_err(|refusal| self.refused(lock, id, refusal));
+                got.map_err(|failure| failure.prefixed("Nothing was written: "))?
             }
-        }
-        let now = work.unit.clone().flatten();
-        let Some(value) = act(now.as_ref())? else {
-            return Ok(());
         };
-        let number = work.account.issue(()).ok_or_else(|| {
-            Failure::error(format!(
-                "{id} has made the most writes that a lock can make: release it"
-            ))
-        })?;
-        // Until it is acknowledged, nobody knows what the unit is.
-        work.unit = None;
-        let put = Critical::Put {
-            number,
+        work.unit = Some(now.clone());
+        match act(now.as_ref())? {
+            Some(value) => self.put(lock, &mut work, (id, section), value).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn put(
+        &self,
+        lock: &Lock,
+        work: &mut Work,
+        (id, section): (&str, SectionId),
+        value: Option<Bytes>,
+    ) -> Result<(), Failure> {
+        let put = Call::CriticalPut {
+            section,
+            key: lock.key.clone(),
             value: value.clone(),
         };
-        match self.critical(lock, &mut work, id, put).await? {
-            Reply::Done { .. } => {
-                if let Some(writes) = work.account.of_mut(&()) {
-                    writes.acknowledge(number);
-                }
-                work.unit = Some(value);
-                Ok(())
-            }
-            other => Err(crate::gate::unexpected(&other).into()),
+        let put = ask(&lock.place().kept, put).await;
+        let unknown = put.as_ref().is_err_and(|r| r.may_have_taken_effect);
+        if put.is_ok() || unknown {
+            (work.unit, work.doubt) = (Some(value), unknown);
         }
+        put.map(drop)
+            .map_err(|refusal| self.refused(lock, id, refusal))
     }
 
     /// Leaves: cleanly where the last write was acknowledged (F5).
@@ -523,32 +462,17 @@ impl Locks {
     /// # Errors
     /// The lock store cannot be reached; a release may be repeated.
     pub(super) async fn release(&self, lock: &Lock) -> Result<(), Failure> {
-        self.demote(lock);
+        lock.demote();
         let mut work = lock.work.lock().await;
-        let (place, again) = (lock.place(), lock.closed.swap(true, Ordering::Relaxed));
-        if place.resuming {
+        let again = core::mem::replace(&mut work.left, true);
+        if again || work.section.is_none() {
             // Which generation it is, its queue knows.
             let entries = self.store.queue(lock.key.clone()).await?;
             for entry in entries.iter().filter(|entry| is_of(entry, lock.number)) {
                 self.evict(&lock.key, entry).await?;
             }
-            self.forget(lock);
-            return Ok(());
-        }
-        let own = (place.held.lock_ref, place.held.generation);
-        let leaving = match again || !work.entered {
-            true => Leaving::Dirty,
-            false => work.account.leaving(&(), own, place.session, Planted::NONE),
-        };
-        work.requests += 1;
-        let number = work.requests + 1;
-        let leave = Operation::Leave {
-            keys: vec![(place.held, leaving)],
-        };
-        match self.store.ask(place.session, number, leave).await {
-            Ok(_) => {}
-            Err(refusal) if matches!(refusal.code, Code::NoLongerHolder | Code::Forgotten) => {}
-            Err(refusal) => return Err(refusal.into()),
+        } else {
+            leave(&lock.place().kept, &work).await?;
         }
         self.forget(lock);
         Ok(())
@@ -557,12 +481,7 @@ impl Locks {
     /// Ends a ref of whatever home, as its queue shows it: the next holder's synch fences what it
     /// has in flight.
     pub(super) async fn evict(&self, key: &KeyId, entry: &QueueEntry) -> Result<(), Failure> {
-        let held = Held {
-            key: key.clone(),
-            lock_ref: entry.lock_ref,
-            generation: entry.generation,
-        };
-        let keys = vec![(held, Leaving::Dirty)];
+        let keys = vec![(held_of(key, entry), Leaving::Dirty)];
         let leave = Operation::Leave { keys };
         // Only the ref's own session leaves it; its home numbers from 1, and never comes so far.
         let number = self.store.gate.next_number();
@@ -580,5 +499,57 @@ impl Locks {
         found
             .map(|n| n.rest.as_str())
             .filter(|rest| !rest.is_empty())
+    }
+}
+
+/// Keeps a lock, and those no longer whose sessions have ended.
+fn keep(
+    kept: &mut HashMap<(Bytes, u64), Arc<Lock>>,
+    (key, number): (&KeyId, u64),
+    idle: Duration,
+    (place, work): (Place, Work),
+) -> Arc<Lock> {
+    if kept.len() == kept.capacity() {
+        kept.retain(|_, lock| lock.lives());
+        kept.reserve(kept.len());
+    }
+    let lock = Arc::new(Lock {
+        key: key.clone(),
+        number,
+        idle,
+        place: Mutex::new(place),
+        promotion: Mutex::default(),
+        work: work.into(),
+    });
+    kept.insert((key.key.clone(), number), lock.clone());
+    lock
+}
+
+/// A queue's entry, as its holder names it.
+fn held_of(key: &KeyId, entry: &QueueEntry) -> Held {
+    Held {
+        key: key.clone(),
+        lock_ref: entry.lock_ref,
+        generation: entry.generation,
+    }
+}
+
+/// Whether a refusal says that the section, or its session, is over.
+fn is_past(refusal: &Refusal) -> bool {
+    matches!(
+        refusal.code,
+        Code::NoLongerHolder | Code::NotHolder | Code::Forgotten
+    )
+}
+
+/// Leaves the section of a session, unless it is over.
+async fn leave(kept: &Kept, work: &Work) -> Result<(), Refusal> {
+    let Some(section) = work.section else {
+        return Ok(());
+    };
+    let wait = true;
+    match ask(kept, Call::Leave { section, wait }).await {
+        Err(refusal) if !is_past(&refusal) => Err(refusal),
+        _ => Ok(()),
     }
 }

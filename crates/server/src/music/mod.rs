@@ -5,15 +5,15 @@
 //! call, unchanged, with the guarantees that MUSIC's papers promise. `docs/music-rest.md` lists the
 //! calls, and what differs from the original and why.
 //!
-//! **Idea.** The face speaks to the [`Gate`] alone, so that it runs on whatever engine is behind
-//! it. Everything is in *one* Fermata keyspace of sections: MUSIC's keyspaces come and go, a
-//! Fermata keyspace stays, and one schema value per MUSIC keyspace, changed in a section, makes
-//! "already exists" true ([`schema`]). All rows with one first key column are one value, the *unit*
-//! ([`rows`]), and the lock `keyspace.table.value` is the Fermata lock of exactly that value's key
-//! ([`locks`]): a critical put is one critical put of Fermata, and whatever the original did in
-//! several statements (conditions, partial updates, the conditional calls) is one write. Keys are
-//! made of names without zero bytes and of the value as it is: nothing is concatenated into a
-//! language, and every value has its own key.
+//! **Idea.** The face speaks to the node's gate and to its hosted sessions alone, so that it runs
+//! on whatever engine is behind them. Everything is in *one* Fermata keyspace of sections: MUSIC's
+//! keyspaces come and go, a Fermata keyspace stays, and one schema value per MUSIC keyspace,
+//! changed in a section, makes "already exists" true ([`schema`]). All rows with one first key
+//! column are one value, the *unit* ([`rows`]), and the lock `keyspace.table.value` is the Fermata
+//! lock of exactly that value's key ([`locks`]): a critical put is one critical put of Fermata, and
+//! whatever the original did in several statements (conditions, partial updates, the conditional
+//! calls) is one write. Keys are made of names without zero bytes and of the value as it is:
+//! nothing is concatenated into a language, and every value has its own key.
 //!
 //! **Writes** ([`row_calls`]). A critical write is made under the client's lock, at the lock's
 //! home. Every other write is a section of its own, or, if it decides a whole row and nobody is
@@ -24,7 +24,7 @@
 //! * R1. No SUCCESS of a write that is dropped: not beside a holder, not after one, not for a value
 //!   that does not convert. An eventual put alone is known at one replica when it is answered: a
 //!   section that begins elsewhere before it has arrived there comes after it, and does not see it.
-//! * R2. A section's writes are numbered by one node at a time: the lock's home, or the node that
+//! * R2. A section's writes are numbered by one session: of the lock's home, or of the node that
 //!   has resumed the section (F16).
 //! * R3. A lock of which no call speaks ends.
 //! * R4. A call that was begun is done to its end, also if its client hangs up: it runs in a task
@@ -35,7 +35,6 @@ mod conditional;
 mod definitions;
 mod forward;
 mod health;
-mod keeper;
 mod lenient;
 mod lock_calls;
 mod locks;
@@ -47,7 +46,7 @@ mod schema;
 mod store;
 mod values;
 
-use crate::gate::Gate;
+use crate::hosted::Hosted;
 use crate::rest::{NOT_ESCAPED, is_escaped};
 use answers::{Answer, Failure};
 use axum::Router;
@@ -190,9 +189,9 @@ impl Call {
 }
 
 /// The routes of this face, beside the node's own.
-pub(crate) fn router(gate: Arc<Gate>) -> Router {
-    let largest = gate.value_max * 2 + (64 << 10);
-    let store = Arc::new(Store::new(gate));
+pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
+    let largest = hosted.gate.value_max * 2 + (64 << 10);
+    let store = Arc::new(Store::new(hosted));
     let locks = Arc::new(Locks::new(store.clone()));
     Router::new()
         .route("/MUSIC/rest", any(serve))

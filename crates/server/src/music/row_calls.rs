@@ -228,7 +228,7 @@ impl Music {
                 shown(value)
             )));
         }
-        self.locks.find(call, &lock, number).await
+        self.locks.find(call, &lock, number, false).await
     }
 
     /// `POST rows`.

@@ -1,5 +1,5 @@
-//! The keyspace behind it all, through the gate and nothing else: single operations, and sections
-//! of one's own.
+//! The keyspace behind it all: single operations through the gate, and hosted sessions, those of
+//! locks and those of calls that are sections of their own.
 //!
 //! Everything lives in one Fermata keyspace of sections, [`KEYSPACE`], created when the first MUSIC
 //! keyspace is. Whoever wants other bounds creates it before, with the lease and the longest
@@ -7,16 +7,17 @@
 
 use super::answers::Failure;
 use crate::gate::{Gate, unexpected};
+use crate::hosted::{Hosted, Kept, Life};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    KeyId, Keyspace, KeyspaceId, Purpose, SessionId, StoragePolicy, TagRule,
+    KeyId, Keyspace, KeyspaceId, Micros, Purpose, SessionId, StoragePolicy, TagRule,
 };
-use fermata_protocol::request::{
-    Critical, EntryValue, Held, Leaving, Mode, Operation, QueueEntry, Request,
-};
+use fermata_protocol::client::{Call, Options, SectionId, Success};
+use fermata_protocol::request::{EntryValue, Mode, Operation, QueueEntry, Request};
 use fermata_protocol::{Code, Refusal, Reply};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 /// The Fermata keyspace that holds schemas, rows and locks.
@@ -28,6 +29,8 @@ const LEASE: Duration = Duration::from_secs(6);
 const SECTION_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// How long a section of one's own waits for its key: less than the time that clients wait.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
+/// How long a call waits for the answer of its session: less than a node waits for another's.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Keys in one page of a listing.
 const PAGE: u32 = 1_000;
 /// Rows read at a time for one listing.
@@ -38,7 +41,9 @@ const LISTED_MAX: usize = 64 << 20;
 /// How to reach what is kept.
 pub(super) struct Store {
     pub(super) gate: Arc<Gate>,
-    keyspace: OnceLock<KeyspaceId>,
+    pub(super) hosted: Arc<Hosted>,
+    /// The keyspace's id and lease, which whoever created it chose.
+    keyspace: OnceLock<(KeyspaceId, Micros)>,
 }
 
 /// A duration in the protocol's microseconds.
@@ -46,32 +51,69 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Asks a session. What it has not answered in time it goes on with.
+pub(super) async fn ask(kept: &Kept, call: Call) -> Result<Success, Refusal> {
+    let writes = matches!(
+        call,
+        Call::CriticalPut { .. } | Call::PutAndLeave { .. } | Call::Leave { .. }
+    );
+    let asked = tokio::time::timeout(PATIENCE, kept.ask(call)).await;
+    asked.unwrap_or_else(|_| {
+        let detail = "too few nodes have answered for 8 s; ask again";
+        Err(match writes {
+            true => Refusal::unknown(Code::Unavailable, detail),
+            false => Refusal::definite(Code::Unavailable, detail),
+        })
+    })
+}
+
+/// What an entry told of its key's value.
+pub(super) fn known(value: &EntryValue) -> Option<Option<Bytes>> {
+    value.known().map(|value| value.cloned())
+}
+
+/// The latest value of a section's key.
+pub(super) async fn get(
+    kept: &Kept,
+    section: SectionId,
+    key: KeyId,
+) -> Result<Option<Bytes>, Refusal> {
+    match ask(kept, Call::CriticalGet { section, key }).await? {
+        Success::Value { value, .. } => Ok(value),
+        other => Err(unexpected(&other)),
+    }
+}
+
 impl Store {
-    pub(super) fn new(gate: Arc<Gate>) -> Store {
+    pub(super) fn new(hosted: Arc<Hosted>) -> Store {
         Store {
-            gate,
+            gate: hosted.gate.clone(),
+            hosted,
             keyspace: OnceLock::new(),
         }
     }
 
-    /// The keyspace's id; none where there is none yet, and nothing can be in it.
+    /// The keyspace's id and lease; none where there is none yet, and nothing can be in it.
     ///
     /// # Errors
     /// Nobody who would know can be asked.
-    async fn keyspace(&self) -> Result<Option<KeyspaceId>, Failure> {
-        if let Some(id) = self.keyspace.get() {
-            return Ok(Some(*id));
+    async fn keyspace(&self) -> Result<Option<(KeyspaceId, Micros)>, Refusal> {
+        if let Some(known) = self.keyspace.get() {
+            return Ok(Some(*known));
         }
-        if let Some(id) = self.gate.names().keyspace(KEYSPACE) {
-            return Ok(Some(*self.keyspace.get_or_init(|| id)));
-        }
-        match self.gate.ask_self(Operation::Catalogue).await? {
-            Reply::Keyspaces(all) => {
-                let found = all.iter().find(|keyspace| keyspace.name == KEYSPACE);
-                Ok(found.map(|found| *self.keyspace.get_or_init(|| found.id)))
+        // What this node knows, and what the catalogue's keeper does.
+        for operation in [Operation::Keyspaces, Operation::Catalogue] {
+            match self.gate.ask_self(operation).await? {
+                Reply::Keyspaces(all) => {
+                    if let Some(found) = all.iter().find(|keyspace| keyspace.name == KEYSPACE) {
+                        let known = || (found.id, found.lease);
+                        return Ok(Some(*self.keyspace.get_or_init(known)));
+                    }
+                }
+                other => return Err(unexpected(&other)),
             }
-            other => Err(unexpected(&other).into()),
         }
+        Ok(None)
     }
 
     /// Makes sure that there is the keyspace.
@@ -104,24 +146,13 @@ impl Store {
         }
     }
 
-    /// The keyspace's lease, which whoever created it chose; none where nobody can be asked now.
-    pub(super) async fn lease(&self) -> Option<Duration> {
-        match self.gate.ask_self(Operation::Catalogue).await {
-            Ok(Reply::Keyspaces(all)) => {
-                let known = all.into_iter().find(|known| known.name == KEYSPACE)?;
-                Some(Duration::from_micros(known.lease))
-            }
-            _ => None,
-        }
-    }
-
     /// The id of a key.
     ///
     /// # Errors
     /// There is no keyspace yet, or nobody knows.
     pub(super) async fn key(&self, key: impl Into<Bytes>) -> Result<KeyId, Failure> {
         let keyspace = self.keyspace().await?;
-        let keyspace = keyspace.ok_or_else(|| {
+        let (keyspace, _) = keyspace.ok_or_else(|| {
             Failure::error("no keyspace was ever created here: POST /MUSIC/rest/v2/keyspaces/NAME")
         })?;
         let key = key.into();
@@ -195,59 +226,58 @@ impl Store {
         }
     }
 
-    /// Leaves a ref, in the background of whatever goes on.
-    pub(super) fn abandon(self: &Arc<Self>, session: SessionId, held: Held) {
-        let store = self.clone();
-        tokio::spawn(async move {
-            let keys = vec![(held, Leaving::Dirty)];
-            let number = store.gate.next_number();
-            // What is not left now ends by its lease.
-            let _ = store.ask(session, number, Operation::Leave { keys }).await;
-        });
+    /// How long the locks of a silent node are kept.
+    pub(super) fn lease(&self) -> Duration {
+        let known = self.keyspace.get();
+        known.map_or(LEASE, |(_, lease)| Duration::from_micros(*lease))
+    }
+
+    /// A session for one section of a [`Store::key`], in a place of its own if it may outlast a
+    /// call.
+    pub(super) fn host(
+        &self,
+        id: SessionId,
+        idle: Duration,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Kept {
+        let lease = micros(self.lease());
+        let usual = Options::default();
+        let options = Options {
+            // One that resumes waits for a lease.
+            request: usual.request.saturating_add(lease),
+            assumed_lease: lease,
+            ..usual
+        };
+        let (idle, one) = (micros(idle), true);
+        self.hosted.keep(id, options, Life { idle, one }, place)
     }
 
     /// Enters a section of one's own, after [`WAIT`] at most.
     ///
     /// # Errors
     /// [`Code::WaitOver`] where somebody else held the key all the time; nothing was done.
-    pub(super) async fn enter(self: &Arc<Self>, key: KeyId) -> Result<Own, Refusal> {
-        let session = self.session();
-        let enter = Operation::Enter {
-            keys: vec![key],
+    pub(super) async fn enter(&self, key: KeyId) -> Result<Own, Refusal> {
+        let kept = self.host(self.session(), WAIT, None);
+        let enter = Call::Enter {
+            keys: vec![key.clone()],
             mode: Mode::Exclusive,
             wait: micros(WAIT),
-            follow: false,
             lease: None,
-            may_return: false,
         };
-        let entered = match self.ask(session, 1, enter).await? {
-            Reply::Entered { mut keys, .. } if keys.len() == 1 => keys.remove(0),
+        let (section, value) = match ask(&kept, enter).await? {
+            Success::Entered { section, mut keys } if keys.len() == 1 => {
+                (section, keys.remove(0).value)
+            }
             other => return Err(unexpected(&other)),
         };
-        let held = entered.held;
-        let value = match entered.value {
-            EntryValue::Absent => None,
-            EntryValue::Value(value) => Some(value),
-            EntryValue::Omitted => {
-                let operation = Operation::Critical {
-                    held: held.clone(),
-                    operation: Critical::Get,
-                    leave: vec![],
-                };
-                match self.ask(session, 2, operation).await {
-                    Ok(Reply::Value { value, .. }) => value,
-                    Ok(other) => return Err(unexpected(&other)),
-                    Err(refusal) => {
-                        self.abandon(session, held);
-                        return Err(refusal);
-                    }
-                }
-            }
+        let value = match known(&value) {
+            Some(value) => value,
+            None => get(&kept, section, key.clone()).await?,
         };
         Ok(Own {
-            store: self.clone(),
-            session,
-            held: Some(held),
+            kept,
+            section,
+            key,
             value,
         })
     }
@@ -324,11 +354,11 @@ impl Store {
 }
 
 /// A section of one's own: one key, entered, to be ended by [`Own::commit`] or [`Own::leave`];
-/// dropped, it is abandoned.
+/// dropped, its session leaves it.
 pub(super) struct Own {
-    store: Arc<Store>,
-    session: SessionId,
-    held: Option<Held>,
+    kept: Kept,
+    section: SectionId,
+    key: KeyId,
     /// The key's latest value.
     pub(super) value: Option<Bytes>,
 }
@@ -338,39 +368,19 @@ impl Own {
     ///
     /// # Errors
     /// The refusal says whether the put may have taken effect.
-    pub(super) async fn commit(mut self, value: Option<Bytes>) -> Result<(), Refusal> {
-        let Some(held) = self.held.clone() else {
-            return Ok(());
+    pub(super) async fn commit(self, value: Option<Bytes>) -> Result<(), Refusal> {
+        let put = Call::PutAndLeave {
+            section: self.section,
+            key: self.key,
+            value,
         };
-        let put = Operation::Critical {
-            held: held.clone(),
-            operation: Critical::Put { number: 1, value },
-            leave: vec![(held, Leaving::Dirty)],
-        };
-        match self.store.ask(self.session, 3, put).await? {
-            Reply::Left | Reply::Done { .. } => {
-                self.held = None;
-                Ok(())
-            }
-            other => Err(unexpected(&other)),
-        }
+        ask(&self.kept, put).await.map(drop)
     }
 
     /// Leaves without a write.
-    pub(super) async fn leave(mut self) {
-        if let Some(held) = self.held.take() {
-            let keys = vec![(held, Leaving::Clean(None))];
-            let leave = Operation::Leave { keys };
-            // What is not left now ends by its lease.
-            let _ = self.store.ask(self.session, 4, leave).await;
-        }
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.store.abandon(self.session, held);
-        }
+    pub(super) async fn leave(self) {
+        let (section, wait) = (self.section, true);
+        // What is not left now is left in the background.
+        let _ = ask(&self.kept, Call::Leave { section, wait }).await;
     }
 }

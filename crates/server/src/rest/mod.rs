@@ -13,6 +13,7 @@ mod tests;
 mod token;
 
 use crate::gate::Gate;
+use crate::hosted::Hosted;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -83,7 +84,8 @@ fn routes() -> Vec<Route> {
 }
 
 /// The service.
-pub(crate) fn router(gate: Arc<Gate>) -> Router {
+pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
+    let gate = hosted.gate.clone();
     // Base64 in JSON takes 4/3 of its bytes, escapes in text more; the rest is form.
     let largest = gate.value_max * 2 + (64 << 10);
     let mut router = Router::new();
@@ -96,10 +98,10 @@ pub(crate) fn router(gate: Arc<Gate>) -> Router {
         .layer(from_fn_with_state(largest as u64, well_formed))
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
-            gate: gate.clone(),
+            gate,
             counters: Counters::default(),
         }))
-        .merge(crate::music::router(gate))
+        .merge(crate::music::router(hosted))
 }
 
 /// What is wrong with a request whoever handles it.

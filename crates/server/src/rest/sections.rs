@@ -5,6 +5,7 @@ use super::keys::value_answer;
 use super::token::Token;
 use super::{Asked, Body, Handled, Problem, Rest, Shared, body, header_number, parse, query};
 use super::{segment, text_segment, unexpected, value_of};
+use crate::gate::Gate;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
@@ -15,12 +16,13 @@ use fermata_api::convert::GENERATION_SPAN;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Secret, v1};
 use fermata_protocol::base::{LockRef, Tag};
-use fermata_protocol::request::{Entered, Leaving, RefState};
+use fermata_protocol::request::{Entered, Held, Leaving, Operation, RefState, Request};
 use fermata_protocol::{Code, Refusal, Reply};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -28,8 +30,8 @@ use tokio_stream::wrappers::ReceiverStream;
 const EVENTS_WAIT: u64 = 60_000;
 /// The longest time for which a resume is repeated, ms: no lease is longer than a day.
 const RESUME_WAIT_MAX: u64 = 86_400_000;
-/// The pause before a resume is repeated.
-const RESUME_PAUSE: Duration = Duration::from_millis(200);
+/// The pause before a request is repeated.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How often a resumed section is asked after for its event stream.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -93,6 +95,60 @@ fn enter_request(
         lease_us: token.lease_us,
         may_return,
     })
+}
+
+/// How long it is tried to leave what was entered for nobody; its lease may end sooner.
+const UNTOLD: Duration = Duration::from_secs(60);
+
+/// A section that is entered for a caller which was told nothing of it yet, and whose secret was
+/// drawn here, so that nobody else can be in it. If the caller hangs up, it is left: also where it
+/// holds by now (G47).
+struct Untold {
+    gate: Arc<Gate>,
+    /// None once it is told.
+    request: Option<Request>,
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        let gate = self.gate.clone();
+        // A node that stops has no tasks any more.
+        if let (Some(request), Ok(tasks)) = (self.request.take(), Handle::try_current()) {
+            tasks.spawn(leave_untold(gate, request));
+        }
+    }
+}
+
+/// Finds the refs by the same request, and leaves them.
+async fn leave_untold(gate: Arc<Gate>, mut request: Request) {
+    if let Operation::Enter { wait, .. } = &mut request.operation {
+        *wait = 0;
+    }
+    let until = Instant::now() + UNTOLD;
+    let held: Vec<Held> = match ask_until(&gate, &request, until).await {
+        Ok(Reply::Entered { keys, .. }) => keys.into_iter().map(|key| key.held).collect(),
+        Ok(Reply::Queued { held, .. }) => held,
+        _ => return,
+    };
+    let dirty = |held| (held, Leaving::Dirty);
+    request.number += LEAVE_NUMBER;
+    request.operation = Operation::Leave {
+        keys: held.into_iter().map(dirty).collect(),
+    };
+    // What cannot be left ends by its lease.
+    let _ = ask_until(&gate, &request, until).await;
+}
+
+/// Asks again until somebody answers.
+async fn ask_until(gate: &Gate, request: &Request, until: Instant) -> Result<Reply, Refusal> {
+    loop {
+        let reply = gate.ask(request.clone()).await;
+        let again = reply.as_ref().is_err_and(|r| r.code == Code::Unavailable);
+        if !again || Instant::now() >= until || gate.is_closing() {
+            return reply;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// What is added to the number of the request that entered a section, for the number of its leave.
@@ -276,11 +332,15 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
     if counted {
         rest.counters.begin(&token);
     }
-    let reply = rest
-        .gate
-        .ask(request)
-        .await
-        .inspect_err(|_| rest.counters.end(&token))?;
+    let drawn = !headers.contains_key("fermata-secret");
+    let mut untold = Untold {
+        gate: rest.gate.clone(),
+        request: drawn.then(|| request.clone()),
+    };
+    let reply = rest.gate.ask(request).await;
+    // From here to the answer nothing is waited for.
+    untold.request = None;
+    let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     let section = rest.section(&token, reply)?;
     let status = if section.state == "entered" {
         StatusCode::CREATED
@@ -339,14 +399,7 @@ pub(super) async fn resume(
     // The grant waits for the lease that the old generation was told, which may be longer than a
     // request waits: the same request again goes on where it was.
     let until = Instant::now() + Duration::from_millis(wait.min(RESUME_WAIT_MAX));
-    let reply = loop {
-        let reply = rest.gate.ask(request.clone()).await;
-        let again = reply.as_ref().is_err_and(|r| r.code == Code::Unavailable);
-        if !again || Instant::now() >= until || rest.gate.is_closing() {
-            break reply;
-        }
-        tokio::time::sleep(RESUME_PAUSE).await;
-    };
+    let reply = ask_until(&rest.gate, &request, until).await;
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }

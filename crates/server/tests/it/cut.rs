@@ -1,6 +1,8 @@
 //! Networks that are cut and heal, and the port for peers among those who keep it busy.
 
-use crate::common::{Choice, Session, TestCluster, eventually, write};
+use crate::common::{Choice, Session, TestCluster, enter, eventually, write};
+use crate::http::Rest;
+use crate::waits::{enter_by_http, leave, queue_of};
 use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
 use fermata_protocol::wire;
 use std::collections::{HashMap, HashSet};
@@ -141,6 +143,35 @@ async fn a_site_that_was_cut_off_is_heard_again_when_the_network_heals() {
         // Whoever heard nothing gave the connection up, and so did who was not answered.
         assert!(cluster.metric(0, SILENT).await > ended);
     }
+}
+
+/// G47: the grant is on its way to a node that is cut off when its caller hangs up there. The
+/// caller was never told the section's name, so that nobody would ever leave it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_hangs_up_in_the_moment_of_its_grant_keeps_no_key() {
+    let (cluster, net) = cluster().await;
+    let mut client = cluster.client(0).await;
+    cluster.client(2).await;
+    let rest = Rest(cluster.node(0).rest.clone());
+    let mut holder = Session::new(60);
+    let held = enter(&mut client, &mut holder, "k").await.unwrap();
+    let mut caller = enter_by_http(&cluster.node(2).rest).await;
+    queue_of(&rest, |all| all.len() == 2).await;
+    net.cut(&[(2, 0), (2, 1), (0, 2), (1, 2)], false);
+    let held = held.keys[0].held.clone().unwrap();
+    leave(&mut client, &mut holder, held).await;
+    queue_of(&rest, |all| all.len() == 1 && all[0]["holds"] == true).await;
+    caller.shutdown().await.unwrap();
+    drop(caller);
+    // Its node has heard of that before it hears of the grant; who asks is a connection, too.
+    eventually!(
+        cluster
+            .metric(2, "fermata_connections{face=\"rest\"}")
+            .await
+            == 1.0
+    );
+    net.heal();
+    queue_of(&rest, |all| all.is_empty()).await;
 }
 
 /// The greeting of an incarnation of the second node to the first.

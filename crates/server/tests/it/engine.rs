@@ -1,12 +1,13 @@
 //! The faces over another engine than the native one: here one of a few operations, in memory.
 
-use crate::common::{Client, Session, free, healthy, key, read, write};
+use crate::common::{Client, Session, eventually, free, healthy, key, read, write};
 use crate::http::Rest;
-use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
+use fermata_api::v1::sessions_client::SessionsClient;
+use fermata_api::{errors, v1};
 use fermata_engine::{Answers, Boxed, Service};
-use fermata_protocol::base::{KeyId, Keyspace, NodeName, SiteId};
-use fermata_protocol::request::{ClockStatus, NodeStatus, Operation};
+use fermata_protocol::base::{KeyId, Keyspace, LockRef, NodeName, SiteId};
+use fermata_protocol::request::{ClockStatus, Entered, Held, Mode, NodeStatus, Operation};
 use fermata_protocol::{Code, Refusal, Reply, Request, base::Tag};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
 use fermata_server::{
@@ -14,10 +15,12 @@ use fermata_server::{
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 
 /// What the engine's requests wait for and have come to.
 #[derive(Clone, Copy, Default)]
@@ -30,10 +33,12 @@ struct Seen {
     go: bool,
     /// The stores have lost their quorum.
     ill: bool,
+    /// A shared section was left.
+    left: bool,
 }
 
-/// `read` and `write` work; `put` waits until it may go on, `enter` is queued for ever, and `get`
-/// ends without an answer.
+/// `read`, `write` and shared sections work; `put` waits until it may go on, an exclusive `enter`
+/// is queued for ever, and `get` ends without an answer.
 #[derive(Default)]
 struct Small {
     values: Mutex<HashMap<KeyId, bytes::Bytes>>,
@@ -79,6 +84,15 @@ impl Small {
                 self.wait().await;
                 Reply::Done { tag: None }
             }
+            Operation::Enter {
+                keys,
+                mode: Mode::Shared,
+                ..
+            } => grants(keys, answers).await,
+            Operation::Leave { .. } => {
+                self.seen.send_modify(|seen| seen.left = true);
+                Reply::Left
+            }
             Operation::Enter { .. } => {
                 let queued = Reply::Queued {
                     held: vec![],
@@ -112,6 +126,28 @@ impl Small {
     }
 }
 
+/// Grants keys, whose place changes more often before than a connection has room for what is not
+/// read.
+async fn grants(keys: Vec<KeyId>, answers: &Answers) -> Reply {
+    let held = |key| Held {
+        key,
+        lock_ref: LockRef(1),
+        generation: 0,
+    };
+    let held: Vec<Held> = keys.into_iter().map(held).collect();
+    for ahead in (1..200).rev() {
+        let held = held.clone();
+        answers.send(Reply::Queued { held, ahead }).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let entered = |held| Entered {
+        held,
+        value: None.into(),
+    };
+    let (keys, lease) = (held.into_iter().map(entered).collect(), 3_600_000_000);
+    Reply::Entered { keys, lease }
+}
+
 impl Service for Small {
     fn serve(self: Arc<Self>, request: Request, answers: Answers) -> Boxed<'static, ()> {
         Box::pin(async move {
@@ -140,6 +176,7 @@ impl Service for Small {
 struct Node {
     engine: Arc<Small>,
     client: Client,
+    grpc: String,
     rest: Rest,
     stop: oneshot::Sender<()>,
     done: JoinHandle<Result<(), StartError>>,
@@ -192,6 +229,7 @@ impl Node {
         let done = tokio::spawn(run_engine_on(resolved, faces, engine.clone(), shutdown));
         Node {
             client: healthy(&grpc_at.to_string()).await,
+            grpc: grpc_at.to_string(),
             rest: Rest(rest_at.to_string()),
             engine,
             stop,
@@ -402,4 +440,36 @@ async fn the_native_engine_does_not_run_what_is_meant_for_another() {
     let listeners = Listeners { peer, grpc, rest };
     let refused = run_on(resolved, listeners, std::future::pending()).await;
     assert_eq!(refused.unwrap_err().exit_code(), 2);
+}
+
+/// G47: its node has the entry for the stream, and nobody reads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_whose_entry_nobody_has_read_is_left() {
+    let node = Node::start(LimitsConfig::default()).await;
+    let narrow = Channel::from_shared(format!("http://{}", node.grpc)).unwrap();
+    let narrow = narrow.initial_stream_window_size(1).connect().await;
+    let mut stub = SessionsClient::new(narrow.unwrap());
+    let open = v1::OpenSessionRequest {
+        idle_us: 3_600_000_000,
+    };
+    let secret = stub.open(open).await.unwrap().into_inner().secret;
+    let get = v1::SectionKeyRequest {
+        secret: secret.clone(),
+        section: 1,
+        key: Some(key("k")),
+    };
+    let enter = v1::EnterSectionRequest {
+        secret,
+        keys: vec![key("k")],
+        mode: v1::Mode::Shared.into(),
+        ..v1::EnterSectionRequest::default()
+    };
+    let unread = stub.enter(enter).await.unwrap();
+    // Here nobody can get, but who is in the section is told so by the engine.
+    eventually!({
+        let refused = stub.get(get.clone()).await.unwrap_err();
+        errors::from_status(&refused).code == Code::WrongPurpose
+    });
+    drop(unread);
+    node.engine.until(|seen| seen.left).await;
 }

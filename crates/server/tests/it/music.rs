@@ -9,11 +9,12 @@ mod clients;
 #[path = "../music/list.rs"]
 mod list;
 
-use crate::common::{Choice, Client, Session, TestCluster};
+use crate::common::{Choice, Client, Session, TestCluster, eventually};
 use better::{ROWS, critical, define};
-use clients::{encoded, keyspace, start};
+use clients::{encoded, keyspace, start, start_on};
 use fermata_api::v1;
 use fermata_api::v1::enter_event::Event;
+use fermata_server::config::ClientsConfig;
 use serde_json::{Value, json};
 use tokio_stream::StreamExt;
 
@@ -97,6 +98,56 @@ async fn without_a_quorum_nobody_is_told_that_a_lock_is_gone() {
         .no("PUT", &path, critical(json!({"v": 1}), &mine))
         .await;
     assert!(said.contains("may have taken effect"), "{said}");
+}
+
+/// A lock is a session that the node keeps, until it is released, left, or ended by somebody else;
+/// a call that is a section of its own needs no place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_are_bounded_and_their_places_come_back() {
+    let clients = ClientsConfig {
+        sessions: Some(2),
+        ..ClientsConfig::default()
+    };
+    let choice = Choice {
+        clients,
+        ..Choice::default()
+    };
+    let (cluster, nodes) = start_on(Stage::with(1, choice).await, 1);
+    let node = &nodes[0];
+    node.ok("POST", "/keyspaces/ks", keyspace()).await;
+    let day = json!({"leasePeriod": 86_400_000});
+    let (mine, yours) = (node.lock("ks.t.mine").await, "/locks/create/ks.t.yours");
+    let yours = node.ok("POST", yours, day).await["lock"]["lock"].clone();
+    let full = |said: &str| said.contains("clients.sessions");
+    let said = node.no("POST", "/locks/create/ks.t.x", Value::Null).await;
+    assert!(full(&said), "{said}");
+    let fields = json!({"fields": {"k": "text", "PRIMARY KEY": "k"}});
+    node.ok("POST", "/keyspaces/ks/tables/t", fields).await;
+    let release = format!("/locks/release/{mine}");
+    node.ok("DELETE", &release, Value::Null).await;
+    node.lock("ks.t.x").await;
+    // Its session finds out by its renewals that it is over.
+    let number: u64 = yours
+        .as_str()
+        .unwrap()
+        .rsplit_once('$')
+        .unwrap()
+        .1
+        .parse()
+        .unwrap();
+    let path = "/v1/keyspaces/music/keys/l%00ks%00t%00yours/release";
+    let forced = json!({"lock_ref": number});
+    // It may be answered before the lease has run out, which is not renewed any more.
+    let _released = node.beside("POST", path, forced).await;
+    eventually!({
+        let (status, answer) = node.call("POST", "/locks/create/ks.t.y", Value::Null).await;
+        assert!(
+            status == 200 || full(&answer["error"].to_string()),
+            "{answer}"
+        );
+        status == 200
+    });
+    drop(cluster);
 }
 
 /// A client's own section on the key of a lock of this interface.

@@ -37,7 +37,7 @@ async fn entered(events: &mut Streaming<v1::EnterEvent>) -> v1::Held {
     }
 }
 
-async fn leave(client: &mut Client, session: &mut Session, held: v1::Held) {
+pub(crate) async fn leave(client: &mut Client, session: &mut Session, held: v1::Held) {
     let leaving = v1::Leaving {
         held: Some(held),
         clean: true,
@@ -50,15 +50,23 @@ async fn leave(client: &mut Client, session: &mut Session, held: v1::Held) {
     client.leave(request).await.unwrap();
 }
 
-/// Waits until so many are in the queue of `k`, its holder included.
-async fn queue_of(rest: &Rest, refs: usize) {
+/// Waits until the queue of `k` is so.
+pub(crate) async fn queue_of(rest: &Rest, wanted: impl Fn(&[Value]) -> bool) {
     let queue = "/v1/keyspaces/default/keys/k/queue";
     eventually!({
         let (_, queue) = rest.json("GET", queue, Value::Null).await;
-        queue["entries"]
-            .as_array()
-            .is_some_and(|all| all.len() == refs)
+        queue["entries"].as_array().is_some_and(|all| wanted(all))
     });
+}
+
+/// Begins to enter `k`, without a secret of its own.
+pub(crate) async fn enter_by_http(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let body = r#"{"keys": [{"key": "k"}], "wait_ms": 3600000, "lease_ms": 3600000}"#;
+    let head = "POST /v1/sections HTTP/1.1\r\nHost: n\r\nContent-Type: application/json\r\n";
+    let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
 }
 
 /// A holder, and somebody who waits for an hour at most and hangs up: its place goes while the
@@ -72,13 +80,13 @@ async fn nobody_waits_for_the_gone(cluster: &TestCluster, id: u128, hang_up: imp
     let mut events = client.enter(request).await.unwrap().into_inner();
     let held = entered(&mut events).await;
     hang_up().await;
-    queue_of(&rest, 1).await;
+    queue_of(&rest, |all| all.len() == 1).await;
     let request = enter(&mut last, HOUR_US);
     let mut events = client.enter(request).await.unwrap().into_inner();
     leave(&mut client, &mut first, held).await;
     let held = entered(&mut events).await;
     leave(&mut client, &mut last, held).await;
-    queue_of(&rest, 0).await;
+    queue_of(&rest, |all| all.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,16 +98,12 @@ async fn a_caller_that_hangs_up_does_not_keep_its_place() {
         let request = enter(&mut Session::new(75), HOUR_US);
         let mut events = client.enter(request).await.unwrap().into_inner();
         assert!(matches!(next(&mut events).await, Event::Queued(_)));
-        queue_of(&rest, 2).await;
+        queue_of(&rest, |all| all.len() == 2).await;
     })
     .await;
     nobody_waits_for_the_gone(&cluster, 80, async || {
-        let mut stream = TcpStream::connect(&rest.0).await.unwrap();
-        let body = r#"{"keys": [{"key": "k"}], "wait_ms": 20000, "lease_ms": 3600000}"#;
-        let head = "POST /v1/sections HTTP/1.1\r\nHost: n\r\nContent-Type: application/json\r\n";
-        let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-        stream.write_all(request.as_bytes()).await.unwrap();
-        queue_of(&rest, 2).await;
+        let _stream = enter_by_http(&rest.0).await;
+        queue_of(&rest, |all| all.len() == 2).await;
     })
     .await;
 }
