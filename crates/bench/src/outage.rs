@@ -1,10 +1,10 @@
 //! How long a site waits after the death of the node that led what it enters.
 //!
 //! **What is measured.** A cluster of three processes, each a site of its own. A client at the
-//! second site has entered a key of each of six segments that the first node leads, once. That
-//! node is then killed by SIGKILL, or held up by SIGSTOP, which leaves its sockets open. At once
-//! the client enters those keys one after the other; each entry's time counts from the death.
-//! Reported are the first entry and the last one's distance from it, over all rounds.
+//! second site has entered a key of each of six segments that the first node leads, once. That node
+//! is then killed by SIGKILL, or held up by SIGSTOP, which leaves its sockets open. At once the
+//! client enters those keys one after the other; each entry's time counts from the death. The
+//! report has the first entry and the last one's distance from it, over all rounds.
 //!
 //! A second figure is the price of a shorter lease: how often a segment changes its primary
 //! although no node died, while busy loops take the processors. Several leases are watched at the

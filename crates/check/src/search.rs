@@ -14,7 +14,7 @@
 //!   not help.
 //! * A write whose value no later read returns is placed before any other write: the next write may
 //!   as well come right after it.
-//! * Of writes of the same value only the one that returned first is tried.
+//! * Among writes of the same value only the one that returned first is tried.
 //! * A write of unknown outcome is placed only right before a read of its value that may be placed,
 //!   and of several with the same value the one called first: as a number of used ones per value.
 //!

@@ -54,7 +54,7 @@ pub struct Client {
     known: BTreeMap<SectionId, SectionIx>,
     /// What it wrote down: refs of sections entered and not left.
     notes: BTreeMap<SectionIx, Vec<Held>>,
-    /// Sections of this process that only read. Of one that was resumed the session cannot tell.
+    /// Sections of this process that only read. The session cannot tell of one that was resumed.
     shared: BTreeSet<SectionId>,
 }
 

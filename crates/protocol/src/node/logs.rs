@@ -256,7 +256,7 @@ impl Here {
         }
     }
 
-    /// Rebuilds all logs. Of each part the one of the highest epoch is in force, and there is no
+    /// Rebuilds all logs. The log of the highest epoch is in force for each scope, and there is no
     /// other: a log is dropped in the batch that creates its successor.
     fn recover_logs(&mut self, memory: &dyn Memory, now: Now) -> Result<(), String> {
         for group in self.own_groups() {

@@ -84,7 +84,8 @@ impl Joining {
     }
 
     /// A part has come from `peer`. Once everything is here, the replica is created, durably: it is
-    /// a blank acceptor that has everything up to the snapshot's slot. More is asked for otherwise.
+    /// a blank acceptor that has everything up to the snapshot's slot. Else the replica asks for
+    /// more.
     ///
     /// # Errors
     /// One phrase, when the answer is of no use: `me` has no seat there, or it is damaged.

@@ -13,8 +13,8 @@
 //! would never take it: this replica, too, which has forgotten that. So in a register keyspace it
 //! takes one version alone, which q *others* hold, and only where none of q others shows a tag or a
 //! fence above it; until that is so the others are swept (invariant I6). One of those q has met
-//! that version before any fence that this replica has forgotten. In a section keyspace the next synch fences
-//! again before anybody relies on anything.
+//! that version before any fence that this replica has forgotten. In a section keyspace the next
+//! synch fences again before anybody relies on anything.
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, StoreId, Version};

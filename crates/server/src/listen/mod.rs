@@ -201,7 +201,7 @@ impl Listening {
         let (face, cause) = (self.face.name(), why.cause());
         self.gate.metrics.closed(face, cause, address.to_string());
         self.tell(cause.sentence());
-        // Of the descriptors that the node keeps none is lent for a word.
+        // The node lends none of the descriptors that it keeps for a word.
         if why != Refused::Descriptors
             && let Ok(permit) = self.turned_away.clone().try_acquire_owned()
         {

@@ -14,10 +14,10 @@
 //! * q members hold it: it is complete, and those that lack it are given it (`Ask::Repair`). Any
 //!   other version below is told to be outlived (`Ask::Settle`).
 //! * Fewer do, in a register keyspace: a read completes it, or else a sweep settles the key under a
-//!   tag above all (F8g). In a section keyspace it is nobody's but the next section's, whose synch
-//!   settles it: the key has its flag until then. A put that is not complete leaves a flag (F5),
-//!   and so does a synch: it runs under a flag that it alone clears (G28), or for a ref that leaves
-//!   no key clean before it is complete, whoever leads by then (G3, G29).
+//!   tag above all (F8g). In a section keyspace the next section's synch alone settles it: the key
+//!   has its flag until then. A put that is not complete leaves a flag (F5), and so does a synch:
+//!   it runs under a flag that it alone clears (G28), or for a ref that leaves no key clean before
+//!   it is complete, whoever leads by then (G3, G29).
 //! * Where an eventual value is kept below it, and q members hold it, that value goes (G26).
 //! * It is a delete, all n members hold it and nothing below, and it lies under the segment's
 //!   floor: once the floor has risen again, all remove it. The floor stays below every ref that
