@@ -78,7 +78,7 @@ impl Scalar {
     fn of(lock_ref: LockRef, generation: u32, number: u64) -> Scalar {
         let within = u64::from(generation) * GENERATION + number;
         // The first is made from the clock, and each command takes one.
-        debug_assert!(lock_ref.0 < REFS, "no row gets there");
+        assert!(lock_ref.0 < REFS, "no row gets there");
         Scalar((lock_ref.0 * SPAN + within) as i64)
     }
 

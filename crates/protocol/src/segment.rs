@@ -49,6 +49,8 @@ pub struct Applied {
     pub touched: Vec<KeyId>,
     /// The ref that left or was released, with what it was.
     pub removed: Option<(LockRef, Ref)>,
+    /// The refs that have come to hold one of its keys by that, key by key.
+    pub next: Vec<LockRef>,
     /// Tags of last writes that a clean leave stated, for hand-overs of exactly that copy (F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
 }
@@ -62,6 +64,7 @@ impl Applied {
             repeated: false,
             touched: Vec::new(),
             removed: None,
+            next: Vec::new(),
             left: Vec::new(),
         }
     }
@@ -167,7 +170,19 @@ impl SegmentState {
             applied.position,
             applied.outcome.clone(),
         );
+        self.assert_applied(&applied);
         applied
+    }
+
+    /// Checks what this command may have broken; in production, too, so that it looks at nothing
+    /// that the command has not touched.
+    fn assert_applied(&self, applied: &Applied) {
+        for key in &applied.touched {
+            self.queues.assert_key(key);
+        }
+        if let Some((oldest, _)) = self.queues.refs().next() {
+            assert!(oldest > self.floor, "a ref up to the floor is past");
+        }
     }
 
     fn apply_own(&mut self, body: &SegmentCommand, planted: Planted) -> Outcome {
@@ -191,7 +206,7 @@ impl SegmentState {
         }
     }
 
-    /// Checks what must hold after every command.
+    /// Checks all that must hold after every command.
     ///
     /// # Panics
     /// If it does not.

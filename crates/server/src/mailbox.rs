@@ -129,7 +129,7 @@ impl Mailbox {
 
     /// Swaps everything that waits into `into`, which is empty; waits at most `patience` for it.
     pub(crate) fn take(&self, into: &mut Vec<Event>, patience: Duration) {
-        debug_assert!(into.is_empty());
+        assert!(into.is_empty(), "what was taken before is handled");
         let mut events = self.lock();
         if events.waiting.is_empty() && !patience.is_zero() {
             let waited = self

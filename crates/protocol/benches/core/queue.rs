@@ -1,9 +1,10 @@
 //! What a command costs on a queue of one key, by the queue's length: behind 4,095 as much as
-//! behind one.
+//! behind one, and of 4,096 readers who hold together as much as of two.
 //!
-//! Each operation is two commands, so that the length stays: a ref in a given place is released,
-//! and another one comes. They are measured as every member applies them (`apply`), and through the
-//! log of three whole nodes, with the primary's own part (`agreed`).
+//! Each operation is two commands, so that the length stays: a ref in a given place leaves, and
+//! another one comes. They are measured as every member applies them (`apply`), and through the
+//! log of three whole nodes, with the primary's own part (`agreed`), where a reader who comes is
+//! granted, too.
 
 use super::DIRECT;
 use super::cluster::{Answer, ThreeNodes};
@@ -25,14 +26,22 @@ const LENGTHS: [usize; 2] = [2, 4_096];
 /// The only segment.
 const SEGMENT: SegmentId = SegmentId(0);
 
-/// The ref that is released.
+/// The only session: only one command of a session may be open, and only one is.
+const SESSION: SessionId = SessionId(1);
+
+/// The ref that leaves.
 #[derive(Clone, Copy)]
 enum Place {
     Middle,
     Last,
 }
 
-const PLACES: [(Place, &str); 2] = [(Place::Middle, "middle"), (Place::Last, "last")];
+/// Who leaves: a waiter behind a writer, or one of many readers.
+const PLACES: [(Place, Mode, &str); 3] = [
+    (Place::Middle, Mode::Exclusive, "middle"),
+    (Place::Last, Mode::Exclusive, "last"),
+    (Place::Middle, Mode::Shared, "reader"),
+];
 
 fn key() -> KeyId {
     KeyId {
@@ -41,10 +50,10 @@ fn key() -> KeyId {
     }
 }
 
-fn enqueue() -> LockCommand {
+fn enqueue(mode: Mode) -> LockCommand {
     LockCommand::Enqueue {
         keys: vec![key()],
-        mode: Mode::Exclusive,
+        mode,
         origin: Origin {
             node: NodeName(0),
             site: SiteId(0),
@@ -56,15 +65,18 @@ fn enqueue() -> LockCommand {
     }
 }
 
-fn release(queues: &Queues, place: Place) -> LockCommand {
+fn leave(queues: &Queues, place: Place) -> LockCommand {
     let refs = &queues.queue(&key()).expect("a queue").refs;
     let lock_ref: LockRef = match place {
         Place::Middle => refs[refs.len().div_ceil(2)],
         Place::Last => refs[refs.len() - 1],
     };
-    LockCommand::Release {
+    LockCommand::Leave {
         lock_ref,
-        key: None,
+        generation: 0,
+        of: SESSION,
+        clean: Vec::new(),
+        waiting_only: false,
     }
 }
 
@@ -116,28 +128,36 @@ impl Segment for ThreeNodes {
 /// A segment whose queue has a given length.
 struct Crowd<S> {
     segment: S,
+    mode: Mode,
     number: u64,
 }
 
 impl<S: Segment> Crowd<S> {
-    fn new(segment: S, length: usize) -> Crowd<S> {
-        let mut crowd = Crowd { segment, number: 0 };
-        (0..length).for_each(|_| crowd.ask(enqueue()));
+    fn new(segment: S, mode: Mode, length: usize) -> Crowd<S> {
+        let number = 0;
+        let mut crowd = Crowd {
+            segment,
+            mode,
+            number,
+        };
+        (0..length).for_each(|_| crowd.ask(enqueue(mode)));
         crowd
     }
 
-    /// One session asks for all: only one command of a session may be open, and only one is.
     fn ask(&mut self, body: LockCommand) {
         self.number += 1;
-        let (session, number) = (SessionId(1), self.number);
-        let command = Command::new(session, number, number - 1, Epoch::FIRST, Body::Lock(body));
+        let number = self.number;
+        let command = Command::new(SESSION, number, number - 1, Epoch::FIRST, Body::Lock(body));
         let outcome = self.segment.apply(command);
-        assert!(matches!(outcome, Outcome::Enqueued { .. } | Outcome::Done));
+        assert!(matches!(
+            outcome,
+            Outcome::Enqueued { .. } | Outcome::Left { .. }
+        ));
     }
 
     fn turn(&mut self, place: Place) {
-        self.ask(release(self.segment.queues(), place));
-        self.ask(enqueue());
+        self.ask(leave(self.segment.queues(), place));
+        self.ask(enqueue(self.mode));
     }
 
     fn length(&self) -> usize {
@@ -150,10 +170,10 @@ impl<S: Segment> Crowd<S> {
 
 /// One operation of each kind.
 pub(crate) fn try_all() {
-    for (place, _) in PLACES {
-        let mut crowd = Crowd::new(SegmentState::default(), LENGTHS[0]);
+    for (place, mode, _) in PLACES {
+        let mut crowd = Crowd::new(SegmentState::default(), mode, LENGTHS[0]);
         crowd.turn(place);
-        let mut crowd = Crowd::new(ThreeNodes::new(0), LENGTHS[0]);
+        let mut crowd = Crowd::new(ThreeNodes::new(0), mode, LENGTHS[0]);
         crowd.turn(place);
         assert_eq!(crowd.length(), LENGTHS[0]);
     }
@@ -166,12 +186,12 @@ pub(crate) fn measure(criterion: &mut Criterion) {
 }
 
 fn measure_on<S: Segment>(name: &str, new: impl Fn() -> S, criterion: &mut Criterion) {
-    for (place, which) in PLACES {
+    for (place, mode, which) in PLACES {
         let mut group = criterion.benchmark_group(format!("queue/{name}/{which}"));
         for length in LENGTHS {
             let mut crowd = None;
             group.bench_function(BenchmarkId::from_parameter(length), |bencher| {
-                let crowd = crowd.get_or_insert_with(|| Crowd::new(new(), length));
+                let crowd = crowd.get_or_insert_with(|| Crowd::new(new(), mode, length));
                 bencher.iter_custom(|operations| {
                     let began = Instant::now();
                     (0..operations).for_each(|_| crowd.turn(place));

@@ -44,7 +44,10 @@ impl Tag {
 
     /// The tag of the `number`-th write (from 1) of a section's `generation`, by `session`.
     pub fn critical(lock_ref: LockRef, generation: u32, number: u64, session: SessionId) -> Tag {
-        debug_assert!(number > 0 && number < GENERATION_SPAN);
+        assert!(
+            number > 0 && number < GENERATION_SPAN,
+            "faces refuse other numbers"
+        );
         Tag {
             lock_ref,
             sequence: Tag::sequence(generation, number),

@@ -201,7 +201,6 @@ pub(super) fn leave(
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    debug_assert!(client.call.is_some());
     let leaves = Leaves::new(commands(keys, client.session, cx)?);
     Ok(Box::new(Leave { leaves }))
 }

@@ -137,6 +137,16 @@ pub(super) struct Grants {
     unsettled: BTreeMap<KeyId, Micros>,
     /// Keys that are being settled in the name of a front that is not being granted.
     settling: BTreeSet<KeyId>,
+    // What the tasks say, in the orders in which it is asked for: a batch of readers may be as long
+    // as a queue, and each command and each outcome asks. [`Grants::set`] keeps it so.
+    /// Keys with a task that is [`Task::Behind`].
+    behind: BTreeSet<(KeyId, LockRef)>,
+    /// Keys of which something has changed that whoever is behind waits for.
+    stirred: BTreeSet<KeyId>,
+    /// Tasks that are [`Task::Paused`].
+    paused: BTreeSet<(Micros, LockRef, KeyId)>,
+    /// Grants whose tasks are all [`Task::Ready`].
+    ready: BTreeSet<LockRef>,
     /// Only for the planted rule that never cancels.
     kept: BTreeMap<LockRef, Speculation>,
 }
@@ -155,6 +165,10 @@ impl Grants {
             left: BTreeMap::new(),
             settled: BTreeMap::new(),
             settling: BTreeSet::new(),
+            behind: BTreeSet::new(),
+            stirred: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            ready: BTreeSet::new(),
             unsettled: BTreeMap::new(),
             kept: BTreeMap::new(),
         }
@@ -175,16 +189,12 @@ impl Grants {
     }
 
     pub(super) fn ready(&self) -> Vec<LockRef> {
-        self.grants
-            .keys()
-            .copied()
-            .filter(|r| self.is_ready(*r))
-            .collect()
+        self.ready.iter().copied().collect()
     }
 
     /// The values of a grant that is ready; it is then no longer in preparation.
     pub(super) fn take(&mut self, lock_ref: LockRef) -> Vec<Latest> {
-        let grant = self.grants.remove(&lock_ref).expect("ready");
+        let grant = self.remove(lock_ref).expect("ready");
         let latest = |(key, task)| match task {
             Task::Ready(value, tag) => Latest { key, value, tag },
             _ => unreachable!("all keys of a ready grant are known"),
@@ -301,12 +311,19 @@ impl Grants {
         }
     }
 
-    /// What a clean leave said of keys that somebody waits for; anything else makes it void.
+    /// What a clean leave said of keys that somebody waits for; anything else makes it void. And
+    /// whoever is behind the front of a key is stirred, unless front and flag are the same: they
+    /// are where another was behind it, too.
     pub(super) fn note_left(&mut self, applied: &Applied, queues: &Queues) {
         let wanted = |key| queues.queue(key).is_some_and(|q| !q.refs.is_empty());
+        let gone = applied.removed.as_ref().map(|(lock_ref, _)| *lock_ref);
         for key in &applied.touched {
             if !matches!(applied.outcome, super::Outcome::Enqueued { .. }) {
                 self.left.remove(key);
+                let front = queues.queue(key).and_then(|q| q.refs.front());
+                if gone.is_none_or(|gone| front.is_none_or(|front| *front > gone)) {
+                    self.stir(key);
+                }
             }
             if !wanted(key) {
                 self.settled.remove(key);
@@ -459,6 +476,12 @@ impl Grants {
         }
     }
 
+    fn stir(&mut self, key: &KeyId) {
+        if !self.behind.is_empty() {
+            self.stirred.insert(key.clone());
+        }
+    }
+
     /// A key was settled, or not, in the name of its front. Returns the command that clears the
     /// flag.
     pub(super) fn settled(
@@ -471,6 +494,7 @@ impl Grants {
         now: Now,
     ) -> Option<LockCommand> {
         self.settling.remove(&key);
+        self.stir(&key);
         if !queues.is_front(&key, front) {
             return None;
         }
@@ -514,16 +538,50 @@ impl Grants {
     fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
         self.unsettled.remove(key);
         self.settled.entry(key.clone()).or_default();
+        self.stir(key);
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
             let value = EntryValue::from(value).within(&mut grant.room);
-            grant.tasks.insert(key.clone(), Task::Ready(value, tag));
+            self.set(lock_ref, key, Task::Ready(value, tag));
         }
     }
 
     fn set(&mut self, lock_ref: LockRef, key: &KeyId, task: Task) {
-        if let Some(grant) = self.grants.get_mut(&lock_ref) {
-            grant.tasks.insert(key.clone(), task);
+        let grant = self.grants.get_mut(&lock_ref);
+        if let Some(before) = grant.and_then(|grant| grant.tasks.remove(key)) {
+            self.forget_task(lock_ref, key, &before);
         }
+        let Some(grant) = self.grants.get_mut(&lock_ref) else {
+            return;
+        };
+        match task {
+            Task::Behind => self.behind.insert((key.clone(), lock_ref)),
+            Task::Paused { until, .. } => self.paused.insert((until, lock_ref, key.clone())),
+            _ => false,
+        };
+        grant.tasks.insert(key.clone(), task);
+        match self.is_ready(lock_ref) {
+            true => self.ready.insert(lock_ref),
+            false => self.ready.remove(&lock_ref),
+        };
+    }
+
+    fn forget_task(&mut self, lock_ref: LockRef, key: &KeyId, task: &Task) {
+        match task {
+            Task::Behind => self.behind.remove(&(key.clone(), lock_ref)),
+            Task::Paused { until, .. } => self.paused.remove(&(*until, lock_ref, key.clone())),
+            _ => false,
+        };
+    }
+
+    /// The grant is no longer in preparation.
+    fn remove(&mut self, lock_ref: LockRef) -> Option<Preparation> {
+        let grant = self.grants.remove(&lock_ref)?;
+        self.ready.remove(&lock_ref);
+        for (key, task) in &grant.tasks {
+            self.forget_task(lock_ref, key, task);
+            self.stir(key);
+        }
+        Some(grant)
     }
 
     fn read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut PrimaryEnv<'_>) {
@@ -645,22 +703,16 @@ impl Grants {
         }
     }
 
-    fn tasks(&self) -> impl Iterator<Item = (LockRef, &KeyId, &Task)> {
-        self.grants.iter().flat_map(|(lock_ref, grant)| {
-            let tasks = grant.tasks.iter();
-            tasks.map(move |(key, task)| (*lock_ref, key, task))
-        })
-    }
-
     /// Readers behind a first one that has now entered, or gone, go on.
     pub(super) fn wake_shared(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
-        let behind = self
-            .tasks()
-            .filter(|(.., task)| matches!(task, Task::Behind));
-        let behind: Vec<_> = behind
-            .map(|(lock_ref, key, _)| (lock_ref, key.clone()))
-            .collect();
-        for (lock_ref, key) in behind {
+        let mut due = Vec::new();
+        for key in core::mem::take(&mut self.stirred) {
+            let refs = (key.clone(), LockRef(0))..=(key, LockRef(u64::MAX));
+            let behind = self.behind.range(refs);
+            due.extend(behind.map(|(key, lock_ref)| (*lock_ref, key.clone())));
+        }
+        due.sort_unstable();
+        for (lock_ref, key) in due {
             self.begin_key(lock_ref, &key, None, false, queues, cx);
         }
     }
@@ -668,28 +720,26 @@ impl Grants {
     /// Repeats what failed.
     pub(super) fn tick(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         let now = cx.env.now.monotonic;
-        let due = self.tasks().filter_map(|(lock_ref, key, task)| match task {
-            Task::Paused { until, synch } if *until <= now => Some((lock_ref, key.clone(), *synch)),
-            _ => None,
-        });
-        for (lock_ref, key, synch) in due.collect::<Vec<_>>() {
-            self.begin_key(lock_ref, &key, None, synch, queues, cx);
+        let due = self.paused.iter().take_while(|(until, ..)| *until <= now);
+        let mut due: Vec<_> = due.map(|(_, r, key)| (*r, key.clone())).collect();
+        due.sort_unstable();
+        for (lock_ref, key) in due {
+            let task = self.grants.get(&lock_ref).and_then(|g| g.tasks.get(&key));
+            if let Some(&Task::Paused { synch, .. }) = task {
+                self.begin_key(lock_ref, &key, None, synch, queues, cx);
+            }
         }
     }
 
     /// When something paused is due.
     pub(super) fn wake(&self) -> Option<Micros> {
-        let due = self.tasks().filter_map(|(.., task)| match task {
-            Task::Paused { until, .. } => Some(*until),
-            _ => None,
-        });
-        due.min()
+        self.paused.first().map(|(until, ..)| *until)
     }
 
     /// The ref is past: nobody waits for its grant.
     pub(super) fn stop(&mut self, lock_ref: LockRef, cx: &mut PrimaryEnv<'_>) {
         self.kept.remove(&lock_ref);
-        let Some(grant) = self.grants.remove(&lock_ref) else {
+        let Some(grant) = self.remove(lock_ref) else {
             return;
         };
         for task in grant.tasks.into_values() {

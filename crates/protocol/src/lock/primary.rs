@@ -607,7 +607,7 @@ impl Primary {
                 answer(node, call, applied.outcome.clone(), ahead, cx.env.fx);
             }
         }
-        self.grant_heads(&applied.touched, queues, cx);
+        self.grant_next(&applied.next, queues, cx);
     }
 
     fn take_pending(&mut self, id: (SessionId, u64)) -> Option<Pending> {
@@ -663,39 +663,44 @@ impl Primary {
         self.push_ready(lock_ref, queues, cx)
     }
 
-    /// Starts the grant of every ref that has come to hold through a command that touched `keys`.
-    fn grant_heads(&mut self, keys: &[KeyId], queues: &Queues, cx: &mut PrimaryEnv<'_>) {
-        for key in keys {
-            for lock_ref in queues.holders(key) {
-                let Some(holding) = self.holdings.get(&lock_ref) else {
-                    continue;
-                };
-                let waits = !holding.granted && !holding.inherited;
-                if waits && queues.holds(lock_ref) && !self.grants.running(lock_ref) {
-                    let generation = queues.get(lock_ref).map_or(0, |k| k.generation);
-                    self.grants
-                        .begin(lock_ref, generation, None, Occasion::First, queues, cx);
-                }
+    /// Starts the grant of the refs that have come to hold a key, if they hold all of theirs.
+    fn grant_next(&mut self, next: &[LockRef], queues: &Queues, cx: &mut PrimaryEnv<'_>) {
+        for lock_ref in next {
+            let Some(holding) = self.holdings.get(lock_ref) else {
+                continue;
+            };
+            let waits = !holding.granted && !holding.inherited;
+            if waits && queues.holds(*lock_ref) && !self.grants.running(*lock_ref) {
+                let generation = queues.get(*lock_ref).map_or(0, |k| k.generation);
+                self.grants
+                    .begin(*lock_ref, generation, None, Occasion::First, queues, cx);
             }
         }
         self.grants.wake_shared(queues, cx);
         self.push_all_ready(queues, cx);
     }
 
+    /// Whether grants may go out at all.
+    fn may_grant(&self, cx: &PrimaryEnv<'_>) -> bool {
+        // Without the lease another primary may have ended this section; with it none can have.
+        let stale_may_grant = cx.env.planted.has(Bug::FenceOnRefOnly)
+            || cx.env.planted.has(Bug::SynchTagWithoutAttempt);
+        let leased = cx.leased || cx.env.planted.has(Bug::GrantWithoutLease);
+        stale_may_grant || leased && self.leasing.is_open()
+    }
+
     fn push_all_ready(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
-        for lock_ref in self.grants.ready() {
-            self.push_ready(lock_ref, queues, cx);
+        // Asked once: while nothing may go out, all the readers of a long batch may be ready.
+        if self.may_grant(cx) {
+            for lock_ref in self.grants.ready() {
+                self.push_ready(lock_ref, queues, cx);
+            }
         }
     }
 
     /// Pushes a grant whose values are all there; true if it went out.
     fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut PrimaryEnv<'_>) -> bool {
-        // Without the lease another primary may have ended this section; with it none can have.
-        let stale_may_grant = cx.env.planted.has(Bug::FenceOnRefOnly)
-            || cx.env.planted.has(Bug::SynchTagWithoutAttempt);
-        let leased = cx.leased || cx.env.planted.has(Bug::GrantWithoutLease);
-        let may_grant = leased && self.leasing.is_open();
-        if !(may_grant || stale_may_grant) || !self.grants.is_ready(lock_ref) {
+        if !self.may_grant(cx) || !self.grants.is_ready(lock_ref) {
             return false;
         }
         let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))

@@ -45,18 +45,56 @@ pub struct Ref {
 pub struct Queue {
     /// Refs in increasing order, head first.
     pub refs: VecDeque<LockRef>,
+    /// How many of them hold the key: the head, and where that reads, the readers that follow it.
+    /// It is counted as refs come and go, since a batch may be as long as the queue, and is not
+    /// part of the format, since it follows from the modes.
+    #[serde(skip)]
+    holders: usize,
     /// The position of the command that removed a holder whose last write may be in flight: the
     /// next holder must synch first, which clears this very flag (F18).
     pub flag: Option<u64>,
 }
 
+impl Queue {
+    /// Lets those hold who may, behind the ones that do, and returns them.
+    fn admit(&mut self, known: &BTreeMap<LockRef, Ref>) -> impl Iterator<Item = LockRef> {
+        let shares = |r: &LockRef| known.get(r).is_some_and(|k| k.mode == Mode::Shared);
+        let before = self.holders;
+        while let Some(next) = self.refs.get(self.holders) {
+            let last = self.holders.checked_sub(1).map(|last| &self.refs[last]);
+            if last.is_some_and(|last| !shares(last) || !shares(next)) {
+                break;
+            }
+            self.holders += 1;
+        }
+        self.refs.range(before..self.holders).copied()
+    }
+}
+
 /// All lock queues of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Queues {
     /// Keys with a queue or a flag.
     keys: BTreeMap<KeyId, Queue>,
     /// Refs in any queue.
     refs: BTreeMap<LockRef, Ref>,
+}
+
+/// Queues as they are read back: nobody is counted as a holder yet.
+#[derive(Deserialize)]
+struct Stored {
+    keys: BTreeMap<KeyId, Queue>,
+    refs: BTreeMap<LockRef, Ref>,
+}
+
+impl From<Stored> for Queues {
+    fn from(Stored { mut keys, refs }: Stored) -> Queues {
+        for queue in keys.values_mut() {
+            let _ = queue.admit(&refs);
+        }
+        Queues { keys, refs }
+    }
 }
 
 impl Queues {
@@ -103,27 +141,11 @@ impl Queues {
         known.keys.iter().filter_map(place).max().unwrap_or(0) as u32
     }
 
-    fn is_shared(&self, lock_ref: LockRef) -> bool {
-        self.refs
-            .get(&lock_ref)
-            .is_some_and(|known| known.mode == Mode::Shared)
-    }
-
-    /// The refs that hold one key, in order: the head, and where that reads, the readers that
-    /// follow it.
-    pub fn holders(&self, key: &KeyId) -> impl Iterator<Item = LockRef> {
-        let queue = self.keys.get(key).map(|queue| &queue.refs);
-        let head = queue.and_then(|refs| refs.front().copied());
-        let shared = head.is_some_and(|head| self.is_shared(head));
-        let behind = queue.into_iter().flatten().skip(1).copied();
-        let readers = behind.take_while(move |r| shared && self.is_shared(*r));
-        head.into_iter().chain(readers)
-    }
-
-    /// Whether a ref holds one key. Of a reader that costs as much as the readers before it are.
+    /// Whether a ref holds one key.
     pub fn holds_key(&self, key: &KeyId, lock_ref: LockRef) -> bool {
-        self.is_front(key, lock_ref)
-            || self.is_shared(lock_ref) && self.holders(key).any(|holder| holder == lock_ref)
+        let place = |queue: &Queue| queue.refs.binary_search(&lock_ref).ok();
+        let queue = self.keys.get(key);
+        queue.is_some_and(|q| place(q).is_some_and(|at| at < q.holders))
     }
 
     /// Whether a ref holds all its keys of this segment.
@@ -257,13 +279,6 @@ impl Queues {
             ));
         }
         let lock_ref = LockRef(position);
-        for key in keys {
-            self.keys
-                .entry(key.clone())
-                .or_default()
-                .refs
-                .push_back(lock_ref);
-        }
         let known = Ref {
             session: command.session,
             number: command.number,
@@ -273,6 +288,11 @@ impl Queues {
             origin,
         };
         self.refs.insert(lock_ref, known);
+        for key in keys {
+            let queue = self.keys.entry(key.clone()).or_default();
+            queue.refs.push_back(lock_ref);
+            let _ = queue.admit(&self.refs);
+        }
         Outcome::Enqueued { lock_ref }
     }
 
@@ -419,6 +439,8 @@ impl Queues {
                 && let Ok(place) = queue.refs.binary_search(&lock_ref)
             {
                 queue.refs.remove(place);
+                queue.holders -= usize::from(place < queue.holders);
+                applied.next.extend(queue.admit(&self.refs));
             }
             self.forget_idle(key);
         }
@@ -436,21 +458,38 @@ impl Queues {
         }
     }
 
-    /// Checks what must hold after every command.
+    /// Checks of one key what a command that touched it may have broken, at no more cost than the
+    /// command's.
+    pub(crate) fn assert_key(&self, key: &KeyId) {
+        let Some(queue) = self.keys.get(key) else {
+            return;
+        };
+        let len = queue.refs.len();
+        assert!(len > 0 || queue.flag.is_some(), "an idle key is not stored");
+        assert!(
+            len < 2 || queue.refs[len - 2] < queue.refs[len - 1],
+            "a queue is in the order of its refs"
+        );
+        assert!(
+            queue.holders <= len && (queue.holders > 0) == (len > 0),
+            "the head of a queue holds"
+        );
+    }
+
+    /// Checks all that must hold after every command.
     pub fn assert_invariants(&self) {
         for (key, queue) in &self.keys {
+            self.assert_key(key);
             assert!(
-                !queue.refs.is_empty() || queue.flag.is_some(),
-                "an idle key is not stored"
-            );
-            assert!(
-                queue
-                    .refs
-                    .iter()
-                    .zip(queue.refs.iter().skip(1))
-                    .all(|(a, b)| a < b),
+                queue.refs.iter().is_sorted_by(|a, b| a < b),
                 "a queue is in the order of its refs"
             );
+            let mut counted = Queue {
+                holders: 0,
+                ..queue.clone()
+            };
+            let _ = counted.admit(&self.refs);
+            assert_eq!(counted, *queue, "holders are counted");
             for lock_ref in &queue.refs {
                 let known = self.refs.get(lock_ref).expect("a queued ref is known");
                 assert!(known.keys.contains(key), "a ref knows its keys");

@@ -5,7 +5,7 @@
 //! when anything at all was done with it: then it is flushed once, at the end of the step, and its
 //! wish to be ticked is read anew. Wishes of logs that were not touched stand.
 
-use crate::base::{GroupId, Micros, SegmentId};
+use crate::base::{GroupId, LogId, Micros, Scope, SegmentId};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -16,6 +16,16 @@ pub(super) enum Room {
     Segment(SegmentId),
     /// A group's own.
     Group(GroupId),
+}
+
+impl Room {
+    /// Of the log, whatever its epoch.
+    pub(super) fn of(id: LogId) -> Room {
+        match id.scope {
+            Scope::Group => Room::Group(id.group),
+            Scope::Segment(segment) => Room::Segment(segment),
+        }
+    }
 }
 
 /// What is to be done for which log.

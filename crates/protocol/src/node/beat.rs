@@ -3,9 +3,8 @@
 //! answer also bounds the trip, by which interval clocks are compared ([`super::clock_watch`]).
 
 use super::agenda::Room;
-use super::logs::env;
 use super::{Here, Node, Step};
-use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName, Scope};
+use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName};
 use crate::io::{Effects, Env};
 use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
@@ -145,7 +144,7 @@ impl Here {
     /// Sends the catalogue to a node that asks for it, if this node leads the log that it comes
     /// from: it then has every keyspace whose creation was answered.
     pub(super) fn send_catalogue(&self, to: NodeName, call: u64, step: &mut Step<'_>) {
-        let keeper = self.config.cluster.groups.first();
+        let keeper = self.config.cluster.catalogue_group();
         let room = keeper.and_then(|group| self.groups.get(&group.id));
         if !room.is_some_and(|room| room.log.has_lease(step.now, &self.config.timing)) {
             return;
@@ -178,21 +177,10 @@ impl Here {
         step: &mut Step<'_>,
         act: impl FnOnce(&mut Log, &mut Env<'_>) -> T,
     ) -> Option<T> {
-        let mut cx = env(&self.config, step);
-        let (log, room) = match id.scope {
-            Scope::Group => {
-                let room = Room::Group(id.group);
-                (&mut self.groups.get_mut(&id.group)?.log, room)
-            }
-            Scope::Segment(segment) => {
-                let room = Room::Segment(segment);
-                (&mut self.segments.get_mut(&segment)?.log, room)
-            }
-        };
-        if log.id() != id {
-            return None;
-        }
+        let room = Room::of(id);
+        let (log, mut cx) = self.log_in(room, step)?;
+        let result = (log.id() == id).then(|| act(log, &mut cx))?;
         self.agenda.run(room);
-        Some(act(log, &mut cx))
+        Some(result)
     }
 }

@@ -9,7 +9,7 @@
 //! before it drops it, and each member creates the successor from its own state.
 
 use super::agenda::Room;
-use super::logs::env;
+use super::logs::{env, read_state};
 use super::{Here, Step};
 use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Scope, Seat, SegmentId, View};
 use crate::group::GroupState;
@@ -17,16 +17,11 @@ use crate::log::ReplicatedLog;
 use crate::message::Message;
 use crate::paxos::{self, Joining, Log, Recovered};
 use crate::segment::SegmentState;
-use crate::wire;
-use alloc::format;
 
 impl Here {
     /// The epoch of the log of a scope in force here; none without a seat.
     fn epoch_of(&self, id: LogId) -> Option<Epoch> {
-        let log = match id.scope {
-            Scope::Group => &self.groups.get(&id.group)?.log,
-            Scope::Segment(segment) => &self.segments.get(&segment)?.log,
-        };
+        let log = self.log(Room::of(id))?;
         (log.id().group == id.group).then(|| log.id().epoch)
     }
 
@@ -117,24 +112,19 @@ impl Here {
         let Recovered { log, state, .. } = recovered;
         let id = log.id();
         let empty = self.config.planted.has(Bug::LateReplicaEmpty);
-        let read = match id.scope {
-            Scope::Group => wire::decode(&state)
-                .map(|state: GroupState| self.replace_group(id.group, log, state, step)),
-            Scope::Segment(segment) => wire::decode(&state).map(|state: SegmentState| {
-                let state = if empty {
-                    SegmentState::default()
-                } else {
-                    state
-                };
-                self.replace_segment(segment, log, state, step);
-            }),
-        };
-        if read.is_err() {
-            step.fx.halt = Some(format!(
-                "the state of the log {:?} that a peer sent cannot be read: \
-                 the nodes run different versions",
-                id.scope
-            ));
+        match id.scope {
+            Scope::Group => {
+                if let Some(state) = read_state(id, &state, step) {
+                    self.replace_group(id.group, log, state, step);
+                }
+            }
+            Scope::Segment(segment) => {
+                let state = read_state(id, &state, step);
+                if let Some(state) = state.map(|s| if empty { SegmentState::default() } else { s })
+                {
+                    self.replace_segment(segment, log, state, step);
+                }
+            }
         }
     }
 

@@ -7,8 +7,8 @@ use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Bug, Config, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros, NodeId,
-    NodeName, Now, Scope, Seat, SegmentId, SiteId, StoragePolicy, View,
+    Address, Bug, Config, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros,
+    NodeId, NodeName, Now, Scope, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
 use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
@@ -43,6 +43,20 @@ pub struct Segment {
     wish: Option<Micros>,
 }
 
+impl Segment {
+    /// Checks what must hold between steps. What a command has done is checked where it is applied
+    /// ([`SegmentState::apply`]); all queues are walked over in the laboratory alone.
+    fn assert_invariants(&self) {
+        self.log.assert_invariants();
+        if let Some(primary) = &self.primary {
+            let leads = self.log.leadership().map(|leads| leads.ballot);
+            assert_eq!(leads, Some(primary.ballot()), "a primary leads its log");
+        }
+        #[cfg(feature = "planted-bugs")]
+        self.state.assert_invariants();
+    }
+}
+
 /// The replica of one group's own log at this node.
 #[derive(Debug)]
 pub struct GroupLog {
@@ -63,6 +77,8 @@ pub struct Here {
     pub id: NodeId,
     /// How it was configured.
     pub config: Config,
+    /// The last segment of each group's arc, with the group's place in the cluster's list.
+    arcs: BTreeMap<SegmentId, usize>,
     /// Whether it knows every node and takes part.
     pub started: bool,
     /// Whether its disk takes writes.
@@ -135,8 +151,10 @@ impl Here {
         let (catalogue_version, catalogue) =
             catalogue.unwrap_or_else(|| (1, Keyspace::built_in().to_vec()));
         let catalogue = catalogue.into_iter().map(Keyspace::bounded).collect();
+        let arcs = config.cluster.groups.iter().enumerate();
         let mut here = Here {
             id,
+            arcs: arcs.map(|(at, group)| (group.to, at)).collect(),
             config,
             started,
             writable: true,
@@ -169,15 +187,10 @@ impl Here {
         Seat((number as usize % members) as u8)
     }
 
-    fn own_groups(&self) -> Vec<crate::base::Group> {
-        let has_seat = |g: &&crate::base::Group| g.view.seat_of(self.id.name).is_some();
-        self.config
-            .cluster
-            .groups
-            .iter()
-            .filter(has_seat)
-            .cloned()
-            .collect()
+    fn own_groups(&self) -> Vec<Group> {
+        let has_seat = |g: &&Group| g.view.seat_of(self.id.name).is_some();
+        let groups = self.config.cluster.groups.iter();
+        groups.filter(has_seat).cloned().collect()
     }
 
     /// Creates the logs of a new node, in one durable batch.
@@ -322,15 +335,30 @@ impl Here {
     }
 
     pub(super) fn tick_log(&mut self, room: Room, step: &mut Step<'_>) {
-        let mut cx = env(&self.config, step);
-        let log = match room {
-            Room::Segment(id) => self.segments.get_mut(&id).map(|s| &mut s.log),
-            Room::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.log),
-        };
-        if let Some(log) = log {
+        if let Some((log, mut cx)) = self.log_in(room, step) {
             log.tick(&mut cx);
             self.agenda.run(room);
         }
+    }
+
+    pub(super) fn log(&self, room: Room) -> Option<&Log> {
+        match room {
+            Room::Segment(id) => self.segments.get(&id).map(|s| &s.log),
+            Room::Group(id) => self.groups.get(&id).map(|g| &g.log),
+        }
+    }
+
+    /// A log, with what it is given in a step.
+    pub(super) fn log_in<'a>(
+        &'a mut self,
+        room: Room,
+        step: &'a mut Step<'_>,
+    ) -> Option<(&'a mut Log, Env<'a>)> {
+        let log = match room {
+            Room::Segment(id) => &mut self.segments.get_mut(&id)?.log,
+            Room::Group(id) => &mut self.groups.get_mut(&id)?.log,
+        };
+        Some((log, env(&self.config, step)))
     }
 
     /// Sends what the step has proposed, and notes when each log that it touched wants to be
@@ -352,10 +380,7 @@ impl Here {
                     let grants = primary.and_then(Primary::wake);
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
                     self.agenda.wish(room, &mut segment.wish, wish);
-                    debug_assert!({
-                        segment.state.assert_invariants();
-                        true
-                    });
+                    segment.assert_invariants();
                 }
                 Room::Group(id) => {
                     let Some(group) = self.groups.get_mut(&id) else {
@@ -364,6 +389,7 @@ impl Here {
                     group.log.flush(&mut cx);
                     self.kept.note(room, group.log.kept_bytes());
                     self.agenda.wish(room, &mut group.wish, group.log.wake());
+                    group.log.assert_invariants();
                 }
             }
         }
@@ -437,39 +463,27 @@ impl Here {
     }
 
     /// Why this node cannot take a command for a segment.
-    pub(super) fn why_not_primary(
-        &self,
-        segment: SegmentId,
-        _step: &Step<'_>,
-    ) -> Option<Rejection> {
+    pub(super) fn why_not_primary(&self, segment: SegmentId) -> Option<Rejection> {
         let Some(room) = self.segments.get(&segment) else {
             return Some(Rejection::Elsewhere(None));
         };
         if !self.writable {
             return Some(Rejection::DiskFull);
         }
-        if room.primary.is_none() {
-            let hint = room
-                .log
-                .primary_hint()
-                .and_then(|s| room.log.view().node_at(s));
-            return Some(Rejection::NotPrimary(hint.filter(|n| *n != self.id.name)));
-        }
-        None
+        room.primary.is_none().then(|| self.not_primary(&room.log))
+    }
+
+    /// Another leads this log: perhaps that one.
+    fn not_primary(&self, log: &Log) -> Rejection {
+        let hint = log.primary_node();
+        Rejection::NotPrimary(hint.filter(|n| *n != self.id.name))
     }
 
     /// Why this node cannot answer for the present of a segment.
     pub(super) fn why_not_leased(&self, segment: SegmentId, step: &Step<'_>) -> Option<Rejection> {
-        let room = self.segments.get(&segment);
-        match room {
+        match self.segments.get(&segment) {
             None => Some(Rejection::Elsewhere(None)),
-            Some(room) if room.primary.is_none() => {
-                let hint = room
-                    .log
-                    .primary_hint()
-                    .and_then(|s| room.log.view().node_at(s));
-                Some(Rejection::NotPrimary(hint.filter(|n| *n != self.id.name)))
-            }
+            Some(room) if room.primary.is_none() => Some(self.not_primary(&room.log)),
             Some(room) if !room.log.has_lease(step.now, &self.config.timing) => {
                 Some(Rejection::NotPrimary(None))
             }
@@ -486,7 +500,7 @@ impl Here {
     ) {
         let group = match &command.body {
             Body::Group(GroupCommand::Next(view)) => Some(view.group),
-            _ => self.config.cluster.groups.first().map(|g| g.id),
+            _ => self.config.cluster.catalogue_group().map(|g| g.id),
         };
         let room = group.and_then(|id| self.groups.get_mut(&id));
         let reject = |why, step: &mut Step<'_>| {
@@ -509,10 +523,7 @@ impl Here {
             return step.fx.promise(from, answer);
         }
         if !room.log.is_primary() || !self.writable {
-            let hint = room
-                .log
-                .primary_hint()
-                .and_then(|s| room.log.view().node_at(s));
+            let hint = room.log.primary_node();
             let hint = hint.filter(|n| *n != self.id.name);
             return reject(Rejection::NotPrimary(hint), step);
         }
@@ -542,8 +553,15 @@ impl Here {
         if let Some(room) = self.segments.get(&segment) {
             return Some(room.place.clone());
         }
-        let group = self.config.cluster.group_of(segment)?;
+        let group = self.group_of(segment)?;
         Some(self.new_place(segment, &group.view))
+    }
+
+    /// The group that owns a segment. Every request asks for it, and a cluster may have hundreds.
+    pub(super) fn group_of(&self, segment: SegmentId) -> Option<&Group> {
+        let (_, at) = self.arcs.range(segment..).next()?;
+        let group = &self.config.cluster.groups[*at];
+        (group.from <= segment).then_some(group)
     }
 
     pub(super) fn site_of(&self, name: NodeName) -> SiteId {
@@ -570,6 +588,24 @@ pub(super) fn env<'a>(config: &'a Config, step: &'a mut Step<'_>) -> Env<'a> {
         limits: &config.limits,
         planted: config.planted,
     }
+}
+
+/// The state of a log that a peer has sent. One that cannot be read stops the node: to go on with
+/// another would be to apply commands to a state that nobody else has.
+pub(super) fn read_state<S: serde::de::DeserializeOwned>(
+    id: LogId,
+    state: &Bytes,
+    step: &mut Step<'_>,
+) -> Option<S> {
+    let read = wire::decode(state);
+    if read.is_err() {
+        step.fx.halt = Some(format!(
+            "the state of the log {:?} that a peer sent cannot be read: \
+             the nodes run different versions",
+            id.scope
+        ));
+    }
+    read.ok()
 }
 
 impl Node {
@@ -616,18 +652,10 @@ impl Node {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
         };
-        let Some((_, state)) = room.log.take_installed() else {
-            return;
-        };
-        match wire::decode(&state) {
-            Ok(state) => room.state = state,
-            Err(_) => {
-                step.fx.halt = Some(format!(
-                    "the snapshot of segment {} that a peer sent cannot be read: \
-                     the nodes run different versions",
-                    segment.0
-                ));
-            }
+        if let Some((_, state)) = room.log.take_installed()
+            && let Some(state) = read_state(room.log.id(), &state, step)
+        {
+            room.state = state;
         }
     }
 
@@ -728,7 +756,7 @@ impl Node {
     /// Applies what a group's log has delivered.
     pub(super) fn run_group(&mut self, group: GroupId, step: &mut Step<'_>) {
         self.install_group(group, step);
-        let first = self.here.config.cluster.groups.first().map(|g| g.id);
+        let first = self.here.config.cluster.catalogue_group().map(|g| g.id);
         while let Some(room) = self.here.groups.get_mut(&group) {
             let Some((_, commands)) = room.log.next_commands() else {
                 break;
@@ -778,16 +806,10 @@ impl Node {
         let Some(room) = self.here.groups.get_mut(&group) else {
             return;
         };
-        let Some((_, state)) = room.log.take_installed() else {
-            return;
-        };
-        match wire::decode(&state) {
-            Ok(state) => room.state = state,
-            Err(_) => {
-                let why = "the snapshot of a group that a peer sent cannot be read: \
-                           the nodes run different versions";
-                step.fx.halt = Some(why.into());
-            }
+        if let Some((_, state)) = room.log.take_installed()
+            && let Some(state) = read_state(room.log.id(), &state, step)
+        {
+            room.state = state;
         }
     }
 

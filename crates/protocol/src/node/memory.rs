@@ -8,7 +8,6 @@ use super::agenda::Room;
 use super::logs::env;
 use super::{Here, Step};
 use crate::log::ReplicatedLog;
-use crate::paxos::Log;
 use crate::wire;
 use alloc::collections::BTreeMap;
 
@@ -63,7 +62,7 @@ impl Here {
             };
             self.truncate(room, step);
             let before = self.kept.total;
-            let bytes = self.log_of(room).map_or(0, |log| {
+            let bytes = self.log_in(room, step).map_or(0, |(log, _)| {
                 log.shed();
                 log.kept_bytes()
             });
@@ -71,13 +70,6 @@ impl Here {
             if self.kept.total >= before {
                 return;
             }
-        }
-    }
-
-    fn log_of(&mut self, room: Room) -> Option<&mut Log> {
-        match room {
-            Room::Segment(id) => self.segments.get_mut(&id).map(|segment| &mut segment.log),
-            Room::Group(id) => self.groups.get_mut(&id).map(|group| &mut group.log),
         }
     }
 }

@@ -355,7 +355,7 @@ impl Node {
                 segment,
                 command,
             } => {
-                let why = self.here.why_not_primary(segment, step);
+                let why = self.here.why_not_primary(segment);
                 if let Some(why) = why {
                     let result = Err(why);
                     let answer = lock::Message::Submitted {

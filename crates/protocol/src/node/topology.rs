@@ -1,13 +1,15 @@
 //! What this node knows of the cluster, as its coordinator and its register replica ask for it.
 
 use super::Here;
+use super::agenda::Room;
 use crate::base::{
-    Address, Bug, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, Reach, SegmentId,
-    StoragePolicy, View,
+    Address, Bug, Epoch, Group, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, Reach,
+    SegmentId, StoragePolicy, View,
 };
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
 use crate::log::ReplicatedLog;
+use crate::paxos::Log;
 use crate::register::{self, Place, Replica, SegmentView, SegmentViews, StoreId};
 use crate::request::{LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
 use alloc::boxed::Box;
@@ -65,6 +67,19 @@ impl Known<'_> {
         reaches.min_by_key(Reach::spare)
     }
 
+    /// The group in whose logs the target is, and the target's log, where this node has a seat in
+    /// it.
+    fn log_of(&self, target: Target) -> Option<(&Group, Option<&Log>)> {
+        let (group, room) = match target {
+            Target::Segment(segment) => (self.here.group_of(segment)?, Room::Segment(segment)),
+            Target::Catalogue => {
+                let group = self.here.config.cluster.catalogue_group()?;
+                (group, Room::Group(group.id))
+            }
+        };
+        Some((group, self.here.log(room)))
+    }
+
     /// Whether a node has been heard for the last time not longer ago than a lease lasts.
     fn is_fresh(&self, name: NodeName) -> bool {
         let heard = self.here.alive.get(&name).copied().unwrap_or(0);
@@ -117,28 +132,17 @@ impl Topology for Known<'_> {
     }
 
     fn primary(&self, target: Target) -> Option<NodeName> {
-        let (log, group) = match target {
-            Target::Segment(segment) => {
-                let group = self.here.config.cluster.group_of(segment)?;
-                (self.here.segments.get(&segment).map(|s| &s.log), group)
-            }
-            Target::Catalogue => {
-                let group = self.here.config.cluster.groups.first()?;
-                (self.here.groups.get(&group.id).map(|g| &g.log), group)
-            }
-        };
-        match log {
-            Some(log) => log.view().node_at(log.primary_hint()?),
-            None => {
-                let number = match target {
-                    Target::Segment(segment) => segment.0,
-                    Target::Catalogue => 0,
-                };
-                group
-                    .view
-                    .node_at(Here::first_primary(number, group.view.len()))
-            }
+        let (group, log) = self.log_of(target)?;
+        if let Some(log) = log {
+            return log.primary_node();
         }
+        // Nobody has said who leads it: most probably still the seat that it began with.
+        let number = match target {
+            Target::Segment(segment) => segment.0,
+            Target::Catalogue => 0,
+        };
+        let first = Here::first_primary(number, group.view.len());
+        group.view.node_at(first)
     }
 
     fn hears(&self, node: NodeName) -> bool {
@@ -146,26 +150,18 @@ impl Topology for Known<'_> {
     }
 
     fn members(&self, target: Target) -> Vec<NodeName> {
-        let group = match target {
-            Target::Segment(segment) => self.here.config.cluster.group_of(segment),
-            Target::Catalogue => self.here.config.cluster.groups.first(),
-        };
+        let group = self.log_of(target).map(|(group, _)| group);
         group
             .map(|g| self.here.nearest_first(g.view.nodes()))
             .unwrap_or_default()
     }
 
     fn epoch(&self, target: Target) -> Epoch {
-        let group = match target {
-            Target::Segment(segment) => {
-                if let Some(room) = self.here.segments.get(&segment) {
-                    return room.log.id().epoch;
-                }
-                self.here.config.cluster.group_of(segment)
-            }
-            Target::Catalogue => self.here.config.cluster.groups.first(),
-        };
-        group.map_or(Epoch::FIRST, |g| g.view.epoch)
+        match (target, self.log_of(target)) {
+            (Target::Segment(_), Some((_, Some(log)))) => log.id().epoch,
+            (_, Some((group, _))) => group.view.epoch,
+            (_, None) => Epoch::FIRST,
+        }
     }
 
     fn applied_ref(
@@ -248,10 +244,7 @@ impl Topology for Known<'_> {
         let group_status = |room: &super::GroupLog| LogStatus {
             segment: None,
             epoch: room.log.id().epoch,
-            primary: room
-                .log
-                .primary_hint()
-                .and_then(|s| room.log.view().node_at(s)),
+            primary: room.log.primary_node(),
             applied: room.log.delivered().0,
             commands: room.state.commands(),
             busy_keys: 0,
@@ -259,10 +252,7 @@ impl Topology for Known<'_> {
         let segment_status = |(id, room): (&SegmentId, &super::Segment)| LogStatus {
             segment: Some(*id),
             epoch: room.log.id().epoch,
-            primary: room
-                .log
-                .primary_hint()
-                .and_then(|s| room.log.view().node_at(s)),
+            primary: room.log.primary_node(),
             applied: room.log.delivered().0,
             commands: room.state.commands(),
             busy_keys: room.state.queues().keys().count() as u64,

@@ -373,6 +373,11 @@ impl Log {
         Ok(Recovered { log, slot, state })
     }
 
+    /// The node that probably leads; a hint for whom to ask.
+    pub fn primary_node(&self) -> Option<NodeName> {
+        self.view.node_at(self.hint?)
+    }
+
     /// The ballot promised.
     pub fn ballot(&self) -> Ballot {
         self.promised
@@ -495,13 +500,43 @@ impl Log {
         self.loans.has(seat) || self.lagging.contains(&seat)
     }
 
-    /// Checks what this replica believes of itself; for tests, after every step.
+    /// Checks what this replica believes of itself, after every step in production, too: nothing
+    /// here walks over what is held.
     ///
     /// # Panics
     /// If a belief is wrong.
     pub fn assert_invariants(&self) {
         assert!(self.truncated() <= self.delivered && self.delivered <= self.chosen);
         assert!(self.chosen <= self.known || self.known == Slot(0) || self.over.is_some());
+        if let Some((slot, _)) = self.over {
+            assert!(self.chosen == slot, "nothing is chosen above the stop");
+        }
+        if let Role::Leading(lead) = &self.role {
+            assert_eq!(lead.ballot, self.promised, "a leader follows itself");
+            assert_eq!(lead.ballot.seat, self.seat, "a ballot names its leader");
+            let slots = self.chosen.next()..lead.next;
+            let flights = [
+                lead.flights.first_key_value(),
+                lead.flights.last_key_value(),
+            ];
+            assert!(
+                lead.next > self.chosen
+                    && flights
+                        .into_iter()
+                        .flatten()
+                        .all(|(s, _)| slots.contains(s)),
+                "what is in flight is neither chosen nor still to be proposed"
+            );
+            assert!(!self.muted(), "a leader knows its votes");
+        }
+    }
+
+    /// Checks as well what takes a walk over all that is held: for tests, after every step.
+    ///
+    /// # Panics
+    /// If a belief is wrong.
+    pub fn assert_held(&self) {
+        self.assert_invariants();
         for slot in (self.delivered.0 + 1)..=self.chosen.0 {
             assert!(
                 self.held.contains_key(&Slot(slot)),
@@ -518,19 +553,5 @@ impl Log {
         }
         let weighed = (self.votes, self.entries, self.behind);
         assert_eq!(weighed, self.weights(), "what is held is counted");
-        if let Some((slot, _)) = self.over {
-            assert!(self.chosen == slot, "nothing is chosen above the stop");
-        }
-        if let Role::Leading(lead) = &self.role {
-            assert_eq!(lead.ballot, self.promised);
-            assert_eq!(lead.ballot.seat, self.seat);
-            assert!(lead.next > self.chosen);
-            assert!(
-                lead.flights
-                    .keys()
-                    .all(|s| *s > self.chosen && *s < lead.next)
-            );
-            assert!(!self.muted(), "a leader knows its votes");
-        }
     }
 }

@@ -297,7 +297,7 @@ impl World {
             );
             self.with_env(i, &mut fx, |cx| log.truncate(slot, state, cx));
         }
-        log.assert_invariants();
+        log.assert_held();
         if let Some(lead) = log.leadership() {
             let me = (i, self.hosts[i].life);
             let owner = *self.leaders.entry(lead.ballot).or_insert(me);
