@@ -27,10 +27,9 @@
 //! Names such as F1, M3 or G5 are faults and the rules that cure them: `docs/faults.md`.
 //!
 //! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what
-//! clients ask), [`log`] (what a log is to its users), [`paxos`] (one replicated log), [`register`]
-//! (quorum registers), [`segment`] (what one log's state is), [`lock`] (queues, grants, leases),
-//! [`coordinator`] (one client request), [`node`] (where the rooms meet), [`client`] (the session
-//! of a client), [`wire`] (bytes).
+//! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`segment`] (what
+//! one log's state is), [`lock`] (queues, grants, leases), [`coordinator`] (one client request),
+//! [`node`] (where the rooms meet), [`client`] (the session of a client), [`wire`] (bytes).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -45,7 +44,6 @@ pub mod coordinator;
 pub mod group;
 pub mod io;
 pub mod lock;
-pub mod log;
 pub mod message;
 pub mod node;
 pub mod paxos;

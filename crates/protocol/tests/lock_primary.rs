@@ -15,13 +15,12 @@ use fermata_protocol::base::{
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::PrimaryEnv;
 use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
-use fermata_protocol::register::{self, Caller, OpId, Place, StoreId};
+use fermata_protocol::register::{self, Caller, OpId, Owner, Place, StoreId};
 use fermata_protocol::request::{EntryValue, Mode, RefState};
 use fermata_protocol::segment::SegmentState;
 use fermata_protocol::sessions::Sessions;
 use fermata_protocol::{Effects, Env, Output};
 use ram::Ram;
-use std::collections::BTreeMap;
 
 const LEASE: u64 = 10_000_000;
 const SEGMENT: SegmentId = SegmentId(0);
@@ -46,7 +45,6 @@ struct Bench {
     /// Whether a quorum is bound to it.
     leased: bool,
     caller: Caller,
-    started: BTreeMap<OpId, SegmentId>,
     /// By the last step.
     sent: Vec<(NodeName, fermata_protocol::Message)>,
 }
@@ -114,7 +112,6 @@ impl Bench {
             number: refs as u64,
             leased: true,
             caller: Caller::new(NODE, 1),
-            started: BTreeMap::new(),
             sent: vec![],
         };
         (bench, lock_refs)
@@ -139,7 +136,6 @@ impl Bench {
             keyspaces: &Keyspace::built_in(),
             leased: self.leased,
             segment: SEGMENT,
-            started: &mut self.started,
         };
         let result = act(&mut self.primary, &self.state, &mut cx);
         self.memory.append(fx.writes);
@@ -466,12 +462,10 @@ fn what_is_read_for_a_ref_that_is_past_is_not_waited_for() {
     let (mut bench, refs) = Bench::new(2);
     let leave = bench.leave(refs[0]);
     bench.apply(&leave);
-    let op = *bench.started.keys().next().expect("the next one's synch");
+    assert_eq!(bench.under_way().len(), 1, "the next one's synch");
     let leave = bench.leave(refs[1]);
     bench.apply(&leave);
-    assert!(!bench.started.contains_key(&op));
-    let read = entry(None, Tag::ZERO);
-    assert!(!bench.step(|it, state, cx| it.on_outcome(op, read, state.queues(), cx)));
+    assert_eq!(bench.under_way(), []);
 }
 
 /// What the read of a key finds that holds `text` under `tag`.
@@ -486,16 +480,26 @@ fn entry(text: Option<&'static str>, tag: Tag) -> register::OpEnd {
 impl Bench {
     /// Submits an enqueue of an idle key; the read that begins ahead of its apply.
     fn read_ahead(&mut self, command: &Command) -> OpId {
-        let before: Vec<OpId> = self.started.keys().copied().collect();
+        let before = self.under_way();
         let submitted = command.clone();
         self.step(|it, state, cx| it.on_submit(NodeName(9), 1, submitted, state, cx));
         self.primary.take_proposals();
-        let mut new = self.started.keys().filter(|op| !before.contains(op));
-        *new.next().expect("an idle key is read ahead")
+        let new = self.under_way().into_iter().find(|op| !before.contains(op));
+        new.expect("an idle key is read ahead")
+    }
+
+    /// The operations that the primary has started, and that have not ended.
+    fn under_way(&self) -> Vec<OpId> {
+        self.caller.under_way().map(|(op, _)| op).collect()
     }
 
     fn read_ends(&mut self, op: OpId, outcome: register::OpEnd) {
-        self.step(|it, state, cx| it.on_outcome(op, outcome, state.queues(), cx));
+        let started = self.caller.under_way().find(|(started, _)| *started == op);
+        let Some(Owner::Primary(_, key, errand)) = started.map(|(_, owner)| owner.clone()) else {
+            panic!("{op:?} is not under way");
+        };
+        self.caller.cancel(op);
+        self.step(|it, state, cx| it.on_outcome(op, (key, errand), outcome, state.queues(), cx));
     }
 
     /// The value that the last step granted with.

@@ -204,10 +204,7 @@ impl Operate {
                 counter_above: false,
             },
         };
-        if desk
-            .operate(client, (self.segment, &self.held.key), op, cx)
-            .is_none()
-        {
+        if !desk.operate(client, (self.segment, &self.held.key), op, cx) {
             return self.pause(cx);
         }
         self.sent = true;

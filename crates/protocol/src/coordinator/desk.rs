@@ -7,7 +7,7 @@ use super::topology::Topology;
 use super::{Client, Cx, Grant, Job, Lost, TaskId};
 use crate::base::{Epoch, KeyId, LockRef, SegmentId, SessionId};
 use crate::command::{Body, Command, LockCommand};
-use crate::register;
+use crate::register::{self, Owner};
 use crate::request::Mode;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,8 +28,6 @@ type Enqueue = (SessionId, u64, SegmentId);
 pub(super) struct Desk {
     /// Questions to primaries.
     pub(super) submit: Submitter,
-    /// Register operations and whose they are.
-    pub(super) ops: BTreeMap<register::OpId, TaskId>,
     /// Grants that passed here.
     pub(super) passes: Passes,
     /// The coordinator's own session.
@@ -51,7 +49,6 @@ impl Desk {
     pub(super) fn new(session: SessionId) -> Desk {
         Desk {
             submit: Submitter::default(),
-            ops: BTreeMap::new(),
             passes: Passes::default(),
             own: Own::new(session),
             spawned: Vec::new(),
@@ -72,18 +69,21 @@ impl Desk {
         self.tasks
     }
 
-    /// Starts a quorum operation; none where nobody is known to keep the segment.
+    /// Starts a quorum operation; false where nobody is known to keep the segment.
     pub(super) fn operate(
         &mut self,
         client: &Client,
         (segment, key): (SegmentId, &KeyId),
         op: register::Op,
         cx: &mut Cx<'_>,
-    ) -> Option<register::OpId> {
-        let place = cx.topology.place(segment, key)?;
-        let id = cx.registers.start(op, &place, client.deadline, &mut cx.env);
-        self.ops.insert(id, client.task);
-        Some(id)
+    ) -> bool {
+        let place = cx.topology.place(segment, key);
+        if let Some(place) = &place {
+            let owner = Owner::Task(client.task);
+            cx.registers
+                .start(op, owner, place, client.deadline, &mut cx.env);
+        }
+        place.is_some()
     }
 
     /// Registers a task for the grant of an enqueue or a resume. A job that gave up on the same

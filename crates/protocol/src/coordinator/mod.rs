@@ -410,19 +410,10 @@ impl Coordinator {
         self.drain(cx);
     }
 
-    /// A register operation has ended. False: it is not this coordinator's, but the primary's.
-    pub fn on_register(
-        &mut self,
-        op: register::OpId,
-        outcome: register::OpEnd,
-        cx: &mut Cx<'_>,
-    ) -> bool {
-        let Some(task) = self.desk.ops.remove(&op) else {
-            return false;
-        };
+    /// A register operation has ended that was started for a task, which may be gone by now.
+    pub fn on_register(&mut self, task: u64, outcome: register::OpEnd, cx: &mut Cx<'_>) {
         self.run(task, Event::Register(outcome), cx);
         self.drain(cx);
-        true
     }
 
     /// The time of [`Coordinator::wake`] has come.

@@ -117,13 +117,11 @@ impl One {
             key: self.key.clone(),
             writer: writer.max(1),
         };
-        match desk.operate(client, (self.segment, &self.key), op, cx) {
-            Some(_) => {
-                self.sweeping = Some(busy);
-                Step::Open
-            }
-            None => Step::refuse(busy),
+        if !desk.operate(client, (self.segment, &self.key), op, cx) {
+            return Step::refuse(busy);
         }
+        self.sweeping = Some(busy);
+        Step::Open
     }
 
     /// Tells a client that waits what is missing, before the time for an answer is over, which may
@@ -141,14 +139,8 @@ impl One {
     }
 
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        if desk
-            .operate(client, (self.segment, &self.key), self.op.clone(), cx)
-            .is_some()
-        {
-            self.again = None;
-        } else {
-            self.again = Some(cx.after(cx.env.timing.retry / 8 + 1));
-        }
+        let begun = desk.operate(client, (self.segment, &self.key), self.op.clone(), cx);
+        self.again = (!begun).then(|| cx.after(cx.env.timing.retry / 8 + 1));
         Step::Open
     }
 }
@@ -376,7 +368,7 @@ impl Section {
         }
         let begun = desk.operate(client, (self.segment, &self.key), op, cx);
         let again = cx.after(cx.env.timing.retry / 8 + 1);
-        self.doing = Doing::Operating(begun.is_none().then_some(again));
+        self.doing = Doing::Operating((!begun).then_some(again));
         Step::Open
     }
 

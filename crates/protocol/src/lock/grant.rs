@@ -37,21 +37,12 @@ use crate::base::{
     Address, Ballot, Bug, Epoch, KeyId, LockRef, Micros, Now, Planted, SessionId, Tag,
 };
 use crate::command::LockCommand;
-use crate::register::{Holder, Op, OpEnd, OpId, local_critical};
+use crate::register::{Errand, Holder, Op, OpEnd, OpId, local_critical};
 use crate::request::{EntryValue, Mode};
 use crate::segment::Applied;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
-
-/// What a quorum operation was started for.
-#[derive(Clone, Debug)]
-pub(super) enum Target {
-    Speculation((SessionId, u64), KeyId),
-    Grant(LockRef, KeyId),
-    /// Settling a key in the name of the front of its batch of readers, with the flag it clears.
-    Front(LockRef, KeyId, Option<u64>),
-}
 
 /// A failed read or synch is tried again after so long.
 const PAUSE: Micros = 50_000;
@@ -82,6 +73,16 @@ enum Task {
     Paused { until: Micros, synch: bool },
     /// Known. A value beyond the grant's room is not kept.
     Ready(EntryValue, Tag),
+}
+
+impl Task {
+    /// The operation that it waits for.
+    fn op(&self) -> Option<OpId> {
+        match self {
+            Task::Reading(op) | Task::Synching(op, _) => Some(*op),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -126,7 +127,6 @@ pub(super) struct Grants {
     speculations: BTreeMap<(SessionId, u64), Speculation>,
     /// Which of them reads a key; a key that another pending command wants is not read.
     reads: BTreeMap<KeyId, (SessionId, u64)>,
-    ops: BTreeMap<OpId, Target>,
     /// Keys whose last holder left cleanly with this tag, and nothing has happened since.
     left: BTreeMap<KeyId, Tag>,
     /// Keys held by a batch of readers whose value is certain under this primary, each with the
@@ -136,7 +136,7 @@ pub(super) struct Grants {
     /// something of it may be in flight, so that the front does not read but synch (G1).
     unsettled: BTreeMap<KeyId, Micros>,
     /// Keys that are being settled in the name of a front that is not being granted.
-    settling: BTreeSet<KeyId>,
+    settling: BTreeMap<KeyId, OpId>,
     // What the tasks say, in the orders in which it is asked for: a batch of readers may be as long
     // as a queue, and each command and each outcome asks. [`Grants::set`] keeps it so.
     /// Keys with a task that is [`Task::Behind`].
@@ -161,10 +161,9 @@ impl Grants {
             grants: BTreeMap::new(),
             speculations: BTreeMap::new(),
             reads: BTreeMap::new(),
-            ops: BTreeMap::new(),
             left: BTreeMap::new(),
             settled: BTreeMap::new(),
-            settling: BTreeSet::new(),
+            settling: BTreeMap::new(),
             behind: BTreeSet::new(),
             stirred: BTreeSet::new(),
             paused: BTreeSet::new(),
@@ -211,11 +210,11 @@ impl Grants {
     ) {
         let mut reads = BTreeMap::new();
         for key in keys {
-            let op = cx.start(Op::Entry {
+            let read = Op::Entry {
                 key: key.clone(),
                 holder: None,
-            });
-            self.ops.insert(op, Target::Speculation(id, key.clone()));
+            };
+            let op = cx.start(read, Errand::Ahead(id));
             reads.insert(key.clone(), SpeculativeRead::Running(op));
             let other = self.reads.insert(key.clone(), id);
             let other = other.filter(|other| *other != id);
@@ -238,20 +237,11 @@ impl Grants {
     /// The enqueue has its outcome, or was not taken by the log: its read must not serve a later
     /// attempt, which comes under the same number (G23). Reads that are under way end by
     /// themselves, for nobody, unless a grant goes on with them.
-    pub(super) fn forget_speculation(
-        &mut self,
-        id: (SessionId, u64),
-        planted: Planted,
-    ) -> Option<Speculation> {
+    pub(super) fn forget_speculation(&mut self, id: (SessionId, u64)) -> Option<Speculation> {
         let speculation = self.speculations.remove(&id)?;
-        for (key, read) in &speculation.reads {
+        for key in speculation.reads.keys() {
             if self.reads.get(key) == Some(&id) {
                 self.reads.remove(key);
-            }
-            if let SpeculativeRead::Running(op) = read
-                && !planted.has(Bug::SpeculationByName)
-            {
-                self.ops.remove(op);
             }
         }
         Some(speculation)
@@ -283,7 +273,7 @@ impl Grants {
         repeated: bool,
         planted: Planted,
     ) -> Option<Speculation> {
-        let own = self.forget_speculation(id, planted).filter(|_| !repeated);
+        let own = self.forget_speculation(id).filter(|_| !repeated);
         let lax =
             planted.has(Bug::SpeculationNeverCancelled) || planted.has(Bug::SpeculationHeadOnly);
         if !lax {
@@ -393,7 +383,7 @@ impl Grants {
         if !queues.is_front(key, lock_ref) && !each {
             return self.follow_first(lock_ref, key, queues, cx);
         }
-        if self.settling.contains(key) {
+        if self.settling.contains_key(key) {
             return self.set(lock_ref, key, Task::Behind);
         }
         let Some(grant) = self.grants.get(&lock_ref) else {
@@ -406,7 +396,7 @@ impl Grants {
         }
         match read {
             Some(SpeculativeRead::Running(op)) => {
-                self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
+                cx.pass_on(op, key, Errand::Grant(lock_ref));
                 self.set(lock_ref, key, Task::Reading(op));
             }
             Some(SpeculativeRead::Done(outcome)) => {
@@ -434,7 +424,7 @@ impl Grants {
         let Some(front) = queue.refs.front().copied() else {
             return;
         };
-        if self.settling.contains(key) || self.grants.contains_key(&front) {
+        if self.settling.contains_key(key) || self.grants.contains_key(&front) {
             return;
         }
         let failed = self.unsettled.get(key).copied();
@@ -455,14 +445,13 @@ impl Grants {
         let generation = queues.get(front).map_or(0, |k| k.generation);
         let adopts = front > self.before && !self.settled.contains_key(key);
         let tag = self.synch_tag(front, generation, cx.env.planted);
-        let op = cx.start(Op::Synch {
+        let synch = Op::Synch {
             key: key.clone(),
             tag,
             adopts,
-        });
-        self.ops
-            .insert(op, Target::Front(front, key.clone(), queue.flag));
-        self.settling.insert(key.clone());
+        };
+        let op = cx.start(synch, Errand::Front(front, queue.flag));
+        self.settling.insert(key.clone(), op);
     }
 
     /// Whether a reader behind the front may read: the front has settled the key, and it has no
@@ -590,11 +579,11 @@ impl Grants {
             lock_ref,
             generation,
         });
-        let op = cx.start(Op::Entry {
+        let read = Op::Entry {
             key: key.clone(),
             holder,
-        });
-        self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
+        };
+        let op = cx.start(read, Errand::Grant(lock_ref));
         self.set(lock_ref, key, Task::Reading(op));
     }
 
@@ -625,18 +614,13 @@ impl Grants {
         let generation = grant.generation;
         let adopts = self.adopts(lock_ref, key, cx.env.planted);
         let tag = self.synch_tag(lock_ref, generation, cx.env.planted);
-        let op = cx.start(Op::Synch {
+        let synch = Op::Synch {
             key: key.clone(),
             tag,
             adopts,
-        });
-        self.ops.insert(op, Target::Grant(lock_ref, key.clone()));
+        };
+        let op = cx.start(synch, Errand::Grant(lock_ref));
         self.set(lock_ref, key, Task::Synching(op, flag));
-    }
-
-    /// What the operation was for.
-    pub(super) fn take_op(&mut self, op: OpId) -> Option<Target> {
-        self.ops.remove(&op)
     }
 
     /// A read or synch of a grant has ended. Returns the command that clears the flag, if one is
@@ -742,23 +726,21 @@ impl Grants {
         let Some(grant) = self.remove(lock_ref) else {
             return;
         };
-        for task in grant.tasks.into_values() {
-            if let Task::Reading(op) | Task::Synching(op, _) = task {
-                self.ops.remove(&op);
-                cx.cancel(op);
-            }
-        }
+        let under_way = grant.tasks.values().filter_map(Task::op);
+        under_way.for_each(|op| cx.registers.cancel(op));
     }
 
     /// The ballot is lost.
-    pub(super) fn stop_all(&mut self, cx: &mut PrimaryEnv<'_>) {
-        for op in core::mem::take(&mut self.ops).into_keys() {
-            cx.cancel(op);
+    pub(super) fn stop_all(self, cx: &mut PrimaryEnv<'_>) {
+        let ahead = self.speculations.values().flat_map(|s| s.reads.values());
+        let ahead = ahead.filter_map(|read| match read {
+            SpeculativeRead::Running(op) => Some(*op),
+            SpeculativeRead::Done(_) => None,
+        });
+        let tasks = self.grants.values().flat_map(|g| g.tasks.values());
+        let under_way = ahead.chain(tasks.filter_map(Task::op));
+        for op in under_way.chain(self.settling.values().copied()) {
+            cx.registers.cancel(op);
         }
-        self.grants.clear();
-        self.speculations.clear();
-        self.settling.clear();
-        self.unsettled.clear();
-        self.reads.clear();
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::base::{Epoch, KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, Tag};
 use crate::command::Command;
-use crate::log::Declined;
 use crate::request::{EntryValue, QueueEntry, RefState, Refusal};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -50,16 +49,6 @@ pub enum Rejection {
     /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit
     /// it again, to whoever leads now.
     Overtaken,
-}
-
-impl From<Declined> for Rejection {
-    fn from(why: Declined) -> Rejection {
-        match why {
-            Declined::Busy => Rejection::Busy,
-            // It is not known here who leads, or in which log: the asker looks for it.
-            Declined::NotPrimary(_) | Declined::Stopping => Rejection::NotPrimary(None),
-        }
-    }
 }
 
 /// One key's latest value at a grant.

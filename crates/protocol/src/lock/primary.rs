@@ -4,7 +4,7 @@
 //! unless the one before has stated its leases (`leases.rs`), and learns whom to push to from
 //! renewals.
 
-use super::grant::{Grants, Occasion, Target};
+use super::grant::{Grants, Occasion};
 use super::idle::Idle;
 use super::leases::{
     Leasing, Told, counted, granted_at, leased_until, patient_until, waiting_lease,
@@ -17,7 +17,7 @@ use crate::base::{
 };
 use crate::command::{Body, Command, LockCommand, SegmentCommand};
 use crate::io::{Effects, Env};
-use crate::register::{self, Caller, OpId, Place};
+use crate::register::{self, Caller, Errand, OpId, Owner, Place};
 use crate::request::{QueueEntry, RefState};
 use crate::segment::{Applied, SegmentState};
 use crate::sessions::Sessions;
@@ -38,8 +38,6 @@ pub struct PrimaryEnv<'a> {
     pub leased: bool,
     /// Which segment this is.
     pub segment: SegmentId,
-    /// Where operations are noted, so that their outcomes come back here.
-    pub started: &'a mut BTreeMap<OpId, SegmentId>,
 }
 
 impl PrimaryEnv<'_> {
@@ -47,7 +45,7 @@ impl PrimaryEnv<'_> {
         self.keyspaces.iter().find(|k| k.id == id)
     }
 
-    pub(super) fn start(&mut self, op: register::Op) -> OpId {
+    pub(super) fn start(&mut self, op: register::Op, errand: Errand) -> OpId {
         // Keys of a keyspace that is not known here yet have no queue.
         let known = self.keyspace(op.key().keyspace);
         let place = Place {
@@ -55,15 +53,15 @@ impl PrimaryEnv<'_> {
             ..self.place.clone()
         };
         let deadline = self.env.now.monotonic + self.env.timing.request;
-        let op = self.registers.start(op, &place, deadline, &mut self.env);
-        self.started.insert(op, self.segment);
-        op
+        let owner = Owner::Primary(self.segment, op.key().clone(), errand);
+        self.registers
+            .start(op, owner, &place, deadline, &mut self.env)
     }
 
-    /// Forgets an operation: nobody waits for its outcome.
-    pub(super) fn cancel(&mut self, op: OpId) {
-        self.started.remove(&op);
-        self.registers.cancel(op);
+    /// An operation goes on for another errand.
+    pub(super) fn pass_on(&mut self, op: OpId, key: &KeyId, errand: Errand) {
+        let owner = Owner::Primary(self.segment, key.clone(), errand);
+        self.registers.pass_on(op, owner);
     }
 }
 
@@ -260,7 +258,7 @@ impl Primary {
     /// A command was not taken by the log: it has no effect, and whoever asked is told so.
     pub fn declined(&mut self, id: (SessionId, u64), why: Rejection, fx: &mut Effects) {
         if !self.planted.has(Bug::SpeculationHeadOnly) {
-            self.grants.forget_speculation(id, self.planted);
+            self.grants.forget_speculation(id);
         }
         let Some(pending) = self.take_pending(id) else {
             return;
@@ -607,7 +605,7 @@ impl Primary {
                 answer(node, call, applied.outcome.clone(), ahead, cx.env.fx);
             }
         }
-        self.grant_next(&applied.next, queues, cx);
+        self.grant_heads(&applied.next, queues, cx);
     }
 
     fn take_pending(&mut self, id: (SessionId, u64)) -> Option<Pending> {
@@ -664,7 +662,7 @@ impl Primary {
     }
 
     /// Starts the grant of the refs that have come to hold a key, if they hold all of theirs.
-    fn grant_next(&mut self, next: &[LockRef], queues: &Queues, cx: &mut PrimaryEnv<'_>) {
+    fn grant_heads(&mut self, next: &[LockRef], queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         for lock_ref in next {
             let Some(holding) = self.holdings.get(lock_ref) else {
                 continue;
@@ -734,30 +732,28 @@ impl Primary {
         true
     }
 
-    /// A quorum operation that a grant waits for has ended.
+    /// A quorum operation has ended that was started for a key.
     pub fn on_outcome(
         &mut self,
         op: OpId,
+        (key, errand): (KeyId, Errand),
         outcome: register::OpEnd,
         queues: &Queues,
         cx: &mut PrimaryEnv<'_>,
-    ) -> bool {
-        let Some(target) = self.grants.take_op(op) else {
-            return false;
-        };
-        match target {
-            Target::Speculation(id, key) => {
+    ) {
+        match errand {
+            Errand::Ahead(id) => {
                 self.grants
                     .speculation_read((id, &key), op, outcome, cx.env.planted);
             }
-            Target::Grant(lock_ref, key) => {
+            Errand::Grant(lock_ref) => {
                 let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
                 self.proposals
                     .extend(done.map(|body| self.own(Body::Lock(body))));
                 self.push_ready(lock_ref, queues, cx);
                 self.grants.wake_shared(queues, cx);
             }
-            Target::Front(front, key, flag) => {
+            Errand::Front(front, flag) => {
                 let done = self
                     .grants
                     .settled(front, key, flag, &outcome, queues, cx.env.now);
@@ -767,7 +763,6 @@ impl Primary {
                 self.push_all_ready(queues, cx);
             }
         }
-        true
     }
 
     pub(super) fn own(&self, body: Body) -> Command {

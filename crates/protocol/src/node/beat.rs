@@ -6,7 +6,6 @@ use super::agenda::Room;
 use super::{Here, Node, Step};
 use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName};
 use crate::io::{Effects, Env};
-use crate::log::ReplicatedLog;
 use crate::message::{Beat, BeatAck, Message};
 use crate::paxos::{Follow, Log};
 use crate::wire::{self, record};

@@ -13,7 +13,6 @@ use super::logs::{env, read_state};
 use super::{Here, Step};
 use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Scope, Seat, SegmentId, View};
 use crate::group::GroupState;
-use crate::log::ReplicatedLog;
 use crate::message::Message;
 use crate::paxos::{self, Joining, Log, Recovered};
 use crate::segment::SegmentState;

@@ -14,9 +14,8 @@ use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::{Env, Memory};
-use crate::lock::{Primary, Rejection};
-use crate::log::ReplicatedLog;
-use crate::paxos::{self, Joining, Log, Recovered};
+use crate::lock::{Primary, PrimaryEnv, Rejection};
+use crate::paxos::{self, Declined, Joining, Log, Recovered};
 use crate::register::{Place, StoreId};
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
@@ -49,7 +48,7 @@ impl Segment {
     fn assert_invariants(&self) {
         self.log.assert_invariants();
         if let Some(primary) = &self.primary {
-            let leads = self.log.leadership().map(|leads| leads.ballot);
+            let leads = self.log.leadership();
             assert_eq!(leads, Some(primary.ballot()), "a primary leads its log");
         }
         #[cfg(feature = "planted-bugs")]
@@ -578,6 +577,16 @@ impl Here {
     }
 }
 
+impl From<Declined> for Rejection {
+    fn from(why: Declined) -> Rejection {
+        match why {
+            Declined::Busy => Rejection::Busy,
+            // It is not known here who leads, or in which log: the asker looks for it.
+            Declined::NotPrimary(_) | Declined::Stopping => Rejection::NotPrimary(None),
+        }
+    }
+}
+
 /// What a machine of this node is given in a step.
 pub(super) fn env<'a>(config: &'a Config, step: &'a mut Step<'_>) -> Env<'a> {
     Env {
@@ -664,40 +673,27 @@ impl Node {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
         };
-        let leads = room
-            .log
-            .is_primary()
-            .then(|| room.log.leadership())
-            .flatten();
-        let same = match (&leads, &room.primary) {
-            (Some(leads), Some(primary)) => leads.ballot == primary.ballot(),
-            (None, None) => true,
-            _ => false,
-        };
-        if same {
+        let leads = room.log.leadership().filter(|_| room.log.is_primary());
+        if leads == room.primary.as_ref().map(Primary::ballot) {
             return;
         }
-        if room.primary.is_some() {
-            let Some(ended) = room.primary.take() else {
-                return;
-            };
+        if let Some(ended) = room.primary.take() {
             let dropped = room.log.take_dropped();
-            let mut cx = crate::lock::PrimaryEnv {
+            let mut cx = PrimaryEnv {
                 env: env(&self.here.config, step),
                 registers: &mut self.caller,
                 place: &room.place,
                 keyspaces: &self.here.catalogue,
                 leased: false,
                 segment,
-                started: &mut self.grant_ops,
             };
             let dropped: Vec<_> = dropped.iter().map(|c| (c.session, c.number)).collect();
             ended.step_down(&dropped, &mut cx);
         }
-        if let Some(leads) = leads {
+        if let Some(ballot) = leads {
             let epoch = room.log.id().epoch;
             let config = &self.here.config;
-            let begins = Primary::new(segment, epoch, leads.ballot, &room.state, step.now, config);
+            let begins = Primary::new(segment, epoch, ballot, &room.state, step.now, config);
             room.primary = Some(begins);
             room.usage = Usage::new(config.timing.usage, step.now.monotonic);
             // What it proposes first.

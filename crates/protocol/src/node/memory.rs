@@ -7,7 +7,6 @@
 use super::agenda::Room;
 use super::logs::env;
 use super::{Here, Step};
-use crate::log::ReplicatedLog;
 use crate::wire;
 use alloc::collections::BTreeMap;
 

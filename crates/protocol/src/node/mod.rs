@@ -22,12 +22,11 @@ use crate::base::{Config, Micros, NodeId, NodeName, Now, Rng, SegmentId, Session
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock;
-use crate::log::ReplicatedLog;
 use crate::message::Message;
-use crate::register::{Caller, OpId, Replica};
+use crate::register::{Caller, Owner, Replica};
 use crate::request::{ClockStatus, Code, Refusal, Reply};
 use crate::segment::SegmentState;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use logs::env;
 pub use logs::{GroupLog, Here, Segment};
@@ -39,11 +38,9 @@ pub struct Node {
     replica: Replica,
     caller: Caller,
     coordinator: Coordinator,
-    /// Which segment's primary started a quorum operation; the coordinator started the others.
-    grant_ops: BTreeMap<OpId, SegmentId>,
     next_beat: u64,
-    /// Quorum operations of the registers' upkeep: nobody waits for their outcomes.
-    upkeep_ops: BTreeSet<OpId>,
+    /// Quorum operations of the registers' upkeep that are under way.
+    upkeep_ops: usize,
     /// Messages not taken, by reason: for support.
     ignored: BTreeMap<&'static str, u64>,
 }
@@ -76,9 +73,8 @@ impl Node {
             caller: Caller::new(id.name, seed),
             coordinator: Coordinator::new(own_session(seed)),
             here,
-            grant_ops: BTreeMap::new(),
             next_beat: now.monotonic,
-            upkeep_ops: BTreeSet::new(),
+            upkeep_ops: 0,
             ignored: BTreeMap::new(),
         })
     }
@@ -252,19 +248,17 @@ impl Node {
                     Room::Segment(segment) => self.run_segment(segment, step),
                     Room::Group(group) => self.run_group(group, step),
                 }
-            } else if let Some((op, outcome)) = self.caller.take_finished() {
-                if self.upkeep_ops.remove(&op) {
-                    continue;
-                }
-                match self.grant_ops.remove(&op) {
-                    Some(segment) => {
+            } else if let Some((op, owner, outcome)) = self.caller.take_finished() {
+                match owner {
+                    Owner::Task(task) => self.coordinate(step, |coordinator, cx| {
+                        coordinator.on_register(task, outcome, cx);
+                    }),
+                    Owner::Primary(segment, key, errand) => {
                         self.with_primary(segment, step, |primary, state, cx| {
-                            primary.on_outcome(op, outcome, state.queues(), cx);
+                            primary.on_outcome(op, (key, errand), outcome, state.queues(), cx);
                         });
                     }
-                    None => self.coordinate(step, |coordinator, cx| {
-                        coordinator.on_register(op, outcome, cx);
-                    }),
+                    Owner::Upkeep => self.upkeep_ops -= 1,
                 }
             } else {
                 break;
@@ -446,7 +440,6 @@ impl Node {
             place: &room.place,
             keyspaces: catalogue,
             segment,
-            started: &mut self.grant_ops,
         };
         let result = act(primary, &room.state, &mut cx);
         let proposals = primary.take_proposals();

@@ -14,8 +14,8 @@ use super::usage::{self, Seats};
 use super::{Here, Node, Step};
 use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Scope, Seat, SegmentId, SiteId};
 use crate::command::{Body, Command, LockCommand};
-use crate::log::ReplicatedLog;
 use crate::paxos::Log;
+use crate::register::Owner;
 use crate::request::Mode;
 use alloc::vec::Vec;
 
@@ -59,8 +59,11 @@ impl Node {
         let Here { due, config, .. } = &mut self.here;
         due.retain(|id, _| misplaced.iter().any(|(of, _)| of == id));
         let entering = |id: &LogId| {
-            let mut segments = self.grant_ops.values().copied().map(Scope::Segment);
-            segments.any(|scope| scope == id.scope)
+            let mut owners = self.caller.under_way().map(|(_, owner)| owner);
+            owners.any(|owner| match owner {
+                Owner::Primary(segment, ..) => id.scope == Scope::Segment(*segment),
+                _ => false,
+            })
         };
         misplaced.into_iter().find(|(id, _)| {
             let since = *due.entry(*id).or_insert(now.monotonic);

@@ -8,7 +8,6 @@ use crate::base::{
 };
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
-use crate::log::ReplicatedLog;
 use crate::paxos::Log;
 use crate::register::{self, Place, Replica, SegmentView, SegmentViews, StoreId};
 use crate::request::{LogStatus, NodeStatus, StorageStatus, UpkeepStatus};

@@ -3,7 +3,7 @@
 use super::logs::env;
 use super::{Node, Step, topology};
 use crate::coordinator::Topology;
-use crate::register::{Op, StoreId};
+use crate::register::{Op, Owner, StoreId};
 
 /// Quorum operations of upkeep under way at once.
 const OPS_MAX: usize = 4;
@@ -13,7 +13,7 @@ impl Node {
         let stores = topology::Stores(&self.here);
         let mut cx = env(&self.here.config, step);
         self.replica.upkeep(&stores, &mut cx);
-        while self.upkeep_ops.len() < OPS_MAX {
+        while self.upkeep_ops < OPS_MAX {
             let Some((store, op)) = self.replica.take_wish() else {
                 break;
             };
@@ -41,8 +41,9 @@ impl Node {
         if place.store == store {
             let deadline = step.now.monotonic + self.here.config.timing.request;
             let mut cx = env(&self.here.config, step);
-            let op = self.caller.start(op, &place, deadline, &mut cx);
-            self.upkeep_ops.insert(op);
+            self.caller
+                .start(op, Owner::Upkeep, &place, deadline, &mut cx);
+            self.upkeep_ops += 1;
         }
     }
 }

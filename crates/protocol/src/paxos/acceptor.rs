@@ -4,7 +4,6 @@ use super::store::{CHOSEN, Held, ROUNDS};
 use super::{Entry, Follow, GivenLease, Log, Message, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timestamp, Timing};
 use crate::io::Env;
-use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
 /// What an `Accept` says, besides its ballot.

@@ -5,7 +5,6 @@ use super::store::ROUNDS;
 use super::{Entry, Leading, Log, Message, Role};
 use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timestamp, Timing};
 use crate::io::Env;
-use crate::log::ReplicatedLog;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -245,7 +244,7 @@ impl Log {
             _ => unreachable!("matched above"),
         };
         let merged = self.merge(&candidate);
-        self.lead(candidate.ballot, merged, cx);
+        self.lead(candidate.ballot, merged);
         self.cut(cx);
     }
 
@@ -276,12 +275,7 @@ impl Log {
     }
 
     /// Begins to lead `ballot`, with what is to be proposed again.
-    pub(super) fn lead(
-        &mut self,
-        ballot: Ballot,
-        recovered: BTreeMap<Slot, Entry>,
-        cx: &mut Env<'_>,
-    ) {
+    pub(super) fn lead(&mut self, ballot: Ballot, recovered: BTreeMap<Slot, Entry>) {
         assert_eq!(
             self.promised, ballot,
             "a leader has promised its own ballot"
@@ -294,7 +288,6 @@ impl Log {
         let queue = core::mem::take(&mut self.kept).into();
         self.take_role(Role::Leading(Leading {
             ballot,
-            since: cx.now.monotonic,
             next: self.chosen.next(),
             flights: BTreeMap::new(),
             begin: None,

@@ -59,6 +59,18 @@
 //!   what a leadership *proposed* and a later one finds; commands that still wait when a leadership
 //!   ends are handed back, also where the same seat outbids its own ballot, and leads on.
 //!
+//! # What the state machine above may rely on
+//! It sees of a log what is in `replica`: propose, apply in order, end, snapshot, who leads.
+//! Commands carry nothing of the agreement, and results are computed where commands are applied.
+//! * All replicas hand out the same commands for the same slots, in order, once per process.
+//! * A command that was declined or dropped never takes effect. One that was taken may, once per
+//!   time it was proposed, in the term that took it (P5, P11); the session table above makes
+//!   repetitions harmless (F2).
+//! * The log ends at its first decided end: nothing is handed out after it, and all replicas agree
+//!   on the epoch of the successor (P6).
+//! * Leases of two replicas never overlap, and while one has a lease nothing is decided that it
+//!   does not know of (P7). Whoever proposes the end has none from that step on (P8).
+//!
 //! # Choices
 //! * Replicas learn what is chosen from `Accept.chosen` and beats; there is no message per slot for
 //!   it. They believe it of entries that they voted for in that very ballot, and fetch the rest.
@@ -93,9 +105,9 @@ mod report;
 mod store;
 mod transfer;
 
-pub use crate::log::{Declined, Leadership};
 pub use late::Joining;
 pub use message::{Accepted, Chunk, Entry, Message};
+pub use replica::Declined;
 pub use store::Unrecoverable;
 
 use crate::base::{
@@ -220,7 +232,6 @@ enum Role {
 #[derive(Debug)]
 struct Leading {
     ballot: Ballot,
-    since: Micros,
     /// The next slot to propose.
     next: Slot,
     /// Slots proposed and not chosen.
@@ -278,7 +289,7 @@ impl Log {
         log.planted = cx.planted;
         log.hint = Some(first);
         if seat == first {
-            log.lead(log.promised, BTreeMap::new(), cx);
+            log.lead(log.promised, BTreeMap::new());
             log.cut(cx);
         } else {
             // As if restarted: a creation that was not durable may have granted leases before.
@@ -371,11 +382,6 @@ impl Log {
         }
         log.weigh();
         Ok(Recovered { log, slot, state })
-    }
-
-    /// The node that probably leads; a hint for whom to ask.
-    pub fn primary_node(&self) -> Option<NodeName> {
-        self.view.node_at(self.hint?)
     }
 
     /// The ballot promised.

@@ -4,7 +4,6 @@ use super::store::ROUNDS;
 use super::{Entry, Flight, Log, Message, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Seat, Slot};
 use crate::io::Env;
-use crate::log::ReplicatedLog;
 use alloc::vec::Vec;
 
 impl Log {

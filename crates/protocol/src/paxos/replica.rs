@@ -1,46 +1,65 @@
-//! What a state machine sees of a log: this log as a [`ReplicatedLog`].
+//! What the state machine above sees of a log, and all that it sees: see the module's essay for
+//! what it may rely on.
 
 use super::store::SnapshotRecord;
 use super::transfer::Snapshot;
 use super::{Entry, Log, Message, Role};
-use crate::base::{Bug, Epoch, Limits, LogId, Micros, Now, Seat, Slot, Timing, View};
+use crate::base::{
+    Ballot, Bug, Epoch, Limits, LogId, Micros, NodeName, Now, Seat, Slot, Timing, View,
+};
 use crate::command::Command;
 use crate::io::Env;
-use crate::log::{Declined, Leadership, ReplicatedLog};
 use crate::wire::encode;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-impl ReplicatedLog for Log {
-    fn id(&self) -> LogId {
+/// Why a command was not taken. It did not and will not take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Declined {
+    /// This replica does not lead; perhaps that seat does.
+    NotPrimary(Option<Seat>),
+    /// Too many commands wait or are in flight here: try again later.
+    Busy,
+    /// The log ends or has ended: go to its successor.
+    Stopping,
+}
+
+impl Log {
+    /// Which log.
+    pub fn id(&self) -> LogId {
         self.id
     }
 
-    fn view(&self) -> &View {
+    /// Its members; they never change.
+    pub fn view(&self) -> &View {
         &self.view
     }
 
-    fn seat(&self) -> Seat {
+    /// The seat of this replica.
+    pub fn seat(&self) -> Seat {
         self.seat
     }
 
-    fn primary_hint(&self) -> Option<Seat> {
-        self.hint
+    /// The node that probably leads; a hint for whom to ask.
+    pub fn primary_node(&self) -> Option<NodeName> {
+        self.view.node_at(self.hint?)
     }
 
-    fn leadership(&self) -> Option<Leadership> {
+    /// The ballot that is led here, if one is; perhaps before everything recovered is decided.
+    pub fn leadership(&self) -> Option<Ballot> {
         match &self.role {
-            Role::Leading(lead) => Some(Leadership {
-                ballot: lead.ballot,
-                since: lead.since,
-            }),
+            Role::Leading(lead) => Some(lead.ballot),
             _ => None,
         }
     }
 
-    // Its `Begin` is chosen, hence everything recovered below it.
-    fn is_primary(&self) -> bool {
+    /// Whether this replica is the primary: it leads, and everything that was decided before its
+    /// term has been handed out or waits to be. It is none from the step in which it proposes the
+    /// end: the successor must not commit while somebody still reads here.
+    ///
+    /// Its `Begin` is chosen, hence everything recovered below it.
+    pub fn is_primary(&self) -> bool {
         match &self.role {
             Role::Leading(lead) => {
                 lead.begin.is_some_and(|begin| begin <= self.chosen) && !lead.ending
@@ -49,10 +68,13 @@ impl ReplicatedLog for Log {
         }
     }
 
-    // An acceptor that acknowledged something sent at `t` is bound until at least one lease after
-    // `t`; the holder's clock may be slow, so it counts a shortened lease. Its own acceptor is
-    // always counted: it refuses others while this very function says so.
-    fn has_lease(&self, now: Now, timing: &Timing) -> bool {
+    /// Whether this primary may answer from its applied state now, on its own clock: nothing is
+    /// decided without it.
+    ///
+    /// An acceptor that acknowledged something sent at `t` is bound until at least one lease after
+    /// `t`; the holder's clock may be slow, so it counts a shortened lease. Its own acceptor is
+    /// always counted: it refuses others while this very function says so.
+    pub fn has_lease(&self, now: Now, timing: &Timing) -> bool {
         let Role::Leading(lead) = &self.role else {
             return false;
         };
@@ -70,7 +92,13 @@ impl ReplicatedLog for Log {
         others.count() + 1 >= self.quorum()
     }
 
-    fn propose(&mut self, command: Command, cx: &mut Env<'_>) -> Result<(), Declined> {
+    /// Takes a command for the next batch; [`Log::flush`] sends it.
+    ///
+    /// # Errors
+    /// The command was not taken and will not take effect: this replica does not lead
+    /// ([`Declined::NotPrimary`], with its best guess who does), its queue is full
+    /// (`Limits::proposals`), or the log ends.
+    pub fn propose(&mut self, command: Command, cx: &mut Env<'_>) -> Result<(), Declined> {
         self.planted = cx.planted;
         let lead = match &mut self.role {
             Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
@@ -80,7 +108,7 @@ impl ReplicatedLog for Log {
                 return Ok(());
             }
             _ if self.over.is_some() => return Err(Declined::Stopping),
-            _ => return Err(Declined::NotPrimary(self.primary_hint())),
+            _ => return Err(Declined::NotPrimary(self.hint)),
         };
         if self.wish.is_some() {
             return Err(Declined::Stopping);
@@ -96,15 +124,21 @@ impl ReplicatedLog for Log {
         Ok(())
     }
 
-    fn take_dropped(&mut self) -> VecDeque<Command> {
+    /// Commands that were taken and never proposed by terms that have ended here, since they were
+    /// last asked for: they did not and will not take effect. What was proposed may have.
+    pub fn take_dropped(&mut self) -> VecDeque<Command> {
         core::mem::take(&mut self.dropped)
     }
 
-    fn take_installed(&mut self) -> Option<(Slot, Bytes)> {
+    /// A snapshot that came from a peer: the caller replaces its state by it. Commands continue
+    /// after its slot; ask for this first.
+    pub fn take_installed(&mut self) -> Option<(Slot, Bytes)> {
         self.installed.take()
     }
 
-    fn next_commands(&mut self) -> Option<(Slot, Vec<Command>)> {
+    /// The next decided slot, in order and once per process, with its commands in order: none for a
+    /// slot that is the protocol's own, or void.
+    pub fn next_commands(&mut self) -> Option<(Slot, Vec<Command>)> {
         let (slot, entry) = self.next_chosen()?;
         let commands = match entry {
             Entry::Commands { commands, .. } => commands,
@@ -113,29 +147,41 @@ impl ReplicatedLog for Log {
         Some((slot, commands))
     }
 
-    fn delivered(&self) -> Slot {
+    /// The slot up to which commands were handed out, or a snapshot was.
+    pub fn delivered(&self) -> Slot {
         self.delivered
     }
 
-    // A follower proposes nothing; should it come to lead, the `Stop` takes the place of its
-    // `Begin`.
-    fn propose_stop(&mut self, next: Epoch, cx: &mut Env<'_>) {
+    /// Wants the log ended, above everything taken so far, for a successor of epoch `next`. The
+    /// decision that it ends was made elsewhere. Every member may want it, and repeat it: the one
+    /// that leads, now or later, ends the log.
+    ///
+    /// A follower proposes nothing; should it come to lead, the `Stop` takes the place of its
+    /// `Begin`.
+    pub fn propose_stop(&mut self, next: Epoch, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         self.wish.get_or_insert(next);
         self.flush(cx);
     }
 
-    fn stopped(&self) -> Option<Epoch> {
+    /// The epoch of the successor, once the end is decided. Whether everything before it was handed
+    /// out says [`Log::next_commands`].
+    pub fn stopped(&self) -> Option<Epoch> {
         self.over.map(|(_, next)| next)
     }
 
-    fn needs_snapshot(&self, limits: &Limits) -> bool {
+    /// Whether enough was handed out since the last snapshot for a new one.
+    pub fn needs_snapshot(&self, limits: &Limits) -> bool {
         let slots = self.delivered.0 - self.truncated().0;
         slots >= limits.snapshot_every || (slots > 0 && self.entries >= limits.entries_bytes)
     }
 
-    // A few entries stay in memory for peers that lag a little.
-    fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Env<'_>) {
+    /// Replaces everything up to `slot` by `state`, the caller's state after it, durably and in one
+    /// batch. A few entries stay in memory for peers that lag a little.
+    ///
+    /// # Panics
+    /// If `slot` was not handed out yet: the state would not be its.
+    pub fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Env<'_>) {
         assert!(slot <= self.delivered, "only applied slots are truncated");
         if slot <= self.truncated() {
             return;
@@ -164,9 +210,12 @@ impl ReplicatedLog for Log {
         self.weigh();
     }
 
-    // The successor is named in the release and runs phase 1 at once; what was proposed here is
-    // recovered by it.
-    fn hand_over(&mut self, to: Seat, cx: &mut Env<'_>) {
+    /// Gives the log to another seat at once: proposes what is queued, ceases to lead, and ends its
+    /// lease everywhere. If the other does not come, somebody leads after a pause.
+    ///
+    /// The successor is named in the release and runs phase 1 at once; what was proposed here is
+    /// recovered by it.
+    pub fn hand_over(&mut self, to: Seat, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         let Role::Leading(lead) = &self.role else {
             return;
@@ -191,13 +240,16 @@ impl ReplicatedLog for Log {
         }
     }
 
-    fn flush(&mut self, cx: &mut Env<'_>) {
+    /// Sends what was proposed, as far as the bounds allow, and what was decided; to be called at
+    /// the end of a node's step.
+    pub fn flush(&mut self, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         self.cut(cx);
         self.announce(cx);
     }
 
-    fn tick(&mut self, cx: &mut Env<'_>) {
+    /// The time of [`Log::wake`] has come, or any other time.
+    pub fn tick(&mut self, cx: &mut Env<'_>) {
         self.planted = cx.planted;
         self.loans.end(cx);
         self.fetch_again(cx);
@@ -206,7 +258,9 @@ impl ReplicatedLog for Log {
         self.flush(cx);
     }
 
-    fn wake(&self) -> Option<Micros> {
+    /// When this replica wants to be ticked, on the node's boot-time clock; a time that has passed
+    /// means now.
+    pub fn wake(&self) -> Option<Micros> {
         let role = match &self.role {
             Role::Leading(lead) => lead.due,
             Role::Candidate(candidate) => Some(candidate.due),
@@ -214,9 +268,6 @@ impl ReplicatedLog for Log {
             Role::Follower => Some(self.election_at.unwrap_or(self.boot)),
         };
         let fetch = self.fetching.map(|f| f.due);
-        match (role, fetch) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [role, fetch].into_iter().flatten().min()
     }
 }

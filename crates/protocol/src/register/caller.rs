@@ -3,7 +3,7 @@
 
 use super::message::{Answer, Ask, Message, StoreId};
 use super::once::Names;
-use super::op::{Op, OpEnd, OpId, Place, assert_duties};
+use super::op::{Op, OpEnd, OpId, Owner, Place, assert_duties};
 use super::running::{Next, Running};
 use crate::base::{Micros, NodeName, Rng};
 use crate::io::Env;
@@ -21,12 +21,13 @@ pub struct Caller {
     /// an earlier phase is never counted in a later one.
     calls: BTreeMap<u64, OpId>,
     wakes: BTreeSet<(Micros, OpId)>,
-    finished: VecDeque<(OpId, OpEnd)>,
+    finished: VecDeque<(OpId, Owner, OpEnd)>,
 }
 
 #[derive(Clone, Debug)]
 struct Open {
     running: Running,
+    owner: Owner,
     wake: Micros,
 }
 
@@ -49,7 +50,14 @@ impl Caller {
 
     /// Starts an operation, which ends by `deadline` of the boot-time clock, or after
     /// `timing.request` if that is earlier.
-    pub fn start(&mut self, op: Op, place: &Place, deadline: Micros, cx: &mut Env<'_>) -> OpId {
+    pub fn start(
+        &mut self,
+        op: Op,
+        owner: Owner,
+        place: &Place,
+        deadline: Micros,
+        cx: &mut Env<'_>,
+    ) -> OpId {
         assert_duties(&op, place, cx);
         let id = OpId(self.next_op);
         self.next_op += 1;
@@ -57,6 +65,7 @@ impl Caller {
         let running = Running::new(op, place.clone(), own, deadline, cx);
         let open = Open {
             running,
+            owner,
             wake: Micros::MAX,
         };
         self.open.insert(id, open);
@@ -111,27 +120,36 @@ impl Caller {
         self.wakes.first().map(|(wake, _)| *wake)
     }
 
-    /// The next operation that has ended.
-    pub fn take_finished(&mut self) -> Option<(OpId, OpEnd)> {
+    /// The next operation that has ended, and whose it was.
+    pub fn take_finished(&mut self) -> Option<(OpId, Owner, OpEnd)> {
         self.finished.pop_front()
+    }
+
+    /// Gives an operation to another owner, who takes its end also where that has come already.
+    pub fn pass_on(&mut self, id: OpId, owner: Owner) {
+        let finished = self.finished.iter_mut().find(|(ended, ..)| *ended == id);
+        let finished = finished.map(|(_, owner, _)| owner);
+        if let Some(former) = finished.or(self.open.get_mut(&id).map(|open| &mut open.owner)) {
+            *former = owner;
+        }
     }
 
     /// Forgets an operation. What it has sent may still take effect.
     pub fn cancel(&mut self, id: OpId) {
-        self.finished.retain(|(finished, _)| *finished != id);
+        self.finished.retain(|(finished, ..)| *finished != id);
         self.close(id);
     }
 
     /// Operations under way.
-    pub fn open(&self) -> usize {
-        self.open.len()
+    pub fn under_way(&self) -> impl Iterator<Item = (OpId, &Owner)> {
+        self.open.iter().map(|(id, open)| (*id, &open.owner))
     }
 
-    fn close(&mut self, id: OpId) {
-        if let Some(open) = self.open.remove(&id) {
-            self.calls.remove(&open.running.call);
-            self.wakes.remove(&(open.wake, id));
-        }
+    fn close(&mut self, id: OpId) -> Option<Owner> {
+        let open = self.open.remove(&id)?;
+        self.calls.remove(&open.running.call);
+        self.wakes.remove(&(open.wake, id));
+        Some(open.owner)
     }
 
     /// Tells the members that a tag is final, where the operation has made one so. Nobody waits for
@@ -157,8 +175,8 @@ impl Caller {
     fn go_on(&mut self, id: OpId, next: Next, cx: &mut Env<'_>) {
         if let Next::Done(outcome) = next {
             self.tell_final(id, cx);
-            self.close(id);
-            self.finished.push_back((id, outcome));
+            let owner = self.close(id).expect("what ends was under way");
+            self.finished.push_back((id, owner, outcome));
             return;
         }
         let Some(open) = self.open.get_mut(&id) else {

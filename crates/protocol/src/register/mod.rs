@@ -60,7 +60,7 @@ pub use message::{
     Answer, Ask, Coding, Content, Fragment, Holder, Message, StoreAsk, StoreId, Survey, Version,
 };
 pub use once::{Life, PutName};
-pub use op::{Op, OpEnd, OpId, Place};
+pub use op::{Errand, Op, OpEnd, OpId, Owner, Place};
 pub use replica::{Counts, Replica, keys};
 pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 

@@ -2,7 +2,9 @@
 
 use super::is_synch;
 use super::message::{Holder, StoreId};
-use crate::base::{Epoch, EventualTag, KeyId, LockRef, Seat, Shape, StoragePolicy, Tag, View};
+use crate::base::{
+    Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, SessionId, Shape, StoragePolicy, Tag, View,
+};
 use crate::io::Env;
 use crate::request::Inspection;
 use alloc::vec::Vec;
@@ -11,6 +13,29 @@ use bytes::Bytes;
 /// The name of one operation at its caller; never reused while the node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
+
+/// Whose an operation is. It comes back with the end, so that nobody else keeps a table of what is
+/// under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A task of the node's coordinator.
+    Task(u64),
+    /// The primary of a segment, about this key.
+    Primary(SegmentId, KeyId, Errand),
+    /// The upkeep of registers: nobody waits.
+    Upkeep,
+}
+
+/// What a primary starts an operation for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// A value read while this enqueue is being agreed, by session and number.
+    Ahead((SessionId, u64)),
+    /// The grant of a ref.
+    Grant(LockRef),
+    /// Settling a key in the name of the front of its batch of readers, with the flag it clears.
+    Front(LockRef, Option<u64>),
+}
 
 /// Where an operation goes: one segment at one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl Bench {
 
     /// The synch of the grant in preparation ends: whether it is granted by that.
     fn synched(&mut self) -> bool {
-        let op = *self.started.keys().last().expect("a synch has begun");
+        let op = *self.under_way().last().expect("a synch has begun");
         let synched = register::OpEnd::Synched {
             value: None,
             tag: Tag::ZERO,

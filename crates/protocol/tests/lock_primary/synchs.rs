@@ -32,10 +32,10 @@ impl Bench {
 
     /// The operations of grants that a step has begun.
     fn begins(&mut self, act: impl FnOnce(&mut Bench)) -> Vec<OpId> {
-        let before: Vec<OpId> = self.started.keys().copied().collect();
+        let before = self.under_way();
         act(self);
-        let new = self.started.keys().filter(|op| !before.contains(op));
-        new.copied().collect()
+        let new = self.under_way().into_iter();
+        new.filter(|op| !before.contains(op)).collect()
     }
 
     /// The one operation that a step has begun.

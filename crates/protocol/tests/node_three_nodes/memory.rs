@@ -3,7 +3,6 @@
 
 use super::*;
 use fermata_protocol::base::Slot;
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::Log;
 
 /// Far below what sections leave behind here, and room for a few dozen entries.

@@ -2,7 +2,6 @@
 
 use crate::world::{Packet, World, large};
 use fermata_protocol::base::*;
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
 
 const SECOND: Micros = 1_000_000;

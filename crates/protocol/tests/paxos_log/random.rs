@@ -3,7 +3,6 @@
 
 use crate::world::World;
 use fermata_protocol::base::{Epoch, Planted};
-use fermata_protocol::log::ReplicatedLog;
 
 /// One schedule; what went wrong, if anything.
 pub(crate) fn schedule(n: usize, seed: u64, planted: Planted) -> World {

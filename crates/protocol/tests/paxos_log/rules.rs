@@ -3,7 +3,6 @@
 
 use crate::world::{Packet, World};
 use fermata_protocol::base::*;
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos};
 
 /// P7: an acceptor follows a leader's beat. How long, by its own clock, it promises nobody else.

@@ -2,7 +2,6 @@
 
 use crate::world::{ID, Packet, World, command};
 use fermata_protocol::base::*;
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
 use fermata_protocol::wire::record;
 

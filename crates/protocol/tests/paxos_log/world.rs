@@ -4,7 +4,6 @@
 use bytes::Bytes;
 use fermata_protocol::base::*;
 use fermata_protocol::command::{Body, Command, LockCommand};
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::paxos::{Entry, Follow, Joining, Log, Message as Paxos};
 use fermata_protocol::{Effects, Env, Memory, Message, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
@@ -298,12 +297,10 @@ impl World {
             self.with_env(i, &mut fx, |cx| log.truncate(slot, state, cx));
         }
         log.assert_held();
-        if let Some(lead) = log.leadership() {
+        if let Some(ballot) = log.leadership() {
             let me = (i, self.hosts[i].life);
-            let owner = *self.leaders.entry(lead.ballot).or_insert(me);
-            self.check(owner == me, || {
-                format!("{:?} led by two processes", lead.ballot)
-            });
+            let owner = *self.leaders.entry(ballot).or_insert(me);
+            self.check(owner == me, || format!("{ballot:?} led by two processes"));
         }
         self.hosts[i].log = Some(log);
         self.absorb(i, fx);
@@ -640,7 +637,7 @@ impl World {
         let lead = self.hosts[i].log.as_ref().and_then(Log::leadership);
         let taken = self.step(i, |log, cx| log.propose(command, cx).is_ok());
         if let (Some(true), Some(lead)) = (taken, lead) {
-            self.taken.insert(self.next_command, lead.ballot);
+            self.taken.insert(self.next_command, lead);
         }
         taken == Some(true)
     }

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Limits, NodeName, Now, Planted, Seat, StoragePolicy, Tag, Terms, Timing,
 };
-use fermata_protocol::register::{Answer, Ask, Caller, Message, Op, OpEnd, Place, Replica};
+use fermata_protocol::register::{Answer, Ask, Caller, Message, Op, OpEnd, Owner, Place, Replica};
 use fermata_protocol::{Effects, Env, Output};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -231,7 +231,7 @@ impl Rules {
                 client.asks[to].push((call, ask));
             }
         }
-        if let Some((_, outcome)) = client.caller.take_finished() {
+        if let Some((.., outcome)) = client.caller.take_finished() {
             client.ended = true;
             let (tag, fine) = match (outcome, c < WRITERS) {
                 (OpEnd::Stored { tag }, true) => (tag, tag > client.floor),
@@ -274,7 +274,7 @@ impl Rules {
         let place = self.place();
         let client = &mut state.clients[c];
         let (_, fx) = self.step(1, &Disk::default(), |cx| {
-            client.caller.start(op, &place, 1 << 60, cx)
+            client.caller.start(op, Owner::Upkeep, &place, 1 << 60, cx)
         });
         self.take(state, c, fx)
     }

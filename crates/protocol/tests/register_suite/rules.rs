@@ -770,7 +770,7 @@ fn without_a_quorum_an_operation_ends_at_its_deadline() {
     assert!(
         w.callers
             .iter()
-            .all(|c| c.open() == 0 && c.wake().is_none())
+            .all(|c| c.under_way().next().is_none() && c.wake().is_none())
     );
 }
 

@@ -8,8 +8,8 @@ use fermata_protocol::base::{
     Planted, Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
 use fermata_protocol::register::{
-    Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpEnd, OpId, Place,
-    PutName, Replica, SegmentView, SegmentViews, StoreAsk, StoreId,
+    Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpEnd, OpId, Owner,
+    Place, PutName, Replica, SegmentView, SegmentViews, StoreAsk, StoreId,
 };
 use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Env, Memory, Output, Void, When, Write};
@@ -460,7 +460,7 @@ impl World {
     pub(crate) fn start_at(&mut self, caller: usize, op: Op, place: &Place) -> OpId {
         let (id, fx) = self.step(Who::Caller(caller), |w, _, cx| {
             let deadline = cx.now.monotonic + cx.timing.request;
-            w.callers[caller].start(op, place, deadline, cx)
+            w.callers[caller].start(op, Owner::Upkeep, place, deadline, cx)
         });
         self.release(caller_name(caller), fx);
         self.collect(caller);
@@ -490,7 +490,7 @@ impl World {
     }
 
     fn collect(&mut self, caller: usize) {
-        while let Some((id, outcome)) = self.callers[caller].take_finished() {
+        while let Some((id, _, outcome)) = self.callers[caller].take_finished() {
             self.outcomes.push((caller, id, outcome));
         }
     }

@@ -18,7 +18,6 @@ use fermata_protocol::base::{
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::io::Happened;
 use fermata_protocol::lock::{self, Latest, Ref};
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::register::{self, Answer, Ask};
 use fermata_protocol::request::{Held, Mode};
 use fermata_protocol::segment::Applied;

@@ -6,7 +6,6 @@ use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
-use fermata_protocol::log::ReplicatedLog;
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, paxos};
 

@@ -16,6 +16,7 @@ use crate::base::{
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory, Output, Void};
 use crate::lock::{Outcome, Rejection};
+use crate::register::Owner;
 use crate::request::{
     Critical, EntryValue, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request,
 };
@@ -343,9 +344,12 @@ impl Bench {
 
     /// Ends the only register operation under way.
     fn register(&mut self, outcome: register::OpEnd) {
-        let ops: Vec<_> = self.it.desk.ops.keys().copied().collect();
-        assert_eq!(ops.len(), 1);
-        assert!(self.step(|it, cx| it.on_register(ops[0], outcome, cx)));
+        let [(op, Owner::Task(task))] = self.registers.under_way().collect::<Vec<_>>()[..] else {
+            panic!("there is one");
+        };
+        let task = *task;
+        self.registers.cancel(op);
+        self.step(|it, cx| it.on_register(task, outcome, cx));
     }
 
     /// Enters with one key; the ref.

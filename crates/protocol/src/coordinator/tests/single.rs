@@ -102,7 +102,7 @@ fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try()
     bench.register(ELSEWHERE);
     while bench.replies.is_empty() {
         bench.wait(bench.timing.retry);
-        if !bench.it.desk.ops.is_empty() {
+        if bench.registers.under_way().next().is_some() {
             tries += 1;
             bench.register(register::OpEnd::Moved {
                 next: None,

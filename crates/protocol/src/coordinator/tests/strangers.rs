@@ -8,7 +8,7 @@ fn denied(bench: &Bench) {
     let refusal = bench.refusal();
     assert_eq!(refusal.code, Code::NotHolder, "{refusal:?}");
     assert!(!refusal.may_have_taken_effect);
-    assert!(bench.it.desk.ops.is_empty(), "nothing was sent");
+    assert_eq!(bench.registers.under_way().count(), 0, "nothing was sent");
 }
 
 #[test]
@@ -20,7 +20,8 @@ fn a_grant_that_passed_here_is_a_pass_for_its_session_alone() {
         denied(&bench);
     }
     bench.ask(2, put(&held, false));
-    assert_eq!(bench.it.desk.ops.len(), 1, "the holder's own is sent");
+    let under_way = bench.registers.under_way();
+    assert_eq!(under_way.count(), 1, "the holder's own is sent");
 }
 
 #[test]
