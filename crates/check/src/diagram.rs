@@ -1,6 +1,6 @@
 //! A few operations as a picture in time, one line each.
 
-use crate::{Action, Operation, Outcome};
+use crate::{Action, Ending, Operation};
 use std::fmt::Write;
 
 /// Columns of the time axis at most.
@@ -79,8 +79,8 @@ pub fn diagram<V>(
 /// None: nobody knows.
 fn returned<V>(operation: &Operation<V>) -> Option<u64> {
     match operation.outcome {
-        Outcome::Ok { returned } => Some(returned),
-        Outcome::Failed | Outcome::Unknown => None,
+        Ending::Ok { returned } => Some(returned),
+        Ending::Failed | Ending::Unknown => None,
     }
 }
 

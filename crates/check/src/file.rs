@@ -4,7 +4,7 @@
 //! A line that is not exactly what that page says is refused with its number: a history that is
 //! read in part, or in another sense than it was written, would get a verdict that means nothing.
 
-use crate::{Action, History, Operation, Outcome, transactions};
+use crate::{Action, Ending, History, Operation, transactions};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -289,24 +289,24 @@ fn operation(line: &[u8], keys: &mut BTreeSet<Bytes>) -> Result<(Bytes, Operatio
     Ok((key, operation))
 }
 
-fn ended(outcome: Ended, call: u64, returned: Option<u64>) -> Result<Outcome, String> {
+fn ended(outcome: Ended, call: u64, returned: Option<u64>) -> Result<Ending, String> {
     Ok(match (outcome, returned) {
         (Ended::Ok, None) => return Err("outcome `ok` needs a `return`".to_owned()),
         (_, Some(at)) if at < call => {
             return Err(format!("`return` {at} is before `call` {call}"));
         }
         (_, Some(u64::MAX)) => return Err(format!("`return` must be below {}", u64::MAX)),
-        (Ended::Ok, Some(returned)) => Outcome::Ok { returned },
-        (Ended::Failed, _) => Outcome::Failed,
-        (Ended::Unknown, _) => Outcome::Unknown,
+        (Ended::Ok, Some(returned)) => Ending::Ok { returned },
+        (Ended::Failed, _) => Ending::Failed,
+        (Ended::Unknown, _) => Ending::Unknown,
     })
 }
 
-fn ending(outcome: Outcome) -> (Ended, Option<u64>) {
+fn ending(outcome: Ending) -> (Ended, Option<u64>) {
     match outcome {
-        Outcome::Ok { returned } => (Ended::Ok, Some(returned)),
-        Outcome::Failed => (Ended::Failed, None),
-        Outcome::Unknown => (Ended::Unknown, None),
+        Ending::Ok { returned } => (Ended::Ok, Some(returned)),
+        Ending::Failed => (Ended::Failed, None),
+        Ending::Unknown => (Ended::Unknown, None),
     }
 }
 
@@ -389,15 +389,15 @@ mod tests {
 
     #[test]
     fn a_written_history_is_read_back() {
-        let ok = Outcome::Ok { returned: 9 };
+        let ok = Ending::Ok { returned: 9 };
         let operations = [
             (Action::Write(Some(&b"a \"quoted\" one"[..])), ok),
-            (Action::Write(Some(&[0xff, 0x00][..])), Outcome::Unknown),
+            (Action::Write(Some(&[0xff, 0x00][..])), Ending::Unknown),
             (Action::Write(None), ok),
-            (Action::Write(Some(&b""[..])), Outcome::Failed),
+            (Action::Write(Some(&b""[..])), Ending::Failed),
             (Action::Read(None), ok),
             (Action::Read(Some(&b"x"[..])), ok),
-            (Action::Read(None), Outcome::Unknown),
+            (Action::Read(None), Ending::Unknown),
         ];
         let operations = operations.map(|(action, outcome)| Operation {
             client: 7,

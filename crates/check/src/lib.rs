@@ -36,19 +36,19 @@
 //! after its client gave up as well, or never.
 //!
 //! **Invariants.** I1: `Linearizable` and `Violation` are proofs, whatever the bound. I2: the
-//! operations of a [`Part`] are not linearizable by themselves, and no value in it lacks a writer
+//! operations of a [`Core`] are not linearizable by themselves, and no value in it lacks a writer
 //! that it has in the whole. I3: the same history gets the same verdict on every machine.
 //!
 //! # Example
 //!
 //! ```
-//! use fermata_check::{Action, Bound, Operation, Outcome, Verdict, check_register, diagram};
+//! use fermata_check::{Action, Bound, Operation, Ending, Verdict, check_register, diagram};
 //!
 //! let ok = |client, call, returned, action| Operation {
 //!     client,
 //!     call,
 //!     action,
-//!     outcome: Outcome::Ok { returned },
+//!     outcome: Ending::Ok { returned },
 //! };
 //! let history = [
 //!     ok(1, 0, 10, Action::Write(Some("a"))),
@@ -88,13 +88,13 @@ pub enum Action<V> {
     /// Wrote a value, or, with none, deleted it.
     Write(Option<V>),
     /// Read a value, or, with none, found the register empty. Unless the outcome is
-    /// [`Outcome::Ok`] the value means nothing.
+    /// [`Ending::Ok`] the value means nothing.
     Read(Option<V>),
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum Ending {
     /// Well.
     Ok {
         /// True time of the return, in the unit of the call: from the call on, below `u64::MAX`.
@@ -116,7 +116,7 @@ pub struct Operation<V> {
     /// What was done.
     pub action: Action<V>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: Ending,
 }
 
 /// How much work is done before the answer is [`Verdict::Undecided`].
@@ -145,7 +145,7 @@ pub enum Verdict {
     /// Some order of the operations explains all that was read.
     Linearizable,
     /// No order does.
-    Violation(Part),
+    Violation(Core),
     /// No order was found within the bound, nor that there is none.
     Undecided,
 }
@@ -156,7 +156,7 @@ pub enum Verdict {
 /// that, with a read the part has each write whose value it may have read, as far as the whole
 /// tells. And if the whole has a write of its value at all, so has the part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Core {
     /// Places in the checked slice, by the time of their call.
     pub operations: Vec<usize>,
     /// No operation can be left out; otherwise the bound on attempts, or on states, was met.

@@ -5,7 +5,7 @@
 //! The same seed gives the same history on every machine and in every version of this crate:
 //! verdicts of other checkers are recorded by seed.
 
-use crate::{Action, Operation, Outcome};
+use crate::{Action, Ending, Operation};
 use fermata_protocol::base::Rng;
 
 /// What a random history is like.
@@ -52,7 +52,7 @@ struct Draft {
     /// None: it has no effect.
     effect: Option<u64>,
     write: Option<Option<u64>>,
-    outcome: Outcome,
+    outcome: Ending,
 }
 
 /// A linearizable history: of a register with such clients.
@@ -64,16 +64,16 @@ pub fn linearizable(random: &mut Rng, shape: Shape) -> Vec<Operation<u64>> {
         let call = free_at[client] + random.below(shape.pause);
         let takes = random.below(20);
         let mut effect = Some(call + random.below(takes + 1));
-        let mut outcome = Outcome::Ok {
+        let mut outcome = Ending::Ok {
             returned: call + takes,
         };
         free_at[client] = call + takes + 1;
         if random.chance(shape.unknown) {
-            outcome = Outcome::Unknown;
+            outcome = Ending::Unknown;
             let late = random.below(2) * random.below(200);
             effect = random.chance(50).then_some(call + takes + late);
         } else if random.chance(shape.failed) {
-            (outcome, effect) = (Outcome::Failed, None);
+            (outcome, effect) = (Ending::Failed, None);
         }
         let value = shape
             .values
@@ -137,14 +137,14 @@ pub fn change(random: &mut Rng, history: &mut [Operation<u64>]) {
             let shift = random.below(60);
             let call = history[one].call;
             history[one].call = (call + shift).saturating_sub(30);
-            if let Outcome::Ok { returned } = &mut history[one].outcome {
+            if let Ending::Ok { returned } = &mut history[one].outcome {
                 *returned = history[one].call + (*returned - call);
             }
         }
         // An unknown outcome is held for none.
         _ => {
-            if history[one].outcome == Outcome::Unknown {
-                history[one].outcome = Outcome::Failed;
+            if history[one].outcome == Ending::Unknown {
+                history[one].outcome = Ending::Failed;
             }
         }
     }

@@ -16,7 +16,7 @@
 //! to part, so each attempt is judged against the last one that succeeded.
 
 use crate::steps::{Step, Writes};
-use crate::{Bound, Decision, Part, decide};
+use crate::{Bound, Core, Decision, decide};
 
 /// Parts of up to this many steps are made smaller step by step at once.
 const SMALL: usize = 48;
@@ -33,7 +33,7 @@ struct Shrinking {
 }
 
 /// Makes a closed part that is not linearizable as small as the bound allows.
-pub(crate) fn shrink(part: Vec<Step>, bound: Bound) -> Part {
+pub(crate) fn shrink(part: Vec<Step>, bound: Bound) -> Core {
     let mut shrinking = Shrinking {
         part,
         attempts: bound.attempts,
@@ -54,7 +54,7 @@ pub(crate) fn shrink(part: Vec<Step>, bound: Bound) -> Part {
         }
     }
     let operations = shrinking.part.iter().map(|step| step.source as usize);
-    Part {
+    Core {
         operations: operations.collect(),
         minimal: !shrinking.incomplete,
     }

@@ -2,7 +2,7 @@
 //! are small numbers, steps are sorted by call, and for each read it is known which writes it may
 //! have read.
 
-use crate::{Action, Operation, Outcome};
+use crate::{Action, Ending, Operation};
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -50,9 +50,9 @@ pub(crate) fn of_operations<V: Eq + Hash>(operations: &[Operation<V>]) -> Vec<St
             Action::Read(value) => (false, value),
         };
         let (ret, known) = match operation.outcome {
-            Outcome::Ok { returned } => (returned, true),
-            Outcome::Unknown if writes => (NEVER, false),
-            Outcome::Unknown | Outcome::Failed => continue,
+            Ending::Ok { returned } => (returned, true),
+            Ending::Unknown if writes => (NEVER, false),
+            Ending::Unknown | Ending::Failed => continue,
         };
         assert!(
             operation.call <= ret,

@@ -6,7 +6,7 @@ use fermata_protocol::base::Rng;
 
 type Op = Operation<u64>;
 
-fn op(client: u64, call: u64, outcome: Outcome, action: Action<u64>) -> Op {
+fn op(client: u64, call: u64, outcome: Ending, action: Action<u64>) -> Op {
     Operation {
         client,
         call,
@@ -16,36 +16,31 @@ fn op(client: u64, call: u64, outcome: Outcome, action: Action<u64>) -> Op {
 }
 
 fn write(value: u64, call: u64, returned: u64) -> Op {
-    op(
-        1,
-        call,
-        Outcome::Ok { returned },
-        Action::Write(Some(value)),
-    )
+    op(1, call, Ending::Ok { returned }, Action::Write(Some(value)))
 }
 
 fn read(value: u64, call: u64, returned: u64) -> Op {
-    op(2, call, Outcome::Ok { returned }, Action::Read(Some(value)))
+    op(2, call, Ending::Ok { returned }, Action::Read(Some(value)))
 }
 
 fn delete(call: u64, returned: u64) -> Op {
-    op(1, call, Outcome::Ok { returned }, Action::Write(None))
+    op(1, call, Ending::Ok { returned }, Action::Write(None))
 }
 
 fn read_nothing(call: u64, returned: u64) -> Op {
-    op(2, call, Outcome::Ok { returned }, Action::Read(None))
+    op(2, call, Ending::Ok { returned }, Action::Read(None))
 }
 
 fn maybe_write(value: u64, call: u64) -> Op {
-    op(3, call, Outcome::Unknown, Action::Write(Some(value)))
+    op(3, call, Ending::Unknown, Action::Write(Some(value)))
 }
 
 fn failed_write(value: u64, call: u64) -> Op {
-    op(3, call, Outcome::Failed, Action::Write(Some(value)))
+    op(3, call, Ending::Failed, Action::Write(Some(value)))
 }
 
 fn maybe_read(value: u64, call: u64) -> Op {
-    op(3, call, Outcome::Unknown, Action::Read(Some(value)))
+    op(3, call, Ending::Unknown, Action::Read(Some(value)))
 }
 
 #[track_caller]
@@ -62,7 +57,7 @@ fn fails(history: &[Op], part: &[usize]) {
     let minimal = true;
     assert_eq!(
         check(history),
-        Verdict::Violation(Part {
+        Verdict::Violation(Core {
             operations,
             minimal
         })
@@ -84,9 +79,9 @@ fn searched(history: &[Op]) -> bool {
 /// By trying all orders.
 fn explained(history: &[Op]) -> bool {
     let says_something = |op: &&Op| match op.outcome {
-        Outcome::Ok { .. } => true,
-        Outcome::Failed => false,
-        Outcome::Unknown => matches!(op.action, Action::Write(_)),
+        Ending::Ok { .. } => true,
+        Ending::Failed => false,
+        Ending::Unknown => matches!(op.action, Action::Write(_)),
     };
     extends(
         &history.iter().filter(says_something).collect::<Vec<_>>(),
@@ -97,7 +92,7 @@ fn explained(history: &[Op]) -> bool {
 /// Whether some order of the operations explains them on a register that holds `value`.
 fn extends(open: &[&Op], value: Option<u64>) -> bool {
     let end = |op: &Op| match op.outcome {
-        Outcome::Ok { returned } => returned,
+        Ending::Ok { returned } => returned,
         _ => u64::MAX,
     };
     open.iter().all(|op| end(op) == u64::MAX)
@@ -281,8 +276,8 @@ fn random_histories_agree_with_all_orders() {
     assert!(wrong > 3_000, "only {wrong} wrong histories");
 }
 
-/// What [`Part`] promises.
-fn assert_part(history: &[Op], part: &Part, seed: u64) {
+/// What [`Core`] promises.
+fn assert_part(history: &[Op], part: &Core, seed: u64) {
     let chosen: Vec<Op> = part
         .operations
         .iter()
@@ -294,7 +289,7 @@ fn assert_part(history: &[Op], part: &Part, seed: u64) {
         let Action::Read(value) = &op.action else {
             continue;
         };
-        let writes = |op: &&Op| op.action == Action::Write(*value) && op.outcome != Outcome::Failed;
+        let writes = |op: &&Op| op.action == Action::Write(*value) && op.outcome != Ending::Failed;
         let known = history.iter().any(|op| writes(&op));
         assert!(
             !known || chosen.iter().any(|op| writes(&op)) || value.is_none(),

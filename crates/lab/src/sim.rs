@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use fermata_check::{Operation, Outcome, file};
+use fermata_check::{Ending, Operation, file};
 use fermata_sim::checkers::Kind;
 use fermata_sim::{Options, Progress, Report};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -91,7 +91,7 @@ fn record(path: &Path, report: &Report) -> io::Result<()> {
     for (key, operations) in &report.registers {
         for operation in operations {
             let outcome = match operation.outcome {
-                Outcome::Ok { returned } => Outcome::Ok {
+                Ending::Ok { returned } => Ending::Ok {
                     returned: returned * 1_000,
                 },
                 other => other,

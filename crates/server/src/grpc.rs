@@ -1,10 +1,10 @@
 //! The gRPC face: `fermata.v1`, with health and reflection.
 //!
-//! Every call becomes a [`Wire`] operation and goes through the [`Gate`]; a call of its own waits
+//! Every call becomes a [`Wire`] operation and goes through the [`Porter`]; a call of its own waits
 //! for the last answer, a stream passes all of them on. On a `Session` stream many requests are
 //! open at once and are answered as they are done.
 
-use crate::gate::{Gate, Open, is_last, kind, stopping, unexpected};
+use crate::porter::{Open, Porter, is_last, kind, stopping, unexpected};
 use fermata_api::convert::reply_to_proto;
 use fermata_api::v1::fermata_server::{Fermata, FermataServer};
 use fermata_api::v1::session_reply::Reply as WireReply;
@@ -24,21 +24,21 @@ use tonic::{Request, Response, Status, Streaming};
 const STREAM_OPEN_MAX: usize = 4_096;
 
 /// The service.
-pub(crate) struct Service(Arc<Gate>);
+pub(crate) struct Service(Arc<Porter>);
 
 /// Bytes of the longest message that is read.
 ///
 /// A request is one value and a little more, and twice that much may come, so that a value which is
 /// a little too large is refused by name, not by the end of the connection. A value that some
 /// cluster would take is refused by name, too.
-pub(crate) fn largest_message(gate: &Gate) -> usize {
-    (2 * gate.value_max).max(Limits::VALUE_MAX) + (1 << 20)
+pub(crate) fn largest_message(porter: &Porter) -> usize {
+    (2 * porter.value_max).max(Limits::VALUE_MAX) + (1 << 20)
 }
 
 /// The service, its limits set.
-pub(crate) fn service(gate: Arc<Gate>) -> FermataServer<Service> {
-    let largest = largest_message(&gate);
-    FermataServer::new(Service(gate))
+pub(crate) fn service(porter: Arc<Porter>) -> FermataServer<Service> {
+    let largest = largest_message(&porter);
+    FermataServer::new(Service(porter))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)
 }
@@ -60,7 +60,7 @@ impl Service {
         let (sink, answers) = mpsc::channel(64);
         let open = self.0.submit(request, 0, sink).map_err(refused)?;
         Ok(Response::new(Events {
-            gate: self.0.clone(),
+            porter: self.0.clone(),
             answers,
             open: Some(open),
             kind,
@@ -70,7 +70,7 @@ impl Service {
 
 /// The answers of `Enter` and `Resume`. Dropped early, it cancels the request.
 pub(crate) struct Events {
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     answers: mpsc::Receiver<(u64, Reply)>,
     open: Option<Open>,
     kind: (bool, bool),
@@ -92,7 +92,7 @@ impl Stream for Events {
         {
             open.finish();
         }
-        Poll::Ready(Some(match reply_to_proto(reply, &self.gate.names()) {
+        Poll::Ready(Some(match reply_to_proto(reply, &self.porter.names()) {
             WireReply::Event(event) => Ok(event),
             WireReply::Refusal(r) => Err(errors::to_status(&errors::refusal_from_proto(r))),
             _ => Err(Status::internal("an answer that is no event")),
@@ -115,7 +115,7 @@ type Broken = Arc<Mutex<Option<Status>>>;
 
 /// The answers of a `Session` stream.
 pub(crate) struct SessionReplies {
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     answers: mpsc::Receiver<(u64, Reply)>,
     open: OpenCalls,
     /// Why no more requests are read, if not because the client has none.
@@ -151,7 +151,7 @@ impl Stream for SessionReplies {
             entry.call.finish();
         }
         drop(open);
-        let reply = Some(reply_to_proto(reply, &self.gate.names()));
+        let reply = Some(reply_to_proto(reply, &self.porter.names()));
         Poll::Ready(Some(Ok(v1::SessionReply { id, reply })))
     }
 }
@@ -159,14 +159,14 @@ impl Stream for SessionReplies {
 /// Reads requests of a `Session` stream until it ends, breaks, or the node stops. While
 /// [`STREAM_OPEN_MAX`] are open it reads no further, and the client feels it.
 async fn read_session(
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     mut requests: Streaming<v1::SessionRequest>,
     sink: mpsc::Sender<(u64, Reply)>,
     open: OpenCalls,
     broken: Broken,
 ) {
     let places = Arc::new(Semaphore::new(STREAM_OPEN_MAX));
-    let closed = gate.closed();
+    let closed = porter.closed();
     tokio::pin!(closed);
     loop {
         let next = tokio::select! {
@@ -197,7 +197,7 @@ async fn read_session(
                 let Ok(place) = places.clone().acquire_owned().await else {
                     return;
                 };
-                open_one(&gate, wire, id, &sink, &open, place).await
+                open_one(&porter, wire, id, &sink, &open, place).await
             }
             None => Err(Refusal::definite(
                 Code::BadRequest,
@@ -213,14 +213,14 @@ async fn read_session(
 }
 
 async fn open_one(
-    gate: &Gate,
+    porter: &Porter,
     wire: Wire,
     id: u64,
     sink: &mpsc::Sender<(u64, Reply)>,
     open: &OpenCalls,
     place: OwnedSemaphorePermit,
 ) -> Result<(), Refusal> {
-    let request = gate.parse(wire).await?;
+    let request = porter.parse(wire).await?;
     let kind = kind(&request.operation);
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
     if open.contains_key(&id) {
@@ -230,7 +230,7 @@ async fn open_one(
         ));
     }
     // Under the lock, so that an answer finds its entry.
-    let call = gate.submit(request, id, sink.clone())?;
+    let call = porter.submit(request, id, sink.clone())?;
     open.insert(
         id,
         Entry {
@@ -344,7 +344,7 @@ impl Fermata for Service {
         let reader = read_session(self.0.clone(), requests, sink, open.clone(), broken.clone());
         let reader = tokio::spawn(reader);
         Ok(Response::new(SessionReplies {
-            gate: self.0.clone(),
+            porter: self.0.clone(),
             answers,
             open,
             broken,

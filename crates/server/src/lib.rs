@@ -7,13 +7,13 @@
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
 //! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
 //! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`listen`] (clients'
-//! connections, within [`descriptors`]), [`gate`] (admission of their requests), [`grpc`] and
+//! connections, within [`descriptors`]), [`porter`] (admission of their requests), [`grpc`] and
 //! [`rest`] (the faces), [`music`] (MUSIC's own REST interface), [`metrics`]; and [`engine`], which
 //! stands in for driver, disk and transport where the same faces serve an engine over stores that
 //! others run.
 //!
 //! ```text
-//!  gRPC, REST ─► gate ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
+//!  gRPC, REST ─► porter ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
 //!      ▲                    ▲          │        └─► flush thread
 //!      └──── answers ───────┼──────────┘
 //!               peers' frames, flushes
@@ -30,7 +30,6 @@ pub mod config;
 mod descriptors;
 mod driver;
 mod engine;
-mod gate;
 mod grpc;
 mod hosted;
 mod identity;
@@ -39,6 +38,7 @@ mod mailbox;
 mod memory;
 mod metrics;
 mod music;
+mod porter;
 mod rest;
 mod serve;
 mod transport;

@@ -6,8 +6,8 @@
 //! given back when the event has been handled.
 
 use crate::clock;
-use crate::gate::is_last;
 use crate::metrics::Metrics;
+use crate::porter::is_last;
 use fermata_protocol::base::{Interval, Micros, NodeId, NodeName};
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};

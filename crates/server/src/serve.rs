@@ -5,11 +5,11 @@ use crate::config::{Clients, LogFormat, Resolved, ServerConfig};
 use crate::descriptors::Descriptors;
 use crate::driver::{Driver, Parts};
 use crate::engine::Engine;
-use crate::gate::{Backend, Gate};
 use crate::hosted::Hosted;
 use crate::listen::{self, Face, Terms};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
+use crate::porter::{Backend, Porter};
 use crate::transport::{self, Incoming, Peers};
 use crate::{clock, identity};
 use fermata_api::Secret;
@@ -232,15 +232,22 @@ pub async fn run_engine_on(
     let engine = Arc::new(Engine::new(service, metrics.clone()));
     let _abandon = AbandonEngine(engine.clone());
     let backend = Backend::Engine(engine.clone());
-    let gate = Arc::new(Gate::new(backend, metrics, &resolved, own));
+    let porter = Arc::new(Porter::new(backend, metrics, &resolved, own));
     let mut tasks = JoinSet::new();
-    let faces = serve_faces(listeners, gate.clone(), resolved.clients, kept, &mut tasks).await;
+    let faces = serve_faces(
+        listeners,
+        porter.clone(),
+        resolved.clients,
+        kept,
+        &mut tasks,
+    )
+    .await;
     tracing::info!(
         engine = %engine.describe(), grpc = %resolved.listen_grpc, rest = %resolved.listen_rest,
         "started"
     );
     shutdown.await;
-    gate.close();
+    porter.close();
     tracing::info!("stopping");
     engine.end().await;
     last_answers(faces).await;
@@ -282,7 +289,7 @@ async fn run_node(
     let kept = Descriptors::reserve(resolved.nodes.len()).map_err(StartError::Config)?;
     let opened = open_store(&resolved, medium).await?;
     let id = opened.id;
-    // What the driver draws with shows in its session: the gate's secret is another number.
+    // What the driver draws with shows in its session: the porter's secret is another number.
     let (seed, own) = (random()?, Secret::new(random()?));
     let mailbox = Arc::new(Mailbox::default());
     let _abandon = Abandon(mailbox.clone());
@@ -293,7 +300,7 @@ async fn run_node(
     let peers = Peers::start(&resolved, id, &clock, &mailbox, &metrics, &mut tasks);
     let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
-    let gate = Arc::new(Gate::new(backend, metrics.clone(), &resolved, own));
+    let porter = Arc::new(Porter::new(backend, metrics.clone(), &resolved, own));
     let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
         id,
@@ -304,7 +311,7 @@ async fn run_node(
         peers,
         metrics: metrics.clone(),
         clock,
-        started: gate.started.clone(),
+        started: porter.started.clone(),
     })
     .await?;
     let incoming = Incoming {
@@ -318,11 +325,11 @@ async fn run_node(
     tasks.spawn(transport::listen(listeners.peer, incoming));
     let Listeners { grpc, rest, .. } = listeners;
     let faces = Faces { grpc, rest };
-    let faces = serve_faces(faces, gate.clone(), resolved.clients, kept, &mut tasks).await;
+    let faces = serve_faces(faces, porter.clone(), resolved.clients, kept, &mut tasks).await;
     tracing::info!(
         node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
     );
-    let ended = until_stopped(shutdown, driver_end, &mailbox, faces, &gate).await;
+    let ended = until_stopped(shutdown, driver_end, &mailbox, faces, &porter).await;
     tasks.shutdown().await;
     ended
 }
@@ -388,7 +395,7 @@ async fn until_stopped(
     mut driver_end: DriverEnd,
     mailbox: &Mailbox,
     faces: JoinSet<()>,
-    gate: &Gate,
+    porter: &Porter,
 ) -> Result<(), StartError> {
     let defect =
         || StartError::Halted("the node stopped by a defect of its own; see the log".into());
@@ -396,7 +403,7 @@ async fn until_stopped(
         () = shutdown => None,
         end = &mut driver_end => Some(end),
     };
-    gate.close();
+    porter.close();
     if let Some(end) = early {
         return match end {
             Ok(Err(why)) => Err(StartError::Halted(why)),
@@ -425,7 +432,7 @@ async fn last_answers(mut faces: JoinSet<()>) {
 /// Serves gRPC and REST, and looks after the node's health.
 async fn serve_faces(
     listeners: Faces,
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     clients: Clients,
     kept: Descriptors,
     tasks: &mut JoinSet<()>,
@@ -439,7 +446,7 @@ async fn serve_faces(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the compiler made the descriptors");
-    let looker = gate.clone();
+    let looker = porter.clone();
     tasks.spawn(async move {
         loop {
             let again = looker.look().await;
@@ -449,8 +456,8 @@ async fn serve_faces(
         }
     });
     tasks.spawn(crate::memory::returned());
-    let hosted = Arc::new(Hosted::new(gate.clone(), clients.sessions));
-    let mut routes = tonic::service::Routes::new(crate::grpc::service(gate.clone()));
+    let hosted = Arc::new(Hosted::new(porter.clone(), clients.sessions));
+    let mut routes = tonic::service::Routes::new(crate::grpc::service(porter.clone()));
     routes = routes
         .add_service(crate::hosted::service::service(hosted.clone()))
         .add_service(health)
@@ -458,7 +465,7 @@ async fn serve_faces(
     let mut faces = JoinSet::new();
     let rest_routes = crate::rest::router(hosted);
     let terms = Terms {
-        gate,
+        porter,
         clients,
         descriptors: kept,
         faces: 1 + usize::from(rest.is_some()),

@@ -5,7 +5,7 @@
 //! of its writes) to resume (F16).
 
 use crate::clock::Clock;
-use crate::history::{History, OpId, Outcome, SectionIx, What};
+use crate::history::{Heard, History, OpId, SectionIx, What};
 use crate::network::ClientId;
 use fermata_protocol::Reply;
 use fermata_protocol::base::{NodeName, SessionId};
@@ -298,14 +298,14 @@ impl Client {
         let outcome = match result {
             Ok(Success::Entered { section, keys }) => {
                 self.entered(now, op, section, mode, keys, history);
-                Outcome::Done(None)
+                Heard::Done(None)
             }
-            Ok(Success::Value { value, .. }) => Outcome::Value(value),
-            Ok(Success::Done { tag }) => Outcome::Done(tag),
-            Ok(Success::Queue { entries, .. }) => Outcome::Queue(entries),
-            Ok(_) => Outcome::Done(None),
-            Err(refusal) if refusal.may_have_taken_effect => Outcome::Unknown(refusal.code),
-            Err(refusal) => Outcome::Failed(refusal.code),
+            Ok(Success::Value { value, .. }) => Heard::Value(value),
+            Ok(Success::Done { tag }) => Heard::Done(tag),
+            Ok(Success::Queue { entries, .. }) => Heard::Queue(entries),
+            Ok(_) => Heard::Done(None),
+            Err(refusal) if refusal.may_have_taken_effect => Heard::Unknown(refusal.code),
+            Err(refusal) => Heard::Failed(refusal.code),
         };
         history.complete(now, op, outcome);
         self.ended.push(op);

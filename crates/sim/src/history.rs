@@ -2,7 +2,7 @@
 //! are, and what the world has left whole.
 
 use crate::catalogue::Catalogue;
-pub use fermata_check::sections::{ClientId, Op, OpId, Outcome, Section, SectionIx, Value, What};
+pub use fermata_check::sections::{ClientId, Heard, Op, OpId, Section, SectionIx, Value, What};
 use std::ops::{Deref, DerefMut};
 
 /// The history of one run.

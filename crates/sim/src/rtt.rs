@@ -11,7 +11,7 @@
 
 use crate::clock::IntervalClock;
 use crate::cluster;
-use crate::history::{OpId, Outcome, SectionIx};
+use crate::history::{Heard, OpId, SectionIx};
 use crate::nemesis;
 use crate::network::ClientId;
 use crate::profile::Profile;
@@ -253,7 +253,7 @@ impl Bench {
         let deadline = self.world.now + STEP_MAX;
         let ended = self
             .world
-            .run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
+            .run_until(deadline, |w| *w.outcome(op) != Heard::Open);
         let done = &self.world.history.ops[op.0];
         assert!(
             ended && done.succeeded(),
@@ -299,7 +299,7 @@ impl Bench {
             open.push(self.world.call(self.me, call));
         }
         for op in open {
-            if *self.world.outcome(op) == Outcome::Open {
+            if *self.world.outcome(op) == Heard::Open {
                 self.wait(op);
             }
         }

@@ -6,7 +6,7 @@
 //! the write that it saw.
 
 use crate::dice::Dice;
-use crate::history::{OpId, Outcome, SectionIx};
+use crate::history::{Heard, OpId, SectionIx};
 use crate::kind::VALUE_MAX;
 use crate::network::ClientId;
 use crate::world::World;
@@ -227,7 +227,7 @@ impl Worker {
         if !world.clients[self.client.0 as usize].alive {
             return;
         }
-        self.waits.retain(|op| *world.outcome(*op) == Outcome::Open);
+        self.waits.retain(|op| *world.outcome(*op) == Heard::Open);
         if world.now < self.rest_until || !self.waits.is_empty() {
             return;
         }
@@ -373,7 +373,7 @@ impl Worker {
     }
 
     fn entered(&mut self, world: &mut World, op: OpId) {
-        let done = matches!(world.outcome(op), Outcome::Done(_));
+        let done = matches!(world.outcome(op), Heard::Done(_));
         let section = world.history.ops[op.0].section.filter(|_| done);
         let Some(section) = section else {
             return self.rest(world);
@@ -487,7 +487,7 @@ impl Worker {
     fn wait_for_all(&mut self, world: &World, section: SectionIx) {
         let ops = world.history.ops.iter().enumerate();
         let open = ops.filter(|(_, op)| {
-            op.section == Some(section) && op.client == self.client && op.outcome == Outcome::Open
+            op.section == Some(section) && op.client == self.client && op.outcome == Heard::Open
         });
         self.waits.extend(open.map(|(i, _)| OpId(i)));
     }
@@ -605,7 +605,7 @@ fn release_all(world: &mut World, who: ClientId, held: Vec<fermata_protocol::req
         };
         let op = world.call(who, call);
         world.at(world.now + 15_000_000, move |w| {
-            if !matches!(w.outcome(op), Outcome::Done(_)) {
+            if !matches!(w.outcome(op), Heard::Done(_)) {
                 release_all(w, who, vec![one]);
             }
         });
@@ -648,8 +648,8 @@ impl Audit {
     pub fn act(&mut self, world: &mut World) -> bool {
         if let Some(op) = self.open {
             match world.outcome(op) {
-                Outcome::Open => return false,
-                Outcome::Failed(_) | Outcome::Unknown(_) => self.failed(world),
+                Heard::Open => return false,
+                Heard::Failed(_) | Heard::Unknown(_) => self.failed(world),
                 _ => self.succeeded(world, op),
             }
             self.open = None;

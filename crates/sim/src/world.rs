@@ -9,7 +9,7 @@ use crate::client::{Client, Wish};
 use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::disk::{Disk, Flushed};
-use crate::history::{History, OpId, Outcome};
+use crate::history::{Heard, History, OpId};
 use crate::machine::{Caller, Machine, Stepped};
 use crate::model::Observer;
 use crate::monitor::Monitor;
@@ -725,7 +725,7 @@ impl World {
     }
 
     /// How an operation has ended so far.
-    pub fn outcome(&self, op: OpId) -> &Outcome {
+    pub fn outcome(&self, op: OpId) -> &Heard {
         &self.history.ops[op.0].outcome
     }
 

@@ -10,7 +10,7 @@ use crate::chart::{Chart, Line};
 use crate::report;
 
 /// What one sub-figure shows, and what the paper says of it.
-struct Part {
+struct Panel {
     letter: char,
     title: &'static str,
     up: &'static str,
@@ -29,8 +29,8 @@ enum By {
 const MS: &str = "mean, ms";
 const RATE: &str = "operations per second, all clients";
 
-const PARTS: [Part; 9] = [
-    Part {
+const PARTS: [Panel; 9] = [
+    Panel {
         letter: 'a',
         title: "read latency by share of writes, 128 B",
         up: MS,
@@ -38,7 +38,7 @@ const PARTS: [Part; 9] = [
         paper: "The paper: read latency is comparable across all four algorithms.",
         by: By::Share(SMALL),
     },
-    Part {
+    Panel {
         letter: 'b',
         title: "write latency by share of writes, 128 B",
         up: MS,
@@ -47,7 +47,7 @@ const PARTS: [Part; 9] = [
                 more; OREAS has a moderate penalty.",
         by: By::Share(SMALL),
     },
-    Part {
+    Panel {
         letter: 'c',
         title: "throughput by share of writes, 128 B",
         up: RATE,
@@ -55,7 +55,7 @@ const PARTS: [Part; 9] = [
         paper: "The paper: throughput is comparable at a write ratio of 0.1.",
         by: By::Share(SMALL),
     },
-    Part {
+    Panel {
         letter: 'd',
         title: "read latency by size of values, 10 % writes",
         up: MS,
@@ -64,7 +64,7 @@ const PARTS: [Part; 9] = [
                 are comparable at 128 B.",
         by: By::Size,
     },
-    Part {
+    Panel {
         letter: 'e',
         title: "write latency by size of values, 10 % writes",
         up: MS,
@@ -73,7 +73,7 @@ const PARTS: [Part; 9] = [
                 trip more.",
         by: By::Size,
     },
-    Part {
+    Panel {
         letter: 'f',
         title: "throughput by size of values, 10 % writes",
         up: RATE,
@@ -82,7 +82,7 @@ const PARTS: [Part; 9] = [
                 to 80 % of Cassandra's).",
         by: By::Size,
     },
-    Part {
+    Panel {
         letter: 'g',
         title: "read latency by share of writes, 16 KiB",
         up: MS,
@@ -90,7 +90,7 @@ const PARTS: [Part; 9] = [
         paper: "Not in the paper.",
         by: By::Share(LARGE),
     },
-    Part {
+    Panel {
         letter: 'h',
         title: "write latency by share of writes, 16 KiB",
         up: MS,
@@ -98,7 +98,7 @@ const PARTS: [Part; 9] = [
         paper: "Not in the paper.",
         by: By::Share(LARGE),
     },
-    Part {
+    Panel {
         letter: 'i',
         title: "throughput by share of writes, 16 KiB",
         up: RATE,
@@ -108,7 +108,7 @@ const PARTS: [Part; 9] = [
     },
 ];
 
-impl Part {
+impl Panel {
     fn of(&self, sample: &Sample) -> f64 {
         match self.measure {
             Measure::Read => sample.read_ms.mean,
@@ -196,7 +196,7 @@ fn heading(policies: &[Named], nodes: u16, results: &Results) -> String {
 }
 
 /// Writes one chart, and gives its part of the page.
-fn figure(out: &Path, part: &Part, policies: &[Named], samples: &[Sample]) -> Result<String> {
+fn figure(out: &Path, part: &Panel, policies: &[Named], samples: &[Sample]) -> Result<String> {
     let shown = part.shown(samples);
     let names: Vec<&'static str> = policies.iter().map(|(name, _)| *name).collect();
     let names: Vec<&'static str> = names.into_iter().filter(|n| *n != WHOLE).collect();
@@ -240,7 +240,7 @@ fn figure(out: &Path, part: &Part, policies: &[Named], samples: &[Sample]) -> Re
 }
 
 /// What this run saw: each policy as a multiple of the base, over all places.
-fn saw(part: &Part, shown: &[&Sample], samples: &[Sample], names: &[&'static str]) -> String {
+fn saw(part: &Panel, shown: &[&Sample], samples: &[Sample], names: &[&'static str]) -> String {
     let mut said = Vec::new();
     for name in names.iter().filter(|name| **name != BASE) {
         let of = shown.iter().filter(|s| s.policy == *name);

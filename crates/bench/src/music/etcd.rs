@@ -126,7 +126,7 @@ struct UnlockRequest {
 
 /// An answer of which nothing is looked at.
 #[derive(Clone, PartialEq, Message)]
-struct Answer {}
+struct Anything {}
 
 /// A client: one connection to one member, and one lease.
 pub(crate) struct Etcd {
@@ -178,13 +178,13 @@ fn value_key(key: &str) -> Bytes {
 
 async fn put(channel: &Channel, key: Bytes, value: Bytes) -> Result<()> {
     let put = PutRequest { key, value };
-    call::<_, Answer>(channel, "/etcdserverpb.KV/Put", put).await?;
+    call::<_, Anything>(channel, "/etcdserverpb.KV/Put", put).await?;
     Ok(())
 }
 
 async fn get(channel: &Channel, key: Bytes, serializable: bool) -> Result<()> {
     let range = RangeRequest { key, serializable };
-    call::<_, Answer>(channel, "/etcdserverpb.KV/Range", range).await?;
+    call::<_, Anything>(channel, "/etcdserverpb.KV/Range", range).await?;
     Ok(())
 }
 
@@ -236,7 +236,7 @@ impl Section for Locked {
     {
         Box::pin(async move {
             let unlock = UnlockRequest { key: self.lock };
-            call::<_, Answer>(&self.channel, "/v3lockpb.Lock/Unlock", unlock).await?;
+            call::<_, Anything>(&self.channel, "/v3lockpb.Lock/Unlock", unlock).await?;
             Ok(())
         })
     }

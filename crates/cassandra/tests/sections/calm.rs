@@ -1,6 +1,6 @@
 //! Faults whose schedules stop no server: each on MUSIC's own layout, where it shows, and on ours.
 
-use crate::gates::Call;
+use crate::barriers::Call;
 use crate::literal::{Literal, is, now};
 use crate::servers::{T, beside};
 use crate::sites::{LEASE, Locks, Options, Sites};
@@ -27,10 +27,10 @@ async fn false_suspicion(sites: &Arc<Sites>) -> bool {
     let mut section = section.expect("the key is free");
     let lock_ref = section.held.lock_ref;
     section.falls_silent();
-    let put = sites.gates[0].hold(Call::Write);
+    let put = sites.barriers[0].hold(Call::Write);
     let puts = tokio::spawn(async move { h1.put_at(0, &mut section, value("v1")).await });
     put.caught().await;
-    let synch = sites.gates[2].hold(Call::Write);
+    let synch = sites.barriers[2].hold(Call::Write);
     h3.release_at(2, &k, lock_ref).await;
     let at = k.clone();
     let enters = tokio::spawn(async move {
@@ -165,7 +165,7 @@ async fn late_sign_of_life(sites: &Arc<Sites>) {
     let section = h1.enter(&k, Mode::Exclusive).await;
     let mut section = section.expect("the key is free");
     section.falls_silent();
-    let late = sites.gates[0].hold(Call::Swap);
+    let late = sites.barriers[0].hold(Call::Swap);
     let (twin, held) = (h1.twin(), section.held.clone());
     let renews = tokio::spawn(async move { twin.renew(0, &held).await });
     late.caught().await;

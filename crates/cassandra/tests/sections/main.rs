@@ -7,7 +7,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `servers` | the servers, whose turn it is, the stores |
-//! | `gates` | stores whose calls can be made to wait before they are sent |
+//! | `barriers` | stores whose calls can be made to wait before they are sent |
 //! | `sites` | three engines, and the clients' way to them |
 //! | `literal` | MUSIC's own layout, step by step |
 //! | `calm` | faults whose schedules stop no server: F1, M2, M4, M8, M9, M10 |
@@ -22,10 +22,10 @@
 //! arrive in an order of our choice (F4 within one node, F7, F19, G5, G24) is left to the
 //! simulator: `crates/engine/tests/sim`.
 
+mod barriers;
 mod calm;
 #[path = "../common/mod.rs"]
 mod common;
-mod gates;
 mod literal;
 #[path = "../common/own.rs"]
 mod own;

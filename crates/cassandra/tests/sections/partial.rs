@@ -4,7 +4,7 @@
 //! there are no hints. All keys of the test share the stops: the order of events of each is its
 //! fault's own.
 
-use crate::gates::Call;
+use crate::barriers::Call;
 use crate::literal::{Literal, is};
 use crate::servers::{Servers, alone};
 use crate::sites::{LEASE, Locks, Options, Sites};
@@ -181,7 +181,7 @@ async fn next_sections(servers: &'static Servers, mut keys: Keys) {
     );
 
     servers.stop(&[0]);
-    let synch = m3.sites.gates[1].hold(Call::Write);
+    let synch = m3.sites.barriers[1].hold(Call::Write);
     let (stalls, at, mut once) = (h2.twin(), m3.k.clone(), enter);
     let stalls = tokio::spawn(async move { stalls.enter_at(1, &at, &mut once, WAIT).await });
     let (in1, in5, ()) = tokio::join!(

@@ -1,10 +1,10 @@
 //! Random runs: nine clients do everything on three keys, while servers stall, die and come back.
 
-use crate::gates::Call;
+use crate::barriers::Call;
 use crate::servers::{Servers, alone};
 use crate::sites::{Locks, Options, Sites};
 use fermata_engine::check::clients::{Client, Network, SITES, Section, value};
-use fermata_engine::check::{Outcome, What};
+use fermata_engine::check::{Heard, What};
 use fermata_peers::Cluster;
 use fermata_protocol::base::KeyId;
 use fermata_protocol::request::{Code, Mode};
@@ -136,7 +136,7 @@ impl Worker {
             1 => {
                 // It is paused between the check of its put and the write.
                 section.falls_silent();
-                let hold = self.sites.gates[node].hold(Call::Write);
+                let hold = self.sites.barriers[node].hold(Call::Write);
                 let leases = LEASE.as_millis() as u64;
                 let pause = LEASE + Duration::from_millis(self.below(leases));
                 let value = self.value();
@@ -263,10 +263,10 @@ fn counts(sites: &Sites) -> BTreeMap<String, usize> {
             _ => continue,
         };
         let outcome = match op.outcome {
-            Outcome::Waits => "waited",
-            Outcome::Failed(Code::NoLongerHolder) => "past",
-            Outcome::Failed(_) => "refused",
-            Outcome::Done(_) | Outcome::Value(_) => "done",
+            Heard::Waits => "waited",
+            Heard::Failed(Code::NoLongerHolder) => "past",
+            Heard::Failed(_) => "refused",
+            Heard::Done(_) | Heard::Value(_) => "done",
             _ => "unknown",
         };
         *counts.entry(format!("{what} {outcome}")).or_default() += 1;

@@ -1,6 +1,6 @@
 //! Three engines, one per site, and the clients' way to them.
 
-use crate::gates::{Gated, Gates};
+use crate::barriers::{Barred, Barriers};
 use crate::servers::Stores;
 use fermata_engine::check::clients::{Client, Network, SITES, Terms, key, value};
 use fermata_engine::check::history::{History, Notes};
@@ -68,7 +68,7 @@ pub(crate) struct Sites {
     /// The test's name, part of its keys.
     name: String,
     services: [Arc<dyn Service>; SITES],
-    pub(crate) gates: [Arc<Gates>; SITES],
+    pub(crate) barriers: [Arc<Barriers>; SITES],
     pub(crate) history: Arc<History>,
     journal: Arc<Journal>,
     dice: Mutex<Rng>,
@@ -79,7 +79,7 @@ fn engine<L: LockStore, D: DataStore>(
     options: Options,
     locks: &Arc<L>,
     data: &Arc<D>,
-    gates: &Arc<Gates>,
+    barriers: &Arc<Barriers>,
 ) -> Arc<dyn Service> {
     let name = NodeName(site as u16 + 1);
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -91,46 +91,46 @@ fn engine<L: LockStore, D: DataStore>(
         let (wall, ahead) = (settings.wall, options.ahead);
         settings.wall = Arc::new(move || wall() + ahead);
     }
-    let locks = Arc::new(Gated {
+    let locks = Arc::new(Barred {
         store: Arc::clone(locks),
-        gates: Arc::clone(gates),
+        barriers: Arc::clone(barriers),
     });
-    let data = Arc::new(Gated {
+    let data = Arc::new(Barred {
         store: Arc::clone(data),
-        gates: Arc::clone(gates),
+        barriers: Arc::clone(barriers),
     });
     Engine::new(settings, locks, data)
 }
 
 impl Sites {
     pub(crate) fn new(name: &str, stores: &Stores, options: Options) -> Arc<Sites> {
-        let gates: [Arc<Gates>; SITES] = Default::default();
+        let barriers: [Arc<Barriers>; SITES] = Default::default();
         let services = [0, 1, 2].map(|site| {
-            let (data, gates) = (&stores.cassandra[site], &gates[site]);
+            let (data, barriers) = (&stores.cassandra[site], &barriers[site]);
             match options.locks {
-                Locks::Cassandra => engine(site, options, data, data, gates),
-                Locks::Zookeeper => engine(site, options, &stores.zookeeper[site], data, gates),
+                Locks::Cassandra => engine(site, options, data, data, barriers),
+                Locks::Zookeeper => engine(site, options, &stores.zookeeper[site], data, barriers),
             }
         });
         Sites::of(
             format!("{name}, locks in {:?}", options.locks),
             services,
-            gates,
+            barriers,
         )
     }
 
     /// Three engines over one and the same store.
     pub(crate) fn of_one(name: &str, store: &Arc<fermata_cassandra::CassandraStore>) -> Arc<Sites> {
-        let gates: [Arc<Gates>; SITES] = Default::default();
+        let barriers: [Arc<Barriers>; SITES] = Default::default();
         let options = Options::new(Locks::Cassandra);
-        let services = [0, 1, 2].map(|site| engine(site, options, store, store, &gates[site]));
-        Sites::of(name.to_owned(), services, gates)
+        let services = [0, 1, 2].map(|site| engine(site, options, store, store, &barriers[site]));
+        Sites::of(name.to_owned(), services, barriers)
     }
 
     fn of(
         name: String,
         services: [Arc<dyn Service>; SITES],
-        gates: [Arc<Gates>; SITES],
+        barriers: [Arc<Barriers>; SITES],
     ) -> Arc<Sites> {
         let journal = Arc::new(Journal {
             start: Instant::now(),
@@ -141,7 +141,7 @@ impl Sites {
         Arc::new(Sites {
             name,
             services,
-            gates,
+            barriers,
             history: Arc::new(History::new(notes)),
             journal,
             dice: Mutex::new(Rng::new(seed)),

@@ -2,7 +2,7 @@
 //! what any later section finds at entry is that put or one with a higher tag.
 
 use super::chains::{Chain, Rank};
-use super::history::{Outcome, Value};
+use super::history::{Heard, Value};
 use super::{Found, Promise, show};
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn check(chain: &Chain<'_>, found: &mut Found) {
     }
     // A linearizable read sees every put that was acknowledged before it was called.
     for read in &chain.reads {
-        let Outcome::Value(value) = &read.outcome else {
+        let Heard::Value(value) = &read.outcome else {
             continue;
         };
         let puts = chain

@@ -1,6 +1,6 @@
 //! A history sorted by key and lock ref: what the judges read.
 
-use super::history::{History, Op, Outcome, SectionIx, Value, What};
+use super::history::{Heard, History, Op, SectionIx, Value, What};
 use fermata_protocol::base::{KeyId, SessionId};
 use fermata_protocol::request::Mode;
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ fn place<'a>(
     let chain = chains.entry(key).or_default();
     match (&op.what, &op.outcome) {
         (What::Read(_) | What::Write(..), _) if !has_sections(key) => {}
-        (What::Put { .. } | What::Write(..) | What::EventualPut(..), Outcome::Failed(_)) => {
+        (What::Put { .. } | What::Write(..) | What::EventualPut(..), Heard::Failed(_)) => {
             chain.failed.push(op);
         }
         (What::Put { number, value, .. }, _) => {
@@ -183,7 +183,7 @@ fn place<'a>(
                 link.puts.push(Put { number, value, op });
             }
         }
-        (What::Get(_), Outcome::Value(value)) => {
+        (What::Get(_), Heard::Value(value)) => {
             if let Some(link) = op.section.and_then(|section| chain.link(section)) {
                 link.reads.push(Read {
                     value,
@@ -193,7 +193,7 @@ fn place<'a>(
                 });
             }
         }
-        (What::Write(_, value), Outcome::Done(Some(tag))) if tag.lock_ref.0 > 0 => {
+        (What::Write(_, value), Heard::Done(Some(tag))) if tag.lock_ref.0 > 0 => {
             chain.links.push(Link {
                 life: (tag.lock_ref.0, 0),
                 section: None,
@@ -213,7 +213,7 @@ fn place<'a>(
             });
         }
         (What::Write(..), _) => chain.floating.push(op),
-        (What::Read(_), Outcome::Value(_)) => chain.reads.push(op),
+        (What::Read(_), Heard::Value(_)) => chain.reads.push(op),
         (What::EventualPut(..), _) => chain.eventual.push(op),
         _ => {}
     }

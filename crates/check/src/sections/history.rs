@@ -89,7 +89,7 @@ impl What {
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Heard {
     /// Not yet, or never.
     Open,
     /// Well, with no more to say.
@@ -126,7 +126,7 @@ pub struct Op {
     /// True time of the answer.
     pub returned: Option<u64>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: Heard,
 }
 
 impl Op {
@@ -134,7 +134,7 @@ impl Op {
     pub fn succeeded(&self) -> bool {
         matches!(
             self.outcome,
-            Outcome::Done(_) | Outcome::Value(_) | Outcome::Queue(_)
+            Heard::Done(_) | Heard::Value(_) | Heard::Queue(_)
         )
     }
 
@@ -145,14 +145,14 @@ impl Op {
 
     /// It changed nothing for certain.
     pub fn failed(&self) -> bool {
-        matches!(self.outcome, Outcome::Failed(_))
+        matches!(self.outcome, Heard::Failed(_))
     }
 
     /// Its client was told that the section is past.
     pub fn told_past(&self) -> bool {
         matches!(
             self.outcome,
-            Outcome::Failed(Code::NoLongerHolder) | Outcome::Unknown(Code::NoLongerHolder)
+            Heard::Failed(Code::NoLongerHolder) | Heard::Unknown(Code::NoLongerHolder)
         )
     }
 
@@ -216,13 +216,13 @@ impl History {
             what,
             invoked: now,
             returned: None,
-            outcome: Outcome::Open,
+            outcome: Heard::Open,
         });
         id
     }
 
     /// Ends an operation.
-    pub fn complete(&mut self, now: u64, id: OpId, outcome: Outcome) {
+    pub fn complete(&mut self, now: u64, id: OpId, outcome: Heard) {
         let op = &mut self.ops[id.0];
         assert!(op.returned.is_none(), "an operation ends once");
         op.returned = Some(now);
@@ -277,7 +277,7 @@ impl History {
             let get = Op {
                 what: What::Get(key),
                 returned: Some(now),
-                outcome: Outcome::Value(value),
+                outcome: Heard::Value(value),
                 ..self.ops[id.0].clone()
             };
             self.ended.push(OpId(self.ops.len()));

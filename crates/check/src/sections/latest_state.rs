@@ -10,7 +10,7 @@
 
 use super::chains::{Chain, Link, Read};
 use super::ends::Ends;
-use super::history::{Op, Outcome, Value};
+use super::history::{Heard, Op, Value};
 use super::{Found, Promise, show};
 
 const NOTHING: Value = None;
@@ -114,7 +114,7 @@ fn is_adoptable(chain: &Chain<'_>, place: usize, read: &Read<'_>) -> bool {
         return false;
     }
     chain.eventual.iter().any(|put| {
-        let over = put.succeeded() || put.outcome == Outcome::GivenUp;
+        let over = put.succeeded() || put.outcome == Heard::GivenUp;
         let acted = |l: &&Link<'_>| over && put.end() < l.sent;
         let outranked = before.iter().filter(acted).any(|l| l.acknowledged() > 0);
         put.what.written() == Some(read.value) && put.invoked < read.end && !outranked

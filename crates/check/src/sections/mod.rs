@@ -32,7 +32,7 @@ mod history;
 mod latest_state;
 mod refs;
 
-pub use history::{ClientId, History, Op, OpId, Outcome, Section, SectionIx, Value, What};
+pub use history::{ClientId, Heard, History, Op, OpId, Section, SectionIx, Value, What};
 
 use fermata_protocol::base::KeyId;
 

@@ -3,7 +3,7 @@
 
 use super::evidence::{Because, Kind, Violation};
 use super::{Action, History, Transaction};
-use crate::Outcome;
+use crate::Ending;
 
 /// Lists are shown by so many of their last elements.
 const SHOWN: usize = 8;
@@ -92,7 +92,7 @@ impl<'a, K: Ord + Clone> Known<'a, K> {
                 let Some(writer) = self.writer(read.key, *value) else {
                     continue;
                 };
-                let unknown = self.history.transactions[writer].outcome == Outcome::Unknown;
+                let unknown = self.history.transactions[writer].outcome == Ending::Unknown;
                 if unknown && !self.did[writer].took_effect {
                     self.did[writer].took_effect = true;
                     reached.push(writer);
@@ -155,7 +155,7 @@ impl<'a, K: Ord + Clone> Known<'a, K> {
                 let because = vec![self.read_fact(reader, read, *value)];
                 return Some(violation(Kind::Unwritten, vec![reader], because));
             };
-            if self.history.transactions[writer].outcome == Outcome::Failed {
+            if self.history.transactions[writer].outcome == Ending::Failed {
                 return Some(self.blame(Kind::FailedRead, reader, read, *value));
             }
             if writer == reader {
@@ -211,7 +211,7 @@ impl<'a, K: Ord + Clone> Known<'a, K> {
             writer,
             key: self.key(key),
             value,
-            failed: self.history.transactions[writer].outcome == Outcome::Failed,
+            failed: self.history.transactions[writer].outcome == Ending::Failed,
         }
     }
 }
@@ -233,7 +233,7 @@ pub(super) fn violation<K>(
 /// Splits off what a transaction saw of itself.
 fn did<'a, K: Ord>(history: &History<K>, transaction: &'a Transaction<K>) -> Did<'a> {
     let mut did = Did {
-        took_effect: matches!(transaction.outcome, Outcome::Ok { .. }),
+        took_effect: matches!(transaction.outcome, Ending::Ok { .. }),
         ..Did::default()
     };
     for (place, action) in transaction.actions.iter().enumerate() {

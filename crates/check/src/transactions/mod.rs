@@ -35,14 +35,14 @@
 //! # Example
 //!
 //! ```
-//! use fermata_check::Outcome;
+//! use fermata_check::Ending;
 //! use fermata_check::transactions::{Action, History, Transaction, Verdict, by_versions};
 //!
 //! // Both read that nobody has booked, and both book: write skew.
 //! let book = |mine, other, value| Transaction {
 //!     client: value,
 //!     begin: 0,
-//!     outcome: Outcome::Ok { returned: 10 },
+//!     outcome: Ending::Ok { returned: 10 },
 //!     timestamp: None,
 //!     snapshot: false,
 //!     actions: vec![
@@ -67,7 +67,7 @@ mod versions;
 
 pub use evidence::{Because, Kind, Violation};
 
-use crate::Outcome;
+use crate::Ending;
 use known::Known;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -138,8 +138,8 @@ pub struct Transaction<K> {
     pub client: u64,
     /// True time of its begin, in any unit that all share.
     pub begin: u64,
-    /// How it ended, and when. [`Outcome::Failed`] stands for a definite failure.
-    pub outcome: Outcome,
+    /// How it ended, and when. [`Ending::Failed`] stands for a definite failure.
+    pub outcome: Ending,
     /// At which timestamp it took effect, or would have: its reads are the state just below it if
     /// it writes, and the state at it if it only reads. None: the store did not say.
     pub timestamp: Option<Timestamp>,
@@ -198,7 +198,7 @@ impl<K: Ord + Clone> History<K> {
                 })
             };
             let outcome = &transaction.outcome;
-            if matches!(outcome, Outcome::Ok { returned } if *returned < transaction.begin) {
+            if matches!(outcome, Ending::Ok { returned } if *returned < transaction.begin) {
                 return refuse("it returns before it begins");
             }
             for action in &transaction.actions {

@@ -2,7 +2,7 @@
 //! store that runs one transaction at a time, with random delays around each moment of effect.
 
 use super::{Action, Transaction};
-use crate::Outcome;
+use crate::Ending;
 use fermata_protocol::base::Rng;
 use std::collections::BTreeMap;
 
@@ -30,14 +30,14 @@ pub struct Shape {
 }
 
 /// A store, and the states that it had.
-struct Store {
+struct Database {
     now: u64,
     /// Key -> versions and their moments.
     lists: BTreeMap<u64, Vec<(u64, u64)>>,
     next: u64,
 }
 
-impl Store {
+impl Database {
     /// What was in a key at a moment.
     fn read(&self, key: u64, at: u64) -> Vec<u64> {
         let list = self.lists.get(&key).map_or(&[][..], Vec::as_slice);
@@ -50,7 +50,7 @@ impl Store {
 
 /// A strictly serializable history, in the order of its begins.
 pub fn serial(random: &mut Rng, shape: Shape) -> Vec<Transaction<u64>> {
-    let mut store = Store {
+    let mut store = Database {
         now: 0,
         lists: BTreeMap::new(),
         next: 1,
@@ -105,9 +105,9 @@ pub fn serial(random: &mut Rng, shape: Shape) -> Vec<Transaction<u64>> {
         let begin = (store.now + shape.overlap) - random.below(shape.overlap + 1);
         let returned = store.now + shape.overlap + random.below(shape.overlap + 1);
         let outcome = match fate {
-            fate if fate < unknown => Outcome::Unknown,
-            fate if fate < failed => Outcome::Failed,
-            _ => Outcome::Ok { returned },
+            fate if fate < unknown => Ending::Unknown,
+            fate if fate < failed => Ending::Failed,
+            _ => Ending::Ok { returned },
         };
         all.push(Transaction {
             client,

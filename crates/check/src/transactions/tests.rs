@@ -9,7 +9,7 @@ fn t(begin: u64, returned: u64, actions: &[Action<&'static str>]) -> Transaction
     Transaction {
         client: 1,
         begin,
-        outcome: Outcome::Ok { returned },
+        outcome: Ending::Ok { returned },
         timestamp: None,
         snapshot: false,
         actions: actions.to_vec(),
@@ -26,12 +26,12 @@ fn list(key: &'static str, values: &[u64]) -> Action<&'static str> {
 }
 
 fn failed(mut t: Transaction<&'static str>) -> Transaction<&'static str> {
-    t.outcome = Outcome::Failed;
+    t.outcome = Ending::Failed;
     t
 }
 
 fn unknown(mut t: Transaction<&'static str>) -> Transaction<&'static str> {
-    t.outcome = Outcome::Unknown;
+    t.outcome = Ending::Unknown;
     t
 }
 
@@ -312,7 +312,7 @@ fn reads(all: &[Transaction<u64>]) -> Vec<(usize, usize, usize)> {
     for (place, transaction) in all.iter().enumerate() {
         for (at, action) in transaction.actions.iter().enumerate() {
             if let Action::List { values, .. } = action
-                && matches!(transaction.outcome, Outcome::Ok { .. })
+                && matches!(transaction.outcome, Ending::Ok { .. })
             {
                 reads.push((place, at, values.len()));
             }
@@ -337,12 +337,12 @@ fn break_one(random: &mut Rng, all: &mut [Transaction<u64>], how: u64) -> Option
     let early: Vec<bool> = match &all[place].actions[at] {
         Action::List { values, .. } => values.iter().map(|value| {
             let writer = &all[writers[value]];
-            matches!(writer.outcome, Outcome::Ok { returned } if returned < begin)
+            matches!(writer.outcome, Ending::Ok { returned } if returned < begin)
         }),
         _ => return None,
     }
     .collect();
-    let lost = |value: &u64| matches!(all[writers[value]].outcome, Outcome::Failed);
+    let lost = |value: &u64| matches!(all[writers[value]].outcome, Ending::Failed);
     let key = *all[place].actions[at].key();
     let of_failed = (all.iter().flat_map(|t| &t.actions))
         .find_map(|a| a.written().filter(|v| *a.key() == key && lost(v)));
@@ -391,7 +391,7 @@ fn shake(random: &mut Rng, all: &mut [Transaction<u64>]) {
     let transaction = &mut all[*place];
     if random.chance(25) {
         transaction.begin += random.below(30);
-        if let Outcome::Ok { returned } = &mut transaction.outcome {
+        if let Ending::Ok { returned } = &mut transaction.outcome {
             *returned = (*returned).max(transaction.begin);
         }
         return;
@@ -409,16 +409,16 @@ fn shake(random: &mut Rng, all: &mut [Transaction<u64>]) {
 
 /// Whether some order of some of the transactions explains all reads.
 fn some_order(all: &[Transaction<u64>], placed: &mut Vec<usize>) -> bool {
-    let ended = |t: &Transaction<u64>| matches!(t.outcome, Outcome::Ok { .. });
+    let ended = |t: &Transaction<u64>| matches!(t.outcome, Ending::Ok { .. });
     let rest: Vec<usize> = (0..all.len())
-        .filter(|i| !placed.contains(i) && all[*i].outcome != Outcome::Failed)
+        .filter(|i| !placed.contains(i) && all[*i].outcome != Ending::Failed)
         .collect();
     if rest.iter().all(|i| !ended(&all[*i])) {
         return true;
     }
     rest.iter().any(|next| {
         let before = |other: &usize| match all[*other].outcome {
-            Outcome::Ok { returned } => {
+            Ending::Ok { returned } => {
                 returned < all[*next].begin && !all[*other].snapshot && !all[*next].snapshot
             }
             _ => false,

@@ -3,7 +3,7 @@
 use super::evidence::{Because, Kind, Violation};
 use super::known::{Known, Read, violation};
 use super::{Timestamp, Verdict};
-use crate::Outcome;
+use crate::Ending;
 
 /// A version of a key.
 #[derive(Clone, Copy)]
@@ -186,8 +186,8 @@ impl<K: Ord + Clone> Checker<'_, '_, K> {
         let strict = |place: &usize| !transactions[*place].snapshot;
         let mut begins: Vec<usize> = self.known.effective().filter(strict).collect();
         let returned = |place: usize| match transactions[place].outcome {
-            Outcome::Ok { returned } => Some(returned),
-            Outcome::Failed | Outcome::Unknown => None,
+            Ending::Ok { returned } => Some(returned),
+            Ending::Failed | Ending::Unknown => None,
         };
         let mut returns: Vec<(u64, usize)> = begins
             .iter()

@@ -12,7 +12,7 @@ use super::Verdict;
 use super::evidence::{Because, Kind, Violation};
 use super::graph::{Cycle, Edge, Graph};
 use super::known::{Known, Read, violation};
-use crate::Outcome;
+use crate::Ending;
 
 /// What an edge stands for. Keys are numbers.
 #[derive(Clone, Copy)]
@@ -265,8 +265,8 @@ impl<K: Ord + Clone> Builder<'_, '_, K> {
             .collect();
         let mut ends: Vec<(u64, usize)> = (strict.iter())
             .filter_map(|place| match transactions[*place].outcome {
-                Outcome::Ok { returned } => Some((returned, *place)),
-                Outcome::Failed | Outcome::Unknown => None,
+                Ending::Ok { returned } => Some((returned, *place)),
+                Ending::Failed | Ending::Unknown => None,
             })
             .collect();
         ends.sort_unstable();
@@ -352,8 +352,8 @@ fn reason<K: Ord + Clone>(
         Why::Time | Why::Behind => {
             let transactions = known.history.transactions();
             let returned = match transactions[from].outcome {
-                Outcome::Ok { returned } => returned,
-                Outcome::Failed | Outcome::Unknown => u64::MAX,
+                Ending::Ok { returned } => returned,
+                Ending::Failed | Ending::Unknown => u64::MAX,
             };
             Because::RealTime {
                 from,

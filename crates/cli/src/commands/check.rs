@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use fermata_check::file::{self, Bytes, Recorded};
-use fermata_check::{Action, Bound, History, Operation, Outcome, Part, Report, Verdict, diagram};
+use fermata_check::{Action, Bound, Core, Ending, History, Operation, Report, Verdict, diagram};
 use indicatif::{HumanCount, ProgressBar};
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ fn number_of(count: u64, what: &str) -> String {
     format!("{} {what}{ending}", HumanCount(count))
 }
 
-fn about(part: &Part) -> &'static str {
+fn about(part: &Core) -> &'static str {
     match part.minimal {
         true => "no order explains these operations, and each is needed to show it",
         false => "no order explains these operations; fewer may show it",
@@ -186,9 +186,9 @@ fn operation(operation: &Operation<Bytes>) -> Value {
         Action::Read(value) => ("read", value.as_ref()),
     };
     let (outcome, returned) = match operation.outcome {
-        Outcome::Ok { returned } => ("ok", Some(returned)),
-        Outcome::Failed => ("failed", None),
-        Outcome::Unknown => ("unknown", None),
+        Ending::Ok { returned } => ("ok", Some(returned)),
+        Ending::Failed => ("failed", None),
+        Ending::Unknown => ("unknown", None),
     };
     json!({
         "client": operation.client,

@@ -5,7 +5,7 @@
 //! runs compose them.
 
 use super::history::History;
-use super::{Outcome, What};
+use super::{Heard, What};
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId, Tag};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, RefState};
@@ -120,19 +120,19 @@ pub fn value(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn outcome_of(reply: Option<Reply>) -> Outcome {
+fn outcome_of(reply: Option<Reply>) -> Heard {
     match reply {
-        Some(Reply::Value { value, .. }) => Outcome::Value(value),
-        Some(Reply::Done { tag }) => Outcome::Done(tag),
-        Some(Reply::Left) => Outcome::Done(None),
-        Some(Reply::Lost { .. }) => Outcome::Failed(Code::NoLongerHolder),
+        Some(Reply::Value { value, .. }) => Heard::Value(value),
+        Some(Reply::Done { tag }) => Heard::Done(tag),
+        Some(Reply::Left) => Heard::Done(None),
+        Some(Reply::Lost { .. }) => Heard::Failed(Code::NoLongerHolder),
         Some(Reply::Refused(refusal)) => match (refusal.code, refusal.may_have_taken_effect) {
-            (Code::NoLongerHolder, true) => Outcome::Unknown(Code::NoLongerHolder),
-            (_, true) => Outcome::GivenUp,
-            (code, false) => Outcome::Failed(code),
+            (Code::NoLongerHolder, true) => Heard::Unknown(Code::NoLongerHolder),
+            (_, true) => Heard::GivenUp,
+            (code, false) => Heard::Failed(code),
         },
         // A node that has answered, or whose client has hung up, does no more for it.
-        _ => Outcome::GivenUp,
+        _ => Heard::GivenUp,
     }
 }
 
@@ -327,7 +327,7 @@ impl Client {
             return Some(self.section(node, held, entry));
         }
         let outcome = match (waits, outcome_of(reply)) {
-            (true, Outcome::GivenUp) => Outcome::Waits,
+            (true, Heard::GivenUp) => Heard::Waits,
             (_, outcome) => outcome,
         };
         self.history.end(record, outcome);
@@ -403,14 +403,14 @@ impl Client {
             Some(RefState::Holding { lease }) => {
                 let until = sent + Duration::from_micros(lease);
                 self.history.lease(held, until);
-                self.history.end(record, Outcome::Done(None));
+                self.history.end(record, Heard::Done(None));
             }
             Some(RefState::Gone) => {
-                let past = Outcome::Failed(Code::NoLongerHolder);
+                let past = Heard::Failed(Code::NoLongerHolder);
                 self.history.end(record, past);
             }
-            Some(RefState::Queued { .. }) => self.history.end(record, Outcome::Done(None)),
-            _ => self.history.end(record, Outcome::GivenUp),
+            Some(RefState::Queued { .. }) => self.history.end(record, Heard::Done(None)),
+            _ => self.history.end(record, Heard::GivenUp),
         }
         state
     }
@@ -505,8 +505,8 @@ impl Client {
         let outcome = outcome_of(reply);
         // A later put that is acknowledged outranks those in doubt.
         section.doubt = match outcome {
-            Outcome::Done(_) => number != section.number && section.doubt,
-            Outcome::Failed(code) if code != Code::NoLongerHolder => section.doubt,
+            Heard::Done(_) => number != section.number && section.doubt,
+            Heard::Failed(code) if code != Code::NoLongerHolder => section.doubt,
             _ => true,
         };
         self.history.end(record, outcome);
@@ -529,7 +529,7 @@ impl Client {
         let outcome = outcome_of(reply);
         self.history.end(record, outcome.clone());
         match outcome {
-            Outcome::Value(value) => Some(value),
+            Heard::Value(value) => Some(value),
             _ => None,
         }
     }
@@ -559,18 +559,18 @@ impl Client {
             let outcome = outcome_of(self.last(node, request).await);
             left = matches!(
                 outcome,
-                Outcome::Done(_)
-                    | Outcome::Failed(Code::NoLongerHolder)
-                    | Outcome::Unknown(Code::NoLongerHolder)
+                Heard::Done(_)
+                    | Heard::Failed(Code::NoLongerHolder)
+                    | Heard::Unknown(Code::NoLongerHolder)
             );
             if left {
                 break;
             }
         }
         let outcome = if left {
-            Outcome::Done(None)
+            Heard::Done(None)
         } else {
-            Outcome::GivenUp
+            Heard::GivenUp
         };
         self.history.end(record, outcome);
         left
@@ -586,7 +586,7 @@ impl Client {
             lock_ref,
         };
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
-        let done = matches!(outcome, Outcome::Done(_));
+        let done = matches!(outcome, Heard::Done(_));
         self.history.end(record, outcome);
         done
     }
@@ -603,7 +603,7 @@ impl Client {
             value: to,
         };
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
-        let done = matches!(outcome, Outcome::Done(_));
+        let done = matches!(outcome, Heard::Done(_));
         self.history.end(record, outcome);
         done
     }
@@ -617,7 +617,7 @@ impl Client {
         let outcome = outcome_of(self.last(node, self.request(number, 0, operation)).await);
         self.history.end(record, outcome.clone());
         match outcome {
-            Outcome::Value(value) => Some(value),
+            Heard::Value(value) => Some(value),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! What the clients of engines saw, while they see it: a [`sections::History`] on their clock.
 
 use bytes::Bytes;
-use fermata_check::sections::{self, ClientId, OpId, Outcome, Section, SectionIx, Violation, What};
+use fermata_check::sections::{self, ClientId, Heard, OpId, Section, SectionIx, Violation, What};
 use fermata_protocol::base::{LockRef, SessionId};
 use fermata_protocol::request::Held;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,7 +68,7 @@ impl History {
     }
 
     /// It has ended.
-    pub fn end(&self, op: OpId, outcome: Outcome) {
+    pub fn end(&self, op: OpId, outcome: Heard) {
         let mut recorded = self.next();
         let (now, seen) = (recorded.now, &mut recorded.seen);
         let (session, number) = (seen.ops[op.0].session, seen.ops[op.0].request);
@@ -94,7 +94,7 @@ impl History {
         recorded.seen.enter(now, op, vec![held.clone()], values);
         drop(recorded);
         self.lease(held, until);
-        self.end(op, Outcome::Done(None));
+        self.end(op, Heard::Done(None));
     }
 
     /// Whether the last answer to this enter says that its place in the queue is gone.
@@ -116,7 +116,7 @@ impl History {
     pub fn place(&self, session: SessionId) -> Option<LockRef> {
         let recorded = self.next();
         let seen = &recorded.seen;
-        let waits = |op: &&sections::Op| op.session == session && op.outcome == Outcome::Waits;
+        let waits = |op: &&sections::Op| op.session == session && op.outcome == Heard::Waits;
         let section = seen.ops.iter().rev().find(waits)?.section?;
         Some(seen.sections[section.0].held[0].lock_ref)
     }

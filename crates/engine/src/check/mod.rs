@@ -12,4 +12,4 @@
 pub mod clients;
 pub mod history;
 
-pub use fermata_check::sections::{Outcome, Promise, Violation, What};
+pub use fermata_check::sections::{Heard, Promise, Violation, What};

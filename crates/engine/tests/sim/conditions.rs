@@ -3,7 +3,7 @@
 use crate::clients::{Client, Cluster, LEASE, key, value};
 use crate::schedules::*;
 use crate::world::{Call, Step, on};
-use fermata_engine::check::{Outcome, What};
+use fermata_engine::check::{Heard, What};
 use fermata_engine::check::{Promise, Violation};
 use fermata_protocol::Reply;
 use fermata_protocol::base::{LockRef, SessionId};
@@ -249,7 +249,7 @@ schedule! {
         let what = What::Put { key: k.clone(), number: 1, value: value("v1"), leave: true };
         let record = cluster.history.begin(h1.session, 50, Some(&section.held), what);
         let first = last(transmit(&cluster, (1, 0), (50, 0), put())).await;
-        cluster.history.end(record, Outcome::Done(None));
+        cluster.history.end(record, Heard::Done(None));
         section.falls_silent();
         sleep(LEASE).await;
         let third = h3.enter(&k, Mode::Exclusive).await.expect("the first has left");

@@ -3,7 +3,7 @@
 
 use super::{Answered, Command, Hosted, Life, Told};
 use crate::clock;
-use crate::gate::{Open, is_last, kind, stopping};
+use crate::porter::{Open, is_last, kind, stopping};
 use fermata_protocol::base::{Micros, Now};
 use fermata_protocol::client::{Call, Endpoint, Event, SectionId, Session, Success, Ticket};
 use fermata_protocol::{Refusal, Reply, Request};
@@ -62,7 +62,7 @@ pub(super) async fn keep(
     place: Option<OwnedSemaphorePermit>,
 ) {
     let (answers, mut answered) = mpsc::channel(ANSWERS);
-    let gate = hosted.gate.clone();
+    let porter = hosted.porter.clone();
     let mut keeper = Keeper {
         session,
         hosted,
@@ -78,7 +78,7 @@ pub(super) async fn keep(
         begun: false,
         ending: false,
     };
-    let closed = gate.closed();
+    let closed = porter.closed();
     tokio::pin!(closed);
     while !keeper.is_over() {
         let sleep = keeper.until_wake();
@@ -242,7 +242,11 @@ impl Keeper {
         let kind = kind(&request.operation);
         let sent = self.next_sent;
         self.next_sent += 1;
-        match self.hosted.gate.submit(request, sent, self.answers.clone()) {
+        match self
+            .hosted
+            .porter
+            .submit(request, sent, self.answers.clone())
+        {
             Ok(open) => {
                 self.sent.insert(sent, (number, kind, open));
             }
@@ -267,7 +271,7 @@ impl Keeper {
                         Err(_) => self.leave(section),
                     }
                 }
-                Ok(_) => drop(stream.try_send(Err(crate::gate::unexpected(&Reply::Left)))),
+                Ok(_) => drop(stream.try_send(Err(crate::porter::unexpected(&Reply::Left)))),
                 Err(refusal) => drop(stream.try_send(Err(refusal))),
             },
             None => {}

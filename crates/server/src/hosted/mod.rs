@@ -6,10 +6,11 @@
 //! restarts).
 //!
 //! **Idea.** The node that is asked does it, by the same machine as the client library and the
-//! simulator: a [`Session`], whose only endpoint is the node's own [`Gate`]. It is in memory alone,
-//! so that its client needs two things after the death of its node: the session's secret, and the
-//! refs that the entry told. With them it resumes its sections in a session at another node. The
-//! former one can do no harm, if it still lives: what it sends is of an older generation (F16).
+//! simulator: a [`Session`], whose only endpoint is the node's own [`Porter`]. It is in memory
+//! alone, so that its client needs two things after the death of its node: the session's secret,
+//! and the refs that the entry told. With them it resumes its sections in a session at another
+//! node. The former one can do no harm, if it still lives: what it sends is of an older generation
+//! (F16).
 //!
 //! **Users.** The gRPC [`service`], whose clients name a session by its secret; and MUSIC's face
 //! ([`crate::music`]), whose locks and calls have a session for one section each, which they hold
@@ -27,7 +28,7 @@
 mod keeper;
 pub(crate) mod service;
 
-use crate::gate::Gate;
+use crate::porter::Porter;
 use bytes::Bytes;
 use fermata_protocol::base::{Micros, SessionId};
 use fermata_protocol::client::{Call, Options, SectionId, Session, Success, Ticket};
@@ -85,7 +86,7 @@ pub(crate) struct Life {
 #[derive(Clone)]
 pub(crate) struct Kept {
     id: SessionId,
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     commands: mpsc::UnboundedSender<Command>,
 }
 
@@ -117,7 +118,7 @@ impl Kept {
         };
         let permit = match value.map_or(0, Bytes::len) {
             0 => None,
-            bytes => Some(self.gate.admit_bytes(bytes)?),
+            bytes => Some(self.porter.admit_bytes(bytes)?),
         };
         Ok(self.command(|tell| Command::Call(call, tell, permit)))
     }
@@ -130,8 +131,8 @@ impl Kept {
     /// What came, or why nothing came.
     pub(crate) fn told(&self, came: Result<Answered, oneshot::error::RecvError>) -> Answered {
         came.unwrap_or_else(|_| {
-            Err(match self.gate.is_closing() {
-                true => crate::gate::stopping(),
+            Err(match self.porter.is_closing() {
+                true => crate::porter::stopping(),
                 false => not_kept(),
             })
         })
@@ -147,7 +148,7 @@ impl Kept {
 
 /// The sessions of one node.
 pub(crate) struct Hosted {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) porter: Arc<Porter>,
     /// How many more may be kept.
     places: Arc<Semaphore>,
     /// Those that are found by their secrets.
@@ -158,9 +159,9 @@ pub(crate) struct Hosted {
 
 impl Hosted {
     /// At most so many sessions.
-    pub(crate) fn new(gate: Arc<Gate>, most: usize) -> Hosted {
+    pub(crate) fn new(porter: Arc<Porter>, most: usize) -> Hosted {
         Hosted {
-            gate,
+            porter,
             places: Arc::new(Semaphore::new(most)),
             open: Mutex::default(),
             tickets: AtomicU64::new(1),
@@ -195,11 +196,15 @@ impl Hosted {
         life: Life,
         place: Option<OwnedSemaphorePermit>,
     ) -> Kept {
-        let session = Session::new(id, self.gate.home, &[keeper::HERE], options.hosted());
+        let session = Session::new(id, self.porter.home, &[keeper::HERE], options.hosted());
         let (commands, asked) = mpsc::unbounded_channel();
         tokio::spawn(keeper::keep(self.clone(), session, life, asked, place));
-        let gate = self.gate.clone();
-        Kept { id, gate, commands }
+        let porter = self.porter.clone();
+        Kept {
+            id,
+            porter,
+            commands,
+        }
     }
 
     /// The session that a secret proves.

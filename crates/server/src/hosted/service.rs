@@ -1,7 +1,7 @@
 //! The gRPC face of hosted sessions: `fermata.v1.Sessions`.
 
 use super::{Command, Hosted, Kept, Life, Told};
-use crate::gate::{Gate, unexpected};
+use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
 use fermata_api::convert::reply_to_proto;
 use fermata_api::v1::section_event::Event;
@@ -33,7 +33,7 @@ pub(crate) struct Service(Arc<Hosted>);
 
 /// The service of a node.
 pub(crate) fn service(hosted: Arc<Hosted>) -> SessionsServer<Service> {
-    let largest = crate::grpc::largest_message(&hosted.gate);
+    let largest = crate::grpc::largest_message(&hosted.porter);
     SessionsServer::new(Service(hosted))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)
@@ -41,7 +41,7 @@ pub(crate) fn service(hosted: Arc<Hosted>) -> SessionsServer<Service> {
 
 /// What happens to one who entered. Dropped before the entry was read, it gives up.
 pub(crate) struct Events {
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     ticket: Ticket,
     kept: Kept,
     told: mpsc::Receiver<Result<Told, Refusal>>,
@@ -74,7 +74,7 @@ impl Stream for Events {
             Ok(Told::Lost) => Event::Lost(v1::Nothing {}),
             Ok(Told::Entered(section, keys)) => {
                 let entered = Reply::Entered { keys, lease: 0 };
-                let keys = match reply_to_proto(entered, &self.gate.names()) {
+                let keys = match reply_to_proto(entered, &self.porter.names()) {
                     WireReply::Event(v1::EnterEvent {
                         event: Some(v1::enter_event::Event::Entered(entered)),
                     }) => entered.keys,
@@ -99,7 +99,7 @@ fn session_of(secret: &[u8]) -> Result<SessionId, Refusal> {
 impl Service {
     /// What a message of the other service asks for, checked as there.
     async fn operation(&self, wire: Wire) -> Result<Operation, Refusal> {
-        Ok(self.0.gate.parse(wire).await?.operation)
+        Ok(self.0.porter.parse(wire).await?.operation)
     }
 
     async fn key(&self, secret: &Bytes, key: Option<v1::Key>) -> Result<KeyId, Refusal> {
@@ -124,7 +124,7 @@ impl Service {
             }
         };
         let place = self.0.place()?;
-        let secret = self.0.gate.draw_secret();
+        let secret = self.0.porter.draw_secret();
         let (id, life) = (secret.session(), Life { idle, one: false });
         let kept = self.0.keep(id, Options::default(), life, Some(place));
         self.0.open().insert(id, kept);
@@ -146,9 +146,9 @@ impl Service {
         let ticket = self.0.ticket();
         // One that has ended drops the stream, which ends.
         let _ = kept.commands.send(Command::Follow(ticket, call, tell));
-        let gate = self.0.gate.clone();
+        let porter = self.0.porter.clone();
         Ok(Events {
-            gate,
+            porter,
             ticket,
             kept,
             told,

@@ -1,16 +1,16 @@
 //! Bodies while they arrive.
 //!
-//! **Problem.** A request is admitted by the gate once it is there. Until then nobody has counted
+//! **Problem.** A request is admitted by the porter once it is there. Until then nobody has counted
 //! its bytes, and a client that sends most of a large body and stops keeps them here for ever.
 //!
-//! **Idea.** Every body is read through [`Arriving`]. Its bytes take their part of the gate's bound
-//! when they come and give it back with the answer; where there is none left, the request is
+//! **Idea.** Every body is read through [`Arriving`]. Its bytes take their part of the porter's
+//! bound when they come and give it back with the answer; where there is none left, the request is
 //! refused as `busy`. A clock runs while something is awaited: from one piece to the next, and so
 //! that a body which trickles ends, too ([`RATE_MIN`]).
 //!
 //! A call of gRPC that streams its requests may be silent for as long as it likes *between*
 //! messages, so there the clock runs within one, and a message counts until it has arrived: what
-//! it asks for is the gate's from then on.
+//! it asks for is the porter's from then on.
 //!
 //! **What is left.** A request over HTTP/1 that is refused before its body has come would be cut
 //! off with the answer unread, since the client still sends. So some more is read, and forgotten,
@@ -18,7 +18,7 @@
 
 use super::is_grpc;
 use crate::closings::Cause;
-use crate::gate::Gate;
+use crate::porter::Porter;
 use crate::rest::Problem;
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -54,19 +54,19 @@ const STREAMS: [&str; 3] = [
 pub(super) fn counted(
     routes: Router,
     face: &'static str,
-    gate: &Arc<Gate>,
+    porter: &Arc<Porter>,
     patience: Duration,
 ) -> Router {
-    let gate = gate.clone();
+    let porter = porter.clone();
     routes.layer(from_fn(move |request: Request, next: Next| {
-        let gate = gate.clone();
-        async move { arrive(face, gate, patience, request, next).await }
+        let porter = porter.clone();
+        async move { arrive(face, porter, patience, request, next).await }
     }))
 }
 
 async fn arrive(
     face: &'static str,
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     patience: Duration,
     request: Request,
     next: Next,
@@ -84,7 +84,7 @@ async fn arrive(
         Body::new(Arriving {
             body,
             arrival: arrival.clone(),
-            gate,
+            porter,
             face,
             grpc,
             messages,
@@ -113,7 +113,7 @@ struct Arrival(Mutex<State>);
 struct State {
     /// What has arrived and counts.
     bytes: usize,
-    /// The gate's permit for it.
+    /// The porter's permit for it.
     permit: Option<OwnedSemaphorePermit>,
     /// Why nothing more is read.
     verdict: Option<Verdict>,
@@ -129,14 +129,14 @@ impl Arrival {
 
 impl State {
     /// Counts so many bytes more.
-    fn count(&mut self, gate: &Gate, bytes: usize) -> Result<(), Refusal> {
+    fn count(&mut self, porter: &Porter, bytes: usize) -> Result<(), Refusal> {
         self.bytes += bytes;
         let counted = self
             .permit
             .as_ref()
             .map_or(0, |permit| permit.num_permits() << 10);
         if self.bytes > counted {
-            let more = gate.admit_bytes(self.bytes - counted)?;
+            let more = porter.admit_bytes(self.bytes - counted)?;
             match &mut self.permit {
                 Some(permit) => permit.merge(more),
                 none => *none = Some(more),
@@ -194,7 +194,7 @@ impl IntoResponse for Verdict {
 struct Arriving {
     body: Body,
     arrival: Arc<Arrival>,
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     face: &'static str,
     grpc: bool,
     /// Where it is a stream of messages.
@@ -210,7 +210,7 @@ impl Arriving {
         }
         self.clock.arrived(data.len());
         let mut state = self.arrival.lock();
-        let counted = state.count(&self.gate, data.len());
+        let counted = state.count(&self.porter, data.len());
         counted.map_err(Verdict::Busy)?;
         if let Some(messages) = &mut self.messages {
             messages.arrived(data);
@@ -248,7 +248,7 @@ impl HttpBody for Arriving {
                 if !self.is_awaited() || self.clock.poll_over(cx).is_pending() {
                     return Poll::Pending;
                 }
-                let metrics = &self.gate.metrics;
+                let metrics = &self.porter.metrics;
                 metrics.closed(self.face, Cause::Body, String::new());
                 Verdict::Late
             }

@@ -23,8 +23,8 @@ mod room;
 
 use crate::config::Clients;
 use crate::descriptors::Descriptors;
-use crate::gate::Gate;
 use crate::metrics::Connections;
+use crate::porter::Porter;
 use crate::rest::Problem;
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -109,7 +109,7 @@ impl Face {
 /// What all listeners of one node share.
 #[derive(Clone)]
 pub(crate) struct Terms {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) porter: Arc<Porter>,
     pub(crate) clients: Clients,
     pub(crate) descriptors: Descriptors,
     /// How many faces the node has.
@@ -121,7 +121,7 @@ struct Listening {
     face: Face,
     builder: Builder<TokioExecutor>,
     routes: Router,
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     clients: Clients,
     room: Arc<Room>,
     metrics: Connections,
@@ -129,28 +129,28 @@ struct Listening {
     told: Mutex<Told>,
 }
 
-/// Serves one face until the gate closes, and then the requests that are open to their end.
+/// Serves one face until the porter closes, and then the requests that are open to their end.
 pub(crate) async fn serve(listener: TcpListener, face: Face, routes: Router, terms: Terms) {
     let Terms {
-        gate,
+        porter,
         clients,
         descriptors,
         faces,
     } = terms;
-    let metrics = gate.metrics.connections(face.name());
+    let metrics = porter.metrics.connections(face.name());
     let listening = Arc::new(Listening {
         face,
         builder: face.builder(),
-        routes: arrival::counted(routes, face.name(), &gate, clients.body),
+        routes: arrival::counted(routes, face.name(), &porter, clients.body),
         room: Arc::new(Room::new(clients, descriptors, faces, metrics.open.clone())),
         metrics,
         turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
         told: Mutex::default(),
-        gate,
+        porter,
         clients,
     });
     let mut connections = JoinSet::new();
-    let closed = listening.gate.closed();
+    let closed = listening.porter.closed();
     tokio::pin!(closed);
     loop {
         let accepted = tokio::select! {
@@ -199,7 +199,7 @@ impl Listening {
         };
         self.metrics.refused.increment(1);
         let (face, cause) = (self.face.name(), why.cause());
-        self.gate.metrics.closed(face, cause, address.to_string());
+        self.porter.metrics.closed(face, cause, address.to_string());
         self.tell(cause.sentence());
         // The node lends none of the descriptors that it keeps for a word.
         if why != Refused::Descriptors
@@ -239,11 +239,11 @@ impl Listening {
         tokio::select! {
             // However a connection ends is its client's affair.
             _ = &mut serving => return,
-            () = self.gate.closed() => {}
+            () = self.porter.closed() => {}
             cause = place.over() => {
                 self.metrics.ended.increment(1);
                 let (face, who) = (self.face.name(), place.address().to_string());
-                self.gate.metrics.closed(face, cause, who);
+                self.porter.metrics.closed(face, cause, who);
             }
         }
         serving.as_mut().graceful_shutdown();

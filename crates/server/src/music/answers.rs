@@ -29,7 +29,7 @@ pub(super) enum Body {
 
 /// An answer of any kind.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct MusicAnswer {
     pub(super) status: u16,
     pub(super) body: Body,
 }
@@ -47,41 +47,41 @@ pub(super) struct Failure {
     passing: bool,
 }
 
-impl Answer {
+impl MusicAnswer {
     /// 200 with any JSON.
-    pub(super) fn json(body: Value) -> Answer {
-        Answer {
+    pub(super) fn json(body: Value) -> MusicAnswer {
+        MusicAnswer {
             status: 200,
             body: Body::Json(body),
         }
     }
 
     /// 200 with `status` and these fields; those that are null are left out.
-    pub(super) fn success(fields: Value) -> Answer {
+    pub(super) fn success(fields: Value) -> MusicAnswer {
         let mut map = Map::new();
         map.insert("status".into(), "SUCCESS".into());
         if let Value::Object(fields) = fields {
             map.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
         }
-        Answer::json(Value::Object(map))
+        MusicAnswer::json(Value::Object(map))
     }
 
     /// 200 with a `message`.
-    pub(super) fn message(message: impl Into<String>) -> Answer {
-        Answer::success(json!({ "message": message.into() }))
+    pub(super) fn message(message: impl Into<String>) -> MusicAnswer {
+        MusicAnswer::success(json!({ "message": message.into() }))
     }
 
     /// 200 with text.
-    pub(super) fn text(text: impl Into<String>) -> Answer {
-        Answer {
+    pub(super) fn text(text: impl Into<String>) -> MusicAnswer {
+        MusicAnswer {
             status: 200,
             body: Body::Text(text.into()),
         }
     }
 
     /// 204.
-    pub(super) fn empty() -> Answer {
-        Answer {
+    pub(super) fn empty() -> MusicAnswer {
+        MusicAnswer {
             status: 204,
             body: Body::Empty,
         }
@@ -203,10 +203,10 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl From<Failure> for Answer {
-    fn from(failure: Failure) -> Answer {
+impl From<Failure> for MusicAnswer {
+    fn from(failure: Failure) -> MusicAnswer {
         if failure.text {
-            return Answer {
+            return MusicAnswer {
                 status: failure.status,
                 body: Body::Text(failure.error.unwrap_or_default()),
             };
@@ -222,7 +222,7 @@ impl From<Failure> for Answer {
         if let Some(lock) = failure.lock {
             map.insert("lock".into(), lock);
         }
-        Answer {
+        MusicAnswer {
             status: failure.status,
             body: Body::Json(Value::Object(map)),
         }

@@ -4,7 +4,7 @@
 //! what is missing 401. Unlike there, an update's `tableValues` are written, and a row that has
 //! gone is said to have gone.
 
-use super::answers::{Answer, Failure};
+use super::answers::{Failure, MusicAnswer};
 use super::rows::{self, Columns, Key, Row, Write};
 use super::schema::{Table, TableName};
 use super::values::Type;
@@ -165,7 +165,7 @@ impl Music {
         call: &Call,
         name: &TableName,
         insert: bool,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
         let table = self.store.find_table(name, |_| true).await?;
         let table = table.ok_or_else(|| {
@@ -189,9 +189,9 @@ impl Music {
             Ok(Some(rows::encode(&rows)))
         };
         match self.section(unit, &table, &asked.key, act).await {
-            Ok(()) => Ok(Answer::message(said)),
+            Ok(()) => Ok(MusicAnswer::message(said)),
             // As the original: what fails inside is told with 200.
-            Err(failure) => Ok(Answer {
+            Err(failure) => Ok(MusicAnswer {
                 status: 200,
                 ..failure.into_wait().into()
             }),

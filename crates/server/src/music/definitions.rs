@@ -1,6 +1,6 @@
 //! The calls that define: keyspaces, tables, indexes; and the priority queues, which are tables.
 
-use super::answers::{Answer, Failure};
+use super::answers::{Failure, MusicAnswer};
 use super::row_calls::listed;
 use super::schema::{
     Change, NewTable, Schema, Table, TableName, column_name, keyspace_name, rows_prefix,
@@ -49,7 +49,7 @@ impl Music {
         &self,
         call: &Call,
         given: &str,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
         let replication = body.get("replicationInfo").and_then(Value::as_object);
         let consistency = body.get("consistencyInfo").and_then(Value::as_object);
@@ -68,11 +68,11 @@ impl Music {
             ))),
         };
         self.store.change_schema(&keyspace, create).await?;
-        Ok(Answer::message(format!("Keyspace {given} Created")))
+        Ok(MusicAnswer::message(format!("Keyspace {given} Created")))
     }
 
     /// `DELETE /keyspaces/{ks}`.
-    pub(super) async fn drop_keyspace(&self, given: &str) -> Result<Answer, Failure> {
+    pub(super) async fn drop_keyspace(&self, given: &str) -> Result<MusicAnswer, Failure> {
         let keyspace = keyspace_name(given)?;
         let mut dropped = Vec::new();
         let drop = |now: Option<Schema>| match now {
@@ -89,7 +89,7 @@ impl Music {
             let keyspace = keyspace.clone();
             self.sweep(TableName { keyspace, table }, definition);
         }
-        Ok(Answer::message(format!("Keyspace {given} Deleted")))
+        Ok(MusicAnswer::message(format!("Keyspace {given} Deleted")))
     }
 
     /// `POST /keyspaces/{ks}/tables/{t}`.
@@ -97,7 +97,7 @@ impl Music {
         &self,
         call: &Call,
         (keyspace, table): (&str, &str),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<MusicAnswer, Failure> {
         let new = new_table(&call.json()?)?;
         let name = TableName::parse(keyspace, table)?;
         let id = format!("{:032x}", self.store.session().0);
@@ -113,13 +113,17 @@ impl Music {
             Ok(Change::To(Some(schema)))
         };
         self.store.change_schema(&name.keyspace, create).await?;
-        Ok(Answer::message(format!(
+        Ok(MusicAnswer::message(format!(
             "TableName {table} Created under keyspace {keyspace}"
         )))
     }
 
     /// `DELETE /keyspaces/{ks}/tables/{t}`.
-    pub(super) async fn drop_table(&self, keyspace: &str, table: &str) -> Result<Answer, Failure> {
+    pub(super) async fn drop_table(
+        &self,
+        keyspace: &str,
+        table: &str,
+    ) -> Result<MusicAnswer, Failure> {
         let name = TableName::parse(keyspace, table)?;
         let mut dropped = None;
         let drop = |now: Option<Schema>| {
@@ -133,7 +137,7 @@ impl Music {
         if let Some(definition) = dropped {
             self.sweep(name, definition);
         }
-        Ok(Answer::success(Value::Null))
+        Ok(MusicAnswer::success(Value::Null))
     }
 
     /// `POST .../index/{column}`.
@@ -141,7 +145,7 @@ impl Music {
         &self,
         (keyspace, table): (&str, &str),
         column: &str,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<MusicAnswer, Failure> {
         let name = TableName::parse(keyspace, table)?;
         let known = column_name(column).ok();
         let create = |now: Option<Schema>| {
@@ -157,7 +161,7 @@ impl Music {
             }
         };
         self.store.change_schema(&name.keyspace, create).await?;
-        Ok(Answer::message(format!(
+        Ok(MusicAnswer::message(format!(
             "Index Created on {keyspace}.{table}.{column}"
         )))
     }
@@ -193,7 +197,7 @@ impl Music {
         &self,
         call: &Call,
         names: (&str, &str),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<MusicAnswer, Failure> {
         if text(&call.json()?, "clusteringOrder")?.trim().is_empty() {
             return Err(Failure::error(
                 "Clustering Order can not be empty: a priority queue is a table with an order",
@@ -203,7 +207,7 @@ impl Music {
     }
 
     /// `GET /priorityq/.../peek?key`: the first row.
-    pub(super) async fn peek(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+    pub(super) async fn peek(&self, call: &Call, name: &TableName) -> Result<MusicAnswer, Failure> {
         let (table, mut found) = self.selected(call, name).await?;
         found.truncate(1);
         Ok(listed(call, &table, &found))

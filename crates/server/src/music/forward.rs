@@ -8,7 +8,7 @@
 //! each has a connection of its own: one that was kept may lead to a machine that is gone.
 
 use super::Call;
-use super::answers::{Answer, Body, Failure};
+use super::answers::{Body, Failure, MusicAnswer};
 use axum::body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use hyper_util::client::legacy::{self, connect::HttpConnector};
@@ -68,14 +68,14 @@ impl Forward {
     }
 
     /// Sends `call` to the node at `address` and relays what it answers.
-    pub(super) async fn send(&self, address: &str, call: &Call) -> Result<Answer, Silent> {
+    pub(super) async fn send(&self, address: &str, call: &Call) -> Result<MusicAnswer, Silent> {
         // An address or a target that makes no request reaches nobody.
         let request = request(address, call).map_err(|_| Silent::Unreached)?;
         let answered = tokio::time::timeout(ANSWER, self.exchange(request)).await;
         answered.unwrap_or(Err(Silent::Unknown))
     }
 
-    async fn exchange(&self, request: Request<body::Body>) -> Result<Answer, Silent> {
+    async fn exchange(&self, request: Request<body::Body>) -> Result<MusicAnswer, Silent> {
         let answered = self.0.request(request).await;
         let response = answered.map_err(|error| match error.is_connect() {
             true => Silent::Unreached,
@@ -84,7 +84,7 @@ impl Forward {
         let (head, body) = response.into_parts();
         let read = body::to_bytes(body::Body::new(body), ANSWER_MAX).await;
         let body = read.map_err(|_| Silent::Unknown)?;
-        Ok(Answer {
+        Ok(MusicAnswer {
             status: head.status.as_u16(),
             body: Body::Relayed(passed(head.headers), body),
         })

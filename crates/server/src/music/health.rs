@@ -1,6 +1,6 @@
 //! Who this is and how it is: version, test, health, and the onboarding of older clients.
 
-use super::answers::{Answer, Failure, VERSION};
+use super::answers::{Failure, MusicAnswer, VERSION};
 use super::{Call, Music, no_method, no_path};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
@@ -10,20 +10,20 @@ const RUNNING: &str = "Cassandra Running and Listening to requests";
 
 impl Music {
     fn is_healthy(&self) -> bool {
-        self.store.gate.healthy.load(Ordering::Relaxed)
+        self.store.porter.healthy.load(Ordering::Relaxed)
     }
 
     /// Everything outside of data and locks.
-    pub(super) async fn about(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+    pub(super) async fn about(&self, call: &Call, path: &[&str]) -> Result<MusicAnswer, Failure> {
         let version = format!("MUSIC:{VERSION}");
         let build = format!("{version}-fermata-{}", env!("CARGO_PKG_VERSION"));
-        let known: Result<Answer, Failure> = match *path {
-            ["version"] if call.speaks_text() => Ok(Answer::text(version)),
-            ["version"] => Ok(Answer::success(json!({ "version": version }))),
-            ["version", "build"] => Ok(Answer::success(
+        let known: Result<MusicAnswer, Failure> = match *path {
+            ["version"] if call.speaks_text() => Ok(MusicAnswer::text(version)),
+            ["version"] => Ok(MusicAnswer::success(json!({ "version": version }))),
+            ["version", "build"] => Ok(MusicAnswer::success(
                 json!({ "version": version, "build": build }),
             )),
-            ["test"] => Ok(Answer::json(json!({
+            ["test"] => Ok(MusicAnswer::json(json!({
                 "0": { "1": "2", "Music Version": version, "Music Build": build },
                 "1": { "2": "3", "Music Version": version, "Music Build": build },
                 "2": { "3": "4", "Music Version": version, "Music Build": build },
@@ -35,7 +35,7 @@ impl Music {
                 } else {
                     "Inactive"
                 };
-                Ok(Answer::json(
+                Ok(MusicAnswer::json(
                     json!({ "MUSIC": "Active", "Cassandra": store }),
                 ))
             }
@@ -48,22 +48,22 @@ impl Music {
         }
     }
 
-    fn ping(&self) -> Answer {
+    fn ping(&self) -> MusicAnswer {
         if self.is_healthy() {
             let said = json!({ "status": "ACTIVE", "message": RUNNING, "ACTIVE": RUNNING });
-            return Answer::json(said);
+            return MusicAnswer::json(said);
         }
         let said = "One or more nodes are down or not responding.";
-        Answer {
+        MusicAnswer {
             status: 400,
-            ..Answer::json(json!({ "status": "INACTIVE", "message": said, "INACTIVE": said }))
+            ..MusicAnswer::json(json!({ "status": "INACTIVE", "message": said, "INACTIVE": said }))
         }
     }
 }
 
 /// The onboarding that clients up to 3.0 begin with: there is nothing to be admitted to, so all
 /// are.
-fn admin(call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+fn admin(call: &Call, path: &[&str]) -> Result<MusicAnswer, Failure> {
     let body = call.json()?;
     let app = body
         .get("appname")
@@ -91,17 +91,17 @@ fn admin(call: &Call, path: &[&str]) -> Result<Answer, Failure> {
         {
             Err(Failure::error("appname is missing"))
         }
-        (["onboardAppWithMusic"], "POST") => Ok(Answer::json(json!({
+        (["onboardAppWithMusic"], "POST") => Ok(MusicAnswer::json(json!({
             "Success": format!("Your application {app} has been onboarded with MUSIC."),
             "Generated AID": aid,
         }))),
-        (["onboardAppWithMusic"], "PUT") => Ok(Answer::json(json!({
+        (["onboardAppWithMusic"], "PUT") => Ok(MusicAnswer::json(json!({
             "Success": "Your application has been updated successfully",
         }))),
-        (["onboardAppWithMusic"], "DELETE") => Ok(Answer::json(json!({
+        (["onboardAppWithMusic"], "DELETE") => Ok(MusicAnswer::json(json!({
             "Success": "Your application has been deleted successfully",
         }))),
-        (["search"], "POST") => Ok(Answer::json(json!({
+        (["search"], "POST") => Ok(MusicAnswer::json(json!({
             "Application Name": app, "aid": aid,
         }))),
         (["onboardAppWithMusic"] | ["search"], _) => Err(no_method()),

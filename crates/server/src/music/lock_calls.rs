@@ -4,7 +4,7 @@
 //! and one of which nothing is known now, has a message: ask again. One that is past has an error:
 //! make another.
 
-use super::answers::{Answer, Failure};
+use super::answers::{Failure, MusicAnswer};
 use super::forward::{self, Silent};
 use super::locks::{IDLE, Lock, Locks, Standing};
 use super::names::{Name, home_of, is_of, number_of, promotes, split_id, split_name};
@@ -23,7 +23,7 @@ pub(super) enum Found {
     /// Here.
     Here(Arc<Lock>),
     /// At its home, which has answered.
-    Elsewhere(Answer),
+    Elsewhere(MusicAnswer),
     /// Nowhere: it is past, or was never given.
     Gone,
 }
@@ -119,7 +119,11 @@ fn lease_of(call: &Call) -> Result<Option<Duration>, Failure> {
 }
 
 /// `POST /locks/create/{name}`.
-pub(super) async fn create(locks: &Arc<Locks>, call: &Call, name: &str) -> Result<Answer, Failure> {
+pub(super) async fn create(
+    locks: &Arc<Locks>,
+    call: &Call,
+    name: &str,
+) -> Result<MusicAnswer, Failure> {
     let (_, _, value) = split_name(name)?;
     let mode = mode_of(call)?;
     let idle = lease_of(call)?.unwrap_or(IDLE);
@@ -137,19 +141,24 @@ pub(super) async fn create(locks: &Arc<Locks>, call: &Call, name: &str) -> Resul
     };
     let id = name.id(created.number);
     if call.speaks_text() {
-        return Ok(Answer::text(id));
+        return Ok(MusicAnswer::text(id));
     }
-    Ok(Answer::success(json!({ "lock": { "lock": id } })))
+    Ok(MusicAnswer::success(json!({ "lock": { "lock": id } })))
 }
 
 /// How an acquire ends, in the words of either generation.
-fn acquired(call: &Call, id: &str, number: u64, standing: Standing) -> Result<Answer, Failure> {
+fn acquired(
+    call: &Call,
+    id: &str,
+    number: u64,
+    standing: Standing,
+) -> Result<MusicAnswer, Failure> {
     if call.speaks_text() {
-        return Ok(Answer::text((standing == Standing::Holds).to_string()));
+        return Ok(MusicAnswer::text((standing == Standing::Holds).to_string()));
     }
     let lock = json!({ "lock": id });
     match standing {
-        Standing::Holds => Ok(Answer::success(json!({
+        Standing::Holds => Ok(MusicAnswer::success(json!({
             "lock": lock,
             "message": format!("{number} is the lock holder for the key"),
         }))),
@@ -166,7 +175,11 @@ fn acquired(call: &Call, id: &str, number: u64, standing: Standing) -> Result<An
 }
 
 /// `GET /locks/acquire/{id}`.
-pub(super) async fn acquire(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
+pub(super) async fn acquire(
+    locks: &Arc<Locks>,
+    call: &Call,
+    id: &str,
+) -> Result<MusicAnswer, Failure> {
     // What is not known now is no reason to make another lock.
     let (name, number) = locks.id(id).await.map_err(Failure::or_wait)?;
     let found = locks.find(call, &name, number, false).await;
@@ -185,7 +198,7 @@ pub(super) async fn acquire_with_lease(
     locks: &Arc<Locks>,
     call: &Call,
     id: &str,
-) -> Result<Answer, Failure> {
+) -> Result<MusicAnswer, Failure> {
     let lease = lease_of(call)?;
     let lease = lease.ok_or_else(|| Failure::error("leasePeriod is missing"))?;
     let (name, number) = locks.id(id).await?;
@@ -208,7 +221,7 @@ pub(super) async fn acquire_with_lease(
     if call.speaks_text() || answer.status != 200 {
         return Ok(answer);
     }
-    Ok(Answer::success(json!({
+    Ok(MusicAnswer::success(json!({
         "lock": { "lock": name.given, "lock-lease": lease.as_millis().to_string() },
         "message": format!("{number} is the lock holder for the key"),
     })))
@@ -219,16 +232,16 @@ pub(super) async fn enquire(
     locks: &Arc<Locks>,
     call: &Call,
     name: &str,
-) -> Result<Answer, Failure> {
+) -> Result<MusicAnswer, Failure> {
     let name = locks.name(name).await?;
     let entries = locks.store.queue(name.key.clone()).await?;
     let holder = entries.iter().find(|entry| entry.holds);
     let holder = holder.map(|entry| name.id(number_of(entry)));
     if call.speaks_text() {
-        return Ok(Answer::text(holder.unwrap_or_default()));
+        return Ok(MusicAnswer::text(holder.unwrap_or_default()));
     }
     match holder {
-        Some(holder) => Ok(Answer::success(json!({
+        Some(holder) => Ok(MusicAnswer::success(json!({
             "lock": { "lock": name.given, "lock-holder": holder },
         }))),
         None => Err(
@@ -239,7 +252,7 @@ pub(super) async fn enquire(
 }
 
 /// `GET /locks/holders/{name}`: the one writer, or all leading readers.
-pub(super) async fn holders(locks: &Arc<Locks>, name: &str) -> Result<Answer, Failure> {
+pub(super) async fn holders(locks: &Arc<Locks>, name: &str) -> Result<MusicAnswer, Failure> {
     let name = locks.name(name).await?;
     let entries = locks.store.queue(name.key.clone()).await?;
     let holders = entries.iter().filter(|entry| entry.holds);
@@ -250,13 +263,17 @@ pub(super) async fn holders(locks: &Arc<Locks>, name: &str) -> Result<Answer, Fa
         return Err(Failure::error("No lock holders for the key")
             .with_lock(json!({ "lock": name.given, "lock-holder": [] })));
     }
-    Ok(Answer::success(json!({
+    Ok(MusicAnswer::success(json!({
         "lock": { "lock": name.given, "lock-holder": holders },
     })))
 }
 
 /// `DELETE /locks/release/{id}`: of whoever's lock, as the original; one that is past is released.
-pub(super) async fn release(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
+pub(super) async fn release(
+    locks: &Arc<Locks>,
+    call: &Call,
+    id: &str,
+) -> Result<MusicAnswer, Failure> {
     let (name, number) = locks.id(id).await?;
     match locks.find(call, &name, number, true).await? {
         Found::Elsewhere(answer) => return Ok(answer),
@@ -264,9 +281,9 @@ pub(super) async fn release(locks: &Arc<Locks>, call: &Call, id: &str) -> Result
         Found::Gone => {}
     }
     if call.speaks_text() {
-        return Ok(Answer::empty());
+        return Ok(MusicAnswer::empty());
     }
-    Ok(Answer::success(json!({
+    Ok(MusicAnswer::success(json!({
         "lock": { "lock": id, "lock-status": "UNLOCKED" },
     })))
 }
@@ -276,10 +293,10 @@ pub(super) async fn delete(
     locks: &Arc<Locks>,
     call: &Call,
     given: &str,
-) -> Result<Answer, Failure> {
+) -> Result<MusicAnswer, Failure> {
     let done = |call: &Call| match call.v1 {
-        true => Answer::empty(),
-        false => Answer::success(json!({})),
+        true => MusicAnswer::empty(),
+        false => MusicAnswer::success(json!({})),
     };
     // No keyspace's name begins with a dollar.
     if given.starts_with('$') {
@@ -308,7 +325,11 @@ pub(super) async fn delete(
 /// The promotion is a second ref, exclusive, behind the reader's own: once nobody else is before
 /// it, the reader leaves, and the writer follows. That is no promotion if another writer stands
 /// between the two, so it is given up then, and refused.
-pub(super) async fn promote(locks: &Arc<Locks>, call: &Call, id: &str) -> Result<Answer, Failure> {
+pub(super) async fn promote(
+    locks: &Arc<Locks>,
+    call: &Call,
+    id: &str,
+) -> Result<MusicAnswer, Failure> {
     let (name, number) = locks.id(id).await?;
     let absent = || Failure::error("Lockref does not exist.");
     let lock = match locks.find(call, &name, number, false).await? {
@@ -355,7 +376,7 @@ pub(super) async fn promote(locks: &Arc<Locks>, call: &Call, id: &str) -> Result
     }
     locks.promoted(&lock).await?;
     match locks.standing(&lock).await? {
-        Standing::Holds => Ok(Answer::success(json!({
+        Standing::Holds => Ok(MusicAnswer::success(json!({
             "lock": { "lock": id },
             "message": "Lock has successfully been upgraded.",
         }))),

@@ -22,9 +22,9 @@
 use super::answers::Failure;
 use super::forward::Forward;
 use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
-use super::store::{Store, WAIT, ask, get, known};
-use crate::gate::unexpected;
+use super::store::{MusicStore, WAIT, ask, get, known};
 use crate::hosted::{Awaited, Kept};
+use crate::porter::unexpected;
 use bytes::Bytes;
 use fermata_protocol::base::{KeyId, SessionId};
 use fermata_protocol::client::{Call, SectionId, Success};
@@ -114,7 +114,7 @@ pub(super) enum Standing {
 
 /// The locks of one node.
 pub(super) struct Locks {
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<MusicStore>,
     pub(super) forward: Forward,
     me: u16,
     kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
@@ -123,9 +123,9 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    pub(super) fn new(store: Arc<Store>) -> Locks {
-        // The gate's node is a `u16` in a wider field.
-        let me = u16::try_from(store.gate.info.node).unwrap_or(u16::MAX);
+    pub(super) fn new(store: Arc<MusicStore>) -> Locks {
+        // The porter's node is a `u16` in a wider field.
+        let me = u16::try_from(store.porter.info.node).unwrap_or(u16::MAX);
         Locks {
             store,
             forward: Forward::new(),
@@ -484,7 +484,7 @@ impl Locks {
         let keys = vec![(held_of(key, entry), Leaving::Dirty)];
         let leave = Operation::Leave { keys };
         // Only the ref's own session leaves it; its home numbers from 1, and never comes so far.
-        let number = self.store.gate.next_number();
+        let number = self.store.porter.next_number();
         match self.store.ask(entry.session, number, leave).await {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(()),
@@ -494,7 +494,7 @@ impl Locks {
 
     /// The address of another node's REST face.
     pub(super) fn address(&self, node: u16) -> Option<&str> {
-        let nodes = &self.store.gate.info.nodes;
+        let nodes = &self.store.porter.info.nodes;
         let found = nodes.iter().find(|n| n.node == u32::from(node));
         found
             .map(|n| n.rest.as_str())

@@ -5,7 +5,7 @@
 //! call, unchanged, with the guarantees that MUSIC's papers promise. `docs/music-rest.md` lists the
 //! calls, and what differs from the original and why.
 //!
-//! **Idea.** The face speaks to the node's gate and to its hosted sessions alone, so that it runs
+//! **Idea.** The face speaks to the node's porter and to its hosted sessions alone, so that it runs
 //! on whatever engine is behind them. Everything is in *one* Fermata keyspace of sections: MUSIC's
 //! keyspaces come and go, a Fermata keyspace stays, and one schema value per MUSIC keyspace,
 //! changed in a section, makes "already exists" true ([`schema`]). All rows with one first key
@@ -48,7 +48,7 @@ mod values;
 
 use crate::hosted::Hosted;
 use crate::rest::{NOT_ESCAPED, is_escaped};
-use answers::{Answer, Failure};
+use answers::{Failure, MusicAnswer};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -60,14 +60,14 @@ use locks::Locks;
 use schema::TableName;
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use store::Store;
+use store::MusicStore;
 
 /// Where it is served.
 const ROOT: &str = "/MUSIC/rest";
 
 /// What all calls share.
 struct Music {
-    store: Arc<Store>,
+    store: Arc<MusicStore>,
     locks: Arc<Locks>,
 }
 
@@ -190,8 +190,8 @@ impl Call {
 
 /// The routes of this face, beside the node's own.
 pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
-    let largest = hosted.gate.value_max * 2 + (64 << 10);
-    let store = Arc::new(Store::new(hosted));
+    let largest = hosted.porter.value_max * 2 + (64 << 10);
+    let store = Arc::new(MusicStore::new(hosted));
     let locks = Arc::new(Locks::new(store.clone()));
     Router::new()
         .route("/MUSIC/rest", any(serve))
@@ -232,7 +232,9 @@ async fn serve(
             )),
         },
     };
-    answer.unwrap_or_else(Answer::from).into_response(&versions)
+    answer
+        .unwrap_or_else(MusicAnswer::from)
+        .into_response(&versions)
 }
 
 fn no_path() -> Failure {
@@ -244,7 +246,7 @@ fn no_method() -> Failure {
 }
 
 impl Music {
-    async fn dispatch(&self, call: &Call) -> Result<Answer, Failure> {
+    async fn dispatch(&self, call: &Call) -> Result<MusicAnswer, Failure> {
         call.typed()?;
         let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
         match path[..] {
@@ -267,7 +269,7 @@ impl Music {
         }
     }
 
-    async fn data(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+    async fn data(&self, call: &Call, path: &[&str]) -> Result<MusicAnswer, Failure> {
         let method = call.method.as_str();
         match *path {
             [keyspace] => match method {
@@ -299,7 +301,7 @@ impl Music {
         }
     }
 
-    async fn rows(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+    async fn rows(&self, call: &Call, name: &TableName) -> Result<MusicAnswer, Failure> {
         match call.method.as_str() {
             "POST" => self.insert(call, name).await,
             "PUT" => self.update(call, name).await,
@@ -324,7 +326,7 @@ impl Music {
         }
     }
 
-    async fn lock(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+    async fn lock(&self, call: &Call, path: &[&str]) -> Result<MusicAnswer, Failure> {
         let [what, ref name @ ..] = *path else {
             return Err(no_path());
         };
@@ -357,7 +359,7 @@ impl Music {
         }
     }
 
-    async fn queue(&self, call: &Call, path: &[&str]) -> Result<Answer, Failure> {
+    async fn queue(&self, call: &Call, path: &[&str]) -> Result<MusicAnswer, Failure> {
         let ["keyspaces", keyspace, queue, ref rest @ ..] = *path else {
             return Err(no_path());
         };
@@ -388,7 +390,7 @@ mod tests {
         assert_eq!(call.path, ["locks", "a/b"]);
         assert_eq!(call.query, [("x".to_owned(), "%".to_owned())]);
         for wrong in ["/v2/locks/%zz", "/v2/locks/a%", "/v2/locks/a?x=%2"] {
-            let refused = Answer::from(parse(wrong).err().unwrap());
+            let refused = MusicAnswer::from(parse(wrong).err().unwrap());
             assert_eq!(refused.status, 400, "{wrong}");
         }
     }

@@ -8,7 +8,7 @@
 //!   the others would lose them, and one beside a holder would be lost: a section of its own, as
 //!   `atomic`. No answer SUCCESS is ever of a write that is dropped.
 
-use super::answers::{Answer, Failure};
+use super::answers::{Failure, MusicAnswer};
 use super::lock_calls::Found;
 use super::names::unit_key;
 use super::rows::{self, Columns, Key, Row, Write};
@@ -140,7 +140,7 @@ impl Music {
         table: &Table,
         write: Write,
         (consistency, conditions): (&Consistency, Columns),
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<Option<MusicAnswer>, Failure> {
         let unit = self.unit_id(name, table, write.key()).await?;
         let act = |now: Option<&Bytes>| {
             let mut rows = rows::decode(now)?;
@@ -232,7 +232,11 @@ impl Music {
     }
 
     /// `POST rows`.
-    pub(super) async fn insert(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+    pub(super) async fn insert(
+        &self,
+        call: &Call,
+        name: &TableName,
+    ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
         let mut given = object(&body, "values")?;
         given.extend(object(&body, "objectMap")?);
@@ -251,11 +255,15 @@ impl Music {
         let done = self
             .write(call, name, &table, write, (&consistency, Columns::new()))
             .await?;
-        Ok(done.unwrap_or_else(|| Answer::message("Insert Successful")))
+        Ok(done.unwrap_or_else(|| MusicAnswer::message("Insert Successful")))
     }
 
     /// `PUT rows?key`.
-    pub(super) async fn update(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+    pub(super) async fn update(
+        &self,
+        call: &Call,
+        name: &TableName,
+    ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
         let mut given = object(&body, "values")?;
         given.extend(object(&body, "objectMap")?);
@@ -296,7 +304,11 @@ impl Music {
     }
 
     /// `DELETE rows?key`.
-    pub(super) async fn delete(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+    pub(super) async fn delete(
+        &self,
+        call: &Call,
+        name: &TableName,
+    ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
         refuse_times(&body)?;
         let consistency = Consistency::parse(&body)?;
@@ -344,7 +356,11 @@ impl Music {
     }
 
     /// `GET rows`, and `filter` of the queues.
-    pub(super) async fn select(&self, call: &Call, name: &TableName) -> Result<Answer, Failure> {
+    pub(super) async fn select(
+        &self,
+        call: &Call,
+        name: &TableName,
+    ) -> Result<MusicAnswer, Failure> {
         let (table, found) = self.selected(call, name).await?;
         Ok(listed(call, &table, &found))
     }
@@ -393,7 +409,7 @@ impl Music {
         &self,
         call: &Call,
         name: &TableName,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
         if body
             .get("consistencyInfo")
@@ -455,19 +471,19 @@ fn is_served(table: &Table, key: &Key) -> bool {
     key.is_empty() || begins && key.keys().all(|column| by_key(column) || by_index(column))
 }
 
-fn performed(consistency: &Consistency) -> Answer {
-    Answer::message(match consistency {
+fn performed(consistency: &Consistency) -> MusicAnswer {
+    MusicAnswer::message(match consistency {
         Consistency::Eventual => "Eventual Operation Successfully performed",
         Consistency::Atomic | Consistency::Critical(_) => "Update performed",
     })
 }
 
 /// Rows in either generation's envelope.
-pub(super) fn listed(call: &Call, table: &Table, found: &[Row]) -> Answer {
+pub(super) fn listed(call: &Call, table: &Table, found: &[Row]) -> MusicAnswer {
     let result = rows::shown(table, found);
     if call.v1 {
-        return Answer::json(result);
+        return MusicAnswer::json(result);
     }
     let error = found.is_empty().then_some("No data found");
-    Answer::success(json!({ "result": result, "error": error }))
+    MusicAnswer::success(json!({ "result": result, "error": error }))
 }

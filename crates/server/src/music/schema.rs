@@ -9,7 +9,7 @@
 //! have its random id in their keys.
 
 use super::answers::Failure;
-use super::store::Store;
+use super::store::MusicStore;
 use super::values::Type;
 use bytes::Bytes;
 use fermata_protocol::Code;
@@ -142,7 +142,7 @@ pub(super) enum Change {
     Nothing,
 }
 
-impl Store {
+impl MusicStore {
     /// The definition of a keyspace; asks on where `need` is not met at the nearest replica.
     async fn schema(
         &self,

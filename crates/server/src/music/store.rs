@@ -1,4 +1,4 @@
-//! The keyspace behind it all: single operations through the gate, and hosted sessions, those of
+//! The keyspace behind it all: single operations through the porter, and hosted sessions, those of
 //! locks and those of calls that are sections of their own.
 //!
 //! Everything lives in one Fermata keyspace of sections, [`KEYSPACE`], created when the first MUSIC
@@ -6,8 +6,8 @@
 //! section that suit; it is then used as it is.
 
 use super::answers::Failure;
-use crate::gate::{Gate, unexpected};
 use crate::hosted::{Hosted, Kept, Life};
+use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
 use fermata_protocol::base::{
     KeyId, Keyspace, KeyspaceId, Micros, Purpose, SessionId, StoragePolicy, TagRule,
@@ -39,8 +39,8 @@ const READS_MAX: usize = 32;
 const LISTED_MAX: usize = 64 << 20;
 
 /// How to reach what is kept.
-pub(super) struct Store {
-    pub(super) gate: Arc<Gate>,
+pub(super) struct MusicStore {
+    pub(super) porter: Arc<Porter>,
     pub(super) hosted: Arc<Hosted>,
     /// The keyspace's id and lease, which whoever created it chose.
     keyspace: OnceLock<(KeyspaceId, Micros)>,
@@ -84,10 +84,10 @@ pub(super) async fn get(
     }
 }
 
-impl Store {
-    pub(super) fn new(hosted: Arc<Hosted>) -> Store {
-        Store {
-            gate: hosted.gate.clone(),
+impl MusicStore {
+    pub(super) fn new(hosted: Arc<Hosted>) -> MusicStore {
+        MusicStore {
+            porter: hosted.porter.clone(),
             hosted,
             keyspace: OnceLock::new(),
         }
@@ -103,7 +103,7 @@ impl Store {
         }
         // What this node knows, and what the catalogue's keeper does.
         for operation in [Operation::Keyspaces, Operation::Catalogue] {
-            match self.gate.ask_self(operation).await? {
+            match self.porter.ask_self(operation).await? {
                 Reply::Keyspaces(all) => {
                     if let Some(found) = all.iter().find(|keyspace| keyspace.name == KEYSPACE) {
                         let known = || (found.id, found.lease);
@@ -166,7 +166,7 @@ impl Store {
 
     /// A session for one call.
     pub(super) fn session(&self) -> SessionId {
-        self.gate.draw_secret().session()
+        self.porter.draw_secret().session()
     }
 
     /// Asks as somebody.
@@ -181,10 +181,10 @@ impl Store {
             number,
             attempt: 0,
             answered_through: 0,
-            site: self.gate.home,
+            site: self.porter.home,
             operation,
         };
-        self.gate.ask(request).await
+        self.porter.ask(request).await
     }
 
     /// What the nearest replica has.
@@ -232,8 +232,8 @@ impl Store {
         known.map_or(LEASE, |(_, lease)| Duration::from_micros(*lease))
     }
 
-    /// A session for one section of a [`Store::key`], in a place of its own if it may outlast a
-    /// call.
+    /// A session for one section of a [`MusicStore::key`], in a place of its own if it may outlast
+    /// a call.
     pub(super) fn host(
         &self,
         id: SessionId,

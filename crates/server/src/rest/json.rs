@@ -627,9 +627,9 @@ impl Closed {
 }
 
 impl Status {
-    pub(super) fn new(status: NodeStatus, gate: &crate::gate::Gate, healthy: bool) -> Status {
+    pub(super) fn new(status: NodeStatus, porter: &crate::porter::Porter, healthy: bool) -> Status {
         let name = |n: NodeName| n.0;
-        let site = |s: SiteId| gate.names().site_name(s);
+        let site = |s: SiteId| porter.names().site_name(s);
         let group = |g: &fermata_protocol::base::Group| GroupOut {
             id: id_out(g.id),
             from: g.from.0,
@@ -657,7 +657,7 @@ impl Status {
             label: status.label,
             site: site(status.site),
             version: env!("CARGO_PKG_VERSION"),
-            engine: gate.info.engine.clone(),
+            engine: porter.info.engine.clone(),
             healthy,
             writable: status.writable,
             clock: ClockOut {
@@ -673,11 +673,11 @@ impl Status {
                 .map(name)
                 .collect(),
             requests: status.requests,
-            cluster: hex(gate.cluster.id.0),
-            sites: gate.cluster.sites.clone(),
-            segment_bits: gate.cluster.segment_bits.into(),
-            groups: gate.cluster.groups.iter().map(group).collect(),
-            nodes: gate.info.nodes.iter().map(node).collect(),
+            cluster: hex(porter.cluster.id.0),
+            sites: porter.cluster.sites.clone(),
+            segment_bits: porter.cluster.segment_bits.into(),
+            groups: porter.cluster.groups.iter().map(group).collect(),
+            nodes: porter.info.nodes.iter().map(node).collect(),
             storage: status.storage.into_iter().map(Storage::new).collect(),
             upkeep: Upkeep::new(*status.upkeep),
             closed: status.closed.into_iter().map(Closed::new).collect(),

@@ -135,7 +135,7 @@ pub(super) async fn queue(State(rest): Shared, uri: Uri, headers: HeaderMap) -> 
         .await?
     {
         Reply::Queue { entries, flag } => {
-            Ok(Json(json::Queue::new(entries, flag, &rest.gate.names())).into_response())
+            Ok(Json(json::Queue::new(entries, flag, &rest.porter.names())).into_response())
         }
         other => Err(unexpected(&other)),
     }
@@ -166,11 +166,11 @@ impl Rest {
     /// Bytes that the inspected replica keeps of its value, by the keyspace's storage.
     async fn kept(&self, keyspace: &str, inspection: &Inspection) -> Option<u64> {
         let bytes = inspection.bytes?;
-        let Ok(Reply::Keyspaces(all)) = self.gate.ask_self(Operation::Keyspaces).await else {
+        let Ok(Reply::Keyspaces(all)) = self.porter.ask_self(Operation::Keyspaces).await else {
             return None;
         };
         let storage = all.iter().find(|k| k.name == keyspace)?.storage;
-        let view = &self.gate.cluster.group_of(inspection.segment)?.view;
+        let view = &self.porter.cluster.group_of(inspection.segment)?.view;
         let shape = storage.shape(view.len()).ok()?;
         let seat = view.seat_of(inspection.node)?;
         Some(part_length(storage, shape, bytes, seat))

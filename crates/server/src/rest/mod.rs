@@ -1,7 +1,7 @@
 //! The REST face: JSON over HTTP, `docs/api.md` explains it, `/openapi.json` describes it.
 //!
 //! A handler parses a path, a query and a body into a message of `fermata.v1` and goes through the
-//! same [`Gate`] as gRPC: malformed requests are refused in one place. Keys in paths are
+//! same [`Porter`] as gRPC: malformed requests are refused in one place. Keys in paths are
 //! percent-encoded bytes, any bytes; errors are [`Problem`]s.
 
 mod json;
@@ -12,8 +12,8 @@ mod sections;
 mod tests;
 mod token;
 
-use crate::gate::Gate;
 use crate::hosted::Hosted;
+use crate::porter::Porter;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -37,7 +37,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 /// What all handlers share.
 pub(crate) struct Rest {
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     counters: Counters,
 }
 
@@ -85,9 +85,9 @@ fn routes() -> Vec<Route> {
 
 /// The service.
 pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
-    let gate = hosted.gate.clone();
+    let porter = hosted.porter.clone();
     // Base64 in JSON takes 4/3 of its bytes, escapes in text more; the rest is form.
-    let largest = gate.value_max * 2 + (64 << 10);
+    let largest = porter.value_max * 2 + (64 << 10);
     let mut router = Router::new();
     for (path, _, methods) in routes() {
         router = router.route(path, methods);
@@ -98,7 +98,7 @@ pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
         .layer(from_fn_with_state(largest as u64, well_formed))
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
-            gate,
+            porter,
             counters: Counters::default(),
         }))
         .merge(crate::music::router(hosted))
@@ -235,7 +235,7 @@ impl Rest {
 
     fn any_header(&self, headers: &HeaderMap) -> Result<v1::Header, Problem> {
         let secret = match header_text(headers, "fermata-secret")?.map(Secret::from_hex) {
-            None => self.gate.draw_secret(),
+            None => self.porter.draw_secret(),
             Some(Some(secret)) => secret,
             Some(None) => {
                 return Err(Problem::bad("Fermata-Secret is not 32 hexadecimal digits"));
@@ -245,7 +245,7 @@ impl Rest {
         let attempt = header_number(headers, "fermata-attempt")?;
         Ok(v1::Header {
             secret: Bytes::copy_from_slice(&secret.to_bytes()),
-            number: number.unwrap_or_else(|| self.gate.next_number()),
+            number: number.unwrap_or_else(|| self.porter.next_number()),
             answered_through: 0,
             site: header_text(headers, "fermata-site")?
                 .unwrap_or_default()
@@ -266,13 +266,13 @@ impl Rest {
     }
 
     async fn ask(&self, wire: Wire) -> Result<Reply, Problem> {
-        let request = self.gate.parse(wire).await?;
-        Ok(self.gate.ask(request).await?)
+        let request = self.porter.parse(wire).await?;
+        Ok(self.porter.ask(request).await?)
     }
 }
 
 fn unexpected(reply: &Reply) -> Problem {
-    crate::gate::unexpected(reply).into()
+    crate::porter::unexpected(reply).into()
 }
 
 async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Handled {
@@ -298,7 +298,7 @@ async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -
         keyspace: Some(keyspace),
     };
     rest.ask(Wire::CreateKeyspace(create)).await?;
-    rest.gate.refresh_names().await;
+    rest.porter.refresh_names().await;
     let location = [(header::LOCATION, format!("/v1/keyspaces/{name}/keys"))];
     Ok((
         StatusCode::CREATED,
@@ -309,10 +309,10 @@ async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -
 }
 
 async fn status(State(rest): Shared) -> Handled {
-    match rest.gate.ask_self(Operation::Status).await? {
+    match rest.porter.ask_self(Operation::Status).await? {
         Reply::Status(status) => {
-            let healthy = rest.gate.healthy.load(Ordering::Relaxed);
-            Ok(Json(json::Status::new(status, &rest.gate, healthy)).into_response())
+            let healthy = rest.porter.healthy.load(Ordering::Relaxed);
+            Ok(Json(json::Status::new(status, &rest.porter, healthy)).into_response())
         }
         other => Err(unexpected(&other)),
     }
@@ -321,12 +321,12 @@ async fn status(State(rest): Shared) -> Handled {
 /// Whether the node is of use: that is what a balancer asks. A keyspace that has lost its quorum
 /// has lost it through every node, so it is told and changes nothing.
 async fn healthz(State(rest): Shared) -> Handled {
-    if rest.gate.healthy.load(Ordering::Relaxed) {
-        let lines = core::iter::once("ok".to_owned()).chain(rest.gate.short());
+    if rest.porter.healthy.load(Ordering::Relaxed) {
+        let lines = core::iter::once("ok".to_owned()).chain(rest.porter.short());
         let body: String = lines.map(|line| line + "\n").collect();
         Ok(body.into_response())
     } else {
-        Err(Problem::unhealthy(rest.gate.ailment()))
+        Err(Problem::unhealthy(rest.porter.ailment()))
     }
 }
 
@@ -335,7 +335,7 @@ async fn metrics(State(rest): Shared) -> Response {
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (kind, rest.gate.metrics.render()).into_response()
+    (kind, rest.porter.metrics.render()).into_response()
 }
 
 async fn openapi() -> Response {

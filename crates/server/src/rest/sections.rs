@@ -5,7 +5,7 @@ use super::keys::value_answer;
 use super::token::Token;
 use super::{Asked, Body, Handled, Problem, Rest, Shared, body, header_number, parse, query};
 use super::{segment, text_segment, unexpected, value_of};
-use crate::gate::Gate;
+use crate::porter::Porter;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
@@ -104,28 +104,28 @@ const UNTOLD: Duration = Duration::from_secs(60);
 /// drawn here, so that nobody else can be in it. If the caller hangs up, it is left: also where it
 /// holds by now (G47).
 struct Untold {
-    gate: Arc<Gate>,
+    porter: Arc<Porter>,
     /// None once it is told.
     request: Option<Request>,
 }
 
 impl Drop for Untold {
     fn drop(&mut self) {
-        let gate = self.gate.clone();
+        let porter = self.porter.clone();
         // A node that stops has no tasks any more.
         if let (Some(request), Ok(tasks)) = (self.request.take(), Handle::try_current()) {
-            tasks.spawn(leave_untold(gate, request));
+            tasks.spawn(leave_untold(porter, request));
         }
     }
 }
 
 /// Finds the refs by the same request, and leaves them.
-async fn leave_untold(gate: Arc<Gate>, mut request: Request) {
+async fn leave_untold(porter: Arc<Porter>, mut request: Request) {
     if let Operation::Enter { wait, .. } = &mut request.operation {
         *wait = 0;
     }
     let until = Instant::now() + UNTOLD;
-    let held: Vec<Held> = match ask_until(&gate, &request, until).await {
+    let held: Vec<Held> = match ask_until(&porter, &request, until).await {
         Ok(Reply::Entered { keys, .. }) => keys.into_iter().map(|key| key.held).collect(),
         Ok(Reply::Queued { held, .. }) => held,
         _ => return,
@@ -136,15 +136,15 @@ async fn leave_untold(gate: Arc<Gate>, mut request: Request) {
         keys: held.into_iter().map(dirty).collect(),
     };
     // What cannot be left ends by its lease.
-    let _ = ask_until(&gate, &request, until).await;
+    let _ = ask_until(&porter, &request, until).await;
 }
 
 /// Asks again until somebody answers.
-async fn ask_until(gate: &Gate, request: &Request, until: Instant) -> Result<Reply, Refusal> {
+async fn ask_until(porter: &Porter, request: &Request, until: Instant) -> Result<Reply, Refusal> {
     loop {
-        let reply = gate.ask(request.clone()).await;
+        let reply = porter.ask(request.clone()).await;
         let again = reply.as_ref().is_err_and(|r| r.code == Code::Unavailable);
-        if !again || Instant::now() >= until || gate.is_closing() {
+        if !again || Instant::now() >= until || porter.is_closing() {
             return reply;
         }
         tokio::time::sleep(PAUSE).await;
@@ -177,8 +177,8 @@ impl Rest {
         let header = Some(self.leave_header(&plain, token)?);
         let keys = self.leaving(token, &vec![Leaving::Dirty; token.keys.len()])?;
         let again = Wire::Leave(v1::LeaveRequest { header, keys });
-        let request = self.gate.parse(again).await?;
-        match self.gate.ask(request).await {
+        let request = self.porter.parse(again).await?;
+        match self.porter.ask(request).await {
             Ok(_) => Ok(true),
             Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(false),
             Err(refusal) => Err(refusal.into()),
@@ -215,7 +215,7 @@ impl Rest {
                 ..Section::default()
             }),
             Reply::Entered { keys, lease } => {
-                let names = self.gate.names();
+                let names = self.porter.names();
                 Ok(Section {
                     id: self.entered(token, &keys)?.name(),
                     state: "entered",
@@ -235,7 +235,7 @@ impl Rest {
 
     /// The token with the refs that the entry gave, in the order of its keys.
     fn entered(&self, token: &Token, entered: &[Entered]) -> Result<Token, Problem> {
-        let names = self.gate.names();
+        let names = self.porter.names();
         let held = token.keys.iter().map(|(keyspace, key)| {
             let id = names.keyspace(keyspace);
             let of = |e: &&Entered| Some(e.held.key.keyspace) == id && e.held.key.key == *key;
@@ -328,16 +328,16 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
         counted,
     };
     let wire = enter_request(&token, header, micros(new.wait_ms)?, (false, false));
-    let request = rest.gate.parse(wire).await?;
+    let request = rest.porter.parse(wire).await?;
     if counted {
         rest.counters.begin(&token);
     }
     let drawn = !headers.contains_key("fermata-secret");
     let mut untold = Untold {
-        gate: rest.gate.clone(),
+        porter: rest.porter.clone(),
         request: drawn.then(|| request.clone()),
     };
-    let reply = rest.gate.ask(request).await;
+    let reply = rest.porter.ask(request).await;
     // From here to the answer nothing is waited for.
     untold.request = None;
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
@@ -392,14 +392,14 @@ pub(super) async fn resume(
         header: Some(header),
         held: old.all_held()?,
     });
-    let request = rest.gate.parse(wire).await?;
+    let request = rest.porter.parse(wire).await?;
     if token.counted {
         rest.counters.begin(&token);
     }
     // The grant waits for the lease that the old generation was told, which may be longer than a
     // request waits: the same request again goes on where it was.
     let until = Instant::now() + Duration::from_millis(wait.min(RESUME_WAIT_MAX));
-    let reply = ask_until(&rest.gate, &request, until).await;
+    let reply = ask_until(&rest.porter, &request, until).await;
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
@@ -607,11 +607,11 @@ pub(super) async fn events(
     } else {
         let header = rest.header_in(&headers, token.secret)?;
         let request = rest
-            .gate
+            .porter
             .parse(enter_request(&token, header, wait, (true, true)))
             .await?;
         let (answers_in, answers) = mpsc::channel(64);
-        let open = rest.gate.submit(request, 0, answers_in)?;
+        let open = rest.porter.submit(request, 0, answers_in)?;
         tokio::spawn(watch_entry(rest, (token, headers), open, answers, sink));
     }
     let stream = Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default());
@@ -637,7 +637,7 @@ async fn push(sink: &Events, told: Result<Section, Problem>) -> bool {
 async fn watch_entry(
     rest: Arc<Rest>,
     (token, headers): (Token, HeaderMap),
-    _open: crate::gate::Open,
+    _open: crate::porter::Open,
     mut answers: mpsc::Receiver<(u64, Reply)>,
     sink: Events,
 ) {
@@ -658,7 +658,7 @@ async fn watch_entry(
                 }
                 rest.section(&token, reply)
             }
-            None => Err(crate::gate::stopping().into()),
+            None => Err(crate::porter::stopping().into()),
         };
         if !push(&sink, told).await {
             return; // cancels, unless that was the last answer

@@ -15,7 +15,7 @@
 
 use super::{Violation, tags};
 use crate::catalogue::Catalogue;
-use crate::history::{Op, Outcome, What};
+use crate::history::{Heard, Op, What};
 use crate::machine::{Machine, Stepped};
 use crate::show;
 use crate::workload::segment_of;
@@ -118,7 +118,7 @@ impl Durability {
         (cluster, catalogue): (&Cluster, &Catalogue),
         found: &mut Vec<Violation>,
     ) {
-        let (What::Put { key, .. } | What::Write(key, _), Outcome::Done(Some(tag))) =
+        let (What::Put { key, .. } | What::Write(key, _), Heard::Done(Some(tag))) =
             (&op.what, &op.outcome)
         else {
             return;

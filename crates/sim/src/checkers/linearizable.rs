@@ -8,7 +8,7 @@
 use super::{Violation, show};
 use crate::history::{self, History, What};
 use bytes::Bytes;
-use fermata_check::{Action, Bound, Operation, Outcome, Verdict, check_register, diagram};
+use fermata_check::{Action, Bound, Ending, Operation, Verdict, check_register, diagram};
 use fermata_protocol::base::KeyId;
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ pub fn registers(history: &History) -> BTreeMap<KeyId, Vec<Operation<Bytes>>> {
     for op in &history.ops {
         let (key, action) = match (&op.what, &op.outcome) {
             (What::Write(key, value), _) => (key, Action::Write(value.clone())),
-            (What::Read(key), history::Outcome::Value(value)) => (key, Action::Read(value.clone())),
+            (What::Read(key), history::Heard::Value(value)) => (key, Action::Read(value.clone())),
             _ => continue,
         };
         let outcome = match (&op.outcome, op.returned) {
-            (history::Outcome::Failed(_), _) => Outcome::Failed,
-            (history::Outcome::Done(_) | history::Outcome::Value(_), Some(returned)) => {
-                Outcome::Ok { returned }
+            (history::Heard::Failed(_), _) => Ending::Failed,
+            (history::Heard::Done(_) | history::Heard::Value(_), Some(returned)) => {
+                Ending::Ok { returned }
             }
-            _ => Outcome::Unknown,
+            _ => Ending::Unknown,
         };
         // Whose tags are times (F9).
         let timed = history.catalogue.storage(key).has_one_round_writes();
@@ -75,8 +75,8 @@ mod tests {
             let id = history.invoke(*invoked, (ClientId(0), SessionId(0)), None, what.clone());
             if let Some(returned) = returned {
                 let outcome = match what {
-                    What::Read(_) => history::Outcome::Value(Some(Bytes::from_static(b"a"))),
-                    _ => history::Outcome::Done(None),
+                    What::Read(_) => history::Heard::Value(Some(Bytes::from_static(b"a"))),
+                    _ => history::Heard::Done(None),
                 };
                 history.complete(*returned, id, outcome);
             }

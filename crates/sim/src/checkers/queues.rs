@@ -3,7 +3,7 @@
 //! exclusive one holds the key, nor one whose leave was agreed.
 
 use super::Violation;
-use crate::history::{History, Outcome, What};
+use crate::history::{Heard, History, What};
 use fermata_protocol::request::Mode;
 
 /// What the checker calls itself in a violation.
@@ -12,7 +12,7 @@ pub const NAME: &str = "queue reads";
 /// Checks all queue reads.
 pub fn check(history: &History, found: &mut Vec<Violation>) {
     for op in &history.ops {
-        let (What::Queue(key), Outcome::Queue(entries)) = (&op.what, &op.outcome) else {
+        let (What::Queue(key), Heard::Queue(entries)) = (&op.what, &op.outcome) else {
             continue;
         };
         let granted = history

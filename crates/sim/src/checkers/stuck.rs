@@ -15,7 +15,7 @@
 use super::Violation;
 use super::tags::{Head, Seen, head};
 use crate::catalogue::Catalogue;
-use crate::history::{Op, OpId, Outcome};
+use crate::history::{Heard, Op, OpId};
 use crate::machine::Machine;
 use crate::network::Parcel;
 use crate::show;
@@ -176,7 +176,7 @@ impl Stuck {
         let (Some(key), Some(before)) = (op.what.key(), before) else {
             return;
         };
-        let (Outcome::Failed(Code::Undecodable) | Outcome::Unknown(Code::Undecodable)) = op.outcome
+        let (Heard::Failed(Code::Undecodable) | Heard::Unknown(Code::Undecodable)) = op.outcome
         else {
             return;
         };

@@ -3,7 +3,7 @@
 use super::atoms::{Named, Purpose, ReadId, RefId, WriteId, digest};
 use super::map::{LATE_GET, Mapper};
 use super::state::Event;
-use crate::history::{Outcome, What};
+use crate::history::{Heard, What};
 use bytes::Bytes;
 use fermata_protocol::Operation;
 use fermata_protocol::base::{KeyId, SessionId, Tag};
@@ -164,22 +164,22 @@ impl Mapper<'_> {
         session: SessionId,
         what: &What,
         held: &[Held],
-        outcome: &Outcome,
+        outcome: &Heard,
         read: Option<(u64, Tag)>,
     ) {
         if what.key() != Some(self.key) {
             return;
         }
         match (what, outcome) {
-            (What::Get(_), Outcome::Value(value)) => {
+            (What::Get(_), Heard::Value(value)) => {
                 if let Some((number, tag)) = read {
                     self.got((session, number), tag, value);
                 }
             }
-            (What::Put { leave: false, .. } | What::Write(..), Outcome::Done(Some(tag))) => {
+            (What::Put { leave: false, .. } | What::Write(..), Heard::Done(Some(tag))) => {
                 self.acknowledged(WriteId::of_tag(*tag));
             }
-            (What::Put { leave: true, .. }, Outcome::Done(_)) => {
+            (What::Put { leave: true, .. }, Heard::Done(_)) => {
                 let of = self.ref_of_held(held);
                 let put = of.and_then(|of| self.last_puts.get(&of)).copied();
                 if let Some(put) = put {
@@ -188,14 +188,14 @@ impl Mapper<'_> {
             }
             (
                 What::Get(_) | What::Put { .. } | What::Write(..),
-                Outcome::Open
-                | Outcome::Done(_)
-                | Outcome::Value(_)
-                | Outcome::Queue(_)
-                | Outcome::Waits
-                | Outcome::GivenUp
-                | Outcome::Failed(_)
-                | Outcome::Unknown(_),
+                Heard::Open
+                | Heard::Done(_)
+                | Heard::Value(_)
+                | Heard::Queue(_)
+                | Heard::Waits
+                | Heard::GivenUp
+                | Heard::Failed(_)
+                | Heard::Unknown(_),
             ) => {}
             (
                 What::Enter { .. }

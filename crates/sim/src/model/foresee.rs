@@ -12,7 +12,7 @@
 
 use super::atoms::{Purpose, RefId, is_synch, ref_of};
 use super::observe::{AppliedNow, Fact, Observer};
-use crate::history::Outcome;
+use crate::history::Heard;
 use fermata_protocol::base::{KeyId, LockRef, NodeName, SegmentId, SessionId, Tag};
 use fermata_protocol::command::{Body, LockCommand};
 use fermata_protocol::lock::Outcome as Applied;
@@ -88,7 +88,7 @@ impl Foreseen {
                 } if asked == key => seen.asked(*now, (*from, *call), ask),
                 Fact::Ends {
                     what,
-                    outcome: Outcome::Done(Some(tag)),
+                    outcome: Heard::Done(Some(tag)),
                     ..
                 } if what.key() == Some(key) => {
                     seen.sent.insert(*tag);

@@ -8,7 +8,7 @@ use super::atoms::RefId;
 use crate::catalogue::Catalogue;
 use crate::checkers::tags::{self, Head};
 use crate::client::Wish;
-use crate::history::{History, Outcome, What};
+use crate::history::{Heard, History, What};
 use crate::machine::{Machine, Stepped, Turn};
 use bytes::Bytes;
 use fermata_protocol::base::{
@@ -176,7 +176,7 @@ pub enum Fact {
         /// Under these refs.
         held: Vec<Held>,
         /// How.
-        outcome: Outcome,
+        outcome: Heard,
         /// The request and the tag of the value in its answer, where that ended it.
         read: Option<(u64, Tag)>,
     },

@@ -3,7 +3,7 @@
 
 use super::faults::{cut, down, isolate, living, lose_for, write};
 use crate::dice::Dice;
-use crate::history::{OpId, Outcome, Section, SectionIx};
+use crate::history::{Heard, OpId, Section, SectionIx};
 use crate::network::{ClientId, End, Parcel, RuleId};
 use crate::workload::segment_of;
 use crate::world::World;
@@ -107,7 +107,7 @@ fn leave(world: &mut World, section: &Section) {
 fn leave_entered(world: &mut World, client: ClientId, entered: OpId) {
     let op = &world.history.ops[entered.0];
     match (&op.outcome, op.section) {
-        (Outcome::Open, _) => world.at(world.now + 500_000, move |w| {
+        (Heard::Open, _) => world.at(world.now + 500_000, move |w| {
             leave_entered(w, client, entered);
         }),
         (_, Some(section)) => leave_one(world, client, section),

@@ -1,7 +1,7 @@
 //! Puts that are acknowledged, or are not, around the end of a section.
 
 use super::stage::{A, B, C, Stage, answers, candidacy_of, fence_to, news_of, store_of, value};
-use crate::history::Outcome;
+use crate::history::Heard;
 use crate::network::Parcel;
 use fermata_protocol::base::{Epoch, NodeName, SegmentId, SessionId};
 use fermata_protocol::client::Call;
@@ -116,7 +116,7 @@ pub(super) fn leave_after_failed_put(stage: &mut Stage) {
     stage.put(h1, s1, "v0");
     let late = stage.hold(store_of("v1", &[A, B]));
     let put = stage.put(h1, s1, "v1");
-    let unknown = matches!(put, Some(Outcome::Unknown(_)));
+    let unknown = matches!(put, Some(Heard::Unknown(_)));
     stage.expect(unknown, "a put without a quorum has an unknown outcome");
     stage.leave(h1, s1);
     next_holder_without_c(stage, h2);
@@ -157,7 +157,7 @@ pub(super) fn retry_elsewhere(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     stage.put(h1, s1, "v2");
     let got = stage.get(h1, s1);
-    let newest = got == Some(Outcome::Value(super::stage::value("v2")));
+    let newest = got == Some(Heard::Value(super::stage::value("v2")));
     stage.expect(newest, "the second put is read");
     stage.leave(h1, s1);
     stage.release(deaf);
@@ -202,7 +202,7 @@ pub(super) fn restarted_client(stage: &mut Stage) {
         return;
     };
     let put = stage.put(h1, again, "w");
-    let acknowledged = matches!(put, Some(Outcome::Done(_)));
+    let acknowledged = matches!(put, Some(Heard::Done(_)));
     stage.expect(acknowledged, "a resumed section puts");
     stage.get(h1, again);
     stage.leave(h1, again);
@@ -338,7 +338,7 @@ pub(super) fn refused_copy(stage: &mut Stage) {
     stage.release(without_a);
     stage.release(c_is_modest);
     stage.leave(h2, s2);
-    let definite = refused == Outcome::Failed(Code::DiskFull);
+    let definite = refused == Heard::Failed(Code::DiskFull);
     stage.expect(definite, "the put is refused for certain");
 }
 

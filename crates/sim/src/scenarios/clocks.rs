@@ -4,7 +4,7 @@
 
 use super::stage::{Stage, long, reads_by};
 use crate::clock::IntervalClock;
-use crate::history::Outcome;
+use crate::history::Heard;
 use fermata_protocol::base::{KeyId, NodeName, StoragePolicy, Terms};
 use fermata_protocol::request::ClockState;
 
@@ -58,6 +58,6 @@ pub(super) fn wrong_clock(stage: &mut Stage) {
     let read = stage.read(right, &key);
     stage.expect(found == Some(ClockState::Violated), "6 knows by then");
     stage.expect(asked >= 4, "a write without a clock takes two rounds");
-    stage.expect(matches!(written, Outcome::Done(_)), "others write");
-    stage.expect(read == Outcome::Value(long("y")), "the last write is read");
+    stage.expect(matches!(written, Heard::Done(_)), "others write");
+    stage.expect(read == Heard::Value(long("y")), "the last write is read");
 }

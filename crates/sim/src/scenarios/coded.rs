@@ -6,7 +6,7 @@
 
 use super::stage::{A, C, Stage, final_to, long, parts_of, reads_by};
 use crate::clock::IntervalClock;
-use crate::history::{OpId, Outcome};
+use crate::history::{Heard, OpId};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::Message;
 use fermata_protocol::base::{KeyId, NodeName, StoragePolicy, Terms};
@@ -44,8 +44,8 @@ pub(super) fn dead_write(stage: &mut Stage, by: u16, key: &KeyId, text: &str, at
     stage.pass(1_000);
 }
 
-fn is(outcome: &Outcome, text: &str) -> bool {
-    *outcome == Outcome::Value(long(text))
+fn is(outcome: &Heard, text: &str) -> bool {
+    *outcome == Heard::Value(long(text))
 }
 
 /// F8a: a write has died with its parts at three members. A reader returns it, and completes it
@@ -182,7 +182,7 @@ pub(super) fn reader_waits(stage: &mut Stage) {
     let first = stage.begin_write(fast, &key, "x");
     stage.pass(120);
     let read = stage.begin_read(reader, &key);
-    let before_second = |stage: &Stage, op: OpId| *stage.world.outcome(op) != Outcome::Open;
+    let before_second = |stage: &Stage, op: OpId| *stage.world.outcome(op) != Heard::Open;
     stage.pass(180);
     let early = before_second(stage, read);
     let second = stage.begin_write(slow, &key, "y");
@@ -210,7 +210,7 @@ pub(super) fn treas_opt_stuck(stage: &mut Stage) {
     }
     let read = stage.read(reader, &key);
     stage.expect(
-        read == Outcome::Failed(Code::Undecodable),
+        read == Heard::Failed(Code::Undecodable),
         "four dead writers are beyond delta",
     );
     let counted = stage.world.monitor.beyond_delta();
@@ -236,13 +236,13 @@ pub(super) fn dying_writers(stage: &mut Stage) {
     }
     let mut written = stage.write(writer, &key, "v2");
     for _ in 0..5 {
-        if matches!(written, Outcome::Done(_)) {
+        if matches!(written, Heard::Done(_)) {
             break;
         }
         stage.pass(1_000);
         written = stage.write(writer, &key, "v3");
     }
-    stage.expect(matches!(written, Outcome::Done(_)), "a sweep makes room");
+    stage.expect(matches!(written, Heard::Done(_)), "a sweep makes room");
     let read = stage.read(reader, &key);
     stage.expect(
         is(&read, "v2") || is(&read, "v3"),
@@ -271,7 +271,7 @@ pub(super) fn crowd(stage: &mut Stage) {
     for write in writes {
         stage.wait(write);
     }
-    let done = |write: OpId| matches!(stage.world.outcome(write), Outcome::Done(_));
+    let done = |write: OpId| matches!(stage.world.outcome(write), Heard::Done(_));
     let all = writes.into_iter().all(done);
     stage.expect(
         all,
@@ -287,7 +287,7 @@ pub(super) fn quorum(stage: &mut Stage) {
     let lost = stage.lose(parts_of("v2", &members(&[4, 5])));
     let write = stage.begin_write(writer, &key, "v2");
     stage.pass(1_000);
-    let open = *stage.world.outcome(write) == Outcome::Open;
+    let open = *stage.world.outcome(write) == Heard::Open;
     stage.world.stop(NodeName(1), true);
     stage.world.kill_client(writer);
     stage.world.stop(NodeName(7), true);
@@ -346,6 +346,6 @@ pub(super) fn name_twice(stage: &mut Stage) {
     stage.world.start(NodeName(6));
     stage.pass(2_000);
     let again = stage.write(writer, &key, "v2");
-    stage.expect(!matches!(again, Outcome::Done(_)), "a tag names one value");
+    stage.expect(!matches!(again, Heard::Done(_)), "a tag names one value");
     stage.read(reader, &key);
 }

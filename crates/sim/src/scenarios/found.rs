@@ -6,7 +6,7 @@ use super::stage::{
     value,
 };
 use super::upkeep::tended;
-use crate::history::{Outcome, SectionIx};
+use crate::history::{Heard, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
@@ -197,7 +197,7 @@ pub(super) fn cancelled_enter(stage: &mut Stage) {
 
 fn still_holds(stage: &mut Stage, client: ClientId, section: SectionIx) {
     let put = stage.put(client, section, "still");
-    let acknowledged = matches!(put, Some(Outcome::Done(_)));
+    let acknowledged = matches!(put, Some(Heard::Done(_)));
     stage.expect(acknowledged, "a holder whose section nobody ended puts");
     stage.leave(client, section);
 }
@@ -210,7 +210,7 @@ pub(super) fn living_holder(stage: &mut Stage) {
     let lock_ref = stage.queue_at(A)[0];
     let key = stage.key.clone();
     let release = stage.call(other, Call::Release { key, lock_ref });
-    let done = matches!(stage.wait(release), Outcome::Done(_));
+    let done = matches!(stage.wait(release), Heard::Done(_));
     stage.expect(done, "a forced release of a living holder takes effect");
     let Some(s2) = stage.enter(h2) else { return };
     stage.put(h2, s2, "v2");
@@ -427,7 +427,7 @@ pub(super) fn resume_beside_lease(stage: &mut Stage) {
     stage.put(h1, s1, "v1");
     let mute = stage.mute(h1);
     let resume = stage.resume(h2, s1);
-    stage.until(|w| *w.outcome(resume) != Outcome::Open);
+    stage.until(|w| *w.outcome(resume) != Heard::Open);
     stage.pass(1);
     stage.get(h1, s1);
     stage.overwrites((h2, resume), (h1, s1));
@@ -499,9 +499,9 @@ pub(super) fn write_twice(stage: &mut Stage) {
     let read = stage.call(reader, Call::Read { key: key.clone() });
     stage.wait(read);
     stage.release(deaf);
-    let came = seen == Outcome::Value(value("w1"));
+    let came = seen == Heard::Value(value("w1"));
     stage.expect(came, "the first transmission has taken effect");
-    let unknown = matches!(repeated, Outcome::Unknown(_));
+    let unknown = matches!(repeated, Heard::Unknown(_));
     stage.expect(unknown, "nobody says what came of the write");
 }
 
@@ -548,10 +548,7 @@ pub(super) fn replaced_adoption(stage: &mut Stage) {
     let key = stage.key.clone();
     let get = stage.call(near, Call::Get { key });
     let found = stage.wait(get);
-    stage.expect(
-        found == Outcome::Value(value("e")),
-        "the put is still there",
-    );
+    stage.expect(found == Heard::Value(value("e")), "the put is still there");
 }
 
 /// G26: an eventual put is at C alone. A section enters by A and B, and its put reaches C alone; it
@@ -579,6 +576,6 @@ pub(super) fn put_at_one(stage: &mut Stage) {
     let get = stage.call(far, Call::Get { key });
     let kept = stage.wait(get);
     stage.expect(found == value("v0"), "the put has come to nothing");
-    let so = kept == Outcome::Value(value("e"));
+    let so = kept == Heard::Value(value("e"));
     stage.expect(so, "the eventual put is still there");
 }

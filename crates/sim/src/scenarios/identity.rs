@@ -2,7 +2,7 @@
 //! anything there; these schedules show what it costs, and that the checkers see it.
 
 use super::stage::{A, B, C, Stage, value};
-use crate::history::Outcome;
+use crate::history::Heard;
 use crate::network::{ClientId, End, Parcel};
 use fermata_protocol::Message;
 use fermata_protocol::base::NodeName;
@@ -61,7 +61,7 @@ fn write_then_read(stage: &mut Stage, writer: ClientId, reader: ClientId) {
     let key = stage.register();
     let read = stage.call(reader, Call::Read { key });
     let read = stage.wait(read);
-    stage.expect(matches!(read, Outcome::Value(_)), "so are C and the twin");
+    stage.expect(matches!(read, Heard::Value(_)), "so are C and the twin");
     stage.audited = false;
 }
 
@@ -73,6 +73,6 @@ impl Stage {
         let outcome = self.wait(write);
         // What is called at the moment of a return is concurrent.
         self.pass(1);
-        matches!(outcome, Outcome::Done(_))
+        matches!(outcome, Heard::Done(_))
     }
 }

@@ -1,7 +1,7 @@
 //! Enters, grants, leases, and what else touches a key.
 
 use super::stage::{A, B, C, Stage, answers, store_of, value};
-use crate::history::{Outcome, SectionIx};
+use crate::history::{Heard, SectionIx};
 use crate::network::{ClientId, Parcel, RuleId};
 use fermata_protocol::base::{Keyspace, NodeName};
 use fermata_protocol::client::Call;
@@ -116,7 +116,7 @@ pub(super) fn write_beside_section(stage: &mut Stage) {
         },
     );
     stage.pass(2_000);
-    let waits = *stage.world.outcome(write) == Outcome::Open;
+    let waits = *stage.world.outcome(write) == Heard::Open;
     stage.expect(waits, "a write waits for the holder");
     stage.put(h1, s1, "v2");
     stage.get(h1, s1);
@@ -266,7 +266,7 @@ fn until_queued(stage: &mut Stage) -> bool {
 fn eventual_put_is(stage: &mut Stage, client: ClientId, text: &str) -> bool {
     let (key, value) = (stage.key.clone(), value(text));
     let put = stage.call(client, Call::Put { key, value });
-    matches!(stage.wait(put), Outcome::Done(_))
+    matches!(stage.wait(put), Heard::Done(_))
 }
 
 /// F18: H1 dies, and nobody enters. The key is synched all the same; H2 dies, too, and H3 enters

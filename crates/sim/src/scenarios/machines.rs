@@ -1,7 +1,7 @@
 //! Nodes that are deposed, restarted, wiped, and change their view.
 
 use super::stage::{A, B, C, Stage, answers, store_of};
-use crate::history::{Outcome, SectionIx};
+use crate::history::{Heard, SectionIx};
 use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
 use fermata_protocol::base::NodeName;
@@ -125,7 +125,7 @@ fn leave_and_enter_elsewhere(
         );
     }
     let enter = stage.begin_enter(h2, Mode::Exclusive);
-    stage.until(|w| *w.outcome(enter) != Outcome::Open);
+    stage.until(|w| *w.outcome(enter) != Heard::Open);
     stage.pass(1);
     let read = stage.call(reader, Call::Queue { key });
     stage.pass(1_500);
@@ -281,7 +281,7 @@ pub(super) fn quorum(stage: &mut Stage) {
         return;
     };
     stage.pass(2_000);
-    let open = *stage.world.outcome(put) == Outcome::Open;
+    let open = *stage.world.outcome(put) == Heard::Open;
     stage.world.kill_client(h1);
     stage.world.stop(A, true);
     let Some(s2) = stage.enter(h2) else { return };

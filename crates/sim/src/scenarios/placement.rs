@@ -4,7 +4,7 @@
 //! that these schedules say themselves what they expect.
 
 use super::stage::{A, B, C, Stage, value};
-use crate::history::Outcome;
+use crate::history::Heard;
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
 use fermata_protocol::base::{Ballot, NodeName, SegmentId};
@@ -80,7 +80,7 @@ pub(super) fn user(stage: &mut Stage) {
     stage.key = stage.key_beside("held");
     if let Some(section) = held {
         let put = stage.put(holder, section, "after");
-        let kept = matches!(put, Some(Outcome::Done(_)));
+        let kept = matches!(put, Some(Heard::Done(_)));
         stage.expect(
             kept,
             "a section is not lost when its segment's primary moves",

@@ -4,7 +4,7 @@ use super::stage::{
     A, B, C, Stage, accepts_of, answers, candidacy_of, news_of, spread_to, store_of,
 };
 use crate::checkers::tags;
-use crate::history::Outcome;
+use crate::history::Heard;
 use crate::network::Parcel;
 use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
@@ -92,7 +92,7 @@ pub(super) fn log_quorum(stage: &mut Stage) {
     let alone = stage.lose(accepts_of(A));
     let enter = stage.begin_enter(h1, Mode::Exclusive);
     stage.pass(1_000);
-    let waits = *stage.world.outcome(enter) == Outcome::Open;
+    let waits = *stage.world.outcome(enter) == Heard::Open;
     stage.world.kill_client(h1);
     stage.isolate(A);
     stage.release(alone);

@@ -3,7 +3,7 @@
 use crate::catalogue;
 use crate::checkers::Violation;
 use crate::cluster;
-use crate::history::{OpId, Outcome, SectionIx, Value};
+use crate::history::{Heard, OpId, SectionIx, Value};
 use crate::nemesis;
 use crate::network::{ClientId, End, Parcel, RuleId};
 use crate::profile::Profile;
@@ -192,7 +192,7 @@ impl Stage {
     }
 
     /// Writes a register, and waits.
-    pub fn write(&mut self, client: ClientId, key: &KeyId, text: &str) -> Outcome {
+    pub fn write(&mut self, client: ClientId, key: &KeyId, text: &str) -> Heard {
         let op = self.begin_write(client, key, text);
         self.wait(op)
     }
@@ -203,7 +203,7 @@ impl Stage {
     }
 
     /// Reads a register, and waits.
-    pub fn read(&mut self, client: ClientId, key: &KeyId) -> Outcome {
+    pub fn read(&mut self, client: ClientId, key: &KeyId) -> Heard {
         let op = self.begin_read(client, key);
         self.wait(op)
     }
@@ -239,10 +239,10 @@ impl Stage {
     }
 
     /// Waits for its end, however that is.
-    pub fn wait(&mut self, op: OpId) -> Outcome {
+    pub fn wait(&mut self, op: OpId) -> Heard {
         let deadline = self.world.now + PATIENCE;
         self.world
-            .run_until(deadline, |w| *w.outcome(op) != Outcome::Open);
+            .run_until(deadline, |w| *w.outcome(op) != Heard::Open);
         self.world.outcome(op).clone()
     }
 
@@ -270,7 +270,7 @@ impl Stage {
     fn must_end(&mut self, op: OpId) {
         nemesis::heal(&mut self.world);
         let deadline = self.world.now + random::PROGRESS_MAX;
-        let ended = |w: &World| *w.outcome(op) != Outcome::Open;
+        let ended = |w: &World| *w.outcome(op) != Heard::Open;
         if !self.world.run_until(deadline, ended) {
             let op = &self.world.history.ops[op.0];
             let (client, what) = (op.client.0, &op.what);
@@ -302,7 +302,7 @@ impl Stage {
     /// The section that an enter has given. One that is not given in a long time must be given when
     /// all is healed.
     pub fn entered(&mut self, op: OpId) -> Option<SectionIx> {
-        if self.wait(op) == Outcome::Open {
+        if self.wait(op) == Heard::Open {
             self.must_end(op);
         }
         let section = self.world.history.ops[op.0].section;
@@ -354,13 +354,13 @@ impl Stage {
     }
 
     /// Puts, and waits.
-    pub fn put(&mut self, client: ClientId, section: SectionIx, text: &str) -> Option<Outcome> {
+    pub fn put(&mut self, client: ClientId, section: SectionIx, text: &str) -> Option<Heard> {
         let op = self.begin_put(client, section, text)?;
         Some(self.wait(op))
     }
 
     /// Gets, and waits.
-    pub fn get(&mut self, client: ClientId, section: SectionIx) -> Option<Outcome> {
+    pub fn get(&mut self, client: ClientId, section: SectionIx) -> Option<Heard> {
         let key = self.key.clone();
         let section = self.world.clients[client.0 as usize].name_of(section)?;
         let op = self.call(client, Call::CriticalGet { section, key });

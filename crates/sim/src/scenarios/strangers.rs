@@ -2,7 +2,7 @@
 //! is not.
 
 use super::stage::Stage;
-use crate::history::Outcome;
+use crate::history::Heard;
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{NodeName, SessionId};
 use fermata_protocol::request::{Critical, Held, Leaving, RefState};
@@ -89,7 +89,7 @@ pub(super) fn anothers_ref(stage: &mut Stage) {
     }
     stage.expect(denied == asked, "whatever a stranger asks for is refused");
     let put = stage.put(h1, s1, "v2");
-    let done = matches!(put, Some(Outcome::Done(_)));
+    let done = matches!(put, Some(Heard::Done(_)));
     stage.expect(done, "the holder goes on");
     stage.leave(h1, s1);
     stage.section(h2, "v3");

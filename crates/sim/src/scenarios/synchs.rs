@@ -3,7 +3,7 @@
 
 use super::stage::{A, B, C, Stage, candidacy_of, fence_to, grants_to, proposals_of, store_of};
 use super::upkeep::tended;
-use crate::history::Outcome;
+use crate::history::Heard;
 use crate::random;
 use fermata_protocol::command::LockCommand;
 use fermata_protocol::request::Mode;
@@ -82,7 +82,7 @@ pub(super) fn failed_for_a_reader(stage: &mut Stage) {
     stage.pass(4_500);
     stage.release(fences);
     stage.pass(4_000);
-    let entered = *stage.world.outcome(second) != Outcome::Open;
+    let entered = *stage.world.outcome(second) != Heard::Open;
     stage.expect(entered, "what has failed for a reader is tried again");
     stage.release(c_waits);
     for (reader, section) in [(r2, stage.entered(second)), (r1, first)] {

@@ -7,7 +7,7 @@ use super::coded::{dead_write, rot, terms};
 use super::stage::{A, B, C, Stage, answers, long, spread_to, store_of};
 use crate::checkers::at_rest;
 use crate::checkers::tags::{Seen, head};
-use crate::history::{Outcome, SectionIx};
+use crate::history::{Heard, SectionIx};
 use crate::network::{ClientId, Parcel};
 use crate::random;
 use fermata_protocol::Message;
@@ -125,7 +125,7 @@ pub(super) fn dead_writers(stage: &mut Stage) {
     dead_write(stage, 6, &key, "d3", &[5]);
     random::rest(&mut stage.world);
     let read = stage.read(reader, &key);
-    let one = ["v1", "d1", "d2", "d3"].map(|text| Outcome::Value(long(text)));
+    let one = ["v1", "d1", "d2", "d3"].map(|text| Heard::Value(long(text)));
     stage.expect(one.contains(&read), "one of the writes is what remains");
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fermata_check::{Action, Operation, Outcome, file};
+use fermata_check::{Action, Ending, Operation, file};
 use fermata_client::Error;
 use fermata_protocol::base::Rng;
 
@@ -82,8 +82,8 @@ impl Diary {
     ) {
         let returned = self.since(returned);
         let (found, outcome) = match seen {
-            Ok(found) => (found.as_ref().map(|v| name_of(v)), Outcome::Ok { returned }),
-            Err(_) => (None, Outcome::Unknown),
+            Ok(found) => (found.as_ref().map(|v| name_of(v)), Ending::Ok { returned }),
+            Err(_) => (None, Ending::Unknown),
         };
         self.note(key, call, Action::Read(found), outcome);
     }
@@ -98,15 +98,15 @@ impl Diary {
     ) {
         let returned = self.since(returned);
         let outcome = match end {
-            Ok(()) => Outcome::Ok { returned },
-            Err(error) if error.may_have_taken_effect() => Outcome::Unknown,
-            Err(_) => Outcome::Failed,
+            Ok(()) => Ending::Ok { returned },
+            Err(error) if error.may_have_taken_effect() => Ending::Unknown,
+            Err(_) => Ending::Failed,
         };
         let name = format!("{}/{number}", self.client);
         self.note(key, call, Action::Write(Some(name)), outcome);
     }
 
-    fn note(&mut self, key: u32, call: Instant, action: Action<String>, outcome: Outcome) {
+    fn note(&mut self, key: u32, call: Instant, action: Action<String>, outcome: Ending) {
         let operation = Operation {
             client: u64::from(self.client),
             call: self.since(call),

@@ -19,9 +19,9 @@ pub(crate) enum Call {
     Write,
 }
 
-/// The gates of one site.
+/// The barriers of one site.
 #[derive(Default)]
-pub(crate) struct Gates(Mutex<Vec<Arc<Rule>>>);
+pub(crate) struct Barriers(Mutex<Vec<Arc<Rule>>>);
 
 struct Rule {
     call: Call,
@@ -53,7 +53,7 @@ impl Drop for Hold {
     }
 }
 
-impl Gates {
+impl Barriers {
     /// Holds the next call of this kind.
     pub(crate) fn hold(&self, call: Call) -> Hold {
         let rule = Arc::new(Rule {
@@ -81,13 +81,13 @@ impl Gates {
     }
 }
 
-/// A store behind gates.
-pub(crate) struct Gated<S> {
+/// A store behind barriers.
+pub(crate) struct Barred<S> {
     pub(crate) store: Arc<S>,
-    pub(crate) gates: Arc<Gates>,
+    pub(crate) barriers: Arc<Barriers>,
 }
 
-impl<S: LockStore> LockStore for Gated<S> {
+impl<S: LockStore> LockStore for Barred<S> {
     async fn peek(&self, key: &KeyId) -> Result<Option<Row>, StoreError> {
         self.store.peek(key).await
     }
@@ -102,7 +102,7 @@ impl<S: LockStore> LockStore for Gated<S> {
         expected: Option<Version>,
         state: Bytes,
     ) -> Result<Swapped, StoreError> {
-        self.gates.pass(Call::Swap).await;
+        self.barriers.pass(Call::Swap).await;
         self.store.swap(key, expected, state).await
     }
 
@@ -119,7 +119,7 @@ impl<S: LockStore> LockStore for Gated<S> {
     }
 }
 
-impl<S: DataStore> DataStore for Gated<S> {
+impl<S: DataStore> DataStore for Barred<S> {
     async fn read(&self, key: &KeyId) -> Result<Cells, StoreError> {
         self.store.read(key).await
     }
@@ -129,7 +129,7 @@ impl<S: DataStore> DataStore for Gated<S> {
     }
 
     async fn write(&self, key: &KeyId, scalar: Scalar, value: &Critical) -> Result<(), StoreError> {
-        self.gates.pass(Call::Write).await;
+        self.barriers.pass(Call::Write).await;
         self.store.write(key, scalar, value).await
     }
 

@@ -1,4 +1,4 @@
-//! The gate between every face (gRPC, REST) and what answers, the driver or an engine: names,
+//! The porter between every face (gRPC, REST) and what answers, the driver or an engine: names,
 //! admission, answers, cancellation.
 //!
 //! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
@@ -41,7 +41,7 @@ pub(crate) enum Backend {
 }
 
 /// What is the same for all requests of one node.
-pub(crate) struct Gate {
+pub(crate) struct Porter {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) info: v1::ClusterInfo,
     pub(crate) cluster: Cluster,
@@ -49,10 +49,10 @@ pub(crate) struct Gate {
     pub(crate) home: SiteId,
     /// Bytes of the largest value.
     pub(crate) value_max: usize,
-    /// Whether a quorum is in reach, as last seen by [`Gate::look`].
+    /// Whether a quorum is in reach, as last seen by [`Porter::look`].
     pub(crate) healthy: AtomicBool,
     /// A line for each keyspace that has lost its quorum, or why the engine is not healthy, as last
-    /// seen by [`Gate::look`].
+    /// seen by [`Porter::look`].
     short: RwLock<Vec<String>>,
     /// Whether the node answers at all; the driver sets it, of other engines nobody asks.
     pub(crate) started: Arc<AtomicBool>,
@@ -120,13 +120,13 @@ pub(crate) fn kind(operation: &Operation) -> (bool, bool) {
     }
 }
 
-impl Gate {
+impl Porter {
     pub(crate) fn new(
         backend: Backend,
         metrics: Arc<Metrics>,
         resolved: &crate::config::Resolved,
         own: Secret,
-    ) -> Gate {
+    ) -> Porter {
         let config = &resolved.config;
         let catalogue = fermata_protocol::base::Keyspace::built_in();
         let nodes = resolved.nodes.iter().map(|n| v1::NodeAddress {
@@ -136,7 +136,7 @@ impl Gate {
             grpc: n.grpc.clone(),
             rest: n.rest.clone(),
         });
-        Gate {
+        Porter {
             info: v1::ClusterInfo {
                 cluster: Bytes::copy_from_slice(&config.cluster.id.0.to_be_bytes()),
                 node: config.name.0.into(),
