@@ -54,7 +54,13 @@ impl Log {
         self.boot + timing.lengthened(timing.lease)
     }
 
-    pub(super) fn on_prepare(&mut self, from: Seat, ballot: Ballot, above: Slot, cx: &mut Env<'_>) {
+    pub(super) fn on_prepare(
+        &mut self,
+        from: Seat,
+        ballot: Ballot,
+        above: Slot,
+        env: &mut Env<'_>,
+    ) {
         if ballot.seat != from || ballot.round >= ROUNDS {
             return self.ignore("prepare with a ballot that is not the sender's");
         }
@@ -62,21 +68,21 @@ impl Log {
             let promised = self.promised;
             let answer = Message::Refused { ballot, promised };
             // The higher promise itself may not be durable yet.
-            return self.vow(from, answer, cx);
+            return self.vow(from, answer, env);
         }
         if self.muted() {
             return self.ignore("prepare while a vote is unreadable");
         }
         if ballot > self.promised {
-            if let Some(holder) = self.bound(from, cx.now, cx.timing) {
-                return self.send(from, Message::Leased { ballot, holder }, cx);
+            if let Some(holder) = self.bound(from, env.now, env.timing) {
+                return self.send(from, Message::Leased { ballot, holder }, env);
             }
-            self.raise(ballot, cx);
+            self.raise(ballot, env);
             // The candidate gets the time that a leader would get.
-            self.wait_election(cx.now.monotonic + cx.timing.retry, cx.timing);
+            self.wait_election(env.now.monotonic + env.timing.retry, env.timing);
         }
         // Slots up to `chosen` are not reported: the proposer must fetch them before it leads.
-        let (accepted, more) = self.votes_above(self.chosen.max(above), cx.limits);
+        let (accepted, more) = self.votes_above(self.chosen.max(above), env.limits);
         let answer = Message::Promise {
             ballot,
             above,
@@ -85,7 +91,7 @@ impl Log {
             more,
             upper: self.upper,
         };
-        self.vow(from, answer, cx);
+        self.vow(from, answer, env);
     }
 
     /// The votes that follow a slot, as many as a window takes, and whether there are more.
@@ -106,13 +112,19 @@ impl Log {
         (accepted, false)
     }
 
-    pub(super) fn on_accept(&mut self, from: Seat, ballot: Ballot, offer: Offer, cx: &mut Env<'_>) {
+    pub(super) fn on_accept(
+        &mut self,
+        from: Seat,
+        ballot: Ballot,
+        offer: Offer,
+        env: &mut Env<'_>,
+    ) {
         if ballot.seat != from || ballot.round >= ROUNDS || from == self.seat {
             return self.ignore("accept with a ballot that is not the sender's");
         }
         if ballot < self.promised {
             let promised = self.promised;
-            return self.vow(from, Message::Refused { ballot, promised }, cx);
+            return self.vow(from, Message::Refused { ballot, promised }, env);
         }
         let Offer {
             slot,
@@ -120,10 +132,10 @@ impl Log {
             chosen,
             upper,
         } = offer;
-        self.follow(ballot, cx);
+        self.follow(ballot, env);
         self.hear(ballot, chosen);
-        if slot.0 == 0 || slot > self.horizon(cx) {
-            self.learn(from, ballot, chosen, cx);
+        if slot.0 == 0 || slot > self.horizon(env) {
+            self.learn(from, ballot, chosen, env);
             return self.ignore("accept beyond the horizon");
         }
         match self.held.get(&slot) {
@@ -143,24 +155,24 @@ impl Log {
                 }
             }
             None if slot <= self.chosen => {}
-            old if !self.has_room(slot, old, &entry, cx.limits) => {
-                self.learn(from, ballot, chosen, cx);
+            old if !self.has_room(slot, old, &entry, env.limits) => {
+                self.learn(from, ballot, chosen, env);
                 return self.ignore("accept beyond the bytes of votes");
             }
             _ => {
                 self.upper = self.upper.max(upper);
-                self.put_held(slot, ballot, entry, cx.fx);
+                self.put_held(slot, ballot, entry, env.fx);
             }
         }
         // A vote counts where it is durable, hence not before.
-        self.vow(from, Message::Accepted { ballot, slot }, cx);
-        self.learn(from, ballot, chosen, cx);
+        self.vow(from, Message::Accepted { ballot, slot }, env);
+        self.learn(from, ballot, chosen, env);
     }
 
     /// The highest slot that this acceptor takes into memory. A leader's window keeps it far below,
     /// unless this replica lags, and then it must fetch first.
-    fn horizon(&self, cx: &Env<'_>) -> Slot {
-        Slot(self.chosen.0 + reach(cx.limits))
+    fn horizon(&self, env: &Env<'_>) -> Slot {
+        Slot(self.chosen.0 + reach(env.limits))
     }
 
     /// Whether a vote fits those that are held. The next slot always does: once everything below
@@ -171,12 +183,12 @@ impl Log {
     }
 
     /// Promises `ballot` durably. A replica that leads or stands below it does so no longer.
-    pub(super) fn raise(&mut self, ballot: Ballot, cx: &mut Env<'_>) {
+    pub(super) fn raise(&mut self, ballot: Ballot, env: &mut Env<'_>) {
         assert!(ballot > self.promised, "a promise is never taken back");
         self.promised = ballot;
-        self.put_promise(cx.fx);
+        self.put_promise(env.fx);
         if ballot.seat != self.seat {
-            self.step_down(cx);
+            self.step_down(env);
         }
     }
 
@@ -186,25 +198,25 @@ impl Log {
     /// A ballot that leads has a quorum of promises, and each of them was given when no lease of
     /// another bound the giver. So whatever another ballot had is over, and this acceptor may
     /// follow although it may itself be bound still.
-    fn follow(&mut self, ballot: Ballot, cx: &mut Env<'_>) {
+    fn follow(&mut self, ballot: Ballot, env: &mut Env<'_>) {
         if ballot > self.promised {
-            self.raise(ballot, cx);
+            self.raise(ballot, env);
         }
         // A candidate that did not yet promise itself drops out when a leader lives.
         if ballot.seat != self.seat {
-            self.step_down(cx);
+            self.step_down(env);
         }
-        let lease = match cx.planted.has(Bug::AcceptorIgnoresDrift) {
-            true => cx.timing.lease,
-            false => cx.timing.lengthened(cx.timing.lease),
+        let lease = match env.planted.has(Bug::AcceptorIgnoresDrift) {
+            true => env.timing.lease,
+            false => env.timing.lengthened(env.timing.lease),
         };
-        let until = cx.now.monotonic + lease;
+        let until = env.now.monotonic + lease;
         self.grant = Some(GivenLease {
             holder: ballot,
             until,
         });
         self.hint = Some(ballot.seat);
-        self.wait_election(until, cx.timing);
+        self.wait_election(until, env.timing);
     }
 
     /// A leader's beat: its ballot and how far its log is chosen. The answer may leave at once: it
@@ -214,9 +226,9 @@ impl Log {
         from: Seat,
         ballot: Ballot,
         chosen: Slot,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) -> Follow {
-        self.planted = cx.planted;
+        self.planted = env.planted;
         if ballot.seat != from || ballot.round >= ROUNDS || from == self.seat || !self.seats(from) {
             self.ignore("beat with a ballot that is not the sender's");
             return Follow::Ignored;
@@ -224,18 +236,24 @@ impl Log {
         if ballot < self.promised {
             return Follow::Deposed(self.promised);
         }
-        self.follow(ballot, cx);
-        self.learn(from, ballot, chosen, cx);
+        self.follow(ballot, env);
+        self.learn(from, ballot, chosen, env);
         Follow::Follows(ballot)
     }
 
     /// What the leader says to be chosen between its proposals. It is not answered, so it binds
     /// nobody.
-    pub(super) fn on_chosen(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Env<'_>) {
+    pub(super) fn on_chosen(
+        &mut self,
+        from: Seat,
+        ballot: Ballot,
+        chosen: Slot,
+        env: &mut Env<'_>,
+    ) {
         if ballot.seat != from || ballot < self.promised || from == self.seat {
             return self.ignore("news of a ballot that is not the sender's, or old");
         }
-        self.learn(from, ballot, chosen, cx);
+        self.learn(from, ballot, chosen, env);
     }
 
     /// The holder of the lease gives it back.
@@ -244,7 +262,7 @@ impl Log {
         from: Seat,
         ballot: Ballot,
         successor: Option<Seat>,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         if ballot.seat != from {
             return self.ignore("release of another's ballot");
@@ -257,10 +275,10 @@ impl Log {
         }
         self.hint = successor;
         if successor == Some(self.seat) {
-            self.election_at = Some(cx.now.monotonic);
-            self.try_stand(cx);
+            self.election_at = Some(env.now.monotonic);
+            self.try_stand(env);
         } else {
-            self.wait_election(cx.now.monotonic, cx.timing);
+            self.wait_election(env.now.monotonic, env.timing);
         }
     }
 }

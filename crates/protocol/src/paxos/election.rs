@@ -49,28 +49,28 @@ impl Log {
     }
 
     /// Stands for election if nothing binds this node's own acceptor.
-    pub(super) fn try_stand(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn try_stand(&mut self, env: &mut Env<'_>) {
         if !matches!(self.role, Role::Follower) || self.over.is_some() {
             return;
         }
         if self.muted() {
             // It could not promise itself. It asks the others for what it lacks instead.
-            return self.wait_election(cx.now.monotonic, cx.timing);
+            return self.wait_election(env.now.monotonic, env.timing);
         }
-        if self.bound(self.seat, cx.now, cx.timing).is_some() {
+        if self.bound(self.seat, env.now, env.timing).is_some() {
             let over = self.grant.as_ref().map_or(0, |g| g.until);
-            let over = over.max(self.boot_over(cx.timing));
-            self.election_at = Some(over + cx.timing.election);
+            let over = over.max(self.boot_over(env.timing));
+            self.election_at = Some(over + env.timing.election);
             return;
         }
-        self.stand(cx);
+        self.stand(env);
     }
 
     /// The process that leads this log from that seat is gone, says somebody who may be wrong. Its
     /// lease binds this acceptor all the same, and nothing is waited for beyond it but the seats
     /// that come first.
-    pub fn on_gone(&mut self, gone: Seat, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
+    pub fn on_gone(&mut self, gone: Seat, env: &mut Env<'_>) {
+        self.planted = env.planted;
         if self.hint != Some(gone) || gone == self.seat {
             return;
         }
@@ -80,20 +80,20 @@ impl Log {
         }
         if matches!(self.role, Role::Follower) {
             let over = self.grant.as_ref().map_or(0, |grant| grant.until);
-            let over = over.max(self.boot_over(cx.timing)).max(cx.now.monotonic);
+            let over = over.max(self.boot_over(env.timing)).max(env.now.monotonic);
             let before = self.seat.0 - u8::from(gone < self.seat);
-            self.election_at = Some(over + cx.timing.stagger * Micros::from(before));
+            self.election_at = Some(over + env.timing.stagger * Micros::from(before));
         }
     }
 
     /// An acceptor is bound by the lease of another ballot, which is soon over if its holder is
     /// dead: it is asked again before an answer that was lost would be.
-    pub(super) fn on_leased(&mut self, ballot: Ballot, cx: &Env<'_>) {
+    pub(super) fn on_leased(&mut self, ballot: Ballot, env: &Env<'_>) {
         self.ignore("bound by a lease");
         if let Role::Candidate(candidate) = &mut self.role
             && candidate.ballot == ballot
         {
-            let soon = cx.now.monotonic + cx.timing.retry / 8;
+            let soon = env.now.monotonic + env.timing.retry / 8;
             candidate.due = candidate.due.min(soon);
         }
     }
@@ -106,15 +106,15 @@ impl Log {
     ///
     /// The own acceptor promises last, when the others make a quorum with it. A candidate that
     /// nobody supports thus goes on following the leader whom the others hear.
-    pub(super) fn stand(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn stand(&mut self, env: &mut Env<'_>) {
         let top = self.promised.max(self.seen);
         let round = top.round.max(self.used);
         if round + 1 >= ROUNDS {
-            self.wait_election(cx.now.monotonic, cx.timing);
+            self.wait_election(env.now.monotonic, env.timing);
             return self.ignore("no round is left to stand with");
         }
         self.used = round + 1;
-        self.put_promise(cx.fx);
+        self.put_promise(env.fx);
         let ballot = Ballot {
             round: self.used,
             seat: self.seat,
@@ -123,29 +123,29 @@ impl Log {
             ballot,
             reports: BTreeMap::new(),
             own: false,
-            due: cx.now.monotonic + cx.timing.retry,
+            due: env.now.monotonic + env.timing.retry,
         }));
         self.election_at = None;
-        self.ask_promises(cx);
-        self.ask_own(cx);
+        self.ask_promises(env);
+        self.ask_own(env);
     }
 
-    fn ask_promises(&mut self, cx: &mut Env<'_>) {
+    fn ask_promises(&mut self, env: &mut Env<'_>) {
         let Role::Candidate(candidate) = &mut self.role else {
             return;
         };
-        candidate.due = cx.now.monotonic + cx.timing.retry;
+        candidate.due = env.now.monotonic + env.timing.retry;
         let questions: Vec<(Seat, Message)> = (0..self.view.len() as u8)
             .map(Seat)
             .filter(|s| *s != self.seat && !candidate.has_whole(*s))
             .map(|s| (s, candidate.question(s, self.chosen)))
             .collect();
         for (seat, question) in questions {
-            self.vow(seat, question, cx);
+            self.vow(seat, question, env);
         }
     }
 
-    fn ask_own(&mut self, cx: &mut Env<'_>) {
+    fn ask_own(&mut self, env: &mut Env<'_>) {
         let quorum = self.quorum();
         let Role::Candidate(candidate) = &mut self.role else {
             return;
@@ -155,26 +155,26 @@ impl Log {
         }
         candidate.own = true;
         let (seat, ballot, above) = (self.seat, candidate.ballot, self.chosen);
-        self.on_prepare(seat, ballot, above, cx);
+        self.on_prepare(seat, ballot, above, env);
     }
 
     /// The time of a candidate or follower has come.
-    pub(super) fn tick_election(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn tick_election(&mut self, env: &mut Env<'_>) {
         match &mut self.role {
-            Role::Candidate(candidate) if cx.now.monotonic >= candidate.due => {
+            Role::Candidate(candidate) if env.now.monotonic >= candidate.due => {
                 // This seat's promise to itself is sent again, too, should it have been lost.
                 if !candidate.has_whole(self.seat) {
                     candidate.own = false;
                 }
-                self.ask_promises(cx);
-                self.ask_own(cx);
+                self.ask_promises(env);
+                self.ask_own(env);
             }
             Role::Follower if self.over.is_none() => match self.election_at {
-                Some(at) if cx.now.monotonic < at => {}
-                Some(_) => self.try_stand(cx),
+                Some(at) if env.now.monotonic < at => {}
+                Some(_) => self.try_stand(env),
                 None => {
-                    let stagger = cx.timing.stagger * Micros::from(self.seat.0);
-                    self.election_at = Some(self.boot_over(cx.timing) + stagger);
+                    let stagger = env.timing.stagger * Micros::from(self.seat.0);
+                    self.election_at = Some(self.boot_over(env.timing) + stagger);
                 }
             },
             _ => {}
@@ -186,13 +186,13 @@ impl Log {
         from: Seat,
         ballot: Ballot,
         (mut piece, upper): (Piece, Timestamp),
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let chosen = piece.chosen;
         // A restart may have forgotten part of `chosen`, not of the votes: hence twice the reach.
         let top = chosen
             .0
-            .saturating_add(2 * super::acceptor::reach(cx.limits));
+            .saturating_add(2 * super::acceptor::reach(env.limits));
         if piece.accepted.iter().any(|a| a.slot.0 > top) {
             return self.ignore("promise with a slot beyond the horizon");
         }
@@ -208,15 +208,15 @@ impl Log {
         if !report.whole {
             // The round is durable, or nobody had answered.
             let question = candidate.question(from, self.chosen);
-            self.send(from, question, cx);
+            self.send(from, question, env);
         }
         self.upper = self.upper.max(upper);
         self.known = self.known.max(chosen);
-        self.ask_own(cx);
+        self.ask_own(env);
         if chosen > self.chosen {
-            self.want(from, cx);
+            self.want(from, env);
         }
-        self.try_lead(cx);
+        self.try_lead(env);
     }
 
     /// Leads if a quorum has promised, this seat among it, and everything that anyone of that
@@ -225,7 +225,7 @@ impl Log {
     ///
     /// A seat that promised, knows more, and died does not hold this up when a quorum without it is
     /// there: that quorum reports every slot above our own prefix vote by vote.
-    pub(super) fn try_lead(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn try_lead(&mut self, env: &mut Env<'_>) {
         let quorum = self.quorum();
         let Role::Candidate(candidate) = &self.role else {
             return;
@@ -245,7 +245,7 @@ impl Log {
         };
         let merged = self.merge(&candidate);
         self.lead(candidate.ballot, merged);
-        self.cut(cx);
+        self.cut(env);
     }
 
     /// Per slot, the entry of the highest ballot reported: if any was chosen, it is that one.
@@ -316,7 +316,7 @@ impl Log {
         }
     }
 
-    pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, cx: &mut Env<'_>) {
+    pub(super) fn on_refused(&mut self, ballot: Ballot, promised: Ballot, env: &mut Env<'_>) {
         if promised.round >= ROUNDS {
             return self.ignore("refusal with an absurd round");
         }
@@ -324,16 +324,16 @@ impl Log {
         match &self.role {
             Role::Candidate(candidate) if candidate.ballot == ballot && promised > ballot => {
                 self.take_role(Role::Follower);
-                self.wait_election(cx.now.monotonic, cx.timing);
+                self.wait_election(env.now.monotonic, env.timing);
             }
             Role::Leading(lead) if lead.ballot == ballot && promised > ballot => {
-                let leased = self.has_lease(cx.now, cx.timing);
+                let leased = self.has_lease(env.now, env.timing);
                 if leased && !self.muted() && self.over.is_none() {
                     // A seat that was cut off has promised somebody nobody else supports. The
                     // leader outbids it, for it is the one that the others follow.
-                    self.stand(cx);
+                    self.stand(env);
                 } else {
-                    self.step_down(cx);
+                    self.step_down(env);
                 }
             }
             _ => {}
@@ -341,7 +341,7 @@ impl Log {
     }
 
     /// Neither leads nor stands any more.
-    pub(super) fn step_down(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn step_down(&mut self, env: &mut Env<'_>) {
         if matches!(self.role, Role::Follower) {
             return;
         }
@@ -355,6 +355,6 @@ impl Log {
             self.kept.extend(commands.collect::<Vec<_>>());
         }
         self.take_role(Role::Follower);
-        self.wait_election(cx.now.monotonic, cx.timing);
+        self.wait_election(env.now.monotonic, env.timing);
     }
 }

@@ -62,24 +62,24 @@ impl Joining {
     }
 
     /// Whether the peer asked last has had its time.
-    pub fn overdue(&self, cx: &Env<'_>) -> bool {
-        self.due <= cx.now.monotonic
+    pub fn overdue(&self, env: &Env<'_>) -> bool {
+        self.due <= env.now.monotonic
     }
 
     /// Asks a member of the log for it, or again for what has not come of it.
-    pub fn ask(&mut self, peer: NodeName, cx: &mut Env<'_>) {
+    pub fn ask(&mut self, peer: NodeName, env: &mut Env<'_>) {
         if let Some(partial) = &mut self.partial {
             partial.again();
         }
-        self.ask_on(peer, cx);
+        self.ask_on(peer, env);
     }
 
-    fn ask_on(&mut self, peer: NodeName, cx: &mut Env<'_>) {
+    fn ask_on(&mut self, peer: NodeName, env: &mut Env<'_>) {
         self.peer = Some(peer);
-        self.due = cx.now.monotonic + cx.timing.retry;
+        self.due = env.now.monotonic + env.timing.retry;
         for resume in transfer::parts(&mut self.partial) {
             let (log, message) = (self.id, Message::Join { resume });
-            cx.fx.send(peer, crate::Message::Paxos { log, message });
+            env.fx.send(peer, crate::Message::Paxos { log, message });
         }
     }
 
@@ -94,7 +94,7 @@ impl Joining {
         (peer, me): (NodeName, NodeName),
         (view, first): (View, Seat),
         chunk: Chunk,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) -> Result<Option<Recovered>, &'static str> {
         let sound = (1..=13).contains(&view.len())
             && usize::from(first.0) < view.len()
@@ -102,10 +102,10 @@ impl Joining {
         let seat = view.seat_of(me).filter(|_| sound);
         let seat = seat.ok_or("a log without a seat for this node")?;
         let anew = self.peer == Some(peer);
-        match Partial::collect(&mut self.partial, chunk, anew, cx.limits) {
+        match Partial::collect(&mut self.partial, chunk, anew, env.limits) {
             Taken::Useless => Err("chunk of no use"),
             Taken::More => {
-                self.ask_on(peer, cx);
+                self.ask_on(peer, env);
                 Ok(None)
             }
             Taken::Whole(whole) => {
@@ -117,14 +117,14 @@ impl Joining {
                     _ => Bytes::new(),
                 };
                 let created = CreatedRecord { view, first, start };
-                store::put_created(self.id, &created, cx.fx);
-                let mut log = Log::blank(self.id, &created, seat, cx.now.monotonic);
-                log.planted = cx.planted;
+                store::put_created(self.id, &created, env.fx);
+                let mut log = Log::blank(self.id, &created, seat, env.now.monotonic);
+                log.planted = env.planted;
                 if slot > Slot(0) {
-                    log.put_snapshot(raw.clone(), slot, cx.fx);
+                    log.put_snapshot(raw.clone(), slot, env.fx);
                     log.adopt(&record, Snapshot::new(&record, raw));
                 }
-                log.wait_election(log.boot_over(cx.timing), cx.timing);
+                log.wait_election(log.boot_over(env.timing), env.timing);
                 Ok(Some(Recovered { log, slot, state }))
             }
         }
@@ -133,12 +133,12 @@ impl Joining {
 
 impl Log {
     /// A member asks for what it takes to create its replica.
-    pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, cx: &mut Env<'_>) {
+    pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, env: &mut Env<'_>) {
         let birth = Message::Birth {
             view: self.view.clone(),
             first: self.first,
-            chunk: self.loans.chunk(from, resume, &self.snapshot, cx),
+            chunk: self.loans.chunk(from, resume, &self.snapshot, env),
         };
-        self.send(from, birth, cx);
+        self.send(from, birth, env);
     }
 }

@@ -40,11 +40,11 @@ impl Log {
     /// replica voted for *in that ballot* is then the one chosen there: the leader proposed one
     /// entry per slot, and knew of nothing chosen against it. A vote of another ballot may be
     /// another entry: fetch.
-    pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, cx: &mut Env<'_>) {
+    pub(super) fn learn(&mut self, from: Seat, ballot: Ballot, chosen: Slot, env: &mut Env<'_>) {
         self.hear(ballot, chosen);
         if self.over.is_none() && chosen > self.chosen {
             self.known = self.known.max(chosen);
-            self.want(from, cx);
+            self.want(from, env);
         }
     }
 
@@ -73,31 +73,31 @@ impl Log {
     }
 
     /// Asks a peer for what is missing, unless somebody is asked already.
-    pub(super) fn want(&mut self, peer: Seat, cx: &mut Env<'_>) {
+    pub(super) fn want(&mut self, peer: Seat, env: &mut Env<'_>) {
         if self.fetching.is_none() && self.known > self.chosen && !self.leads() {
-            self.fetch(peer, cx);
+            self.fetch(peer, env);
         }
     }
 
-    fn fetch(&mut self, peer: Seat, cx: &mut Env<'_>) {
+    fn fetch(&mut self, peer: Seat, env: &mut Env<'_>) {
         if peer == self.seat {
             return;
         }
         self.fetching = Some(Fetching {
             peer,
-            due: cx.now.monotonic + cx.timing.retry,
+            due: env.now.monotonic + env.timing.retry,
             silent: 0,
         });
         let from = self.chosen.next();
         self.partial
             .take_if(|partial| partial.slot() <= self.chosen);
         for resume in transfer::parts(&mut self.partial) {
-            self.send(peer, Message::Fetch { from, resume }, cx);
+            self.send(peer, Message::Fetch { from, resume }, env);
         }
     }
 
     /// Asks the next seat when the one asked is silent.
-    pub(super) fn fetch_again(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn fetch_again(&mut self, env: &mut Env<'_>) {
         if self.known <= self.chosen || self.leads() || self.over.is_some() {
             self.fetching = None;
             return;
@@ -109,7 +109,7 @@ impl Log {
             silent: PATIENCE,
         };
         let asked = self.fetching.unwrap_or(none);
-        if cx.now.monotonic < asked.due {
+        if env.now.monotonic < asked.due {
             return;
         }
         if let Some(partial) = &mut self.partial {
@@ -121,7 +121,7 @@ impl Log {
             true => (asked.peer, asked.silent + 1),
             false => (self.seat_after(asked.peer), 0),
         };
-        self.fetch(peer, cx);
+        self.fetch(peer, env);
         if let Some(fetching) = &mut self.fetching {
             fetching.silent = silent;
         }
@@ -137,10 +137,10 @@ impl Log {
     }
 
     /// Something came from the peer that was asked: go on, or be done.
-    fn fetched(&mut self, from: Seat, cx: &mut Env<'_>) {
+    fn fetched(&mut self, from: Seat, env: &mut Env<'_>) {
         self.fetching = None;
-        self.want(from, cx);
-        self.try_lead(cx);
+        self.want(from, env);
+        self.try_lead(env);
     }
 
     pub(super) fn on_fetch(
@@ -148,21 +148,21 @@ impl Log {
         from: Seat,
         first: Slot,
         resume: Option<(Slot, u64)>,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         if first > self.chosen || first.0 == 0 {
             return self.ignore("fetch of what is not chosen here");
         }
         if !self.held.contains_key(&first) {
-            let chunk = self.loans.chunk(from, resume, &self.snapshot, cx);
-            return self.send(from, Message::Chunk(chunk), cx);
+            let chunk = self.loans.chunk(from, resume, &self.snapshot, env);
+            return self.send(from, Message::Chunk(chunk), env);
         }
-        self.loans.went_on(from, first, self.snapshot.slot, cx);
+        self.loans.went_on(from, first, self.snapshot.slot, env);
         let mut bytes = 0;
         let mut entries = Vec::new();
         for (_, held) in self.held.range(first..=self.chosen) {
             bytes += held.bytes;
-            if bytes > cx.limits.window_bytes && !entries.is_empty() {
+            if bytes > env.limits.window_bytes && !entries.is_empty() {
                 break;
             }
             entries.push(held.entry.clone());
@@ -173,7 +173,7 @@ impl Log {
             chosen: self.chosen,
         };
         // An entry chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
-        self.send(from, answer, cx);
+        self.send(from, answer, env);
     }
 
     pub(super) fn on_entries(
@@ -182,7 +182,7 @@ impl Log {
         first: Slot,
         entries: Vec<Entry>,
         chosen: Slot,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         if self.leads() || self.over.is_some() {
             return;
@@ -194,7 +194,7 @@ impl Log {
         let before = self.chosen;
         for entry in entries.into_iter().skip(known_here) {
             let slot = self.chosen.next();
-            self.put_held(slot, CHOSEN, entry, cx.fx);
+            self.put_held(slot, CHOSEN, entry, env.fx);
             self.note_chosen(slot);
             if self.over.is_some() {
                 break;
@@ -205,34 +205,34 @@ impl Log {
             self.known = self.known.max(chosen);
         }
         if self.chosen > before {
-            self.fetched(from, cx);
+            self.fetched(from, env);
         }
     }
 
-    pub(super) fn on_chunk(&mut self, from: Seat, chunk: Chunk, cx: &mut Env<'_>) {
+    pub(super) fn on_chunk(&mut self, from: Seat, chunk: Chunk, env: &mut Env<'_>) {
         if self.leads() || chunk.slot <= self.chosen {
             return self.ignore("chunk of a snapshot that is not wanted");
         }
         self.known = self.known.max(chunk.slot);
         let asked = self.fetching.is_some_and(|f| f.peer == from);
-        match Partial::collect(&mut self.partial, chunk, asked, cx.limits) {
+        match Partial::collect(&mut self.partial, chunk, asked, env.limits) {
             Taken::Useless => self.ignore("chunk of no use"),
-            Taken::More if asked => self.fetch(from, cx),
+            Taken::More if asked => self.fetch(from, env),
             Taken::More => {}
             Taken::Whole(whole) => {
-                self.install(whole, cx);
-                self.fetched(from, cx);
+                self.install(whole, env);
+                self.fetched(from, env);
             }
         }
     }
 
-    fn install(&mut self, whole: Partial, cx: &mut Env<'_>) {
+    fn install(&mut self, whole: Partial, env: &mut Env<'_>) {
         let (record, raw) = match whole.open() {
             Ok(opened) => opened,
             Err(why) => return self.ignore(why),
         };
         let slot = record.slot;
-        self.put_snapshot(raw.clone(), slot, cx.fx);
+        self.put_snapshot(raw.clone(), slot, env.fx);
         self.adopt(&record, Snapshot::new(&record, raw));
         self.installed = Some((slot, record.state));
         self.settle();
@@ -254,8 +254,8 @@ impl Log {
 
     /// The first of the slots up to this one that stay in memory: those above what is lent, and for
     /// peers that lag a little a window of them.
-    pub(super) fn tail(&self, slot: Slot, cx: &Env<'_>) -> Slot {
-        let (limits, lent) = (cx.limits, self.loans.above(cx));
+    pub(super) fn tail(&self, slot: Slot, env: &Env<'_>) -> Slot {
+        let (limits, lent) = (env.limits, self.loans.above(env));
         let lowest = slot.0.saturating_sub(limits.window as u64) + 1;
         let (mut keep, mut bytes) = (slot.next(), 0);
         for (at, held) in self.held.range(Slot(lowest)..=slot).rev() {

@@ -281,19 +281,19 @@ impl Log {
         seat: Seat,
         first: Seat,
         start: Bytes,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) -> Log {
         let created = CreatedRecord { view, first, start };
-        store::put_created(id, &created, cx.fx);
-        let mut log = Log::blank(id, &created, seat, cx.now.monotonic);
-        log.planted = cx.planted;
+        store::put_created(id, &created, env.fx);
+        let mut log = Log::blank(id, &created, seat, env.now.monotonic);
+        log.planted = env.planted;
         log.hint = Some(first);
         if seat == first {
             log.lead(log.promised, BTreeMap::new());
-            log.cut(cx);
+            log.cut(env);
         } else {
             // As if restarted: a creation that was not durable may have granted leases before.
-            log.wait_election(log.boot_over(cx.timing), cx.timing);
+            log.wait_election(log.boot_over(env.timing), env.timing);
         }
         log
     }
@@ -395,13 +395,13 @@ impl Log {
     }
 
     /// A message from the replica in seat `from` of this log's view.
-    pub fn on_message(&mut self, from: Seat, message: Message, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
+    pub fn on_message(&mut self, from: Seat, message: Message, env: &mut Env<'_>) {
+        self.planted = env.planted;
         if !self.seats(from) {
             return self.ignore("message from outside the view");
         }
         match message {
-            Message::Prepare { ballot, above } => self.on_prepare(from, ballot, above, cx),
+            Message::Prepare { ballot, above } => self.on_prepare(from, ballot, above, env),
             Message::Promise {
                 ballot,
                 above,
@@ -416,7 +416,7 @@ impl Log {
                     accepted,
                     more,
                 };
-                self.on_promise(from, ballot, (piece, upper), cx);
+                self.on_promise(from, ballot, (piece, upper), env);
             }
             Message::Accept {
                 ballot,
@@ -431,31 +431,31 @@ impl Log {
                     chosen,
                     upper,
                 };
-                self.on_accept(from, ballot, offer, cx);
+                self.on_accept(from, ballot, offer, env);
             }
             Message::Accepted { ballot, slot } => self.on_accepted(from, ballot, slot),
-            Message::Chosen { ballot, chosen } => self.on_chosen(from, ballot, chosen, cx),
-            Message::Refused { ballot, promised } => self.on_refused(ballot, promised, cx),
-            Message::Leased { ballot, .. } => self.on_leased(ballot, cx),
+            Message::Chosen { ballot, chosen } => self.on_chosen(from, ballot, chosen, env),
+            Message::Refused { ballot, promised } => self.on_refused(ballot, promised, env),
+            Message::Leased { ballot, .. } => self.on_leased(ballot, env),
             Message::Release { ballot, successor } => {
-                self.on_release(from, ballot, successor, cx);
+                self.on_release(from, ballot, successor, env);
             }
             Message::Fetch {
                 from: first,
                 resume,
-            } => self.on_fetch(from, first, resume, cx),
+            } => self.on_fetch(from, first, resume, env),
             Message::Entries {
                 from: first,
                 entries,
                 chosen,
-            } => self.on_entries(from, first, entries, chosen, cx),
-            Message::Chunk(chunk) => self.on_chunk(from, chunk, cx),
-            Message::Join { resume } => self.on_join(from, resume, cx),
+            } => self.on_entries(from, first, entries, chosen, env),
+            Message::Chunk(chunk) => self.on_chunk(from, chunk, env),
+            Message::Join { resume } => self.on_join(from, resume, env),
             Message::Birth { .. } | Message::Succeeded { .. } => {
                 self.ignore("news for one without a replica");
             }
         }
-        self.cut(cx);
+        self.cut(env);
     }
 
     fn seats(&self, seat: Seat) -> bool {
@@ -472,18 +472,18 @@ impl Log {
     }
 
     /// Sends at once: the message claims nothing that this step writes.
-    fn send(&self, to: Seat, message: Message, cx: &mut Env<'_>) {
+    fn send(&self, to: Seat, message: Message, env: &mut Env<'_>) {
         if let Some(name) = self.view.node_at(to) {
             let log = self.id;
-            cx.fx.send(name, crate::Message::Paxos { log, message });
+            env.fx.send(name, crate::Message::Paxos { log, message });
         }
     }
 
     /// Sends once this step is durable: the message claims that something is remembered.
-    fn vow(&self, to: Seat, message: Message, cx: &mut Env<'_>) {
+    fn vow(&self, to: Seat, message: Message, env: &mut Env<'_>) {
         if let Some(name) = self.view.node_at(to) {
             let log = self.id;
-            cx.fx.promise(name, crate::Message::Paxos { log, message });
+            env.fx.promise(name, crate::Message::Paxos { log, message });
         }
     }
 

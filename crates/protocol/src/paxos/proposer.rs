@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 impl Log {
     /// Tells the others what was chosen if no proposal did.
-    pub(super) fn announce(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn announce(&mut self, env: &mut Env<'_>) {
         let chosen = self.chosen;
         let Role::Leading(lead) = &mut self.role else {
             return;
@@ -20,7 +20,7 @@ impl Log {
         let ballot = lead.ballot;
         for seat in (0..self.view.len() as u8).map(Seat) {
             if seat != self.seat {
-                self.send(seat, Message::Chosen { ballot, chosen }, cx);
+                self.send(seat, Message::Chosen { ballot, chosen }, env);
             }
         }
     }
@@ -28,27 +28,27 @@ impl Log {
     /// Proposes what is to be proposed, as far as the window allows: what was recovered, with
     /// no-ops in its holes; the own `Begin`, or straight away the `Stop` that is wished for; then
     /// commands. Above a `Stop` nothing is proposed.
-    pub(super) fn cut(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn cut(&mut self, env: &mut Env<'_>) {
         while let Role::Leading(lead) = &self.role {
             let next = lead.next;
             if lead.ending {
                 return;
             } else if !lead.recovered.is_empty() {
                 let bytes = lead.recovered.get(&next).map_or(0, Entry::bytes);
-                if !self.has_window(bytes, cx.limits) {
+                if !self.has_window(bytes, env.limits) {
                     return;
                 }
-                self.propose_recovered(next, cx);
+                self.propose_recovered(next, env);
             } else if lead.begin.is_none() && self.wish.is_none() {
-                self.propose_begin(cx);
+                self.propose_begin(env);
             } else if lead.begin.is_some() && !self.is_primary() {
                 // Nothing of a client's before the own `Begin` is chosen. In ballot 0 this also
                 // keeps every entry back until the log's creation is durable here (see `create`).
                 return;
             } else if lead.begin.is_none() || lead.queue.is_empty() {
-                return self.propose_wished_stop(cx);
-            } else if self.has_window(lead.queue.batch(cx.limits, self.planted).1, cx.limits) {
-                self.cut_batch(cx);
+                return self.propose_wished_stop(env);
+            } else if self.has_window(lead.queue.batch(env.limits, self.planted).1, env.limits) {
+                self.cut_batch(env);
             } else {
                 return;
             }
@@ -69,7 +69,7 @@ impl Log {
     /// Proposes again what was recovered for a slot. A hole gets no client's command: one proposed
     /// here would take effect before commands that were proposed long ago, by a leader that may
     /// have answered upon them.
-    fn propose_recovered(&mut self, slot: Slot, cx: &mut Env<'_>) {
+    fn propose_recovered(&mut self, slot: Slot, env: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
@@ -80,7 +80,7 @@ impl Log {
         if matches!(entry, Entry::Stop { .. }) {
             self.set_ending();
         }
-        self.propose_entry(entry, cx);
+        self.propose_entry(entry, env);
     }
 
     fn filler(&mut self) -> Entry {
@@ -102,29 +102,29 @@ impl Log {
         matches!(&self.role, Role::Leading(lead) if !lead.queue.is_empty())
     }
 
-    pub(super) fn cut_batch(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn cut_batch(&mut self, env: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
-        let (count, _) = lead.queue.batch(cx.limits, self.planted);
+        let (count, _) = lead.queue.batch(env.limits, self.planted);
         let commands = lead.queue.take(count);
         let birth = lead.ballot;
-        self.propose_entry(Entry::Commands { birth, commands }, cx);
+        self.propose_entry(Entry::Commands { birth, commands }, env);
     }
 
-    pub(super) fn propose_begin(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn propose_begin(&mut self, env: &mut Env<'_>) {
         let ballot = self.promised;
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
         lead.begin = Some(lead.next);
-        self.propose_entry(Entry::Begin { ballot }, cx);
+        self.propose_entry(Entry::Begin { ballot }, env);
     }
 
-    pub(super) fn propose_wished_stop(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn propose_wished_stop(&mut self, env: &mut Env<'_>) {
         let Some(next) = self.wish else { return };
         self.set_ending();
-        self.propose_entry(Entry::Stop { next }, cx);
+        self.propose_entry(Entry::Stop { next }, env);
     }
 
     pub(super) fn set_ending(&mut self) {
@@ -135,7 +135,7 @@ impl Log {
 
     /// Phase 2 for the next slot. The own vote is written in this very step; its acknowledgement
     /// comes back to this node as a message once it is durable, and counts only then.
-    pub(super) fn propose_entry(&mut self, entry: Entry, cx: &mut Env<'_>) {
+    pub(super) fn propose_entry(&mut self, entry: Entry, env: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
@@ -147,7 +147,7 @@ impl Log {
         }
         let bytes = entry.bytes();
         lead.bytes += bytes;
-        let now = cx.now.monotonic;
+        let now = env.now.monotonic;
         lead.flights.insert(
             slot,
             Flight {
@@ -157,17 +157,17 @@ impl Log {
                 bytes,
             },
         );
-        lead.due.get_or_insert(now + cx.timing.retry);
-        self.put_held(slot, ballot, entry, cx.fx);
-        self.vow(self.seat, Message::Accepted { ballot, slot }, cx);
+        lead.due.get_or_insert(now + env.timing.retry);
+        self.put_held(slot, ballot, entry, env.fx);
+        self.vow(self.seat, Message::Accepted { ballot, slot }, env);
         for seat in (0..self.view.len() as u8).map(Seat) {
             if seat != self.seat {
-                self.send_accept(seat, slot, cx);
+                self.send_accept(seat, slot, env);
             }
         }
     }
 
-    fn send_accept(&mut self, to: Seat, slot: Slot, cx: &mut Env<'_>) {
+    fn send_accept(&mut self, to: Seat, slot: Slot, env: &mut Env<'_>) {
         let held = self.held.get(&slot).expect("what is in flight is held");
         let message = Message::Accept {
             ballot: self.promised,
@@ -180,9 +180,9 @@ impl Log {
         // ballot 0 could crash, be created once more, and lead ballot 0 a second time.
         let early = self.planted.has(Bug::BeginBeforeCreation);
         if self.promised.round == 0 && matches!(held.entry, Entry::Begin { .. }) && !early {
-            self.vow(to, message, cx);
+            self.vow(to, message, env);
         } else {
-            self.send(to, message, cx);
+            self.send(to, message, env);
         }
     }
 
@@ -225,17 +225,17 @@ impl Log {
     }
 
     /// Sends again what has no quorum yet, to those that have not voted.
-    pub(super) fn tick_leader(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn tick_leader(&mut self, env: &mut Env<'_>) {
         let Role::Leading(lead) = &mut self.role else {
             return;
         };
-        let now = cx.now.monotonic;
+        let now = env.now.monotonic;
         if lead.due.is_none_or(|due| due > now) {
             return;
         }
         let mut again: Vec<(Slot, u16)> = Vec::new();
         for (slot, flight) in &mut lead.flights {
-            if flight.last + cx.timing.retry <= now {
+            if flight.last + env.timing.retry <= now {
                 flight.last = now;
                 again.push((*slot, flight.votes));
             }
@@ -243,7 +243,7 @@ impl Log {
         lead.due = lead
             .flights
             .values()
-            .map(|f| f.last + cx.timing.retry)
+            .map(|f| f.last + env.timing.retry)
             .min();
         let (seat, ballot) = (self.seat, lead.ballot);
         for (slot, votes) in again {
@@ -252,10 +252,10 @@ impl Log {
                     continue;
                 }
                 if to != seat {
-                    self.send_accept(to, slot, cx);
-                } else if !cx.planted.has(Bug::OwnVoteNotRepeated) {
+                    self.send_accept(to, slot, env);
+                } else if !env.planted.has(Bug::OwnVoteNotRepeated) {
                     // A node whose disk is stuck loses what it tells itself, too (G53).
-                    self.vow(to, Message::Accepted { ballot, slot }, cx);
+                    self.vow(to, Message::Accepted { ballot, slot }, env);
                 }
             }
         }
@@ -271,10 +271,10 @@ impl Log {
     }
 
     /// A peer follows `ballot`; `sent` is when the beat left here, on this node's clock.
-    pub fn on_beat_ack(&mut self, from: Seat, ballot: Ballot, sent: Micros, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
+    pub fn on_beat_ack(&mut self, from: Seat, ballot: Ballot, sent: Micros, env: &mut Env<'_>) {
+        self.planted = env.planted;
         match &mut self.role {
-            Role::Leading(lead) if lead.ballot == ballot && sent <= cx.now.monotonic => {
+            Role::Leading(lead) if lead.ballot == ballot && sent <= env.now.monotonic => {
                 let Some(acked) = lead.acked.get_mut(usize::from(from.0)) else {
                     return;
                 };
@@ -285,14 +285,14 @@ impl Log {
     }
 
     /// A peer answered a beat with the higher ballot that it has promised.
-    pub fn on_deposed(&mut self, from: Seat, promised: Ballot, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
+    pub fn on_deposed(&mut self, from: Seat, promised: Ballot, env: &mut Env<'_>) {
+        self.planted = env.planted;
         if !self.seats(from) || promised.round >= ROUNDS {
             return self.ignore("deposed by nobody");
         }
         if let Role::Leading(lead) = &self.role {
             let ballot = lead.ballot;
-            self.on_refused(ballot, promised, cx);
+            self.on_refused(ballot, promised, env);
         }
     }
 }

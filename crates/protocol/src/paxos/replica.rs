@@ -98,8 +98,8 @@ impl Log {
     /// The command was not taken and will not take effect: this replica does not lead
     /// ([`Declined::NotPrimary`], with its best guess who does), its queue is full
     /// (`Limits::proposals`), or the log ends.
-    pub fn propose(&mut self, command: Command, cx: &mut Env<'_>) -> Result<(), Declined> {
-        self.planted = cx.planted;
+    pub fn propose(&mut self, command: Command, env: &mut Env<'_>) -> Result<(), Declined> {
+        self.planted = env.planted;
         let lead = match &mut self.role {
             Role::Leading(lead) if lead.ending => return Err(Declined::Stopping),
             Role::Leading(lead) => lead,
@@ -115,9 +115,9 @@ impl Log {
         }
         let count = lead.queue.len() + lead.commands;
         let (bytes, more) = (lead.queue.bytes() + lead.bytes, command.bytes());
-        let full = count > 0 && bytes + more > cx.limits.proposals_bytes
-            || more > cx.limits.command_bytes();
-        if count >= cx.limits.proposals || full && !self.planted.has(Bug::BatchByCount) {
+        let full = count > 0 && bytes + more > env.limits.proposals_bytes
+            || more > env.limits.command_bytes();
+        if count >= env.limits.proposals || full && !self.planted.has(Bug::BatchByCount) {
             return Err(Declined::Busy);
         }
         lead.queue.push(command);
@@ -158,10 +158,10 @@ impl Log {
     ///
     /// A follower proposes nothing; should it come to lead, the `Stop` takes the place of its
     /// `Begin`.
-    pub fn propose_stop(&mut self, next: Epoch, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
+    pub fn propose_stop(&mut self, next: Epoch, env: &mut Env<'_>) {
+        self.planted = env.planted;
         self.wish.get_or_insert(next);
-        self.flush(cx);
+        self.flush(env);
     }
 
     /// The epoch of the successor, once the end is decided. Whether everything before it was handed
@@ -181,7 +181,7 @@ impl Log {
     ///
     /// # Panics
     /// If `slot` was not handed out yet: the state would not be its.
-    pub fn truncate(&mut self, slot: Slot, state: Bytes, cx: &mut Env<'_>) {
+    pub fn truncate(&mut self, slot: Slot, state: Bytes, env: &mut Env<'_>) {
         assert!(slot <= self.delivered, "only applied slots are truncated");
         if slot <= self.truncated() {
             return;
@@ -203,9 +203,9 @@ impl Log {
             state,
         };
         let raw = encode(&record);
-        self.put_snapshot(raw.clone(), slot, cx.fx);
+        self.put_snapshot(raw.clone(), slot, env.fx);
         self.snapshot = Snapshot::new(&record, raw);
-        let keep = self.tail(slot, cx);
+        let keep = self.tail(slot, env);
         self.held = self.held.split_off(&keep);
         self.weigh();
     }
@@ -215,8 +215,8 @@ impl Log {
     ///
     /// The successor is named in the release and runs phase 1 at once; what was proposed here is
     /// recovered by it.
-    pub fn hand_over(&mut self, to: Seat, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
+    pub fn hand_over(&mut self, to: Seat, env: &mut Env<'_>) {
+        self.planted = env.planted;
         let Role::Leading(lead) = &self.role else {
             return;
         };
@@ -226,36 +226,36 @@ impl Log {
         let ballot = lead.ballot;
         // Past the window, which keeps peers from holding much: the queue is bounded, too.
         while self.is_primary() && self.waits() {
-            self.cut_batch(cx);
+            self.cut_batch(env);
         }
-        self.step_down(cx);
+        self.step_down(env);
         self.hint = Some(to);
-        let after = cx.now.monotonic + cx.timing.retry + cx.timing.election;
-        self.wait_election(after, cx.timing);
+        let after = env.now.monotonic + env.timing.retry + env.timing.election;
+        self.wait_election(after, env.timing);
         let successor = Some(to);
         for seat in (0..self.view.len() as u8).map(Seat) {
             if seat != self.seat {
-                self.send(seat, Message::Release { ballot, successor }, cx);
+                self.send(seat, Message::Release { ballot, successor }, env);
             }
         }
     }
 
     /// Sends what was proposed, as far as the bounds allow, and what was decided; to be called at
     /// the end of a node's step.
-    pub fn flush(&mut self, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
-        self.cut(cx);
-        self.announce(cx);
+    pub fn flush(&mut self, env: &mut Env<'_>) {
+        self.planted = env.planted;
+        self.cut(env);
+        self.announce(env);
     }
 
     /// The time of [`Log::wake`] has come, or any other time.
-    pub fn tick(&mut self, cx: &mut Env<'_>) {
-        self.planted = cx.planted;
-        self.loans.end(cx);
-        self.fetch_again(cx);
-        self.tick_leader(cx);
-        self.tick_election(cx);
-        self.flush(cx);
+    pub fn tick(&mut self, env: &mut Env<'_>) {
+        self.planted = env.planted;
+        self.loans.end(env);
+        self.fetch_again(env);
+        self.tick_leader(env);
+        self.tick_election(env);
+        self.flush(env);
     }
 
     /// When this replica wants to be ticked, on the node's boot-time clock; a time that has passed

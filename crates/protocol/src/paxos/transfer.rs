@@ -100,18 +100,18 @@ impl Loans {
         to: Seat,
         resume: Option<(Slot, u64)>,
         present: &Snapshot,
-        cx: &Env<'_>,
+        env: &Env<'_>,
     ) -> Chunk {
-        let until = due(cx);
+        let until = due(env);
         let wanted = resume.map(|(slot, _)| slot);
         let lent = self.0.get_mut(&to).filter(|loan| {
             let slot = loan.snapshot.as_ref().map(|snapshot| snapshot.slot);
-            slot.is_some() && slot == wanted && !cx.planted.has(Bug::SnapshotNotKept)
+            slot.is_some() && slot == wanted && !env.planted.has(Bug::SnapshotNotKept)
         });
         if let Some(loan) = lent {
             loan.until = until;
             let snapshot = loan.snapshot.as_ref().expect("just looked at");
-            return snapshot.chunk(resume, cx.limits);
+            return snapshot.chunk(resume, env.limits);
         }
         let loan = Loan {
             snapshot: Some(present.clone()),
@@ -119,18 +119,18 @@ impl Loans {
             until,
         };
         self.0.insert(to, loan);
-        present.chunk(resume, cx.limits)
+        present.chunk(resume, env.limits)
     }
 
     /// A peer fetches entries from `first` on. It no longer needs what it was lent below that, and
     /// nothing at all when it has come to what is kept for everybody, `truncated`.
-    pub(super) fn went_on(&mut self, to: Seat, first: Slot, truncated: Slot, cx: &Env<'_>) {
+    pub(super) fn went_on(&mut self, to: Seat, first: Slot, truncated: Slot, env: &Env<'_>) {
         if first > truncated {
             self.0.remove(&to);
         } else if let Some(loan) = self.0.get_mut(&to) {
             loan.snapshot = None;
             loan.above = loan.above.max(Slot(first.0 - 1));
-            loan.until = due(cx);
+            loan.until = due(env);
         }
     }
 
@@ -140,14 +140,14 @@ impl Loans {
     }
 
     /// The slot above which entries must stay in memory, if any must.
-    pub(super) fn above(&self, cx: &Env<'_>) -> Option<Slot> {
+    pub(super) fn above(&self, env: &Env<'_>) -> Option<Slot> {
         let lowest = self.0.values().map(|loan| loan.above).min();
-        lowest.filter(|_| !cx.planted.has(Bug::LentEntriesDropped))
+        lowest.filter(|_| !env.planted.has(Bug::LentEntriesDropped))
     }
 
     /// A peer that has been silent for long gets nothing more of what was lent.
-    pub(super) fn end(&mut self, cx: &Env<'_>) {
-        self.0.retain(|_, loan| loan.until > cx.now.monotonic);
+    pub(super) fn end(&mut self, env: &Env<'_>) {
+        self.0.retain(|_, loan| loan.until > env.now.monotonic);
     }
 
     /// There is no room for any.
@@ -156,8 +156,8 @@ impl Loans {
     }
 }
 
-fn due(cx: &Env<'_>) -> Micros {
-    cx.now.monotonic + SILENCE * cx.timing.retry
+fn due(env: &Env<'_>) -> Micros {
+    env.now.monotonic + SILENCE * env.timing.retry
 }
 
 /// A snapshot that is being fetched.

@@ -56,20 +56,20 @@ impl Caller {
         owner: Owner,
         place: &Place,
         deadline: Micros,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) -> OpId {
-        assert_duties(&op, place, cx);
+        assert_duties(&op, place, env);
         let id = OpId(self.next_op);
         self.next_op += 1;
         let own = place.view.seat_of(self.name);
-        let running = Running::new(op, place.clone(), own, deadline, cx);
+        let running = Running::new(op, place.clone(), own, deadline, env);
         let open = Open {
             running,
             owner,
             wake: Micros::MAX,
         };
         self.open.insert(id, open);
-        self.go_on(id, Next::Phase, cx);
+        self.go_on(id, Next::Phase, env);
         id
     }
 
@@ -80,7 +80,7 @@ impl Caller {
         call: u64,
         store: StoreId,
         answer: Answer,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let Some(&id) = self.calls.get(&call) else {
             return;
@@ -96,22 +96,22 @@ impl Caller {
         if let Answer::Late { life } = answer {
             self.names.rise_above(life);
         }
-        let next = open.running.on_answer(seat, answer, cx);
-        self.go_on(id, next, cx);
+        let next = open.running.on_answer(seat, answer, env);
+        self.go_on(id, next, env);
     }
 
     /// Asks again where nobody answered, and ends what has run out of time.
-    pub fn tick(&mut self, cx: &mut Env<'_>) {
+    pub fn tick(&mut self, env: &mut Env<'_>) {
         while let Some(&(wake, id)) = self.wakes.first() {
-            if wake > cx.now.monotonic {
+            if wake > env.now.monotonic {
                 break;
             }
             let open = self
                 .open
                 .get_mut(&id)
                 .expect("a wish is of an open operation");
-            let next = open.running.judge(cx);
-            self.go_on(id, next, cx);
+            let next = open.running.judge(env);
+            self.go_on(id, next, env);
         }
     }
 
@@ -154,7 +154,7 @@ impl Caller {
 
     /// Tells the members that a tag is final, where the operation has made one so. Nobody waits for
     /// it, and it costs no round trip: a node sends all that it has for another in one frame.
-    fn tell_final(&mut self, id: OpId, cx: &mut Env<'_>) {
+    fn tell_final(&mut self, id: OpId, env: &mut Env<'_>) {
         let Some(open) = self.open.get_mut(&id) else {
             return;
         };
@@ -168,13 +168,13 @@ impl Caller {
                 key: open.running.key().clone(),
                 ask: Ask::Settle { tag },
             };
-            cx.fx.send(node, message);
+            env.fx.send(node, message);
         }
     }
 
-    fn go_on(&mut self, id: OpId, next: Next, cx: &mut Env<'_>) {
+    fn go_on(&mut self, id: OpId, next: Next, env: &mut Env<'_>) {
         if let Next::Done(outcome) = next {
-            self.tell_final(id, cx);
+            self.tell_final(id, env);
             let owner = self.close(id).expect("what ends was under way");
             self.finished.push_back((id, owner, outcome));
             return;
@@ -188,7 +188,7 @@ impl Caller {
             self.calls.insert(self.next_call, id);
             self.next_call += 1;
         }
-        for (seat, ask) in open.running.due(&mut self.names, cx) {
+        for (seat, ask) in open.running.due(&mut self.names, env) {
             let node = open.running.place.view.node_at(seat);
             let message = Message::Ask {
                 call: open.running.call,
@@ -196,10 +196,10 @@ impl Caller {
                 key: open.running.key().clone(),
                 ask,
             };
-            cx.fx.send(node.expect("a seat of the view"), message);
+            env.fx.send(node.expect("a seat of the view"), message);
         }
         self.wakes.remove(&(open.wake, id));
-        open.wake = open.running.wake(cx);
+        open.wake = open.running.wake(env);
         self.wakes.insert((open.wake, id));
     }
 }

@@ -256,7 +256,7 @@ pub enum OpEnd {
 }
 
 /// What the caller of an operation owes.
-pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Env<'_>) {
+pub(super) fn assert_duties(op: &Op, place: &Place, env: &Env<'_>) {
     assert_eq!(
         place.store.epoch, place.view.epoch,
         "a place is of one epoch"
@@ -267,23 +267,23 @@ pub(super) fn assert_duties(op: &Op, place: &Place, cx: &Env<'_>) {
                 tag.lock_ref > LockRef(0) && !is_synch(*tag),
                 "a put has a section's tag"
             );
-            assert_size(value, cx);
+            assert_size(value, env);
         }
         Op::Synch { tag, .. } => assert!(is_synch(*tag), "a synch has a synch's tag"),
         Op::Write { writer, value, .. } => {
             assert!(*writer != 0, "a writer has a name");
-            assert_size(value, cx);
+            assert_size(value, env);
         }
         Op::Sweep { writer, .. } => assert!(*writer != 0, "a sweep has a name"),
-        Op::EventualPut { value, .. } => assert_size(value, cx),
+        Op::EventualPut { value, .. } => assert_size(value, env),
         _ => {}
     }
 }
 
-fn assert_size(value: &Option<Bytes>, cx: &Env<'_>) {
+fn assert_size(value: &Option<Bytes>, env: &Env<'_>) {
     let bytes = value.as_ref().map_or(0, Bytes::len);
     assert!(
-        bytes <= cx.limits.value,
+        bytes <= env.limits.value,
         "a value over the limit is refused before it comes here"
     );
 }

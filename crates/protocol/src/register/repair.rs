@@ -89,23 +89,23 @@ impl Repairs {
         at: &At,
         policy: StoragePolicy,
         members: Option<&View>,
-        cx: &Env<'_>,
+        env: &Env<'_>,
     ) {
         let place = (at.store, at.key.clone());
         let Some(members) = members else { return };
         if self.open.len() >= REPAIRS_MAX || self.open.contains_key(&place) {
             return;
         }
-        let wait = match cx.planted.has(Bug::RepairAtOnce) {
+        let wait = match env.planted.has(Bug::RepairAtOnce) {
             true => 0,
-            false => cx.timing.lengthened(cx.timing.request),
+            false => env.timing.lengthened(env.timing.request),
         };
         let repair = Repair {
             at: at.clone(),
             policy,
             members: members.clone(),
             call: self.next_call,
-            due: cx.now.monotonic + wait,
+            due: env.now.monotonic + wait,
             heard: BTreeMap::new(),
         };
         self.next_call = self.next_call.wrapping_add(1) | MARK;
@@ -115,13 +115,13 @@ impl Repairs {
 
 impl Replica {
     /// Asks the others where a repair is due, and drops what final writes have outlived.
-    pub fn tick(&mut self, cx: &mut Env<'_>) {
-        self.settled.tick(cx);
+    pub fn tick(&mut self, env: &mut Env<'_>) {
+        self.settled.tick(env);
         for repair in self.repairs.open.values_mut() {
-            if repair.due > cx.now.monotonic {
+            if repair.due > env.now.monotonic {
                 continue;
             }
-            repair.due = cx.now.monotonic + cx.timing.retry;
+            repair.due = env.now.monotonic + env.timing.retry;
             for node in repair.members.nodes() {
                 if node != self.name && !repair.heard.contains_key(&node) {
                     let message = Message::Ask {
@@ -130,7 +130,7 @@ impl Replica {
                         key: repair.at.key.clone(),
                         ask: Ask::cells(true),
                     };
-                    cx.fx.send(node, message);
+                    env.fx.send(node, message);
                 }
             }
         }
@@ -145,10 +145,10 @@ impl Replica {
         store: StoreId,
         answer: Answer,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         if super::upkeep::owns(call) {
-            return self.on_upkeep_answer(from, call, store, answer, view, cx);
+            return self.on_upkeep_answer(from, call, store, answer, view, env);
         }
         let found = self.repairs.open.iter_mut().find(|(_, r)| r.call == call);
         let Some((place, repair)) = found else { return };
@@ -190,7 +190,8 @@ impl Replica {
         };
         repair.heard.insert(from, learnt);
         let shape = super::shape_in(repair.policy, &repair.members);
-        let sweeps = repair.sweeps(shape.quorum, view) && !cx.planted.has(Bug::RepairWithoutQuorum);
+        let sweeps =
+            repair.sweeps(shape.quorum, view) && !env.planted.has(Bug::RepairWithoutQuorum);
         let enough = match sweeps {
             true => shape.quorum,
             false => shape.others_to_repair(),
@@ -199,7 +200,7 @@ impl Replica {
             let alone = match (sweeps, repair.complete(shape.quorum)) {
                 (true, None) => {
                     repair.heard.clear();
-                    repair.due = cx.now.monotonic + cx.timing.request;
+                    repair.due = env.now.monotonic + env.timing.request;
                     let at = repair.at.clone();
                     return self.upkeep.wish_sweep(&at);
                 }
@@ -209,7 +210,7 @@ impl Replica {
             let seat = view.members().and_then(|m| m.seat_of(self.name));
             let repair = self.repairs.open.remove(&place);
             if let (Some(repair), Some(seat)) = (repair, seat)
-                && repair.install(seat, alone, cx)
+                && repair.install(seat, alone, env)
             {
                 self.counts.repairs += 1;
             }
@@ -237,7 +238,7 @@ impl Repair {
 
     /// Writes what was learnt over what is damaged, of the others' versions only the one of tag
     /// `alone` where that is given; false where a later write has healed it already.
-    fn install(self, seat: Seat, alone: Option<Tag>, cx: &mut Env<'_>) -> bool {
+    fn install(self, seat: Seat, alone: Option<Tag>, env: &mut Env<'_>) -> bool {
         let shape = super::shape_in(self.policy, &self.members);
         let fence = self.heard.values().map(|l| l.fence).max();
         let dropped = self.heard.values().map(|l| l.dropped).max();
@@ -245,7 +246,7 @@ impl Repair {
         let mut known: Vec<(Tag, EventualTag, Content)> = Vec::new();
         // A value kept here stays, also where it is hidden (G26); others' values are offers.
         let (mut own, mut offered) = (None, None);
-        if let Ok(cell) = Cell::load(cx.memory, &self.at) {
+        if let Ok(cell) = Cell::load(env.memory, &self.at) {
             // The head is sound: only a content may be damaged, and the fence here still holds.
             head.fence = head.fence.max(cell.head.fence);
             head.dropped = cell.head.dropped;
@@ -290,8 +291,8 @@ impl Repair {
             // No honest members have so many. None may be left out, so nothing is written.
             return false;
         }
-        let mut cell = Cell::replacing(cx.memory, &self.at, head);
-        cell.clear(cx.fx, 0..SLOTS);
+        let mut cell = Cell::replacing(env.memory, &self.at, head);
+        cell.clear(env.fx, 0..SLOTS);
         let count = match shape.kept {
             Kept::Highest => 1,
             Kept::Several(count) => count,
@@ -299,13 +300,13 @@ impl Repair {
         };
         let surplus = versions.len().saturating_sub(count);
         for (tag, (origin, content)) in versions.into_iter().skip(surplus) {
-            cell.put_version(cx.fx, (tag, origin), &content, shape.kept);
+            cell.put_version(env.fx, (tag, origin), &content, shape.kept);
         }
         let offered = offered.filter(|(tag, _)| !cell.head.outranks(*tag));
         let eventual = own.into_iter().chain(offered).max_by_key(|e| e.0);
         if let Some((tag, content)) = eventual {
             let content = policy::reseated(&self.at.key, Tag::ZERO, &content, seat);
-            cell.put_eventual(cx.fx, tag, &content);
+            cell.put_eventual(env.fx, tag, &content);
         }
         true
     }

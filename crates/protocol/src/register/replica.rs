@@ -71,7 +71,7 @@ pub(super) struct Case<'a, 'b> {
     /// Refs up to here are past, by what is applied or was noted here (F8f: below, a delete
     /// leaves no trace).
     pub(super) floor: LockRef,
-    pub(super) cx: &'a mut Env<'b>,
+    pub(super) env: &'a mut Env<'b>,
 }
 
 impl Replica {
@@ -120,38 +120,38 @@ impl Replica {
         key: KeyId,
         ask: Ask,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let late = match &ask {
-            Ask::EventualPut { name, .. } => self.take(from, *name, cx),
+            Ask::EventualPut { name, .. } => self.take(from, *name, env),
             _ => None,
         };
-        let refusal = late.or_else(|| self.refusal(store, &ask, view, cx));
-        let refusal = refusal.map(|answer| (answer, when_told(&ask, cx)));
-        let answer = refusal.or_else(|| self.answer(store, key, ask, view, cx));
+        let refusal = late.or_else(|| self.refusal(store, &ask, view, env));
+        let refusal = refusal.map(|answer| (answer, when_told(&ask, env)));
+        let answer = refusal.or_else(|| self.answer(store, key, ask, view, env));
         if let Some((answer, when)) = answer {
-            self.tell((from, when), call, store, answer, view, cx);
+            self.tell((from, when), call, store, answer, view, env);
         }
     }
 
     /// Takes the name of an eventual put, durably, before anything comes of it; the answer where it
     /// was taken before. A full disk takes it, too: without it a refusal would not be final.
-    fn take(&mut self, from: NodeName, name: PutName, cx: &mut Env<'_>) -> Option<Answer> {
-        if cx.planted.has(Bug::EventualPutRepeated) {
+    fn take(&mut self, from: NodeName, name: PutName, env: &mut Env<'_>) -> Option<Answer> {
+        if env.planted.has(Bug::EventualPutRepeated) {
             return None;
         }
         let record = record::taken(from);
-        let known = cx.memory.get(&record).and_then(|bytes| match bytes {
+        let known = env.memory.get(&record).and_then(|bytes| match bytes {
             None => Ok(Taken::default()),
             Some(bytes) => decode(&bytes).map_err(|_| Void),
         });
         let mut taken = known.unwrap_or_else(|Void| {
             self.counts.voids += 1;
-            Taken::anything(name.life, cx.now.wall)
+            Taken::anything(name.life, env.now.wall)
         });
         let new = taken.take(name);
         if new || known.is_err() {
-            cx.fx.put(record, encode(&taken));
+            env.fx.put(record, encode(&taken));
         }
         (!new).then_some(Answer::Late { life: taken.life })
     }
@@ -162,13 +162,13 @@ impl Replica {
         key: KeyId,
         ask: Ask,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) -> Option<(Answer, When)> {
         let Some(keyspace) = view.keyspace(key.keyspace) else {
             self.counts.ignored_keyspace += 1;
             return None;
         };
-        if key.key.len() > cx.limits.key || bytes_of(&ask) > cx.limits.value {
+        if key.key.len() > env.limits.key || bytes_of(&ask) > env.limits.value {
             self.counts.ignored_limit += 1;
             return None;
         }
@@ -191,12 +191,12 @@ impl Replica {
         };
         if let Ask::Settle { tag } = ask {
             if keyspace.purpose == Purpose::Sections
-                && let Ok(mut cell) = Cell::load(cx.memory, &at)
+                && let Ok(mut cell) = Cell::load(env.memory, &at)
             {
-                cell.drop_outranked(cx.fx, tag);
+                cell.drop_outranked(env.fx, tag);
             }
             if let Kept::FromFinal(_) = kept {
-                self.settled.note(&at, tag, cx);
+                self.settled.note(&at, tag, env);
             }
             return None;
         }
@@ -208,32 +208,32 @@ impl Replica {
             kept,
             settled,
             floor,
-            cx,
+            env,
         };
         let spread = matches!(
             ask,
             Ask::EventualSpread { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. }
         );
         let reads = matches!(ask, Ask::Read { .. } | Ask::EventualGet);
-        let other = when_told(&ask, case.cx);
+        let other = when_told(&ask, case.env);
         match self.dispatch(ask, &mut case) {
             Ok(_) if spread => None,
             Ok(answer) if reads => {
-                let when = read_of(&at, &answer, cx);
+                let when = read_of(&at, &answer, env);
                 Some((answer, when))
             }
             Ok(answer) => Some((answer, other)),
             Err(Void) => {
                 self.counts.voids += 1;
                 self.repairs
-                    .begin(&at, keyspace.storage, view.members(), cx);
+                    .begin(&at, keyspace.storage, view.members(), env);
                 (!spread).then_some((Answer::Void, other))
             }
         }
     }
 
     fn dispatch(&mut self, ask: Ask, case: &mut Case<'_, '_>) -> Result<Answer, Void> {
-        let cell = Cell::load(case.cx.memory, case.at)?;
+        let cell = Cell::load(case.env.memory, case.at)?;
         match ask {
             Ask::Read {
                 holder,
@@ -242,7 +242,7 @@ impl Replica {
                 eventual,
                 values,
             } => {
-                let holder = holder.filter(|_| !case.cx.planted.has(Bug::PastReadAnswered));
+                let holder = holder.filter(|_| !case.env.planted.has(Bug::PastReadAnswered));
                 let refused = holder.and_then(|holder| case.refused(&cell, holder, entering));
                 match refused {
                     Some(answer) => Ok(answer),
@@ -268,7 +268,7 @@ impl Replica {
             }
             Ask::EventualPut { content, .. } => Ok(self.eventual_put(cell, &content, case)),
             Ask::EventualSpread { tag, content } => {
-                let lax = case.cx.planted.has(Bug::SpreadWithoutFloor);
+                let lax = case.env.planted.has(Bug::SpreadWithoutFloor);
                 if tag.applied >= case.floor.0 || lax {
                     case.eventual_spread(cell, tag, &content);
                 }
@@ -310,7 +310,7 @@ impl Replica {
         let before = cell.head.eventual.unwrap_or_default();
         let applied = case.view.applied().max(before.applied);
         let entered = cell.head.tag().lock_ref.max(cell.head.fence.lock_ref);
-        let unsafe_cell = case.cx.planted.has(Bug::EventualPutInCriticalCell);
+        let unsafe_cell = case.env.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
             return Answer::Locked;
         }
@@ -319,7 +319,7 @@ impl Replica {
             return Answer::Elsewhere;
         }
         self.clock = case
-            .cx
+            .env
             .now
             .wall
             .max(self.clock + 1)
@@ -334,7 +334,7 @@ impl Replica {
         if unsafe_cell {
             case.put_in_critical_cell(&mut cell, tag, content);
         } else {
-            cell.put_eventual(case.cx.fx, tag, content);
+            cell.put_eventual(case.env.fx, tag, content);
         }
         for (i, member) in case
             .view
@@ -351,7 +351,7 @@ impl Replica {
                     key: case.at.key.clone(),
                     ask: Ask::EventualSpread { tag, content },
                 };
-                case.cx.fx.promise(member.name, message);
+                case.env.fx.promise(member.name, message);
             }
         }
         Answer::EventualStored { tag }
@@ -362,7 +362,7 @@ impl Case<'_, '_> {
     /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder
     /// is past, whatever is applied here (F1: late puts are refused).
     fn refused(&self, cell: &Cell<'_>, holder: Holder, entering: bool) -> Option<Answer> {
-        if self.cx.planted.has(Bug::PastWriteAccepted) {
+        if self.env.planted.has(Bug::PastWriteAccepted) {
             return None;
         }
         let known = cell.head.tag().max(cell.head.fence);
@@ -399,7 +399,7 @@ impl Case<'_, '_> {
         for trace in cell.head.versions() {
             let content = match values {
                 true => match cell.content_of(trace) {
-                    Err(Void) if self.cx.planted.has(Bug::CorruptCountsAsMissing) => continue,
+                    Err(Void) if self.env.planted.has(Bug::CorruptCountsAsMissing) => continue,
                     content => content?,
                 },
                 false => Content::Absent,
@@ -421,10 +421,10 @@ impl Case<'_, '_> {
                 return Ok(self.past(known));
             }
             // Whatever is stored must lie above a fence: one that is ahead is as bad as a tag.
-            if is_ahead(fence, self.cx.now) {
+            if is_ahead(fence, self.env.now) {
                 return Ok(Answer::ClockSkew);
             }
-            let fence = if self.cx.planted.has(Bug::FenceOnRefOnly) {
+            let fence = if self.env.planted.has(Bug::FenceOnRefOnly) {
                 Tag {
                     lock_ref: fence.lock_ref,
                     ..Tag::ZERO
@@ -437,7 +437,7 @@ impl Case<'_, '_> {
                     return Ok(Answer::DiskFull);
                 }
                 cell.head.fence = fence;
-                cell.put_head(self.cx.fx);
+                cell.put_head(self.env.fx);
             }
         }
         Ok(Answer::Cells {
@@ -445,7 +445,7 @@ impl Case<'_, '_> {
             settled: self.settled.max(cell.head.dropped),
             dropped: cell.head.dropped,
             fence: before,
-            passed: self.cx.now.interval.map_or(0, |i| i.earliest),
+            passed: self.env.now.interval.map_or(0, |i| i.earliest),
             eventual: second,
             moved: cell.head.moved,
         })
@@ -458,7 +458,7 @@ impl Case<'_, '_> {
                 return Answer::DiskFull;
             }
             cell.head.moved = Some(tag);
-            cell.put_head(self.cx.fx);
+            cell.put_head(self.env.fx);
         }
         Answer::Marked
     }
@@ -470,7 +470,7 @@ impl Case<'_, '_> {
         content: &Content,
     ) -> Result<Answer, Void> {
         let sections = tag.lock_ref > LockRef(0);
-        let lax = self.cx.planted.has(Bug::PastWriteAccepted);
+        let lax = self.env.planted.has(Bug::PastWriteAccepted);
         if let Some(refusal) = self.barred(&cell, tag, lax) {
             return Ok(refusal);
         }
@@ -492,7 +492,7 @@ impl Case<'_, '_> {
         // until one is final, this one is kept too: its write may need it to complete, and the
         // higher one may never (F8: a version goes below a final one alone).
         if is_synch(tag) && sections && !lax {
-            let stale_may_grant = self.cx.planted.has(Bug::FenceOnRefOnly);
+            let stale_may_grant = self.env.planted.has(Bug::FenceOnRefOnly);
             return Ok(if stale_may_grant && tag.lock_ref == highest.lock_ref {
                 Answer::Stored
             } else {
@@ -501,7 +501,7 @@ impl Case<'_, '_> {
         }
         // The stored tag is higher than the new one, and lies in the future by every clock within
         // its bound: no reader would ever see what this write stores.
-        if is_physical(tag) && is_ahead(highest, self.cx.now) {
+        if is_physical(tag) && is_ahead(highest, self.env.now) {
             return Ok(Answer::ClockSkew);
         }
         if self.keeps_below(&cell, tag) {
@@ -535,7 +535,7 @@ impl Case<'_, '_> {
         if tag < fence && !lax {
             return Some(Answer::Past { tag: fence });
         }
-        is_ahead(tag, self.cx.now).then_some(Answer::ClockSkew)
+        is_ahead(tag, self.env.now).then_some(Answer::ClockSkew)
     }
 
     /// The rules of section keyspaces: a section that is past stores nothing; a synch needs no
@@ -559,7 +559,7 @@ impl Case<'_, '_> {
     ) -> Result<Answer, Void> {
         let (tag, origin) = (known.tag, known.origin);
         let clash = policy::digest_of(content) != known.digest;
-        if clash && self.cx.planted.has(Bug::TwoValuesUnderOneTag) {
+        if clash && self.env.planted.has(Bug::TwoValuesUnderOneTag) {
             return self.put(cell, (tag, origin), content);
         }
         if clash {
@@ -585,16 +585,16 @@ impl Case<'_, '_> {
             let full = |cell: &Cell<'_>| cell.head.versions().len() >= room;
             if full(&cell) {
                 // No room for the grace time: what is below a final tag goes now.
-                let notes = super::settled::notes(self.cx);
-                cell.drop_below(self.cx.fx, self.settled, notes);
+                let notes = super::settled::notes(self.env);
+                cell.drop_below(self.env.fx, self.settled, notes);
             }
             if full(&cell) && cell.head.version(at.0).is_none() {
                 return Ok(Answer::Busy);
             }
         }
-        cell.put_version(self.cx.fx, at, content, self.kept);
-        if self.cx.planted.has(Bug::PutDropsEventual) {
-            cell.drop_outranked(self.cx.fx, at.0);
+        cell.put_version(self.env.fx, at, content, self.kept);
+        if self.env.planted.has(Bug::PutDropsEventual) {
+            cell.drop_outranked(self.env.fx, at.0);
         }
         Ok(Answer::Stored)
     }
@@ -614,7 +614,7 @@ impl Case<'_, '_> {
         let forgotten = unfinished.clone().count() == cell.head.versions().len();
         let mut unfinished = unfinished.skip(usize::from(forgotten));
         let first = tag.lock_ref == LockRef(0) && unfinished.all(|v| tag < v.tag);
-        usize::from(first && !self.cx.planted.has(Bug::CrowdWithoutOrder)) * FIRSTS_MAX
+        usize::from(first && !self.env.planted.has(Bug::CrowdWithoutOrder)) * FIRSTS_MAX
     }
 
     pub(super) fn eventual_spread(
@@ -626,13 +626,13 @@ impl Case<'_, '_> {
         if !self.view.writable() {
             return;
         }
-        if self.cx.planted.has(Bug::EventualPutInCriticalCell) {
+        if self.env.planted.has(Bug::EventualPutInCriticalCell) {
             self.put_in_critical_cell(&mut cell, tag, content);
             return;
         }
         let newer = cell.head.eventual.is_none_or(|known| known < tag);
         if newer && !cell.head.outranks(tag) {
-            cell.put_eventual(self.cx.fx, tag, content);
+            cell.put_eventual(self.env.fx, tag, content);
         }
     }
 
@@ -648,15 +648,15 @@ impl Case<'_, '_> {
         {
             let content = policy::whole_copy(&self.at.key, tag, &fragment.bytes);
             let at = (tag, EventualTag::of_section(tag.lock_ref));
-            cell.put_version(self.cx.fx, at, &content, self.kept);
+            cell.put_version(self.env.fx, at, &content, self.kept);
         }
     }
 }
 
 /// When the answer to an ask that is no plain read may be told.
-fn when_told(ask: &Ask, cx: &Env<'_>) -> When {
+fn when_told(ask: &Ask, env: &Env<'_>) -> When {
     match ask.seals() {
-        Some(_) => once_sealed(cx),
+        Some(_) => once_sealed(env),
         None => When::Durable,
     }
 }
@@ -664,10 +664,10 @@ fn when_told(ask: &Ask, cx: &Env<'_>) -> When {
 /// When what was read of a key may be told: once *that* is durable, which every write of the key
 /// shows in its head. Later writes of other keys need not be, or a read would wait for the flush of
 /// every write before it.
-fn read_of(at: &At, answer: &Answer, cx: &Env<'_>) -> When {
+fn read_of(at: &At, answer: &Answer, env: &Env<'_>) -> When {
     let told = matches!(answer, Answer::Cells { .. } | Answer::EventualValue { .. });
-    let durable = cx.fx.writes.is_empty() && cx.memory.is_durable(&at.record(CellRecord::Head));
-    match told && (durable || cx.planted.has(Bug::ReadBeforeFlush)) {
+    let durable = env.fx.writes.is_empty() && env.memory.is_durable(&at.record(CellRecord::Head));
+    match told && (durable || env.planted.has(Bug::ReadBeforeFlush)) {
         true => When::Now,
         false => When::Durable,
     }

@@ -41,13 +41,13 @@ struct Pending {
 
 impl Settled {
     /// A tag of the key is final.
-    pub(super) fn note(&mut self, at: &At, tag: Tag, cx: &mut Env<'_>) {
+    pub(super) fn note(&mut self, at: &At, tag: Tag, env: &mut Env<'_>) {
         let place = (at.store, at.key.clone());
         if let Some(pending) = self.pending.get_mut(&place) {
             pending.highest = pending.highest.max(tag);
             return;
         }
-        let Ok(mut cell) = Cell::load(cx.memory, at) else {
+        let Ok(mut cell) = Cell::load(env.memory, at) else {
             return;
         };
         // One version, and nothing is below it: the ordinary case, once a write has settled.
@@ -55,10 +55,10 @@ impl Settled {
             return;
         }
         if self.pending.len() >= PENDING_MAX {
-            cell.drop_below(cx.fx, tag, notes(cx));
+            cell.drop_below(env.fx, tag, notes(env));
             return;
         }
-        let due = due(cx);
+        let due = due(env);
         self.due.insert((due, place.0, place.1.clone()));
         let pending = Pending {
             at: at.clone(),
@@ -87,22 +87,22 @@ impl Settled {
     }
 
     /// Drops what is ripe, or as much of it as one step should.
-    pub(super) fn tick(&mut self, cx: &mut Env<'_>) {
+    pub(super) fn tick(&mut self, env: &mut Env<'_>) {
         for _ in 0..DROPS_MAX {
             let first = self.due.first().cloned();
-            let Some((_, store, key)) = first.filter(|(due, ..)| *due <= cx.now.monotonic) else {
+            let Some((_, store, key)) = first.filter(|(due, ..)| *due <= env.now.monotonic) else {
                 return;
             };
             self.due.pop_first();
             let Some(mut pending) = self.pending.remove(&(store, key.clone())) else {
                 continue;
             };
-            if let Ok(mut cell) = Cell::load(cx.memory, &pending.at) {
-                cell.drop_below(cx.fx, pending.ripe, notes(cx));
+            if let Ok(mut cell) = Cell::load(env.memory, &pending.at) {
+                cell.drop_below(env.fx, pending.ripe, notes(env));
             }
             if pending.highest > pending.ripe {
                 pending.ripe = pending.highest;
-                pending.due = due(cx);
+                pending.due = due(env);
                 self.due.insert((pending.due, store, key.clone()));
                 self.pending.insert((store, key), pending);
             }
@@ -112,12 +112,12 @@ impl Settled {
 
 /// When the grace time of what is told now is over. On the beat, so that the drops of many keys are
 /// one batch: a replica's answer waits for the flush of every drop before it.
-fn due(cx: &Env<'_>) -> Micros {
-    let over = cx.now.monotonic + cx.timing.retry;
-    over.next_multiple_of(cx.timing.beat.max(1))
+fn due(env: &Env<'_>) -> Micros {
+    let over = env.now.monotonic + env.timing.retry;
+    over.next_multiple_of(env.timing.beat.max(1))
 }
 
 /// Whether a drop is noted in the record that it changes: it is (F8b).
-pub(super) fn notes(cx: &Env<'_>) -> bool {
-    !cx.planted.has(Bug::DropNotNoted)
+pub(super) fn notes(env: &Env<'_>) -> bool {
+    !env.planted.has(Bug::DropNotNoted)
 }

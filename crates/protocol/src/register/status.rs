@@ -103,26 +103,28 @@ impl Replica {
         store: StoreId,
         ask: StoreAsk,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let next = ask.next();
         let answer = match self.standing(store, view) {
             Some(refusal @ (Answer::Elsewhere | Answer::Moved { .. })) => refusal,
             _ => match ask {
-                StoreAsk::Delete { .. } => self.delete(store, next, cx),
-                StoreAsk::Seal { .. } | StoreAsk::List { .. } => match self.seal(store, next, cx) {
-                    Err(Void) => Answer::Void,
-                    Ok(next) => match ask {
-                        StoreAsk::List { after, limit, .. } => {
-                            list(cx.memory, store, after.as_ref(), limit)
-                        }
-                        _ => Answer::Sealed { next },
-                    },
-                },
+                StoreAsk::Delete { .. } => self.delete(store, next, env),
+                StoreAsk::Seal { .. } | StoreAsk::List { .. } => {
+                    match self.seal(store, next, env) {
+                        Err(Void) => Answer::Void,
+                        Ok(next) => match ask {
+                            StoreAsk::List { after, limit, .. } => {
+                                list(env.memory, store, after.as_ref(), limit)
+                            }
+                            _ => Answer::Sealed { next },
+                        },
+                    }
+                }
             },
         };
-        let when = once_sealed(cx);
-        self.tell((from, when), call, store, answer, view, cx);
+        let when = once_sealed(env);
+        self.tell((from, when), call, store, answer, view, env);
     }
 
     /// What stands against answering from the cells of a store; none: it is open.
@@ -145,15 +147,15 @@ impl Replica {
         store: StoreId,
         ask: &Ask,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) -> Option<Answer> {
         match (self.standing(store, view), ask.seals()) {
             (None | Some(Answer::Sealed { .. }), Some(next)) => {
-                self.seal(store, next, cx).err().map(|Void| Answer::Void)
+                self.seal(store, next, env).err().map(|Void| Answer::Void)
             }
             (refusal, _) => {
                 let writes = matches!(ask, Ask::Store { .. } | Ask::MarkMoved { .. });
-                let wrong = cx.planted.has(Bug::SealedStoreChanges) && writes;
+                let wrong = env.planted.has(Bug::SealedStoreChanges) && writes;
                 refusal.filter(|r| !(wrong && matches!(r, Answer::Sealed { .. })))
             }
         }
@@ -161,12 +163,12 @@ impl Replica {
 
     /// Seals a store that is open or sealed here; the epoch that follows, as far as this replica
     /// has been told. A full disk takes it, too: it is small, and waiting for it stops a segment.
-    fn seal(&mut self, store: StoreId, next: Epoch, cx: &mut Env<'_>) -> Result<Epoch, Void> {
+    fn seal(&mut self, store: StoreId, next: Epoch, env: &mut Env<'_>) -> Result<Epoch, Void> {
         match self.stores.of(store)? {
             Status::Sealed { next: known } if known >= next => Ok(known),
             Status::Moved { next: known } => Ok(known),
             Status::Open | Status::Sealed { .. } => {
-                self.close(store, Status::Sealed { next }, cx);
+                self.close(store, Status::Sealed { next }, env);
                 self.repairs.forget(store);
                 self.settled.forget(store);
                 self.upkeep.forget(store);
@@ -177,22 +179,22 @@ impl Replica {
 
     /// Deletes a store that is not deleted yet, sealed or not: a member that was down when the
     /// others sealed learns it when all has moved.
-    fn delete(&mut self, store: StoreId, next: Epoch, cx: &mut Env<'_>) -> Answer {
+    fn delete(&mut self, store: StoreId, next: Epoch, env: &mut Env<'_>) -> Answer {
         let next = match self.stores.of(store) {
             Ok(Status::Sealed { next: known }) => next.max(known),
             _ => next,
         };
         let (from, to) = record::cells(store);
-        cx.fx.delete_range(from, to);
+        env.fx.delete_range(from, to);
         self.repairs.forget(store);
         self.settled.forget(store);
         self.upkeep.forget(store);
-        self.close(store, Status::Moved { next }, cx);
+        self.close(store, Status::Moved { next }, env);
         Answer::Moved { next }
     }
 
-    fn close(&mut self, store: StoreId, status: Status, cx: &mut Env<'_>) {
-        cx.fx.put(record::status(store), encode(&status));
+    fn close(&mut self, store: StoreId, status: Status, env: &mut Env<'_>) {
+        env.fx.put(record::status(store), encode(&status));
         self.stores.closed.insert(store, Ok(status));
     }
 
@@ -204,7 +206,7 @@ impl Replica {
         store: StoreId,
         answer: Answer,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let seat = view.members().and_then(|m| m.seat_of(self.name));
         let message = Message::Answer {
@@ -214,15 +216,15 @@ impl Replica {
             answer,
         };
         match when {
-            When::Now => cx.fx.send(to, message),
-            When::Durable => cx.fx.promise(to, message),
+            When::Now => env.fx.send(to, message),
+            When::Durable => env.fx.promise(to, message),
         }
     }
 }
 
 /// When an answer may leave that says that its store is closed: once that is durable.
-pub(super) fn once_sealed(cx: &Env<'_>) -> When {
-    match cx.planted.has(Bug::SealNotDurable) {
+pub(super) fn once_sealed(env: &Env<'_>) -> When {
+    match env.planted.has(Bug::SealNotDurable) {
         true => When::Now,
         false => When::Durable,
     }

@@ -115,7 +115,7 @@ impl Running {
         place: Place,
         own: Option<Seat>,
         deadline: Micros,
-        cx: &Env<'_>,
+        env: &Env<'_>,
     ) -> Self {
         let n = place.view.len();
         let mut order: Vec<Seat> = Vec::with_capacity(n);
@@ -140,7 +140,7 @@ impl Running {
                     then,
                 )
             }
-            Op::Write { writer, value, .. } => match one_round_tag(&place, *writer, cx) {
+            Op::Write { writer, value, .. } => match one_round_tag(&place, *writer, env) {
                 Some(tag) => {
                     let then = OpEnd::Stored { tag };
                     store(
@@ -160,17 +160,17 @@ impl Running {
             _ => Phase::Collect,
         };
         // I5: a replica with a damaged record relies on this bound.
-        let bound = cx.now.monotonic.saturating_add(cx.timing.request);
+        let bound = env.now.monotonic.saturating_add(env.timing.request);
         Running {
             op,
             place,
             call: 0,
-            began: cx.now.monotonic,
+            began: env.now.monotonic,
             deadline: deadline.min(bound),
             phase,
             members: alloc::vec![Member::default(); n],
             order,
-            phase_began: cx.now.monotonic,
+            phase_began: env.now.monotonic,
             passed: 0,
             effect: false,
             stuck: false,
@@ -194,16 +194,16 @@ impl Running {
     }
 
     /// When something is to be done although nothing arrives.
-    pub(super) fn wake(&self, cx: &Env<'_>) -> Micros {
-        let turns = [1, CROWD].map(|times| self.began + times * cx.timing.retry);
+    pub(super) fn wake(&self, env: &Env<'_>) -> Micros {
+        let turns = [1, CROWD].map(|times| self.began + times * env.timing.retry);
         let refused = self.members.iter().any(|m| m.refusal.is_some() || m.past);
         let patience = turns
             .into_iter()
-            .find(|at| refused && *at > cx.now.monotonic);
+            .find(|at| refused && *at > env.now.monotonic);
         let due = match self.phase {
-            Phase::Passing { tag, .. } => passes_at(tag, cx),
+            Phase::Passing { tag, .. } => passes_at(tag, env),
             Phase::One { turn } => match self.seat_of_turn(turn) {
-                at if self.is_patient(at, cx) => self.deadline,
+                at if self.is_patient(at, env) => self.deadline,
                 at => self.members[at].due,
             },
             _ => {
@@ -219,19 +219,19 @@ impl Running {
     }
 
     /// Whether the member at `seat` may be asked, or passed over, once it was asked and is silent.
-    fn is_patient(&self, seat: usize, cx: &Env<'_>) -> bool {
+    fn is_patient(&self, seat: usize, env: &Env<'_>) -> bool {
         let once = matches!(self.op, Op::EventualPut { .. });
         let silent = self.members[seat].asks > 0 && self.members[seat].refusal.is_none();
-        once && silent && !cx.planted.has(Bug::EventualPutRepeated)
+        once && silent && !env.planted.has(Bug::EventualPutRepeated)
     }
 
     /// Seats that are to be asked now, each with what it is asked.
-    pub(super) fn due(&mut self, names: &mut Names, cx: &Env<'_>) -> Vec<(Seat, Ask)> {
-        let now = cx.now.monotonic;
+    pub(super) fn due(&mut self, names: &mut Names, env: &Env<'_>) -> Vec<(Seat, Ask)> {
+        let now = env.now.monotonic;
         let mut seats = Vec::new();
         if let Phase::One { turn } = self.phase {
             let at = self.seat_of_turn(turn);
-            if self.members[at].asks > 0 && self.members[at].due <= now && !self.is_patient(at, cx)
+            if self.members[at].asks > 0 && self.members[at].due <= now && !self.is_patient(at, env)
             {
                 // Silent, or it has refused: the next one. The last ask may still arrive there.
                 self.phase = Phase::One { turn: turn + 1 };
@@ -252,11 +252,11 @@ impl Running {
         for seat in &seats {
             let member = &mut self.members[usize::from(seat.0)];
             member.asks += 1;
-            member.due = now + cx.timing.retry;
+            member.due = now + env.timing.retry;
         }
         let asks: Vec<(Seat, Ask)> = seats
             .iter()
-            .map(|seat| (*seat, self.ask(*seat, names, cx)))
+            .map(|seat| (*seat, self.ask(*seat, names, env)))
             .collect();
         self.effect |= asks
             .iter()
@@ -264,7 +264,7 @@ impl Running {
         asks
     }
 
-    fn ask(&self, seat: Seat, names: &mut Names, cx: &Env<'_>) -> Ask {
+    fn ask(&self, seat: Seat, names: &mut Names, env: &Env<'_>) -> Ask {
         if let Phase::Store {
             tag, origin, parts, ..
         } = &self.phase
@@ -285,7 +285,7 @@ impl Running {
         match self.phase {
             Phase::Tags => return read(None, false, None, false, false),
             Phase::Fenced { tag } => {
-                let fence = (!cx.planted.has(Bug::SweepWithoutFence)).then_some(tag);
+                let fence = (!env.planted.has(Bug::SweepWithoutFence)).then_some(tag);
                 return read(None, true, fence, false, true);
             }
             _ => {}
@@ -298,7 +298,7 @@ impl Running {
             Op::Get { holder, .. } => read(Some(*holder), false, None, false, true),
             Op::Entry { holder, .. } => read(*holder, true, None, true, true),
             Op::Synch { tag, .. } => {
-                let fence = (!cx.planted.has(Bug::SynchWithoutFence)).then_some(*tag);
+                let fence = (!env.planted.has(Bug::SynchWithoutFence)).then_some(*tag);
                 read(None, true, fence, true, true)
             }
             Op::Read { .. } => read(None, false, None, false, true),
@@ -309,7 +309,7 @@ impl Running {
             Op::EventualPut { key, value } => Ask::EventualPut {
                 name: names.next(
                     self.place.view.node_at(seat).expect("a seat of the view"),
-                    cx.now.wall,
+                    env.now.wall,
                 ),
                 content: match value {
                     None => Content::Tombstone,
@@ -324,8 +324,8 @@ impl Running {
     }
 
     /// Takes an answer of the present call.
-    pub(super) fn on_answer(&mut self, seat: Seat, answer: Answer, cx: &Env<'_>) -> Next {
-        if cx.now.monotonic >= self.deadline {
+    pub(super) fn on_answer(&mut self, seat: Seat, answer: Answer, env: &Env<'_>) -> Next {
+        if env.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
         if let Answer::Sealed { next } | Answer::Moved { next } = answer {
@@ -337,9 +337,9 @@ impl Running {
             });
         }
         if let Phase::One { .. } = self.phase {
-            return self.on_single_answer(seat, answer, cx);
+            return self.on_single_answer(seat, answer, env);
         }
-        let answer = if is_sound(&answer, self.key()) || cx.planted.has(Bug::ChecksumIgnored) {
+        let answer = if is_sound(&answer, self.key()) || env.planted.has(Bug::ChecksumIgnored) {
             answer
         } else {
             Answer::Void
@@ -350,7 +350,7 @@ impl Running {
         if member.settled() {
             return Next::Wait;
         }
-        let soon = cx.now.monotonic + cx.timing.beat.min(cx.timing.retry);
+        let soon = env.now.monotonic + env.timing.beat.min(env.timing.retry);
         if let Answer::Cells { passed, .. } = &answer {
             self.passed = self.passed.max(*passed);
         }
@@ -358,9 +358,9 @@ impl Running {
             Answer::Cells { .. } if !storing => member.good = Some(answer),
             // Another attempt's value under a synch's own tag: this one must not grant.
             Answer::Outranked { tag } if self.op.is_synch_of(tag) => {
-                return self.on_past(seat, tag, soon, cx);
+                return self.on_past(seat, tag, soon, env);
             }
-            Answer::Past { tag } => return self.on_past(seat, tag, soon, cx),
+            Answer::Past { tag } => return self.on_past(seat, tag, soon, env),
             // Another value under this very tag, which only a writer that uses a name twice makes:
             // nothing was stored. A put says so itself, once q members have.
             Answer::Outranked { .. } if clash => {
@@ -381,7 +381,7 @@ impl Running {
             // Not an answer to what was asked.
             _ => return Next::Wait,
         }
-        self.judge(cx)
+        self.judge(env)
     }
 
     fn is_clash(&self, known: Tag) -> bool {
@@ -389,7 +389,7 @@ impl Running {
         !put && matches!(self.phase, Phase::Store { tag, .. } if tag == known)
     }
 
-    fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, cx: &Env<'_>) -> Next {
+    fn on_past(&mut self, seat: Seat, tag: Tag, soon: Micros, env: &Env<'_>) -> Next {
         match (&self.op, &self.phase) {
             (Op::Get { holder, .. }, Phase::Store { .. }) if Holder::of(tag) == *holder => {
                 // Not this holder is past, but the value it was about to write back: a later
@@ -423,10 +423,10 @@ impl Running {
             }
         }
         self.members[usize::from(seat.0)].past = true;
-        self.judge(cx)
+        self.judge(env)
     }
 
-    fn on_single_answer(&mut self, seat: Seat, answer: Answer, cx: &Env<'_>) -> Next {
+    fn on_single_answer(&mut self, seat: Seat, answer: Answer, env: &Env<'_>) -> Next {
         let put = matches!(self.op, Op::EventualPut { .. });
         let get = matches!(self.op, Op::EventualGet { .. });
         match answer {
@@ -438,7 +438,7 @@ impl Running {
                     }),
                     // A part of a code, which gives nothing alone: enough others are asked.
                     Err(policy::Undecodable) => {
-                        self.enter(Phase::Collect, cx.now.monotonic);
+                        self.enter(Phase::Collect, env.now.monotonic);
                         Next::Phase
                     }
                 }
@@ -462,7 +462,7 @@ impl Running {
                 if let Phase::One { turn } = self.phase
                     && self.seat_of_turn(turn) == usize::from(seat.0)
                 {
-                    self.members[usize::from(seat.0)].due = cx.now.monotonic;
+                    self.members[usize::from(seat.0)].due = env.now.monotonic;
                     return Next::Phase;
                 }
                 Next::Wait
@@ -471,12 +471,12 @@ impl Running {
         }
     }
 
-    fn quorum_size(&self, cx: &Env<'_>) -> usize {
+    fn quorum_size(&self, env: &Env<'_>) -> usize {
         let q = self.place.shape().quorum;
-        if cx.planted.has(Bug::CodedQuorumMajority) {
+        if env.planted.has(Bug::CodedQuorumMajority) {
             return self.members.len() / 2 + 1;
         }
-        if cx.planted.has(Bug::RegisterQuorumTooSmall) {
+        if env.planted.has(Bug::RegisterQuorumTooSmall) {
             (q - 1).max(1)
         } else {
             q
@@ -484,16 +484,16 @@ impl Running {
     }
 
     /// What the answers so far amount to.
-    pub(super) fn judge(&mut self, cx: &Env<'_>) -> Next {
-        if cx.now.monotonic >= self.deadline {
+    pub(super) fn judge(&mut self, env: &Env<'_>) -> Next {
+        if env.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
         match self.phase {
             Phase::One { .. } => return Next::Wait,
-            Phase::Passing { tag, .. } => return self.passing(tag, cx),
+            Phase::Passing { tag, .. } => return self.passing(tag, env),
             _ => {}
         }
-        let q = self.quorum_size(cx);
+        let q = self.quorum_size(env);
         let good = self.members.iter().filter(|m| m.good.is_some()).count();
         let past = self.members.iter().any(|m| m.past);
         if good >= q && !past {
@@ -502,12 +502,12 @@ impl Running {
                     let then = self.stored();
                     // Not where another value is at a member under this very tag.
                     let tells = !matches!(then, OpEnd::StaleSequence);
-                    self.once_passed(tag, then, tells, cx)
+                    self.once_passed(tag, then, tells, env)
                 }
-                _ => self.collected(cx),
+                _ => self.collected(env),
             };
         }
-        let patient = cx.now.monotonic < self.began + cx.timing.retry;
+        let patient = env.now.monotonic < self.began + env.timing.retry;
         if past {
             // Already lost; the rest is heard for a moment, only to say whether it may have been
             // stored.
@@ -523,12 +523,12 @@ impl Running {
         let blocked = firmly.count() > self.members.len() - q;
         // A living writer before this one in the crowd ends within a few beats, a dead one never.
         let crowded = self.has_no_room();
-        let turn = self.began + CROWD * cx.timing.retry;
+        let turn = self.began + CROWD * env.timing.retry;
         match self.op {
             _ if patient || !(blocked || crowded) => Next::Wait,
-            _ if crowded && cx.now.monotonic < turn => Next::Wait,
+            _ if crowded && env.now.monotonic < turn => Next::Wait,
             Op::Read { .. } if crowded => {
-                self.enter(Phase::Tags, cx.now.monotonic);
+                self.enter(Phase::Tags, env.now.monotonic);
                 Next::Phase
             }
             _ => Next::Done(self.refused()),
@@ -546,14 +546,14 @@ impl Running {
     }
 
     /// q replicas have answered a read.
-    fn collected(&mut self, cx: &Env<'_>) -> Next {
-        let now = cx.now.monotonic;
-        if let Some(tag) = self.tag_to_write(cx) {
-            return self.write_under(tag, cx);
+    fn collected(&mut self, env: &Env<'_>) -> Next {
+        let now = env.now.monotonic;
+        if let Some(tag) = self.tag_to_write(env) {
+            return self.write_under(tag, env);
         }
         let good = self.members.iter().filter_map(|m| m.good.as_ref());
-        let Some(cells) = Cells::of(good, &self.place, cx.planted) else {
-            return self.undecodable(cx);
+        let Some(cells) = Cells::of(good, &self.place, env.planted) else {
+            return self.undecodable(env);
         };
         let at = (cells.tag, cells.origin);
         let value = cells.value.clone();
@@ -580,7 +580,7 @@ impl Running {
                     Some((put, eventual)) => {
                         // Below the adopter, whoever took the put: an adoption is no write (G24).
                         let section = EventualTag::of_section(tag.lock_ref);
-                        let lax = cx.planted.has(Bug::AdoptionOutranks);
+                        let lax = env.planted.has(Bug::AdoptionOutranks);
                         (eventual, if lax { section } else { section.min(put) })
                     }
                     None => (value, cells.origin),
@@ -595,7 +595,7 @@ impl Running {
             }
             (_, Phase::Fenced { tag }) if self.resumes == Some(*tag) => {
                 let (whole, agree) = (cells.tag == *tag, cells.agree);
-                self.resumed((*tag, cells.origin), value, (whole, agree), cx)
+                self.resumed((*tag, cells.origin), value, (whole, agree), env)
             }
             (_, Phase::Fenced { tag }) => {
                 let at = (*tag, cells.origin);
@@ -604,7 +604,7 @@ impl Running {
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let tells = cells.agree && cells.crowded;
                 let (agree, is_final) = (cells.agree, cells.is_final);
-                self.found(at, value, (agree, is_final, tells), cx)
+                self.found(at, value, (agree, is_final, tells), env)
             }
             _ => unreachable!("only reads collect"),
         }
@@ -617,7 +617,7 @@ impl Running {
         at: (Tag, EventualTag),
         value: Option<Bytes>,
         (agree, is_final, tells): (bool, bool, bool),
-        cx: &Env<'_>,
+        env: &Env<'_>,
     ) -> Next {
         let tag = at.0;
         let then = OpEnd::Value {
@@ -629,16 +629,16 @@ impl Running {
             _ => true,
         };
         let skip = agree || is_final || !owned;
-        if !skip && cx.planted.has(Bug::FinalBeforeStored) {
-            return self.once_passed(tag, then, true, cx);
+        if !skip && env.planted.has(Bug::FinalBeforeStored) {
+            return self.once_passed(tag, then, true, env);
         }
-        if skip || cx.planted.has(Bug::ReadWithoutWriteBack) {
+        if skip || env.planted.has(Bug::ReadWithoutWriteBack) {
             return match is_final {
                 true => Next::Done(then),
-                false => self.once_passed(tag, then, tells, cx),
+                false => self.once_passed(tag, then, tells, env),
             };
         }
-        self.write_back(at, value, then, cx.now.monotonic);
+        self.write_back(at, value, then, env.now.monotonic);
         Next::Phase
     }
 
@@ -664,9 +664,9 @@ impl Running {
         at: (Tag, EventualTag),
         found: Option<Bytes>,
         (whole, agree): (bool, bool),
-        cx: &Env<'_>,
+        env: &Env<'_>,
     ) -> Next {
-        let now = cx.now.monotonic;
+        let now = env.now.monotonic;
         if !whole {
             self.anew = true;
             self.enter(Phase::Tags, now);
@@ -675,7 +675,7 @@ impl Running {
         let (tag, then) = (at.0, self.swept_up(at.0, found.clone()));
         self.swept = Some(tag);
         if agree {
-            return self.once_passed(tag, then, true, cx);
+            return self.once_passed(tag, then, true, env);
         }
         self.write_back(at, found, then, now);
         Next::Phase
@@ -696,40 +696,40 @@ impl Running {
     /// is a time, not before that has certainly passed: an operation that begins after this one has
     /// ended must not be given a lower one (F9). Below a fence at q members nothing completes any
     /// more, whatever the time.
-    fn once_passed(&mut self, tag: Tag, then: OpEnd, tells: bool, cx: &Env<'_>) -> Next {
+    fn once_passed(&mut self, tag: Tag, then: OpEnd, tells: bool, env: &Env<'_>) -> Next {
         self.tells = tells;
         self.phase = Phase::Passing {
             tag,
             then: Box::new(then),
         };
-        self.passing(tag, cx)
+        self.passing(tag, env)
     }
 
-    fn passing(&mut self, tag: Tag, cx: &Env<'_>) -> Next {
+    fn passing(&mut self, tag: Tag, env: &Env<'_>) -> Next {
         let Phase::Passing { then, .. } = &self.phase else {
             unreachable!("it has stored");
         };
         let reads = matches!(self.op, Op::Read { .. });
         let writes = matches!(self.op, Op::Write { .. });
-        let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
+        let earliest = env.now.interval.map_or(0, |interval| interval.earliest);
         let over = earliest.max(self.passed) > tag.sequence;
-        let hasty = reads && cx.planted.has(Bug::ReaderDoesNotWait);
+        let hasty = reads && env.planted.has(Bug::ReaderDoesNotWait);
         if !is_physical(tag) || over || self.swept == Some(tag) || hasty {
             self.settles = self.tells.then_some(tag);
             return Next::Done((**then).clone());
         }
-        if cx.now.interval.is_none() && (reads || writes) {
+        if env.now.interval.is_none() && (reads || writes) {
             // No clock here tells, or none any more: a fence instead of the time.
             self.written = writes.then_some(tag);
-            self.enter(Phase::Tags, cx.now.monotonic);
+            self.enter(Phase::Tags, env.now.monotonic);
             return Next::Phase;
         }
         Next::Wait
     }
 
-    fn write_under(&mut self, tag: Tag, cx: &Env<'_>) -> Next {
-        let now = cx.now.monotonic;
-        let clockless = cx.now.interval.is_none() && self.passed <= tag.sequence;
+    fn write_under(&mut self, tag: Tag, env: &Env<'_>) -> Next {
+        let now = env.now.monotonic;
+        let clockless = env.now.interval.is_none() && self.passed <= tag.sequence;
         let sweeps = matches!(self.phase, Phase::Tags);
         self.resumes = self.to_resume().filter(|_| sweeps);
         match &self.op {
@@ -753,13 +753,13 @@ impl Running {
 
     /// The answers at hand give no value that may be returned: more are waited for, and all are
     /// asked again after a while.
-    fn undecodable(&mut self, cx: &Env<'_>) -> Next {
-        let now = cx.now.monotonic;
+    fn undecodable(&mut self, env: &Env<'_>) -> Next {
+        let now = env.now.monotonic;
         let all = self.members.iter().all(Member::settled);
-        if all || now >= self.phase_began + cx.timing.retry {
+        if all || now >= self.phase_began + env.timing.retry {
             let phase = core::mem::replace(&mut self.phase, Phase::Collect);
             self.stuck = true;
-            self.enter(phase, now + cx.timing.beat.min(cx.timing.retry));
+            self.enter(phase, now + env.timing.beat.min(env.timing.retry));
             return Next::Phase;
         }
         Next::Wait
@@ -830,10 +830,10 @@ fn store(
 }
 
 /// When the tag's time may have passed by this node's interval clock.
-fn passes_at(tag: Tag, cx: &Env<'_>) -> Micros {
-    let earliest = cx.now.interval.map_or(0, |interval| interval.earliest);
+fn passes_at(tag: Tag, env: &Env<'_>) -> Micros {
+    let earliest = env.now.interval.map_or(0, |interval| interval.earliest);
     let left = (tag.sequence + 1).saturating_sub(earliest);
-    cx.now.monotonic.saturating_add(left.max(1))
+    env.now.monotonic.saturating_add(left.max(1))
 }
 
 /// Whether the contents of an answer are what they say.

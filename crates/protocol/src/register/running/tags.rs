@@ -8,10 +8,10 @@ use crate::io::Env;
 
 impl Running {
     /// The tag of the write that the answers of a first round lead to, where this is one.
-    pub(super) fn tag_to_write(&self, cx: &Env<'_>) -> Option<Tag> {
+    pub(super) fn tag_to_write(&self, env: &Env<'_>) -> Option<Tag> {
         // Above what a write of one round may have been given before this one began.
         let clocked = self.place.storage.has_one_round_writes();
-        let latest = cx.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
+        let latest = env.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
         match (&self.op, &self.phase) {
             (Op::Write { writer, .. }, Phase::Collect) => {
                 Some(tag_for(&self.members, *writer, latest))
@@ -80,8 +80,8 @@ pub(super) fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
 /// The tag under which a write may go out at once: the latest that the true time can be. An
 /// operation that begins after the write has ended, which waits for that time to pass, gets a
 /// higher one.
-pub(super) fn one_round_tag(place: &Place, writer: u128, cx: &Env<'_>) -> Option<Tag> {
-    let interval = cx.now.interval?;
+pub(super) fn one_round_tag(place: &Place, writer: u128, env: &Env<'_>) -> Option<Tag> {
+    let interval = env.now.interval?;
     place.storage.has_one_round_writes().then_some(Tag {
         lock_ref: LockRef(0),
         sequence: interval.latest,

@@ -141,7 +141,7 @@ impl Terms {
 
 impl Replica {
     /// Decides what is to be done for a key, from what the members hold of it.
-    pub(super) fn judge(&mut self, look: Look, view: &dyn SegmentView, cx: &mut Env<'_>) {
+    pub(super) fn judge(&mut self, look: Look, view: &dyn SegmentView, env: &mut Env<'_>) {
         let open = matches!(self.stores.of(look.at.store), Ok(Status::Open));
         let Some(terms) = Terms::of(&look.at, self.name, view) else {
             return;
@@ -153,16 +153,16 @@ impl Replica {
         {
             return;
         }
-        let Ok(cell) = Cell::load(cx.memory, &look.at) else {
+        let Ok(cell) = Cell::load(env.memory, &look.at) else {
             return;
         };
         let own = survey(&cell.head, self.upkeep.floor(look.at.store, view));
         let standing = look.standing(own, terms.seat, terms.shape.kept);
         if standing.crowded {
-            look.settle_complete(&standing.own, &terms, cx);
+            look.settle_complete(&standing.own, &terms, env);
         }
         if cell.head.hides_eventual() {
-            self.settle_hidden(&look, &standing, &terms, cx);
+            self.settle_hidden(&look, &standing, &terms, env);
         }
         if is_used(&look.at.key, &terms, view) {
             return;
@@ -177,44 +177,44 @@ impl Replica {
             && !standing.crowded
             // Else somebody lacks the tag and has a fence above it, which hides that.
             && (standing.holders.len() == look.heard.len() + 1
-                || cx.planted.has(Bug::FencedTakenAsHolder))
+                || env.planted.has(Bug::FencedTakenAsHolder))
             && (terms.purpose == Purpose::Sections || !standing.fenced);
         let dead = !cell.head.is_live()
             && cell.head.length().is_none()
             && !cell.head.eventual_live
             && cell.head.moved.is_none();
         let dead = dead && terms.purpose == Purpose::Sections;
-        if even || (dead && cx.planted.has(Bug::TombstoneBuriedEarly)) {
+        if even || (dead && env.planted.has(Bug::TombstoneBuriedEarly)) {
             self.upkeep.suspects.remove(&place);
             if dead {
-                self.trace(&look, &standing, state, cx);
+                self.trace(&look, &standing, state, env);
             }
             return;
         }
         self.upkeep.traces.remove(&place);
         let acts = standing.leads || standing.gives;
-        if !acts || !self.upkeep.is_ripe(&look.at, state, cx) {
+        if !acts || !self.upkeep.is_ripe(&look.at, state, env) {
             return;
         }
         self.upkeep.counts.uneven += 1;
         if standing.gives {
-            self.give_eventual(&look, &standing, cx);
+            self.give_eventual(&look, &standing, env);
         }
         if !standing.leads {
             return;
         }
-        self.mend(look, &standing, dead, &terms, view, cx);
+        self.mend(look, &standing, dead, &terms, view, env);
     }
 
     /// An eventual value is hidden here by the highest version. Where q members hold that one, it
     /// is final, and this replica is told so: it drops the value, hidden until now (G26). Else the
     /// value stays until the next section's synch has settled the key, and stands again if that
     /// passes the version over.
-    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, cx: &mut Env<'_>) {
+    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, env: &mut Env<'_>) {
         let tag = standing.own.tags.last().copied().unwrap_or_default();
         if standing.holders.len() >= terms.shape.quorum {
             let settle = look.ask(MARK | OWN, Ask::Settle { tag });
-            cx.fx.promise(self.name, settle);
+            env.fx.promise(self.name, settle);
         }
     }
 
@@ -226,7 +226,7 @@ impl Replica {
         dead: bool,
         terms: &Terms,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let top = standing.own.tags.last().copied().unwrap_or_default();
         let complete = standing.holders.len() >= terms.shape.quorum;
@@ -249,7 +249,7 @@ impl Replica {
         if standing.lacking.is_empty() {
             return;
         }
-        let Ok(cell) = Cell::load(cx.memory, &look.at) else {
+        let Ok(cell) = Cell::load(env.memory, &look.at) else {
             return;
         };
         let Some(Ok(own)) = cell.head.version(top).map(|trace| cell.content_of(trace)) else {
@@ -264,12 +264,12 @@ impl Replica {
                     &lacking,
                     |seat, key| policy::reseated(key, top, &own, seat),
                     view,
-                    cx,
+                    env,
                 );
                 // A last trace is at fewer than q, and not final yet: an eventual delete that it
                 // hides may be what keeps an older value away elsewhere (G26).
                 if complete {
-                    settle(&look, top, cx);
+                    settle(&look, top, env);
                 }
             }
             Err(policy::Undecodable) => {
@@ -277,17 +277,17 @@ impl Replica {
                 let nodes = holders.filter_map(|seat| look.members.node_at(*seat));
                 let asks = nodes.map(|node| (node, Ask::cells(false))).collect();
                 let look = Look {
-                    until: cx.now.monotonic + 2 * cx.timing.retry,
+                    until: env.now.monotonic + 2 * env.timing.retry,
                     parts: Some((top, standing.lacking.clone(), Vec::from([own]))),
                     ..look
                 };
-                self.upkeep.send(look, asks, cx);
+                self.upkeep.send(look, asks, env);
             }
         }
     }
 
     /// Gives a value that was rebuilt from parts to those that lack theirs.
-    pub(super) fn give_rebuilt(&mut self, look: Look, view: &dyn SegmentView, cx: &mut Env<'_>) {
+    pub(super) fn give_rebuilt(&mut self, look: Look, view: &dyn SegmentView, env: &mut Env<'_>) {
         let (Some((tag, lacking, parts)), Some(terms)) =
             (&look.parts, Terms::of(&look.at, self.name, view))
         else {
@@ -300,8 +300,8 @@ impl Replica {
         let key = &look.at.key;
         let all = policy::encode(terms.policy, terms.shape, key, *tag, value.as_ref());
         let part = |seat: Seat, _: &KeyId| all[usize::from(seat.0)].clone();
-        self.give(&look, *tag, lacking, part, view, cx);
-        settle(&look, *tag, cx);
+        self.give(&look, *tag, lacking, part, view, env);
+        settle(&look, *tag, env);
     }
 
     /// Sends a version to those that lack it; but only while it is still the highest here, which is
@@ -313,9 +313,9 @@ impl Replica {
         lacking: &[Seat],
         part: impl Fn(Seat, &KeyId) -> Content,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
-        let Ok(cell) = Cell::load(cx.memory, &look.at) else {
+        let Ok(cell) = Cell::load(env.memory, &look.at) else {
             return;
         };
         if cell.head.tag() != tag || !matches!(self.stores.of(look.at.store), Ok(Status::Open)) {
@@ -332,19 +332,19 @@ impl Replica {
                 content: part(*seat, &look.at.key),
                 floor,
             };
-            if !cx.planted.has(Bug::RepairNotSent) {
-                cx.fx.promise(node, look.ask(MARK | OWN, ask));
+            if !env.planted.has(Bug::RepairNotSent) {
+                env.fx.promise(node, look.ask(MARK | OWN, ask));
             }
             self.upkeep.counts.given += 1;
         }
     }
 
     /// Sends the eventual value to those whose own is older.
-    fn give_eventual(&mut self, look: &Look, standing: &Standing, cx: &mut Env<'_>) {
+    fn give_eventual(&mut self, look: &Look, standing: &Standing, env: &mut Env<'_>) {
         if standing.behind.is_empty() {
             return;
         }
-        let Ok(cell) = Cell::load(cx.memory, &look.at) else {
+        let Ok(cell) = Cell::load(env.memory, &look.at) else {
             return;
         };
         let Ok(Some((tag, content))) = cell.eventual() else {
@@ -359,7 +359,7 @@ impl Replica {
                 content: policy::reseated(&look.at.key, Tag::ZERO, &content, *seat),
                 floor: standing.own.floor,
             };
-            cx.fx.promise(node, look.ask(MARK | OWN, ask));
+            env.fx.promise(node, look.ask(MARK | OWN, ask));
             self.upkeep.counts.given += 1;
         }
     }
@@ -391,9 +391,9 @@ impl Replica {
         look: &Look,
         standing: &Standing,
         state: (Tag, Option<EventualTag>),
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
-        let early = cx.planted.has(Bug::TombstoneBuriedEarly);
+        let early = env.planted.has(Bug::TombstoneBuriedEarly);
         if !(standing.all || early) || look.at.store.epoch != Epoch::FIRST {
             return;
         }
@@ -424,7 +424,7 @@ impl Replica {
                 eventual: state.1,
                 above,
             };
-            cx.fx.promise(node, look.ask(MARK | OWN, ask));
+            env.fx.promise(node, look.ask(MARK | OWN, ask));
         }
     }
 
@@ -439,7 +439,7 @@ impl Replica {
 impl Look {
     /// Tells that the highest tag which q members hold is final, where something lies below it: its
     /// writer has told so, but not everybody has heard. It may not be the highest of all.
-    fn settle_complete(&self, own: &Survey, terms: &Terms, cx: &mut Env<'_>) {
+    fn settle_complete(&self, own: &Survey, terms: &Terms, env: &mut Env<'_>) {
         let all = || core::iter::once(own).chain(self.heard.values());
         let holds = |tag: Tag| all().filter(|held| held.tags.contains(&tag)).count();
         let complete = |tag: &&Tag| holds(**tag) >= terms.shape.quorum;
@@ -447,7 +447,7 @@ impl Look {
         if let Some(tag) = highest
             && all().any(|held| held.tags.first().is_some_and(|t| *t < tag))
         {
-            settle(self, tag, cx);
+            settle(self, tag, env);
         }
     }
 
@@ -465,9 +465,9 @@ impl Look {
 }
 
 /// Tells all members that a tag which q of them hold is final.
-fn settle(look: &Look, tag: Tag, cx: &mut Env<'_>) {
+fn settle(look: &Look, tag: Tag, env: &mut Env<'_>) {
     for node in look.members.nodes() {
-        cx.fx
+        env.fx
             .promise(node, look.ask(MARK | OWN, Ask::Settle { tag }));
     }
 }

@@ -218,12 +218,12 @@ impl Upkeep {
 
     /// Whether the key has looked like this for as long as any operation may live; begins to
     /// count where it has not been seen like this.
-    fn is_ripe(&mut self, at: &At, state: (Tag, Option<EventualTag>), cx: &Env<'_>) -> bool {
+    fn is_ripe(&mut self, at: &At, state: (Tag, Option<EventualTag>), env: &Env<'_>) -> bool {
         let place = (at.store, at.key.clone());
-        let now = cx.now.monotonic;
+        let now = env.now.monotonic;
         match self.suspects.get(&place) {
             Some(known) if known.state == state => {
-                now >= known.since + cx.timing.lengthened(cx.timing.request)
+                now >= known.since + env.timing.lengthened(env.timing.request)
             }
             None if self.suspects.len() >= SUSPECTS_MAX => false,
             _ => {
@@ -249,11 +249,11 @@ impl Upkeep {
         }
     }
 
-    fn send(&mut self, look: Look, asks: Vec<(NodeName, Ask)>, cx: &mut Env<'_>) {
+    fn send(&mut self, look: Look, asks: Vec<(NodeName, Ask)>, env: &mut Env<'_>) {
         let call = self.next_call;
         self.next_call = self.next_call.wrapping_add(1) | MARK | OWN;
         for (node, ask) in asks {
-            cx.fx.send(node, look.ask(call, ask));
+            env.fx.send(node, look.ask(call, ask));
         }
         self.looks.insert(call, look);
     }
@@ -261,8 +261,8 @@ impl Upkeep {
 
 impl Replica {
     /// Goes on with the walk; to be called once per beat.
-    pub fn upkeep(&mut self, views: &dyn SegmentViews, cx: &mut Env<'_>) {
-        let late = |look: &Look| look.until <= cx.now.monotonic;
+    pub fn upkeep(&mut self, views: &dyn SegmentViews, env: &mut Env<'_>) {
+        let late = |look: &Look| look.until <= env.now.monotonic;
         let late: Vec<u64> = self
             .upkeep
             .looks
@@ -273,19 +273,19 @@ impl Replica {
         for call in late {
             if let Some(look) = self.upkeep.looks.remove(&call) {
                 let view = views.view(look.at.store);
-                self.judge(look, &*view, cx);
+                self.judge(look, &*view, env);
             }
         }
         if self.upkeep.round.is_none() {
-            if cx.now.monotonic < self.upkeep.next_round {
+            if env.now.monotonic < self.upkeep.next_round {
                 return;
             }
             let first = self.upkeep.next_round == 0;
-            self.upkeep.next_round = cx.now.monotonic + cx.timing.upkeep;
+            self.upkeep.next_round = env.now.monotonic + env.timing.upkeep;
             if first {
                 // A node that starts has other things to do.
-                let soon = cx.timing.upkeep.min(cx.timing.request);
-                self.upkeep.next_round = cx.now.monotonic + soon;
+                let soon = env.timing.upkeep.min(env.timing.request);
+                self.upkeep.next_round = env.now.monotonic + soon;
                 return;
             }
             self.upkeep.wanted.clear();
@@ -302,17 +302,17 @@ impl Replica {
             .as_ref()
             .and_then(|r| r.left.last().copied());
         match store {
-            Some(store) => self.walk(store, &*views.view(store), cx),
+            Some(store) => self.walk(store, &*views.view(store), env),
             None => {
                 self.upkeep.round = None;
-                self.upkeep.walked = Some(cx.now.monotonic);
+                self.upkeep.walked = Some(env.now.monotonic);
                 self.upkeep.counts.rounds += 1;
             }
         }
     }
 
     /// Looks at the next few keys of a store.
-    fn walk(&mut self, store: StoreId, view: &dyn SegmentView, cx: &mut Env<'_>) {
+    fn walk(&mut self, store: StoreId, view: &dyn SegmentView, env: &mut Env<'_>) {
         let room = LOOKS_MAX
             .saturating_sub(self.upkeep.looks.len())
             .min(PER_BEAT);
@@ -326,7 +326,7 @@ impl Replica {
         let from = round.from.take().unwrap_or(from);
         let open = matches!(self.stores.of(store), Ok(Status::Open));
         let heads = match open {
-            true => cx.memory.scan(&from, &to, room),
+            true => env.memory.scan(&from, &to, room),
             false => Vec::new(),
         };
         let seen = heads.len();
@@ -352,13 +352,13 @@ impl Replica {
             };
             let scrubs = self.upkeep.rng.below(stored) < SCRUBBED_PER_BEAT;
             let head = head.and_then(|head| {
-                let cell = Cell::replacing(cx.memory, &at, head);
+                let cell = Cell::replacing(env.memory, &at, head);
                 match !scrubs || cell.is_sound() {
                     true => Ok(cell.head),
                     false => Err(Void),
                 }
             });
-            self.look_at(at, head, &mut round.tallies, view, cx);
+            self.look_at(at, head, &mut round.tallies, view, env);
         }
         if seen < room {
             let tallies = core::mem::take(&mut round.tallies);
@@ -377,14 +377,14 @@ impl Replica {
         head: Result<Head, Void>,
         tallies: &mut Tallies,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let (Some(terms), Some(members)) = (Terms::of(&at, self.name, view), view.members()) else {
             return;
         };
         let Ok(head) = head else {
             tallies.damaged(at.key.keyspace);
-            self.repairs.begin(&at, terms.policy, Some(members), cx);
+            self.repairs.begin(&at, terms.policy, Some(members), env);
             return;
         };
         let keyspace = at.key.keyspace;
@@ -401,12 +401,12 @@ impl Replica {
         let look = Look {
             at,
             members: members.clone(),
-            until: cx.now.monotonic + 2 * cx.timing.retry,
+            until: env.now.monotonic + 2 * env.timing.retry,
             heard: BTreeMap::new(),
             parts: None,
         };
         self.upkeep.counts.looks += 1;
-        self.upkeep.send(look, asks, cx);
+        self.upkeep.send(look, asks, env);
     }
 
     /// Takes another member's answer to a look.
@@ -417,7 +417,7 @@ impl Replica {
         store: StoreId,
         answer: Answer,
         view: &dyn SegmentView,
-        cx: &mut Env<'_>,
+        env: &mut Env<'_>,
     ) {
         let Some(look) = self.upkeep.looks.get_mut(&call) else {
             return;
@@ -439,8 +439,8 @@ impl Replica {
         }
         if let Some(look) = self.upkeep.looks.remove(&call) {
             match &look.parts {
-                None => self.judge(look, view, cx),
-                Some(_) => self.give_rebuilt(look, view, cx),
+                None => self.judge(look, view, env),
+                Some(_) => self.give_rebuilt(look, view, env),
             }
         }
     }

@@ -34,11 +34,11 @@ impl Case<'_, '_> {
         sent_at: LockRef,
     ) -> Result<Answer, Void> {
         let sections = tag.lock_ref > LockRef(0);
-        let old = sent_at < self.floor && !self.cx.planted.has(Bug::RepairWithoutFloor);
+        let old = sent_at < self.floor && !self.env.planted.has(Bug::RepairWithoutFloor);
         if sections && tag.lock_ref <= self.floor && old {
             return Ok(self.past(cell.head.tag().max(cell.head.fence)));
         }
-        let lax = self.cx.planted.has(Bug::RepairBelowFence);
+        let lax = self.env.planted.has(Bug::RepairBelowFence);
         if let Some(refusal) = self.barred(&cell, tag, lax) {
             return Ok(refusal);
         }
@@ -119,18 +119,18 @@ impl Upkeep {
         };
         let dead = !head.is_live() && head.length().is_none() && !head.eventual_live;
         let under = under_floor(&survey(head, floor), floor);
-        let rises = floor > above || case.cx.planted.has(Bug::TombstoneBuriedEarly);
+        let rises = floor > above || case.env.planted.has(Bug::TombstoneBuriedEarly);
         let known = head.eventual == eventual && head.moved.is_none();
         let anything = *head != Head::default();
         if !(exactly && dead && under && rises && known && anything && case.view.writable()) {
             return;
         }
-        cell.bury(case.cx.fx);
+        cell.bury(case.env.fx);
         let place = (case.at.store, case.at.key.clone());
         self.traces.remove(&place);
         self.suspects.remove(&place);
         self.floors.insert(case.at.store, floor);
-        case.cx
+        case.env
             .fx
             .put(record::buried(case.at.store), encode(&floor));
         self.counts.buried += 1;
