@@ -1,8 +1,8 @@
 //! A cluster of processes of `fermata server`: one node per site, to be killed or held up as the
 //! system does it.
 //!
-//! Their sockets, threads and flushes are those of any server, and so is their death: what a killed
-//! process has open is closed by the system, and what a stopped one has open stays open.
+//! Their sockets, threads and flushes are those of any server, and so is their death: the system
+//! closes the connections of a killed process, and those of a stopped one stay open.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

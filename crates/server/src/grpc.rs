@@ -177,8 +177,8 @@ async fn read_session(
             Ok(Some(request)) => request,
             Ok(None) => return,
             Err(status) => {
-                // What is open and brief is answered before the client is told. Nothing more comes
-                // of those that follow: they would keep the stream, of which nobody reads.
+                // Open brief requests are answered before the client is told. Nothing more comes of
+                // those that follow: they would keep the stream, of which nobody reads.
                 open.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .retain(|_, entry| !entry.kind.0);

@@ -1,10 +1,10 @@
 //! The porter between every face (gRPC, REST) and what answers, the driver or an engine: names,
 //! admission, answers, cancellation.
 //!
-//! What passes is a well-formed [`Request`] with a permit for itself and for its bytes, so that
-//! open requests are bounded in number and in memory; bodies that arrive take theirs from the same
-//! bound. An [`Open`] call that is dropped before its
-//! last answer is cancelled: a client that hangs up costs nothing.
+//! It passes a well-formed [`Request`] with a permit for itself and for its bytes, so that open
+//! requests are bounded in number and in memory; bodies that arrive take theirs from the same
+//! bound. An [`Open`] call that is dropped before its last answer is cancelled: a client that hangs
+//! up costs nothing.
 
 use crate::clock;
 use crate::engine::Engine;
@@ -191,7 +191,7 @@ impl Porter {
     }
 
     /// A request that names a keyspace which is not known here. The keeper of the catalogue decides
-    /// whether there is one: what other nodes know of it may be as old as what this one does.
+    /// whether there is one: other nodes' knowledge of it may be as old as this one's.
     async fn parse_new(&self, wire: Wire) -> Result<Request, Refusal> {
         let known = |wire| request_from_proto(wire, &self.names(), self.home);
         match known(wire.clone()) {

@@ -144,7 +144,7 @@ pub fn init_logs(format: LogFormat) {
     let logs = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    // Whoever set a subscriber before keeps it.
+    // A subscriber that was set before stays.
     let _ = match format {
         LogFormat::Text => logs.with_target(false).finish().with(shown).try_init(),
         LogFormat::Json => logs.json().finish().with(shown).try_init(),
@@ -477,7 +477,7 @@ async fn serve_faces(
             faces.spawn(listen::serve(grpc, Face::Grpc, calls, terms));
         }
         None => {
-            // What is no path of either is answered by REST.
+            // REST answers what is no path of either.
             let both = rest_routes.merge(calls.reset_fallback());
             faces.spawn(listen::serve(grpc, Face::Http, both, terms));
         }

@@ -2,8 +2,8 @@
 //! under Failures (MUSIC §III, §V).
 //!
 //! **Problem.** Fermata's own nodes are run by a simulator, the engines on stores that others run
-//! by simulated stores and by real ones, whose servers are stopped and killed. What clients are
-//! promised is the same everywhere, and so has to be what tells whether it was kept.
+//! by simulated stores and by real ones, whose servers are stopped and killed. The promise to
+//! clients is the same everywhere, and so has to be its judge.
 //!
 //! **Idea.** A [`History`] is all that clients asked and were told, on one true clock; it knows
 //! nothing of nodes and stores. [`check`] sorts it into one chain of sections per key, by lock ref

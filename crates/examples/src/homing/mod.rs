@@ -16,7 +16,7 @@
 //! * [`job`]: the states of figure 3(b) and the pure function from one state to the next;
 //! * [`history`]: what an observer saw of a run, and whether it was right.
 //!
-//! What uses the cluster uses the public client library alone: [`worker`] is the paper's loop, and
+//! All use of the cluster is through the public client library: [`worker`] is the paper's loop, and
 //! [`run`] is the front end, the faults and the observer.
 //!
 //! **Invariants.**

@@ -103,7 +103,7 @@ pub(super) async fn keep(
         Waiter::Call { .. } => None,
     });
     for stream in keeper.streams.values().chain(entering) {
-        // Who does not read is not told.
+        // A client that does not read is not told.
         let _ = stream.try_send(Err(stopping()));
     }
 }
@@ -157,7 +157,7 @@ impl Keeper {
             Command::Touch => {}
             Command::Close(tell) => {
                 self.end();
-                // The leaves go on; what they cannot do, the leases do.
+                // The leaves go on; the leases do the rest.
                 let _ = tell.send(Ok(Success::Left));
             }
         }
@@ -261,7 +261,7 @@ impl Keeper {
     fn done(&mut self, ticket: Ticket, result: Result<Success, Refusal>) {
         self.touched = clock::monotonic();
         match self.waiting.remove(&ticket) {
-            // Who has gone is not told.
+            // A client that has gone is not told.
             Some(Waiter::Call { tell, .. }) => drop(tell.send(result)),
             Some(Waiter::Stream(stream)) => match result {
                 Ok(Success::Entered { section, keys }) => {

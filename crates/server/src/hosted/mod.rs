@@ -9,7 +9,7 @@
 //! simulator: a [`Session`], whose only endpoint is the node's own [`Porter`]. It is in memory
 //! alone, so that its client needs two things after the death of its node: the session's secret,
 //! and the refs that the entry told. With them it resumes its sections in a session at another
-//! node. The former one can do no harm, if it still lives: what it sends is of an older generation
+//! node. The former one can do no harm, if it still lives: its writes are of an older generation
 //! (F16).
 //!
 //! **Users.** The gRPC [`service`], whose clients name a session by its secret; and MUSIC's face

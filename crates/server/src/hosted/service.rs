@@ -50,7 +50,7 @@ pub(crate) struct Events {
 impl Drop for Events {
     fn drop(&mut self) {
         self.told.close();
-        // What was not read was not told (G47).
+        // A grant that was not read was not told (G47).
         while let Ok(told) = self.told.try_recv() {
             if let Ok(Told::Entered(section, _)) = told {
                 let wait = false;

@@ -275,7 +275,7 @@ impl Listening {
             Router::new().fallback(async move |headers: HeaderMap| no_place(why, &headers));
         let service = TowerToHyperService::new(routes);
         let serving = self.builder.serve_connection(TokioIo::new(stream), service);
-        // Who asks for nothing misses it.
+        // A client that asks for nothing misses it.
         let _ = timeout(LEAVING, serving).await;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Clients match on little: the status code, `status`, whether there is a `message`, and the words
 //! "already exists". A failure is always 400 with an `error` (or, of a lock that has to wait, a
-//! `message`); only the conditional calls know 401. What Fermata refuses is said in Fermata's own
+//! `message`); only the conditional calls know 401. A refusal of Fermata's is told in its own
 //! sentence, with a word on whether it may have taken effect.
 
 use axum::body::Bytes;

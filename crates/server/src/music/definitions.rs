@@ -167,7 +167,7 @@ impl Music {
     }
 
     /// Removes a dropped table's rows, in the background: nobody sees them, since no later table
-    /// has its id; what a stop of this node leaves takes space, nothing else.
+    /// has its id; rows left by a stop of this node take space, nothing else.
     fn sweep(&self, name: TableName, table: Table) {
         let store = self.store.clone();
         tokio::spawn(async move {
@@ -184,7 +184,7 @@ impl Music {
                             return;
                         };
                         let write = Operation::Write { key, value: None };
-                        // What is not removed now is in the next listing.
+                        // A row that is not removed now is in the next listing.
                         let _ = store.ask(store.session(), 1, write).await;
                     }
                 }

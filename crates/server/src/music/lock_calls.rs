@@ -1,8 +1,8 @@
 //! The calls under `/locks`.
 //!
-//! Who polls looks at two things: `status`, and whether there is a `message`. A lock that waits,
-//! and one of which nothing is known now, has a message: ask again. One that is past has an error:
-//! make another.
+//! A client that polls looks at two things: `status`, and whether there is a `message`. A lock that
+//! waits, and one of which nothing is known now, has a message: ask again. One that is past has an
+//! error: make another.
 
 use super::answers::{Failure, MusicAnswer};
 use super::forward::{self, Silent};
@@ -180,7 +180,7 @@ pub(super) async fn acquire(
     call: &Call,
     id: &str,
 ) -> Result<MusicAnswer, Failure> {
-    // What is not known now is no reason to make another lock.
+    // A missing answer is no reason to make another lock.
     let (name, number) = locks.id(id).await.map_err(Failure::or_wait)?;
     let found = locks.find(call, &name, number, false).await;
     match found.map_err(Failure::or_wait)? {

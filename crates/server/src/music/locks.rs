@@ -297,7 +297,7 @@ impl Locks {
         if !work.entered {
             return self.poll(lock, &mut work).await;
         }
-        // What the session knows may be as old as its last renewal.
+        // The session's knowledge may be as old as its last renewal.
         let entries = match self.store.queue(lock.key.clone()).await {
             Err(refusal) if refusal.code == Code::Unavailable => return Ok(Standing::Unknown),
             entries => entries?,
@@ -322,7 +322,7 @@ impl Locks {
             (None, Some(section)) => kept.begin(Call::Poll { section })?,
             (None, None) => return Ok(Standing::Gone),
         };
-        // Who resumes waits for a lease.
+        // A resumption waits for a lease.
         let wait = match work.section {
             Some(_) => WAIT,
             None => WAIT + self.store.lease(),
@@ -346,7 +346,7 @@ impl Locks {
             self.forget(lock);
         }
         match refusal.code {
-            // Another node may have resumed it first; who asks again finds out.
+            // Another node may have resumed it first; a client that asks again finds out.
             _ if is_past(&refusal) => Ok(match resumed {
                 true => Standing::Unknown,
                 false => Standing::Gone,

@@ -164,7 +164,7 @@ impl Locks {
     }
 
     /// The lock of a name whose table there is not. That takes a linearizable read to know, so it
-    /// is known for a moment: who polls such a lock does not read every time.
+    /// is known for a moment: a client that polls such a lock does not read every time.
     async fn free_name(&self, given: &str, table: TableName, value: &str) -> Result<Name, Failure> {
         if !self.store.has_keyspace(&table.keyspace).await? {
             return Err(Failure::error(format!(

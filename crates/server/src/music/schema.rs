@@ -1,12 +1,12 @@
 //! Keyspaces, tables, columns and indexes: what they are and where they are kept.
 //!
 //! A MUSIC keyspace is one value, the JSON of its tables, under a reserved key; it is changed in a
-//! section, so that two definitions at a time are one after the other and "already exists" is
-//! true. It is read at the nearest replica by every call, which costs no trip, and again by a
+//! section, so that two definitions at a time are one after the other and "already exists" is true.
+//! It is read at the nearest replica by every call, which costs no trip, and again by a
 //! linearizable read where something is missing there (a table, a column, an index): so a
 //! definition that was answered is known everywhere. Only a drop may be seen late, at a node that
-//! has not heard of it; what is written meanwhile goes with the table, since the rows of a table
-//! have its random id in their keys.
+//! has not heard of it; rows written meanwhile go with the table, since the rows of a table have
+//! its random id in their keys.
 
 use super::answers::Failure;
 use super::store::MusicStore;

@@ -2,8 +2,8 @@
 //! locks and those of calls that are sections of their own.
 //!
 //! Everything lives in one Fermata keyspace of sections, [`KEYSPACE`], created when the first MUSIC
-//! keyspace is. Whoever wants other bounds creates it before, with the lease and the longest
-//! section that suit; it is then used as it is.
+//! keyspace is. For other bounds create it before, with the lease and the longest section that
+//! suit; it is then used as it is.
 
 use super::answers::Failure;
 use crate::hosted::{Hosted, Kept, Life};
@@ -51,7 +51,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Asks a session. What it has not answered in time it goes on with.
+/// Asks a session. It goes on with what it has not answered in time.
 pub(super) async fn ask(kept: &Kept, call: Call) -> Result<Success, Refusal> {
     let writes = matches!(
         call,
@@ -380,7 +380,7 @@ impl Own {
     /// Leaves without a write.
     pub(super) async fn leave(self) {
         let (section, wait) = (self.section, true);
-        // What is not left now is left in the background.
+        // A section that is not left now is left in the background.
         let _ = ask(&self.kept, Call::Leave { section, wait }).await;
     }
 }

@@ -1,9 +1,10 @@
 //! Typed values: what a column takes, how it is kept, and how it is shown.
 //!
 //! A value is kept as the JSON that is shown for it, in one spelling per value (`"007"` for an
-//! `int` is kept as `7`), so that two spellings of a key are one key. What does not convert is
-//! refused by name: the original stored null and said SUCCESS. A column that was never set is shown
-//! as null, an unset map as `{}`, an unset list or set as `[]`; the original showed 0 and false.
+//! `int` is kept as `7`), so that two spellings of a key are one key. A value that does not convert
+//! is refused by name: the original stored null and said SUCCESS. A column that was never set is
+//! shown as null, an unset map as `{}`, an unset list or set as `[]`; the original showed 0 and
+//! false.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

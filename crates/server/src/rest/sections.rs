@@ -135,7 +135,7 @@ async fn leave_untold(porter: Arc<Porter>, mut request: Request) {
     request.operation = Operation::Leave {
         keys: held.into_iter().map(dirty).collect(),
     };
-    // What cannot be left ends by its lease.
+    // A section that cannot be left ends by its lease.
     let _ = ask_until(&porter, &request, until).await;
 }
 

@@ -8,7 +8,7 @@
 //! * Once all is at rest, every member of a key holds what any member had durably, or a later one,
 //!   unless a complete write of a section is after it: every quorum read finds it.
 //!
-//! What a section has written is known by its tags and values, not by what replicas say of origins.
+//! A section's writes are known by their tags and values, not by what replicas say of origins.
 //! Disks that were lost, or that rot, may have held anything.
 
 use super::Violation;

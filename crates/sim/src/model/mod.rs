@@ -10,10 +10,11 @@
 //! every step that the event holds between the two states, and in every state the invariant.
 //!
 //! **Invariants.**
-//! * Nothing is left out in silence: what is not in the model ends a key's trace, and is counted.
+//! * Nothing is left out in silence: an event that is not in the model ends a key's trace, and is
+//!   counted.
 //! * The mapping interprets by matches without a wildcard. A new command, message or request does
 //!   not compile before somebody has said what it is.
-//! * What the model's state says and the run shows must agree: queues, flags, values.
+//! * The model's state and the run must agree: queues, flags, values.
 //!
 //! **Departures.** None of a paper's: MUSIC's model was related to its code by hand (§V).
 
