@@ -505,8 +505,8 @@ impl Bench {
     /// The value that the last step granted with.
     fn granted(&self) -> Option<EntryValue> {
         self.sent.iter().find_map(|(_, message)| match message {
-            fermata_protocol::Message::Lock(Message::Granted { latest, .. }) => {
-                latest.first().map(|l| l.value.clone())
+            fermata_protocol::Message::Lock(Message::Granted(grant)) => {
+                grant.latest.first().map(|l| l.value.clone())
             }
             _ => None,
         })

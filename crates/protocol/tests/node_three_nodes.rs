@@ -3,14 +3,13 @@
 
 #[path = "node_three_nodes/memory.rs"]
 mod memory;
-#[path = "common/ram.rs"]
-mod ram;
+#[path = "common/nodes.rs"]
+mod nodes;
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId,
-    Limits, LogId, Member, NodeId, NodeInfo, NodeName, Now, Planted, Scope, SegmentId, SessionId,
-    SiteId, Timing, View,
+    Config, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LogId, NodeName, Planted, Scope,
+    SegmentId, SessionId, SiteId, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
@@ -20,8 +19,11 @@ use fermata_protocol::{
     CallId, Effects, Input, Memory, Message, Node, Operation, Output, Reply, Request, Write,
     coordinator,
 };
-use ram::Ram;
+use nodes::{Ram, at, config, fresh};
 use std::collections::VecDeque;
+
+/// There are four segments.
+const BITS: u8 = 2;
 
 struct Small {
     nodes: Vec<(Node, Ram)>,
@@ -29,47 +31,6 @@ struct Small {
     replies: Vec<(CallId, Reply)>,
     now: u64,
     dead: Option<usize>,
-}
-
-fn cluster(n: u16) -> Cluster {
-    let member = |i| Member {
-        name: NodeName(i),
-        site: SiteId(i),
-        public_key: None,
-    };
-    let seats = (0..n).map(member).collect();
-    let view = View {
-        group: GroupId(1),
-        epoch: Epoch::FIRST,
-        seats,
-    };
-    let node = |i| NodeInfo {
-        name: NodeName(i),
-        label: format!("n{i}"),
-        site: SiteId(i),
-    };
-    Cluster {
-        id: ClusterId(7),
-        segment_bits: 2,
-        sites: (0..n).map(|i| format!("s{i}")).collect(),
-        nodes: (0..n).map(node).collect(),
-        groups: vec![Group {
-            id: GroupId(1),
-            from: SegmentId(0),
-            to: SegmentId(3),
-            view,
-        }],
-    }
-}
-
-fn config(i: u16, n: u16, limits: Limits) -> Config {
-    Config {
-        name: NodeName(i),
-        cluster: cluster(n),
-        timing: Timing::default(),
-        limits,
-        planted: Planted::NONE,
-    }
 }
 
 impl Small {
@@ -83,19 +44,11 @@ impl Small {
 
     fn planted(n: u16, limits: Limits, planted: Planted) -> Small {
         let node = |i| {
-            let config = Config {
+            fresh(Config {
                 planted,
-                ..config(i, n, limits.clone())
-            };
-            let id = NodeId {
-                name: NodeName(i),
-                incarnation: Incarnation(100 + u128::from(i)),
-            };
-            let ram = Ram::default();
-            (
-                Node::recover(config, id, &ram, at(0), 42 + u64::from(i)).expect("fresh"),
-                ram,
-            )
+                limits: limits.clone(),
+                ..config(i, n, BITS)
+            })
         };
         let nodes = (0..n).map(node).collect();
         let mut small = Small {
@@ -196,14 +149,6 @@ impl Small {
             Reply::Queue { entries, .. } => entries.len(),
             other => panic!("{other:?}"),
         }
-    }
-}
-
-fn at(monotonic: u64) -> Now {
-    Now {
-        monotonic,
-        wall: 1_700_000_000_000_000 + monotonic,
-        interval: None,
     }
 }
 
@@ -331,7 +276,7 @@ fn a_keyspace_is_created_while_the_view_changes() {
     let mut small = Small::new(3);
     let next = View {
         epoch: Epoch::FIRST.next(),
-        ..cluster(3).groups[0].view.clone()
+        ..config(0, 3, BITS).cluster.groups[0].view.clone()
     };
     let body = Body::Group(GroupCommand::Next(next));
     let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
@@ -379,7 +324,7 @@ fn keyspaces_of_odd_times_are_used_with_the_nearest_that_are_allowed() {
         key: record::node("catalogue"),
         value: wire::encode(&(7_u64, &catalogue)),
     }]);
-    let config = config(0, 3, Limits::default());
+    let config = config(0, 3, BITS);
     *node = Node::recover(config, node.id(), ram, at(small.now), 77).expect("it is its own");
     small.run(5_000_000);
     for i in 0..3 {

@@ -2,16 +2,13 @@
 //! takes no time. Virtual time goes on a little with every operation, so that beats are part of the
 //! cost as they are in a cluster under load.
 
-#[path = "../../tests/common/ram.rs"]
-mod ram;
+#[path = "../../tests/common/nodes.rs"]
+mod nodes;
 
 use super::counting::counted;
-use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, Member, NodeId,
-    NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
-};
+use fermata_protocol::base::SegmentId;
 use fermata_protocol::{CallId, Effects, Input, Message, Node, Output, Reply, lock};
-use ram::Ram;
+use nodes::{Ram, at, config, fresh};
 use std::collections::VecDeque;
 
 /// Nodes of the cluster.
@@ -55,67 +52,10 @@ pub(crate) struct ThreeNodes {
     pub(crate) work: Work,
 }
 
-fn cluster(bits: u8) -> Cluster {
-    let names = 0..NODES as u16;
-    let member = |i| Member {
-        name: NodeName(i),
-        site: SiteId(i),
-        public_key: None,
-    };
-    let view = View {
-        group: GroupId(1),
-        epoch: Epoch::FIRST,
-        seats: names.clone().map(member).collect(),
-    };
-    let node = |i| NodeInfo {
-        name: NodeName(i),
-        label: format!("n{i}"),
-        site: SiteId(i),
-    };
-    let to = SegmentId((1 << bits) - 1);
-    Cluster {
-        id: ClusterId(7),
-        segment_bits: bits,
-        sites: names.clone().map(|i| format!("s{i}")).collect(),
-        nodes: names.map(node).collect(),
-        groups: vec![Group {
-            id: GroupId(1),
-            from: SegmentId(0),
-            to,
-            view,
-        }],
-    }
-}
-
-fn at(monotonic: u64) -> Now {
-    Now {
-        monotonic,
-        wall: 1_700_000_000_000_000 + monotonic,
-        interval: None,
-    }
-}
-
 impl ThreeNodes {
     /// A cluster of 2^`bits` segments that has elected its primaries.
     pub(crate) fn new(bits: u8) -> ThreeNodes {
-        let node = |i: u16| {
-            let config = Config {
-                name: NodeName(i),
-                cluster: cluster(bits),
-                timing: Timing::default(),
-                limits: Limits::default(),
-                planted: Planted::NONE,
-            };
-            let id = NodeId {
-                name: NodeName(i),
-                incarnation: Incarnation(100 + u128::from(i)),
-            };
-            let ram = Ram::default();
-            (
-                Node::recover(config, id, &ram, at(0), 42 + u64::from(i)).expect("fresh"),
-                ram,
-            )
-        };
+        let node = |i| fresh(config(i, NODES as u16, bits));
         let mut cluster = ThreeNodes {
             nodes: (0..NODES as u16).map(node).collect(),
             inputs: VecDeque::new(),

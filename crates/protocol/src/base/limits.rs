@@ -373,7 +373,7 @@ mod tests {
         };
         let mut latest = vec![with(0); limits.section_keys - 1];
         latest.push(with(limits.grant));
-        let granted = lock::Message::Granted {
+        let granted = lock::Message::Granted(lock::Grant {
             session: SessionId(u128::MAX),
             number: u64::MAX,
             segment: SegmentId(u32::MAX),
@@ -381,7 +381,7 @@ mod tests {
             generation: u32::MAX,
             latest,
             lease: u64::MAX,
-        };
+        });
         granted.into()
     }
 

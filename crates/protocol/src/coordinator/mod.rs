@@ -58,7 +58,7 @@ pub use topology::{AppliedRef, Target, Topology};
 
 use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, SiteId};
 use crate::io::{CallId, Env};
-use crate::lock::{self, Latest};
+use crate::lock::{self, Grant};
 use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
 use crate::sessions::Sessions;
@@ -103,18 +103,6 @@ impl Cx<'_> {
     fn after(&self, pause: Micros) -> Micros {
         self.env.now.monotonic.saturating_add(pause)
     }
-}
-
-/// A grant, as a primary pushed it.
-#[derive(Clone, Debug)]
-struct Grant {
-    session: SessionId,
-    number: u64,
-    segment: SegmentId,
-    lock_ref: LockRef,
-    generation: u32,
-    latest: alloc::vec::Vec<Latest>,
-    lease: Micros,
 }
 
 /// A ref that is past.
@@ -324,25 +312,9 @@ impl Coordinator {
     /// A primary's answer or push. Questions to primaries are not for a coordinator.
     pub fn on_lock(&mut self, from: NodeName, message: lock::Message, cx: &mut Cx<'_>) {
         match message {
-            lock::Message::Granted {
-                session,
-                number,
-                segment,
-                lock_ref,
-                generation,
-                latest,
-                lease,
-            } => {
-                self.desk.submit.leads(Target::Segment(segment), from);
-                let grant = Grant {
-                    session,
-                    number,
-                    segment,
-                    lock_ref,
-                    generation,
-                    latest,
-                    lease,
-                };
+            lock::Message::Granted(grant) => {
+                let target = Target::Segment(grant.segment);
+                self.desk.submit.leads(target, from);
                 self.granted(grant, cx);
             }
             lock::Message::Lost {
@@ -459,6 +431,8 @@ impl Coordinator {
         }
     }
 
+    /// Gives a task an event. It is out of the table meanwhile, since its job works on the desk; an
+    /// event for a task that has ended comes too late, and is nobody's.
     fn run(&mut self, id: TaskId, event: Event, cx: &mut Cx<'_>) {
         let Some(mut task) = self.tasks.remove(&id) else {
             return;
@@ -495,7 +469,8 @@ impl Coordinator {
         }
     }
 
-    /// Starts what jobs have spawned and tells who watches a lost ref, until nothing is left.
+    /// Starts what jobs have spawned and tells who watches a lost ref, until nothing is left. Jobs
+    /// leave that at the desk, for they cannot run one another.
     fn drain(&mut self, cx: &mut Cx<'_>) {
         loop {
             if let Some((client, job)) = self.desk.spawned.pop() {

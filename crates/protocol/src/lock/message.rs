@@ -62,6 +62,25 @@ pub struct Latest {
     pub tag: Tag,
 }
 
+/// What whoever waits is told of a ref that has come to hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The session.
+    pub session: SessionId,
+    /// The request that enqueued or resumed.
+    pub number: u64,
+    /// The segment.
+    pub segment: SegmentId,
+    /// The ref.
+    pub lock_ref: LockRef,
+    /// Its generation.
+    pub generation: u32,
+    /// Every key of the ref in this segment, with its latest value or without.
+    pub latest: Vec<Latest>,
+    /// The first lease.
+    pub lease: Micros,
+}
+
 /// Between a coordinator and a primary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -86,22 +105,7 @@ pub enum Message {
     },
     /// The ref holds all its keys of this segment; comes instead of `Submitted` where it is at once
     /// so.
-    Granted {
-        /// The session.
-        session: SessionId,
-        /// The request that enqueued or resumed.
-        number: u64,
-        /// The segment.
-        segment: SegmentId,
-        /// The ref.
-        lock_ref: LockRef,
-        /// Its generation.
-        generation: u32,
-        /// Every key of the ref in this segment, with its latest value or without.
-        latest: Vec<Latest>,
-        /// The first lease.
-        lease: Micros,
-    },
+    Granted(Grant),
     /// The ref is past.
     Lost {
         /// The session.

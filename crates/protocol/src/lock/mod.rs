@@ -34,6 +34,6 @@ pub mod message;
 pub mod primary;
 pub mod state;
 
-pub use message::{Latest, Message, Outcome, Rejection};
+pub use message::{Grant, Latest, Message, Outcome, Rejection};
 pub use primary::{Primary, PrimaryEnv};
 pub use state::{Queue, Queues, Ref};

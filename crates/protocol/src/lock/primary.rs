@@ -9,7 +9,7 @@ use super::idle::Idle;
 use super::leases::{
     Leasing, Told, counted, granted_at, leased_until, patient_until, waiting_lease,
 };
-use super::message::{Latest, Message, Outcome, Rejection};
+use super::message::{Grant, Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
     Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, Now,
@@ -719,7 +719,7 @@ impl Primary {
         holding.told = Told::Nothing;
         holding.entered.get_or_insert(cx.env.now.monotonic);
         let latest: Vec<Latest> = self.grants.take(lock_ref);
-        let granted = Message::Granted {
+        let grant = Grant {
             session: known.session,
             number: known.number,
             segment: self.segment,
@@ -728,7 +728,7 @@ impl Primary {
             latest,
             lease: known.origin.lease,
         };
-        cx.env.fx.promise(waiter, granted);
+        cx.env.fx.promise(waiter, Message::Granted(grant));
         true
     }
 

@@ -401,7 +401,8 @@ impl Here {
         message: paxos::Message,
         step: &mut Step<'_>,
     ) {
-        // A full disk can make no promise; what is asked of it will be asked again.
+        // A full disk can make no promise; what is asked of it will be asked again. What is chosen
+        // it may still be told.
         let asks = matches!(
             message,
             paxos::Message::Prepare { .. } | paxos::Message::Accept { .. }
@@ -623,6 +624,7 @@ impl Node {
         self.install_segment(segment, step);
         while let Some(commands) = self.next_commands(segment) {
             for command in commands {
+                // Each by itself: a primary is told of the state right after it.
                 let planted = self.here.config.planted;
                 let room = self
                     .here
@@ -668,7 +670,9 @@ impl Node {
         }
     }
 
-    /// The primary of a segment exists exactly while its log leads with one ballot.
+    /// The primary of a segment exists exactly while its log leads with one ballot. It begins when
+    /// everything recovered is applied, so that it finds each ref that an earlier one may have
+    /// granted.
     fn lead_or_follow(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
@@ -678,6 +682,7 @@ impl Node {
             return;
         }
         if let Some(ended) = room.primary.take() {
+            // What was never proposed has no effect, and whoever asked may be told just that.
             let dropped = room.log.take_dropped();
             let mut cx = PrimaryEnv {
                 env: env(&self.here.config, step),

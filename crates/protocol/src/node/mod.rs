@@ -168,6 +168,7 @@ impl Node {
         if !self.here.started {
             return self.ignore("not started");
         }
+        // Quorums count incarnations: a new data directory has forgotten what an old one promised.
         if !self.here.knows(from) {
             self.ignore("unknown incarnation");
             return self.say_hello(from.name, false, step);
@@ -211,6 +212,7 @@ impl Node {
         self.caller.tick(&mut cx);
         self.replica.tick(&mut cx);
         self.coordinate(step, |coordinator, cx| coordinator.tick(cx));
+        // Primaries after their logs, which may have lost the lease in this very tick.
         for room in due {
             if let Room::Segment(segment) = room {
                 self.with_primary(segment, step, |primary, state, cx| {
@@ -240,7 +242,8 @@ impl Node {
         }
     }
 
-    /// Carries on what the input has made possible, until nothing is left to do.
+    /// Carries on what the input has made possible, until nothing is left to do. Logs come first:
+    /// what the end of an operation leads to should see everything that is chosen by now.
     fn settle(&mut self, step: &mut Step<'_>) {
         loop {
             if let Some(room) = self.here.agenda.next_run() {

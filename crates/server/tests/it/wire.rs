@@ -141,7 +141,7 @@ fn rich() -> Envelope {
             content: Content::Value(fragment),
         },
     });
-    let granted = Message::Lock(lock::Message::Granted {
+    let granted = Message::Lock(lock::Message::Granted(lock::Grant {
         session: SessionId(1),
         number: 2,
         segment: SegmentId(3),
@@ -153,7 +153,7 @@ fn rich() -> Envelope {
             tag: Tag::default(),
         }],
         lease: 7,
-    });
+    }));
     let catalogue = Message::Catalogue {
         version: 1,
         keyspaces: Keyspace::built_in().to_vec(),

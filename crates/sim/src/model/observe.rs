@@ -289,12 +289,12 @@ impl Observer {
                     },
                 );
             }
-            Message::Lock(lock::Message::Granted {
+            Message::Lock(lock::Message::Granted(lock::Grant {
                 lock_ref,
                 generation,
                 latest,
                 ..
-            }) => {
+            })) => {
                 let to = RefId {
                     lock_ref: *lock_ref,
                     generation: *generation,

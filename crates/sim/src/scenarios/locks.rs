@@ -418,7 +418,7 @@ pub(super) fn stale_grant(stage: &mut Stage) {
     let third = stage.begin_enter(h3, Mode::Exclusive);
     stage.pass(500);
     let grant = stage.hold(|p| {
-        matches!(p, Parcel::Peer { to, message: Message::Lock(lock::Message::Granted { .. }), .. }
+        matches!(p, Parcel::Peer { to, message: Message::Lock(lock::Message::Granted(_)), .. }
             if to.0 == 5)
     });
     let mute = stage.mute(h2);

@@ -692,6 +692,6 @@ pub(super) fn grants_to(to: &[u16]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
         matches!(parcel, Parcel::Peer { to: at, message: Message::Lock(message), .. }
-            if to.contains(&at.0) && matches!(message, lock::Message::Granted { .. }))
+            if to.contains(&at.0) && matches!(message, lock::Message::Granted(_)))
     }
 }

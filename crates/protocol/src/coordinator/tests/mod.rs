@@ -314,12 +314,12 @@ impl Bench {
         let Body::Lock(LockCommand::Enqueue { keys, .. }) = &command.body else {
             panic!("{command:?}");
         };
-        let latest = |key: &KeyId| Latest {
+        let latest = |key: &KeyId| lock::Latest {
             key: key.clone(),
             value: EntryValue::Value(key.key.clone()),
             tag: Tag::ZERO,
         };
-        lock::Message::Granted {
+        lock::Message::Granted(lock::Grant {
             session: command.session,
             number: command.number,
             segment,
@@ -327,7 +327,7 @@ impl Bench {
             generation: 0,
             latest: keys.iter().map(latest).collect(),
             lease: 9_000_000,
-        }
+        })
     }
 
     fn reply(&self) -> &Reply {

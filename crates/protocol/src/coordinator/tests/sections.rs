@@ -142,19 +142,19 @@ fn a_resumed_section_has_a_new_generation_and_is_followed() {
     bench.ask(1, Operation::Resume { held, of });
     let (_, call, segment, command) = bench.submitted();
     bench.answer(1, call, Ok(Outcome::Resumed { generation: 2 }), 0);
-    let granted = lock::Message::Granted {
+    let granted = lock::Message::Granted(lock::Grant {
         session: SESSION,
         number: command.number,
         segment,
         lock_ref: LockRef(6),
         generation: 2,
-        latest: vec![Latest {
+        latest: vec![lock::Latest {
             key: key("a"),
             value: EntryValue::Absent,
             tag: Tag::ZERO,
         }],
         lease: 1,
-    };
+    });
     bench.lock(1, granted);
     let Reply::Entered { keys, .. } = bench.reply() else {
         panic!("{:?}", bench.replies);
@@ -253,7 +253,7 @@ fn the_values_of_all_segments_together_are_bounded() {
         let (_, _, segment, command) = bench.submitted();
         // Every grant keeps the bound by itself.
         let mut grant = bench.grant(segment, &command, 10 + u64::from(segment.0));
-        if let lock::Message::Granted { latest, .. } = &mut grant {
+        if let lock::Message::Granted(lock::Grant { latest, .. }) = &mut grant {
             for beyond in latest.iter_mut().skip(2) {
                 beyond.value = EntryValue::Omitted;
             }

@@ -310,8 +310,8 @@ fn a_read_whose_value_the_grant_left_out_gets_it() {
     bench.ask(9, Operation::Read { key: key("a") });
     let (_, _, segment, command) = bench.submitted();
     let mut grant = bench.grant(segment, &command, 6);
-    if let lock::Message::Granted { latest, .. } = &mut grant {
-        latest[0].value = EntryValue::Omitted;
+    if let lock::Message::Granted(grant) = &mut grant {
+        grant.latest[0].value = EntryValue::Omitted;
     }
     bench.lock(1, grant);
     assert!(bench.replies.is_empty(), "{:?}", bench.replies);
