@@ -13,7 +13,7 @@ use fermata_protocol::base::NodeName;
 use fermata_protocol::io::{Output, When};
 use fermata_protocol::{CallId, Message, wire};
 use fermata_storage::Lsn;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What the checker calls itself in a violation.
 pub const NAME: &str = "driver's duty";
@@ -68,12 +68,47 @@ pub struct Drivers {
 struct Process {
     /// What needs what was written up to the number.
     waiting: VecDeque<(Lsn, Said)>,
-    /// By whom it is for: lengths of what never had to wait, and of what need not any more.
-    free: BTreeMap<Whom, [VecDeque<usize>; 2]>,
+    /// What may leave, by whom it is for.
+    free: BTreeMap<Whom, Free>,
     /// Since when something is left that may leave.
     left: Option<u64>,
     /// The node takes its disk to be full.
     full: bool,
+}
+
+/// What may leave to one of them: the lengths of what never had to wait, and of what need not any
+/// more. What leaves is the one and the other in order, merged in any way.
+#[derive(Debug, Default)]
+struct Free {
+    at_once: Vec<usize>,
+    later: Vec<usize>,
+    /// How many have left.
+    left: usize,
+    /// How many of `at_once` may be among them.
+    of_those: BTreeSet<usize>,
+}
+
+impl Free {
+    /// Something leaves: whether it may.
+    fn leaves(&mut self, length: usize) -> bool {
+        if self.left == 0 {
+            self.of_those = BTreeSet::from([0]);
+        }
+        let (left, here) = (self.left, Some(&length));
+        let ways = self.of_those.iter().flat_map(|of_those| {
+            let at_once = self.at_once.get(*of_those) == here;
+            let later = self.later.get(left - of_those) == here;
+            let at_once = at_once.then_some(of_those + 1);
+            at_once.into_iter().chain(later.then_some(*of_those))
+        });
+        self.of_those = ways.collect();
+        self.left += 1;
+        !self.of_those.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.left >= self.at_once.len() + self.later.len()
+    }
 }
 
 impl Drivers {
@@ -159,7 +194,12 @@ impl Process {
 
     fn frees(&mut self, said: Said, waited: bool) {
         let free = self.free.entry(said.whom).or_default();
-        free[usize::from(waited)].push_back(said.length);
+        let kind = if waited {
+            &mut free.later
+        } else {
+            &mut free.at_once
+        };
+        kind.push(said.length);
     }
 
     /// Something leaves: whether it may.
@@ -167,9 +207,8 @@ impl Process {
         let Some(free) = self.free.get_mut(&whom) else {
             return false;
         };
-        let next = free.iter_mut().find(|q| q.front() == Some(&length));
-        let may = next.is_some_and(|queue| queue.pop_front().is_some());
-        if free.iter().all(VecDeque::is_empty) {
+        let may = free.leaves(length);
+        if free.is_empty() {
             self.free.remove(&whom);
         }
         may
