@@ -13,9 +13,9 @@
 //! data_dir/store/            the write-ahead log and the table
 //! ```
 
-use crate::ballast::Ballast;
 use crate::clock;
 use crate::serve::Medium;
+use fermata_driver::ballast::Ballast;
 use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
 use fermata_protocol::wire;
 use fermata_storage::{Batch, FileDisk, Options, Persisted, Recovery, Store};

@@ -5,7 +5,7 @@
 //! contract at the top of that crate.
 //!
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
-//! [`driver`] (the loop: one thread that owns node and store), [`ballast`] (space kept in reserve),
+//! [`driver`] (one thread that owns node and store, with the decisions of [`fermata_driver`]),
 //! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`listen`] (clients'
 //! connections, within [`descriptors`]), [`porter`] (admission of their requests), [`grpc`] and
 //! [`rest`] (the faces), [`music`] (MUSIC's own REST interface), [`metrics`]; and [`engine`], which
@@ -23,7 +23,6 @@
 //! are emulated, and tokio's for all sockets. They share the mailbox and the outgoing queues,
 //! nothing else.
 
-mod ballast;
 mod clock;
 mod closings;
 pub mod config;

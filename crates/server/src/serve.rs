@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::config::{Clients, LogFormat, Resolved, ServerConfig};
 use crate::descriptors::Descriptors;
-use crate::driver::{Driver, Parts};
+use crate::driver::{DriverThread, Parts};
 use crate::engine::Engine;
 use crate::hosted::Hosted;
 use crate::listen::{self, Face, Terms};
@@ -368,7 +368,7 @@ async fn start_driver(parts: Parts) -> Result<DriverEnd, StartError> {
     let thread = std::thread::Builder::new().name("fermata-driver".into());
     let thread = thread.spawn(move || {
         // The receivers may be gone; then nobody asks.
-        match Driver::recover(parts) {
+        match DriverThread::recover(parts) {
             Ok(driver) => {
                 let _ = recovered.send(Ok(()));
                 let _ = ended.send(driver.run());

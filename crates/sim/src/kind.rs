@@ -12,6 +12,8 @@
 //! time ([`longest`](crate::checkers::longest)).
 
 use crate::dice::Dice;
+use crate::link::Pace;
+use fermata_driver::outgoing::Bounds;
 use fermata_protocol::base::Limits;
 
 /// Bytes of the longest value that clients write, which every kind's limits hold.
@@ -34,6 +36,57 @@ pub struct Kind {
     pub drift_ppm: u64,
     /// Whether primaries change by hand-over alone.
     pub calm: bool,
+    /// What shells have room and time for.
+    pub shell: Shell,
+}
+
+/// What the shell of a node has room and time for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shell {
+    /// So many outputs may wait for a stuck log.
+    pub held_max: usize,
+    /// How long a round of the driver takes, microseconds, from and to.
+    pub round: (u64, u64),
+    /// Bytes of a segment of the disk's log: a full disk is met at the end of one.
+    pub segment_bytes: u64,
+    /// How slow connections between nodes are; none: a frame takes no time.
+    pub pace: Option<Pace>,
+}
+
+impl Default for Shell {
+    fn default() -> Shell {
+        Shell {
+            held_max: fermata_driver::HELD_MAX,
+            round: (0, 0),
+            segment_bytes: 256 << 10,
+            pace: None,
+        }
+    }
+}
+
+impl Shell {
+    /// In half of the seeds a round takes so long that what comes meanwhile makes the next one, in
+    /// half next to nothing may wait for a stuck log, in half segments are short, and in a third
+    /// connections are slow and little may wait for them.
+    fn draw(dice: &mut Dice, limits: &Limits) -> Shell {
+        let usual = Shell::default();
+        // The longest message fits, with others.
+        let longest = 2 * limits.frame.min(1 << 20);
+        let pace = Pace {
+            bounds: Bounds {
+                messages: dice.between(4, 60) as usize,
+                bytes: dice.between(1, 4) as usize * longest,
+                frame: dice.between(200, 4_000) as usize,
+            },
+            frame: [(0, 5_000), (20_000, 100_000)][dice.below(2) as usize],
+        };
+        Shell {
+            held_max: [usual.held_max, dice.between(1, 40) as usize][dice.below(2) as usize],
+            round: [(0, 0), (0, 0), (0, 1_000), (100, 6_000)][dice.below(4) as usize],
+            segment_bytes: [usual.segment_bytes, 4 << 10][dice.below(2) as usize],
+            pace: dice.chance(33).then_some(pace),
+        }
+    }
 }
 
 impl Kind {
@@ -44,11 +97,19 @@ impl Kind {
             1 => (small(dice), 0),
             _ => (tight(dice), LONG_NAME),
         };
+        let drift_ppm = if dice.chance(25) { WIDE_DRIFT } else { 1_000 };
+        let calm = dice.chance(12);
+        let mut shell = Shell::draw(dice, &limits);
+        if calm {
+            // Nothing is lost there.
+            shell.pace = None;
+        }
         Kind {
             limits,
             names,
-            drift_ppm: if dice.chance(25) { WIDE_DRIFT } else { 1_000 },
-            calm: dice.chance(12),
+            drift_ppm,
+            calm,
+            shell,
         }
     }
 }

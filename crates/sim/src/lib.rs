@@ -9,7 +9,8 @@
 //! **Idea.** The protocol crate names no clock, socket, file or thread, so a world can be made in
 //! which all of them are played by one loop and one random number generator. The same seed gives
 //! the same run, byte for byte; a seed that fails is run again with a readable trace. [`world`] is
-//! the loop; [`network`], [`disk`] and [`clock`] say what may go wrong, [`nemesis`] makes it go
+//! the loop, and each [`machine`] in it runs the server's own driver; [`network`], [`link`],
+//! [`disk`] and [`clock`] say what may go wrong, [`nemesis`] makes it go
 //! wrong, [`twins`] goes beyond what any of it promises, [`workload`] is what clients do,
 //! [`history`] what they saw, [`checkers`] what must hold.
 //!
@@ -27,6 +28,7 @@ pub mod dice;
 pub mod disk;
 pub mod history;
 pub mod kind;
+pub mod link;
 pub mod machine;
 pub mod model;
 pub mod monitor;

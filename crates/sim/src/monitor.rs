@@ -6,7 +6,9 @@
 
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
-use crate::checkers::{agreement, begin, data_store, durability, eventual, leases, stuck, tags};
+use crate::checkers::{
+    agreement, begin, data_store, driver, durability, eventual, leases, stuck, tags,
+};
 use crate::client::Client;
 use crate::disk::Flushed;
 use crate::history::{History, OpId};
@@ -26,6 +28,7 @@ pub struct Monitor {
     agreement: agreement::Agreement,
     begin: begin::Begin,
     data_store: data_store::DataStore,
+    drivers: driver::Drivers,
     durability: durability::Durability,
     leases: leases::Leases,
     /// Coded reads.
@@ -49,6 +52,7 @@ impl Monitor {
             agreement: agreement::Agreement::default(),
             begin: begin::Begin::default(),
             data_store: data_store::DataStore::default(),
+            drivers: driver::Drivers::default(),
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
             stuck: stuck::Stuck::default(),
@@ -71,6 +75,20 @@ impl Monitor {
     /// Reads so far that found no value, where that is no violation.
     pub fn beyond_delta(&self) -> u64 {
         self.stuck.beyond_delta
+    }
+
+    /// A driver has stepped its node, or closed a round.
+    pub fn turned(&mut self, name: NodeName, done: &Stepped, found: &mut Vec<Violation>) {
+        if self.on {
+            self.drivers.turned(name, done, found);
+        }
+    }
+
+    /// A driver has done all that it could at this moment.
+    pub fn rests(&mut self, name: NodeName, now: u64, found: &mut Vec<Violation>) {
+        if self.on {
+            self.drivers.rests(name, now, found);
+        }
     }
 
     /// A node was stepped.
@@ -153,6 +171,7 @@ impl Monitor {
         self.stuck.restarted(machine);
         self.data_store.restarted(machine);
         self.agreement.restarted(name);
+        self.drivers.restarted(name);
     }
 
     /// A disk rots: what it held may be void from now on.

@@ -132,6 +132,12 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::VoteCountsFromLast, "f10-late-vote"),
     (Bug::WakesWithoutLease, "g41-cut-off-primary"),
     (Bug::SessionNotAsked, "g49-anothers-ref"),
+    (Bug::OutputsLeaveEarly, "flush"),
+    (Bug::OutputsOutOfOrder, "full-disk"),
+    (Bug::FullToldAgain, "full-disk"),
+    (Bug::FullForEver, "full-disk"),
+    (Bug::LostUnlessStuck, "full-disk"),
+    (Bug::UnhurriedForEver, "coded-quorum"),
 ];
 
 /// Wrong rules of stores that end: none does here.

@@ -266,6 +266,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> (Setup, Kind) {
         planted: planted.map_or(Planted::NONE, Planted::only),
         flush,
         checkpoint_bytes,
+        shell: kind.shell,
         drift_ppm: kind.drift_ppm,
         trace,
         watch: true,

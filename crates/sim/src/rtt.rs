@@ -12,6 +12,7 @@
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx};
+use crate::kind;
 use crate::nemesis;
 use crate::network::ClientId;
 use crate::profile::Profile;
@@ -96,6 +97,7 @@ impl Bench {
             planted: Planted::NONE,
             flush: (0, 0),
             checkpoint_bytes: 64 << 20,
+            shell: kind::Shell::default(),
             drift_ppm: 0,
             trace: false,
             watch: false,

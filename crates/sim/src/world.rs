@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::disk::{Disk, Flushed};
 use crate::history::{Heard, History, OpId};
+use crate::kind;
 use crate::machine::{Caller, Machine, Stepped};
 use crate::model::Observer;
 use crate::monitor::Monitor;
@@ -19,22 +20,21 @@ use crate::profile::Profile;
 use crate::show;
 use crate::trace::Trace;
 use crate::twins::{Liar, Twin};
+use fermata_driver::{Action, Event};
 use fermata_protocol::base::{
     Bug, Cluster, Config, Incarnation, Interval, KeyId, Limits, NodeId, NodeName, Planted,
     SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
-use fermata_protocol::{Input, Output};
+use fermata_protocol::{CallId, Input, Reply};
 use std::collections::BTreeMap;
 
 /// Something that happens at a time.
 enum Happening {
     /// With what the frame says of its sender's interval clock.
     Arrives(Box<Parcel>, Option<Interval>),
-    /// What a twin says to itself.
-    TwinHears(Box<Parcel>),
     Flushed(NodeName, u32),
-    FlushAgain(NodeName, u32),
+    LinkIsFree(NodeName, NodeName, u32),
     Wakes(NodeName, u32),
     ClientWakes(ClientId, u32),
     Act(Box<dyn FnOnce(&mut World)>),
@@ -59,6 +59,8 @@ pub struct Setup {
     pub flush: (u64, u64),
     /// When the store checkpoints, bytes.
     pub checkpoint_bytes: u64,
+    /// What shells have room and time for.
+    pub shell: kind::Shell,
     /// Largest rate error of a machine's boot-time clock, parts per million.
     pub drift_ppm: u64,
     /// Whether the trace keeps its text.
@@ -166,11 +168,13 @@ impl World {
             planted: setup.planted,
         };
         let clock = clock(&mut self.dice, setup.drift_ppm);
-        let mut disk = Disk::new(Incarnation(self.dice.wide()), setup.checkpoint_bytes);
+        let sizes = (setup.shell.segment_bytes, setup.checkpoint_bytes);
+        let mut disk = Disk::new(Incarnation(self.dice.wide()), sizes);
         disk.latency = setup.flush;
         disk.skips_flush = setup.planted.has(Bug::FlushSkipped);
         let mut machine = Machine::new(config, site, clock, disk, self.dice.fork());
         machine.watched = self.setup.model;
+        (machine.round, machine.held_max) = (self.setup.shell.round, self.setup.shell.held_max);
         machine
     }
 
@@ -216,16 +220,11 @@ impl World {
                 Some(name) => self.as_twin(name, |world| world.arrive(*parcel, clock)),
                 None => self.arrive(*parcel, clock),
             },
-            Happening::TwinHears(parcel) => {
-                let (from, _) = parcel.ends();
-                let End::Node(name) = from else { return true };
-                self.as_twin(name, |world| world.arrive(*parcel, None));
-            }
             Happening::Flushed(name, boot) => {
                 self.of_boot(name, boot, |world| world.flush_ended(name, boot));
             }
-            Happening::FlushAgain(name, boot) => {
-                self.of_boot(name, boot, |world| world.flush_again(name, boot));
+            Happening::LinkIsFree(name, to, boot) => {
+                self.of_boot(name, boot, |world| world.link_is_free(name, to, boot));
             }
             Happening::Wakes(name, boot) => {
                 self.of_boot(name, boot, |world| world.wake(name, boot));
@@ -276,17 +275,13 @@ impl World {
     // --- what travels
     // -----------------------------------------------------------------------------
 
-    fn send(&mut self, parcel: Parcel) {
+    pub(crate) fn send(&mut self, parcel: Parcel) {
         for parcel in self.as_sent(parcel) {
             self.send_one(parcel);
         }
     }
 
     fn send_one(&mut self, parcel: Parcel) {
-        let (from, to) = parcel.ends();
-        if from == to && self.in_place.is_some() {
-            return self.schedule(self.now, Happening::TwinHears(Box::new(parcel)));
-        }
         self.monitor.sent(&parcel, &mut self.violations);
         let frame = self.setup.limits.frame;
         let way = if frames::holds(&parcel, frame, &mut self.violations) {
@@ -314,6 +309,17 @@ impl World {
             }
             Way::Lost | Way::Held => {}
         }
+    }
+
+    /// A parcel is lost, for too much waits beside it.
+    pub(crate) fn crowded_out(&mut self, parcel: &Parcel) {
+        self.trace
+            .line(self.now, || format!("# {}", show::parcel(parcel)));
+    }
+
+    /// A connection takes its next frame then.
+    pub(crate) fn when_free(&mut self, at: u64, name: NodeName, to: NodeName, boot: u32) {
+        self.schedule(at, Happening::LinkIsFree(name, to, boot));
     }
 
     /// What is sent now arrives then. A frame is closed when it is sent, and says what its sender's
@@ -351,9 +357,7 @@ impl World {
             .line(self.now, || format!("* {}", show::parcel(&parcel)));
         match parcel {
             Parcel::Peer { from, to, message } => {
-                if from.name != to {
-                    self.compare_clocks(from, to, clock);
-                }
+                self.compare_clocks(from, to, clock);
                 self.input(to, Input::Message { from, message });
             }
             Parcel::Request {
@@ -420,7 +424,7 @@ impl World {
     fn compare_clocks(&mut self, from: NodeId, to: NodeName, interval: Option<Interval>) {
         let mut clocks = self.machines.values().filter_map(|m| m.clock.interval);
         if interval.is_some() || clocks.next().is_some() {
-            self.input(to, Input::Heard { from, interval });
+            self.post(to, Input::Heard { from, interval });
         }
     }
 
@@ -442,70 +446,118 @@ impl World {
     // --- machines
     // ---------------------------------------------------------------------------------
 
+    /// Something comes to a process, which handles it when it can.
     fn input(&mut self, name: NodeName, input: Input) {
-        let now = self.now;
-        let Some(machine) = self.machines.get_mut(&name) else {
-            return;
-        };
-        if machine.is_up() {
-            let done = machine.step(now, input);
+        self.post(name, input);
+        self.round(name);
+    }
+
+    fn post(&mut self, name: NodeName, input: Input) {
+        if let Some(machine) = self.machines.get_mut(&name)
+            && machine.is_up()
+        {
+            machine.post(Event::Input(input));
+        }
+    }
+
+    /// A process handles what waits for it and what follows from that; then the round ends.
+    fn round(&mut self, name: NodeName) {
+        loop {
+            let now = self.now;
+            let Some(machine) = self.machines.get_mut(&name).filter(|m| m.is_up()) else {
+                return;
+            };
+            if let Some(done) = machine.go_on(now) {
+                self.after_step(name, done);
+                continue;
+            }
+            let Some(done) = machine.close_round(now) else {
+                return self.arm(name);
+            };
             self.after_step(name, done);
+            // What the disk answers at once makes another round.
+            if !self.machines[&name].has_mail(now) {
+                if self.in_place.is_none() {
+                    self.monitor.rests(name, now, &mut self.violations);
+                }
+                return self.arm(name);
+            }
         }
     }
 
     fn after_step(&mut self, name: NodeName, done: Stepped) {
         let machine = &self.machines[&name];
-        let (from, boot) = (machine.id(), machine.boot);
         if let Some(latency) = done.flush {
+            let boot = machine.boot;
             self.schedule(self.now + latency, Happening::Flushed(name, boot));
         }
-        // A twin is watched by what clients see: what holds of one memory does not of two.
-        if self.in_place.is_none() {
-            self.monitor.after_step(
-                (self.now, name),
-                &done,
-                &self.machines,
-                &self.clients,
-                &self.history.catalogue,
-                &mut self.violations,
-            );
-            if let Some(observer) = &mut self.observer {
-                let catalogue = &self.history.catalogue;
-                observer.stepped(self.now, &self.machines[&name], &done, catalogue);
+        self.watch(name, &done);
+        for action in done.actions {
+            match action {
+                Action::Send(to, messages) => self.leave(name, to, messages),
+                Action::Answer(call, reply) => self.answer(name, call, reply),
+                Action::Full(lack) => self.note(|| format!("! node {}: {lack}", name.0)),
+                Action::Writable => self.note(|| format!("! node {} writes again", name.0)),
+                Action::Lost(_) => self.note(|| format!("! node {} loses a message", name.0)),
+                Action::Flush(_) | Action::Checkpoint(_) | Action::Raise => {}
             }
         }
-        for output in done.outputs {
-            match output {
-                Output::Send { to, message, .. } => {
-                    self.send(Parcel::Peer { from, to, message });
-                }
-                Output::Reply { call, reply, .. } => {
-                    let Some(caller) = self.machines[&name].caller(call) else {
-                        continue;
-                    };
-                    let Caller {
-                        client,
-                        life,
-                        exchange,
-                    } = caller;
-                    let reply = Some(reply);
-                    self.send(Parcel::Reply {
-                        from: name,
-                        client,
-                        life,
-                        exchange,
-                        reply,
-                    });
-                }
-            }
-        }
-        let machine = self.machines.get_mut(&name).expect("it was just stepped");
+        let machine = &self.machines[&name];
         if let Some(why) = machine.lost.clone().filter(|_| machine.is_up()) {
             self.note(|| format!("! node {} halts: {why}", name.0));
-            self.stop(name, false);
+            self.halt(name, false);
+        }
+    }
+
+    /// Those who watch see a step before what came of it leaves.
+    fn watch(&mut self, name: NodeName, done: &Stepped) {
+        let from = self.machines[&name].id();
+        if let Some(message) = done.own.clone() {
+            let to = name;
+            let parcel = Parcel::Peer { from, to, message };
+            self.monitor.sent(&parcel, &mut self.violations);
+            self.trace
+                .line(self.now, || format!("* {}", show::parcel(&parcel)));
+        }
+        // A twin is watched by what clients see: what holds of one memory does not of two.
+        if self.in_place.is_some() {
             return;
         }
-        self.arm(name);
+        self.monitor.turned(name, done, &mut self.violations);
+        if !done.stepped {
+            return;
+        }
+        let catalogue = &self.history.catalogue;
+        self.monitor.after_step(
+            (self.now, name),
+            done,
+            &self.machines,
+            &self.clients,
+            catalogue,
+            &mut self.violations,
+        );
+        if let Some(observer) = &mut self.observer {
+            observer.stepped(self.now, &self.machines[&name], done, catalogue);
+        }
+    }
+
+    fn answer(&mut self, from: NodeName, call: CallId, reply: Reply) {
+        let Some(caller) = self.machines[&from].caller(call) else {
+            return;
+        };
+        let Caller {
+            client,
+            life,
+            exchange,
+        } = caller;
+        let reply = Some(reply);
+        self.send(Parcel::Reply {
+            from,
+            client,
+            life,
+            exchange,
+            reply,
+        });
     }
 
     /// Schedules the node's next wake, unless an earlier one is scheduled.
@@ -516,7 +568,7 @@ impl World {
             .get_mut(&name)
             .expect("a machine of this world");
         // Never at this very moment again: a node that always wants to be stepped would stop time.
-        let Some(at) = machine.wakes(now).filter(|_| !machine.paused) else {
+        let Some(at) = machine.wakes(now) else {
             return;
         };
         let at = at.max(now + 1);
@@ -537,12 +589,9 @@ impl World {
             return;
         }
         machine.wake_at = None;
-        if machine.paused {
-            return;
-        }
         if machine.wakes(now).is_some_and(|at| at <= now) {
-            self.input(name, Input::Tick);
-            let machine = self.machines.get_mut(&name).expect("it was just ticked");
+            self.round(name);
+            let machine = self.machines.get_mut(&name).expect("it was just woken");
             let again = machine.wakes(now).is_some_and(|at| at <= now);
             machine.restless = if again { machine.restless + 1 } else { 0 };
             rests::ticked(name, machine.restless, &mut self.violations);
@@ -552,7 +601,6 @@ impl World {
     }
 
     fn flush_ended(&mut self, name: NodeName, boot: u32) {
-        let now = self.now;
         let machine = self
             .machines
             .get_mut(&name)
@@ -560,7 +608,7 @@ impl World {
         if machine.boot != boot || !machine.is_up() {
             return;
         }
-        let (result, done) = machine.flushed(now);
+        let result = machine.flushed();
         if self.in_place.is_none() {
             let world = (&self.setup.cluster, &self.history.catalogue);
             self.monitor
@@ -570,25 +618,8 @@ impl World {
             }
         }
         match result {
-            Flushed::Broken => {
-                self.stop(name, true);
-                return;
-            }
-            Flushed::Full => self.schedule(now + 250_000, Happening::FlushAgain(name, boot)),
-            Flushed::Through(_) => {}
-        }
-        self.after_step(name, done);
-    }
-
-    fn flush_again(&mut self, name: NodeName, boot: u32) {
-        let machine = self
-            .machines
-            .get_mut(&name)
-            .expect("a machine of this world");
-        if machine.boot == boot
-            && let Some(latency) = machine.flush_again()
-        {
-            self.schedule(self.now + latency, Happening::Flushed(name, boot));
+            Flushed::Broken => self.halt(name, true),
+            Flushed::Full | Flushed::Through(_) => self.round(name),
         }
     }
 
@@ -603,8 +634,9 @@ impl World {
             return;
         }
         let started = machine.start(now);
-        self.note(|| format!("! node {} starts: {started:?}", name.0));
-        if started.is_ok() {
+        let said = started.as_ref().map(|_| ());
+        self.note(|| format!("! node {} starts: {said:?}", name.0));
+        if let Ok(done) = started {
             if self.in_place.is_none() {
                 let machines = &self.machines;
                 self.monitor.restarted(name, machines, &mut self.violations);
@@ -612,12 +644,27 @@ impl World {
                     observer.restarted(self.now, &self.machines[&name]);
                 }
             }
-            self.input(name, Input::Tick);
+            self.after_step(name, done);
+            self.round(name);
         }
     }
 
-    /// Stops a machine's process: by power failure, or in an orderly way.
+    /// Stops a machine's process: by power failure, or in an orderly way, when what was written is
+    /// flushed, as far as the disk has room, and what waited for that leaves.
     pub fn stop(&mut self, name: NodeName, power: bool) {
+        let machine = self.machines.get_mut(&name);
+        if let Some(machine) = machine.filter(|m| m.is_up() && !power) {
+            let boot = machine.boot;
+            machine.drain();
+            self.round(name);
+            while self.machines[&name].disk.is_flushing() {
+                self.flush_ended(name, boot);
+            }
+        }
+        self.halt(name, power);
+    }
+
+    fn halt(&mut self, name: NodeName, power: bool) {
         let machine = self
             .machines
             .get_mut(&name)
@@ -698,14 +745,13 @@ impl World {
     }
 
     fn go_on(&mut self, name: NodeName, boot: u32) {
-        let now = self.now;
         let machine = self
             .machines
             .get_mut(&name)
             .expect("a machine of this world");
         if machine.boot == boot && machine.paused {
-            let done = machine.go_on(now);
-            self.after_step(name, done);
+            machine.paused = false;
+            self.round(name);
         }
     }
 

@@ -35,6 +35,7 @@ struct State {
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
     full: bool,
+    copies: bool,
     crowded: bool,
     changes: u64,
     fail_after: Option<u64>,
@@ -204,6 +205,7 @@ impl Clone for MemDisk {
             durable_names: state.durable_names.clone(),
             unsynced_names: state.unsynced_names.clone(),
             full: state.full,
+            copies: state.copies,
             crowded: state.crowded,
             changes: state.changes,
             fail_after: state.fail_after,
@@ -294,6 +296,11 @@ impl MemDisk {
     /// While `full`, whatever takes more space fails with `StorageFull` and changes nothing.
     pub fn set_full(&self, full: bool) {
         self.state().full = full;
+    }
+
+    /// While it `copies`, every write takes new space, as on file systems that copy on write.
+    pub fn set_copies(&self, copies: bool) {
+        self.state().copies = copies;
     }
 
     /// While `crowded`, no file can be opened, as when a process has too many open.
@@ -391,7 +398,8 @@ struct MemFile {
 impl MemFile {
     fn change(&self, grows: impl FnOnce(&Content) -> bool, change: Change) -> io::Result<()> {
         let mut state = lock(&self.state);
-        state.space(grows(&state.files[self.id].now))?;
+        let copies = state.copies && matches!(change, Change::Write(..));
+        state.space(copies || grows(&state.files[self.id].now))?;
         state.change()?;
         let inode = &mut state.files[self.id];
         inode.now.apply(&change);

@@ -306,6 +306,18 @@ planted_bugs! {
     WakesWithoutLease,
     /// G49: whoever knows a section's ref acts in it: puts, renews, leaves, resumes.
     SessionNotAsked,
+    /// D1, of the driver: a flush that is done lets go what waits for the next one, too.
+    OutputsLeaveEarly,
+    /// D1: what waited for a flush leaves in another order.
+    OutputsOutOfOrder,
+    /// D3: the node is told at each attempt that its disk is full.
+    FullToldAgain,
+    /// D3: the node is not told that its disk takes writes again.
+    FullForEver,
+    /// D4: messages that wait for the log are lost beyond the bound although it is not stuck.
+    LostUnlessStuck,
+    /// D5: a message that nobody waits for waits for company for ever.
+    UnhurriedForEver,
 }
 
 impl Planted {

@@ -5,8 +5,8 @@
 //! keep their order, since their delay is constant. What a long and fast link would have in flight
 //! has a bound here, in bytes; beyond it the oldest are lost.
 
-use super::outgoing::{BYTES_MAX, Outgoing};
-use super::weight;
+use super::outgoing::Outgoing;
+use fermata_driver::outgoing::{Bounds, weight};
 use fermata_protocol::Message;
 use fermata_protocol::base::NodeName;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,7 +43,7 @@ impl Lane {
             bytes,
             messages,
         });
-        while self.bytes > BYTES_MAX
+        while self.bytes > Bounds::SERVER.bytes
             && self.held.len() > 1
             && let Some(oldest) = self.held.pop_front()
         {

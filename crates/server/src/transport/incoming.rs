@@ -8,9 +8,10 @@
 use super::ending::{BEAT, Ended, Patience};
 use super::outgoing::read_greeting;
 use super::places::{Leave, Place, Places};
-use super::{FRAME_MAX, GREETING_PATIENCE, Greeting, MAGIC};
+use super::{GREETING_PATIENCE, Greeting, MAGIC};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
+use fermata_driver::outgoing::FRAME_MAX;
 use fermata_protocol::base::{ClusterId, NodeId, NodeName, Timing};
 use fermata_protocol::wire::{self, frame};
 use std::io::{Error, ErrorKind};

@@ -35,15 +35,13 @@ use crate::metrics::Metrics;
 use delay::Delayer;
 use ending::Patience;
 use fermata_protocol::Message;
-use fermata_protocol::base::{ClusterId, Limits, NodeId, NodeName};
+use fermata_protocol::base::{ClusterId, NodeId, NodeName};
 use outgoing::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A frame is at most this long, length field excluded: several of the largest values.
-pub(crate) const FRAME_MAX: usize = Limits::FRAME_MAX;
 /// A greeting is at most this long.
 const GREETING_MAX: usize = 256;
 /// A greeting that takes longer than this is given up.
@@ -118,11 +116,6 @@ impl Peers {
         Ok(Peers { out, delayer })
     }
 
-    /// Whether there are none: a cluster of one node.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.out.is_empty()
-    }
-
     /// Sends messages, in order, once the delay to that peer is over; never waits.
     pub(crate) fn send(&self, to: NodeName, messages: Vec<Message>) {
         if let Some(delayer) = &self.delayer
@@ -133,9 +126,4 @@ impl Peers {
             peer.push(messages);
         }
     }
-}
-
-/// About how many bytes a message takes, in a frame and in memory.
-fn weight(message: &Message) -> usize {
-    size_of::<Message>() + fermata_protocol::wire::size(message)
 }

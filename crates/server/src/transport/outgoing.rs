@@ -1,15 +1,14 @@
-//! The sending half of a connection: a bounded queue, and a task that empties it.
+//! The sending half of a connection: a [queue](fermata_driver::outgoing), and a task that empties
+//! it.
 
 use super::ending::{BEAT, Ended, Patience};
-use super::{FRAME_MAX, GREETING_MAX, Greeting, MAGIC, weight};
+use super::{GREETING_MAX, Greeting, MAGIC};
 use crate::clock::Clock;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
-use fermata_protocol::base::{Interval, NodeId};
-use fermata_protocol::message::Envelope;
+use fermata_driver::outgoing::{Bounds, FRAME_MAX, Queue, frames};
 use fermata_protocol::{Message, wire};
 use metrics::{Counter, Gauge};
-use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +19,6 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Most messages that wait for one peer; then the oldest go.
-const MESSAGES_MAX: usize = 65_536;
-/// Most bytes that wait for one peer; then the oldest go.
-pub(super) const BYTES_MAX: usize = 128 << 20;
-/// A frame is closed when it has about this many bytes.
-const FRAME_FULL: usize = 4 << 20;
-/// Bytes of a frame beside what its messages weigh: its header, the registry's numbers.
-const ROOM: usize = 1 << 10;
 /// A frame that carries nothing but the news that this end lives.
 const EMPTY: [u8; wire::frame::LENGTH] = [0; wire::frame::LENGTH];
 /// First and longest pause between attempts to connect.
@@ -43,19 +34,13 @@ pub(super) struct Outgoing {
     dropped: Counter,
 }
 
-#[derive(Default)]
-struct Queue {
-    messages: VecDeque<Message>,
-    bytes: usize,
-}
-
 impl Outgoing {
     pub(super) fn new(
         greeting: Greeting,
         clock: Arc<Clock>,
         (waiting, dropped): (Gauge, Counter),
     ) -> Outgoing {
-        let queue = Mutex::default();
+        let queue = Mutex::new(Queue::new(Bounds::SERVER));
         Outgoing {
             clock,
             greeting,
@@ -78,18 +63,8 @@ impl Outgoing {
     /// Adds messages; never waits.
     pub(super) fn push(&self, messages: Vec<Message>) {
         let mut queue = self.lock();
-        for message in messages {
-            queue.bytes += weight(&message);
-            queue.messages.push_back(message);
-        }
-        while queue.messages.len() > MESSAGES_MAX || queue.bytes > BYTES_MAX {
-            let Some(oldest) = queue.messages.pop_front() else {
-                break;
-            };
-            queue.bytes -= weight(&oldest);
-            self.dropped.increment(1);
-        }
-        self.waiting.set(queue.messages.len() as f64);
+        self.count_lost(queue.push(messages).len());
+        self.waiting.set(queue.len() as f64);
         drop(queue);
         self.arrived.notify_one();
     }
@@ -97,17 +72,8 @@ impl Outgoing {
     /// The next frame's messages, in order; empty if nothing waits.
     fn take(&self) -> Vec<Message> {
         let mut queue = self.lock();
-        let (mut count, mut bytes) = (0, 0);
-        for message in queue.messages.iter().take(wire::frame::MESSAGES_MAX) {
-            if count > 0 && bytes + weight(message) > FRAME_FULL {
-                break;
-            }
-            count += 1;
-            bytes += weight(message);
-        }
-        queue.bytes -= bytes;
-        let taken = queue.messages.drain(..count).collect();
-        self.waiting.set(queue.messages.len() as f64);
+        let taken = queue.take();
+        self.waiting.set(queue.len() as f64);
         taken
     }
 }
@@ -185,42 +151,6 @@ pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Er
     wire::decode(&bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "not a greeting"))
 }
 
-/// The frames that carry the messages in order: one, unless the first message is so long that the
-/// others do not fit beside it.
-///
-/// # Panics
-/// If a message is longer than a frame: `Limits::check` refuses limits that allow one.
-fn frames(
-    from: NodeId,
-    interval: Option<Interval>,
-    messages: Vec<Message>,
-    longest: usize,
-) -> Vec<Vec<u8>> {
-    let mut frames = Vec::with_capacity(1);
-    let mut parts = VecDeque::from([messages]);
-    while let Some(messages) = parts.pop_front() {
-        let mut envelope = Envelope {
-            from,
-            interval,
-            messages,
-        };
-        let weights = envelope.messages.iter().map(weight);
-        let frame = wire::frame::seal(&envelope, weights.sum::<usize>() + ROOM);
-        if frame.len() - wire::frame::LENGTH <= longest {
-            frames.push(frame);
-        } else if envelope.messages.len() > 1 {
-            let second = envelope
-                .messages
-                .split_off(envelope.messages.len().div_ceil(2));
-            parts.push_front(second);
-            parts.push_front(envelope.messages);
-        } else {
-            panic!("the limits allow no message of {} bytes", frame.len());
-        }
-    }
-    frames
-}
-
 /// Sends until the connection ends. Messages taken for it are not sent again: a peer gets a message
 /// once at most.
 async fn serve(peer: &Outgoing, stream: &mut TcpStream, patience: Patience) -> Ended {
@@ -285,75 +215,5 @@ async fn watch(mut read: ReadHalf<'_>, patience: Patience) -> Ended {
             return Error::new(ErrorKind::InvalidData, wrong).into();
         }
         silence.broken();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::ClockConfig;
-    use fermata_protocol::base::{ClusterId, Incarnation, NodeName};
-    use fermata_protocol::message::Hello;
-
-    const ME: NodeId = NodeId {
-        name: NodeName(1),
-        incarnation: Incarnation(7),
-    };
-
-    fn hello(names: usize) -> Message {
-        Message::Hello(Hello {
-            cluster: ClusterId(7),
-            registry: vec![(NodeName(1), Incarnation(1)); names],
-            complete: false,
-            answer: false,
-        })
-    }
-
-    #[test]
-    fn messages_that_are_longer_than_they_weigh_go_in_several_frames() {
-        for longest in [200, 300, 1_000] {
-            let messages: Vec<Message> = (0..40).map(|n| hello(n % 7 * 4)).collect();
-            let frames = frames(ME, None, messages.clone(), longest);
-            let open = |frame: &Vec<u8>| {
-                assert!(frame.len() - wire::frame::LENGTH <= longest);
-                wire::frame::open(&frame[wire::frame::LENGTH..])
-                    .unwrap()
-                    .messages
-            };
-            let arrived: Vec<Message> = frames.iter().flat_map(open).collect();
-            assert_eq!(arrived, messages, "in order");
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "the limits allow no message")]
-    fn a_message_that_fits_no_frame_is_a_fault_of_ours() {
-        frames(ME, None, vec![hello(64)], 60);
-    }
-
-    #[test]
-    fn a_frame_never_has_more_messages_than_a_peer_takes() {
-        let metrics = (Gauge::noop(), Counter::noop());
-        let greeting = Greeting {
-            magic: MAGIC,
-            version: wire::VERSION,
-            cluster: ClusterId(7),
-            from: ME,
-            to: NodeName(2),
-        };
-        let clock = Arc::new(Clock::new(&ClockConfig::default()));
-        let peer = Outgoing::new(greeting, clock, metrics);
-        let all = wire::frame::MESSAGES_MAX + 10;
-        peer.push((0..all).map(|_| hello(0)).collect());
-        let mut arrived = 0;
-        loop {
-            let taken = peer.take();
-            if taken.is_empty() {
-                break;
-            }
-            assert!(taken.len() <= wire::frame::MESSAGES_MAX);
-            arrived += taken.len();
-        }
-        assert_eq!(arrived, all);
     }
 }

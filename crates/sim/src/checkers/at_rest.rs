@@ -64,7 +64,7 @@ pub fn unrest(
 ) -> Vec<Unrest> {
     let mut keys: BTreeMap<KeyId, BTreeMap<NodeName, Holding>> = BTreeMap::new();
     for (name, machine) in machines {
-        let Some(memory) = machine.disk.memory() else {
+        let Some(memory) = machine.memory() else {
             continue;
         };
         for (place, value) in memory.scan(b"r", b"s", usize::MAX) {

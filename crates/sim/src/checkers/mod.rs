@@ -20,12 +20,14 @@
 //! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
 //! | messages fit frames | G34, G35 | `frames` | messages |
 //! | a node rests when it has done what was due | G41 | `rests` | nodes, every tick |
+//! | what needs the disk leaves when it is there, in order, soon; full is told once | the contract with a shell | `driver` | drivers, every turn |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
 pub mod agreement;
 pub mod at_rest;
 pub mod begin;
 pub mod data_store;
+pub mod driver;
 pub mod durability;
 pub mod eventual;
 pub mod frames;
@@ -71,6 +73,7 @@ pub const NAMES: &[&str] = &[
     at_rest::NAME,
     frames::NAME,
     rests::NAME,
+    driver::NAME,
     PROGRESS,
 ];
 

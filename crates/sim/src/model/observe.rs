@@ -215,7 +215,7 @@ impl Observer {
 
     /// A node was stepped.
     pub fn stepped(&mut self, now: u64, machine: &Machine, done: &Stepped, catalogue: &Catalogue) {
-        for turn in &done.turns {
+        if let Some(turn) = &done.turn {
             self.came(now, machine.name(), turn);
             let mut applied = turn.applied.iter().peekable();
             for (i, output) in turn.outputs.iter().enumerate() {

@@ -125,6 +125,9 @@ impl Plan {
         if dice.chance(40) {
             kinds.extend(dice.pick(&rare).copied());
         }
+        if dice.chance(25) {
+            kinds.push(FullDisk);
+        }
         let weather = Weather {
             loss_ppm: [0, 0, 2_000, 20_000][dice.below(4) as usize],
             twice_ppm: [0, 5_000, 20_000][dice.below(3) as usize],
@@ -199,6 +202,7 @@ pub fn heal(world: &mut World) {
     }
     world.network.weather = Weather::default();
     world.fates.end();
+    world.free_links();
     let names: Vec<NodeName> = world.machines.keys().copied().collect();
     for name in names {
         let latency = world.setup.flush;
@@ -257,14 +261,16 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::SlowDisk => set_latency(world, name, (20_000, 400_000), duration),
         Fault::FullDisk => {
             world.note(|| format!("! disk of node {} is full for {duration}", name.0));
-            machine(world, name).disk.set_full(true);
+            let disk = &mut machine(world, name).disk;
+            (disk.greedy, disk.copies) = (dice.chance(50), dice.chance(75));
+            disk.set_full(true);
             world.at(world.now + duration, move |w| {
                 machine(w, name).disk.set_full(false)
             });
         }
         Fault::Rot => {
             world.note(|| format!("! disk of node {} rots", name.0));
-            machine(world, name).disk.rot(&mut dice);
+            machine(world, name).rot(&mut dice);
             world.monitor.rotten(name);
             down(world, name, true, duration);
         }
@@ -277,9 +283,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         }
         Fault::Retire => {
             world.retire(name);
-            world.at(world.now + dice.between(50_000, 2_000_000), move |w| {
-                down(w, name, false, duration);
-            });
+            end_when_it_may(world, name, duration);
         }
         Fault::HandOver => hand_over(world, &mut dice, duration),
         Fault::NextView => next_views(world, dice, duration),
@@ -327,6 +331,17 @@ pub fn watch_calm(world: &mut World, was_led: bool) {
     world.history.calm &= led || was_led;
     if world.history.calm {
         world.at(world.now + 300_000, move |w| watch_calm(w, led));
+    }
+}
+
+/// A process that retires ends when its driver says so.
+fn end_when_it_may(world: &mut World, name: NodeName, duration: u64) {
+    let now = world.now;
+    let machine = machine(world, name);
+    if machine.may_end(now) {
+        down(world, name, false, duration);
+    } else if machine.retiring {
+        world.at(now + 50_000, move |w| end_when_it_may(w, name, duration));
     }
 }
 

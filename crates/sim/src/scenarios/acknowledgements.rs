@@ -324,6 +324,8 @@ pub(super) fn refused_copy(stage: &mut Stage) {
     stage.pass(150);
     full_disks(stage, false);
     let refused = stage.wait(put);
+    // Until all have found out that there is room.
+    stage.pass(1_000);
     stage.release(copies);
     stage.pass(500);
     stage.leave(h1, s1);
@@ -342,12 +344,36 @@ pub(super) fn refused_copy(stage: &mut Stage) {
     stage.expect(definite, "the put is refused for certain");
 }
 
-/// Makes an end of the room on all members' disks, and has each find out: its log needs the next
-/// segment. Or makes room again.
+/// All disks are full for a while, and little may wait for them; then there is room, and everybody
+/// goes on.
+pub(super) fn full_disk(stage: &mut Stage) {
+    stage.again(|setup| setup.shell.held_max = 2);
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "one");
+    full_disks(stage, true);
+    let refused = stage.begin_put(h1, s1, "two");
+    stage.pass(2_000);
+    full_disks(stage, false);
+    if let Some(put) = refused {
+        stage.wait(put);
+    }
+    stage.pass(1_500);
+    stage.put(h1, s1, "three");
+    stage.leave(h1, s1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// Makes an end of the room on all members' disks, what their reserves give back included, and has
+/// each find out: its log needs the next segment. Or makes room again.
 fn full_disks(stage: &mut Stage, full: bool) {
     for name in [A, B, C] {
         let machine = stage.world.machines.get_mut(&name);
-        machine.expect("a node of this world").disk.set_full(full);
+        let disk = &mut machine.expect("a node of this world").disk;
+        disk.greedy = true;
+        disk.set_full(full);
         let client = stage.client(&[name.0]);
         for text in ["y", "z"].iter().filter(|_| full) {
             let (key, value) = (stage.key_beside("z"), value(&text.repeat(200 << 10)));

@@ -121,14 +121,14 @@ pub(super) fn corrupt_part(stage: &mut Stage) {
 /// The record at a member whose content has `part` in it rots, and the member restarts.
 pub(super) fn rot(stage: &mut Stage, name: NodeName, key: &KeyId, part: &[u8]) {
     let machine = stage.world.machines.get_mut(&name);
-    let disk = &mut machine.expect("a node of this world").disk;
-    let memory = disk.memory().expect("the node runs");
+    let machine = machine.expect("a node of this world");
+    let memory = machine.memory().expect("the node runs");
     let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
     let content = records
         .filter(|(record, _)| record::key_of(record).as_ref() == Some(key))
         .filter_map(|(_, value)| value.ok())
         .find(|value| value.windows(part.len()).any(|w| w == part));
-    let rotten = content.is_some_and(|value| disk.rot_value(&value));
+    let rotten = content.is_some_and(|value| machine.disk.rot_value(&value));
     stage.expect(rotten, "the part is in the log");
     stage.world.monitor.rotten(name);
     stage.world.stop(name, true);

@@ -658,6 +658,11 @@ pub const ALL: &[Scenario] = &[
         about: "what is read survives a blackout",
         play: machines::read_before_flush,
     },
+    Scenario {
+        name: "full-disk",
+        about: "full disks refuse, lose little, and are not full for ever",
+        play: acknowledgements::full_disk,
+    },
 ];
 
 /// What is outside of the fault model, each with a checker that must see the damage: it is

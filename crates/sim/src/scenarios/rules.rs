@@ -194,8 +194,8 @@ pub(super) fn damaged_record(stage: &mut Stage) {
 /// The newest record of a key at a node rots, and the node loses power and starts again.
 pub(super) fn rot_and_restart(stage: &mut Stage, name: NodeName, key: &KeyId) {
     let machine = stage.world.machines.get_mut(&name);
-    let disk = &mut machine.expect("a node of this world").disk;
-    let memory = disk.memory().expect("the node runs");
+    let machine = machine.expect("a node of this world");
+    let memory = machine.memory().expect("the node runs");
     let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
     let heads = records.filter_map(|(record, value)| {
         let value = value.ok()?;
@@ -205,7 +205,7 @@ pub(super) fn rot_and_restart(stage: &mut Stage, name: NodeName, key: &KeyId) {
         .filter(|(k, _)| k == key)
         .map(|(_, value)| value)
         .last();
-    let rotten = found.is_some_and(|value| disk.rot_value(&value));
+    let rotten = found.is_some_and(|value| machine.disk.rot_value(&value));
     stage.expect(rotten, "the record is in the log");
     stage.world.monitor.rotten(name);
     stage.world.stop(name, true);

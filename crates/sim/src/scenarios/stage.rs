@@ -4,6 +4,7 @@ use crate::catalogue;
 use crate::checkers::Violation;
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx, Value};
+use crate::kind;
 use crate::nemesis;
 use crate::network::{ClientId, End, Parcel, RuleId};
 use crate::profile::Profile;
@@ -66,6 +67,7 @@ impl Stage {
             planted,
             flush: (500, 500),
             checkpoint_bytes: 64 << 20,
+            shell: kind::Shell::default(),
             drift_ppm: 0,
             trace,
             watch: true,

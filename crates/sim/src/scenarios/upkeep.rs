@@ -35,7 +35,7 @@ fn tended_register(stage: &mut Stage) -> KeyId {
 
 /// What a member holds of a key.
 fn held(stage: &Stage, name: NodeName, key: &KeyId) -> Option<Seen> {
-    let memory = stage.world.machines[&name].disk.memory()?;
+    let memory = stage.world.machines[&name].memory()?;
     let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
     let mut heads = records.filter_map(|(record, value)| head(&record, &value.ok()?));
     heads.find(|head| head.key == *key).map(|head| head.seen)

@@ -23,14 +23,14 @@ const BEYOND: u64 = 1 << 20;
 
 /// The reserve of one disk.
 #[derive(Clone)]
-pub(crate) struct Ballast {
+pub struct Ballast {
     disk: Arc<dyn Disk>,
     bytes: u64,
 }
 
 impl Ballast {
     /// The reserve of a store whose log segments are so long; nothing is done yet.
-    pub(crate) fn new(disk: Arc<dyn Disk>, segment_bytes: u64) -> Ballast {
+    pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64) -> Ballast {
         let bytes = segment_bytes + BEYOND;
         Ballast { disk, bytes }
     }
@@ -39,14 +39,14 @@ impl Ballast {
     ///
     /// # Errors
     /// What the disk said, that it is full among other things.
-    pub(crate) fn raise(&self) -> io::Result<()> {
+    pub fn raise(&self) -> io::Result<()> {
         let file = self.disk.open(NAME)?;
         let taken = file.allocate(self.bytes);
         taken.inspect_err(|_| self.release())
     }
 
     /// Gives the space back. Blocks.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         // Without the file there is nothing to give back; and a disk that fails says so elsewhere.
         let _ = self.disk.remove(NAME);
     }
