@@ -10,13 +10,9 @@ use anyhow::{Context, Result, anyhow};
 use fermata_client::{Client, Keyspace, Options, Purpose};
 use fermata_protocol::base::StoragePolicy;
 use fermata_server::config::ClockConfig;
-use fermata_server::{
-    ClusterConfig, Listeners, Medium, NodeConfig, ServerConfig, StartError, run_over,
-};
+use fermata_server::local::{self, Running};
+use fermata_server::{ClusterConfig, Listeners, Medium, ServerConfig};
 use fermata_storage::{Disk, FileDisk, MemDisk, Options as Layout, Store};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// Where nodes keep their stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -48,8 +44,7 @@ pub(crate) struct Cluster {
 }
 
 struct Node {
-    stop: oneshot::Sender<()>,
-    done: JoinHandle<Result<(), StartError>>,
+    running: Running,
     disk: Arc<dyn Disk>,
 }
 
@@ -59,29 +54,7 @@ impl Cluster {
         let folder = tempfile::Builder::new()
             .prefix("fermata-bench-")
             .tempdir()?;
-        let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
-        for name in 1..=n {
-            let (peer, peer_at) = free().await?;
-            let (grpc, grpc_at) = free().await?;
-            let (rest, rest_at) = free().await?;
-            let rest = Some(rest);
-            listeners.push(Listeners { peer, grpc, rest });
-            nodes.push(NodeConfig {
-                name,
-                label: format!("n{name}"),
-                site: format!("s{name}"),
-                peer: peer_at,
-                grpc: grpc_at,
-                rest: rest_at,
-            });
-        }
-        let cluster = ClusterConfig {
-            id: format!("{:032x}", 0xbe),
-            segment_bits: SEGMENT_BITS,
-            sites: (1..=n).map(|s| format!("s{s}")).collect(),
-            nodes,
-            groups: vec![],
-        };
+        let (cluster, listeners) = local::cluster(n, SEGMENT_BITS).await?;
         let mut running = Vec::new();
         for (name, listeners) in (1..=n).zip(listeners) {
             let dir = folder.path().join(format!("n{name}"));
@@ -136,12 +109,8 @@ impl Cluster {
     /// directory that they need.
     pub(crate) async fn stop(self) -> Result<(Vec<Store>, tempfile::TempDir)> {
         let mut stores = Vec::new();
-        let stopped = |Node { stop, done, disk }| {
-            // A node that has ended says below why.
-            let _ended = stop.send(());
-            (done, disk)
-        };
-        let stopped: Vec<_> = self.nodes.into_iter().map(stopped).collect();
+        let stopped = self.nodes.into_iter().map(|n| (n.running.stop(), n.disk));
+        let stopped: Vec<_> = stopped.collect();
         for (done, disk) in stopped {
             done.await??;
             let layout = Layout::default();
@@ -150,12 +119,6 @@ impl Cluster {
         }
         Ok((stores, self.folder))
     }
-}
-
-async fn free() -> Result<(TcpListener, String)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?.to_string();
-    Ok((listener, address))
 }
 
 fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> ServerConfig {
@@ -172,15 +135,10 @@ fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> Se
 
 fn launch(config: &ServerConfig, listeners: Listeners, disk: Arc<dyn Disk>) -> Result<Node> {
     let resolved = config.resolve().map_err(|why| anyhow!(why))?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let shutdown = async {
-        // A dropped sender stops the node too.
-        let _ = stopped.await;
-    };
     let medium = Medium {
         disk: disk.clone(),
         options: Layout::default(),
     };
-    let done = tokio::spawn(run_over(resolved, listeners, medium, shutdown));
-    Ok(Node { stop, done, disk })
+    let running = Running::start(resolved, listeners, Some(medium));
+    Ok(Node { running, disk })
 }

@@ -9,7 +9,7 @@
 //! needs none: the leave itself says whether the ref was still there.
 
 use crate::cells::Critical;
-use crate::engine::{Engine, failed, not_holder, past, past_unsure};
+use crate::engine::{Engine, failed};
 use crate::enter::{Latest, command, leave_of};
 use crate::keyed::{Haste, Keyed};
 use crate::planted::{Bug, Planted};
@@ -98,9 +98,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let seen = seen.map_err(|e| failed(what, &e, false))?;
         match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(_) => {}
-            Standing::Past => return Err(past(what)),
+            Standing::Past => return Err(Refusal::past(what)),
             Standing::Anothers => return Err(Refusal::anothers(what)),
-            Standing::Waits | Standing::Unknown => return Err(not_holder(what)),
+            Standing::Waits | Standing::Unknown => return Err(Refusal::not_holder(what)),
         }
         let cells = cells.map_err(|e| failed(what, &e, false))?;
         let latest = Latest::of_sections(cells);
@@ -113,7 +113,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         };
         if latest.scalar.is_some_and(later) {
             // Somebody later has written: the section was over before this read had ended.
-            return Err(past(what));
+            return Err(Refusal::past(what));
         }
         let tag = tag_of(&latest);
         let value = latest.value;
@@ -143,9 +143,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 Code::ReadOnlySection,
                 "the put was refused: a shared section only reads; enter an exclusive one to write",
             )),
-            Standing::Past => Err(past(what)),
+            Standing::Past => Err(Refusal::past(what)),
             Standing::Anothers => Err(Refusal::anothers(what)),
-            Standing::Waits | Standing::Unknown => Err(not_holder(what)),
+            Standing::Waits | Standing::Unknown => Err(Refusal::not_holder(what)),
         }
     }
 
@@ -197,7 +197,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             let outcome = row.newest().state().and_then(|state| state.outcome(id));
             return match outcome {
                 Some(Outcome::Left { clean: true }) if !leave.is_empty() => Ok(Reply::Left),
-                Some(Outcome::Left { .. }) if !leave.is_empty() => Err(past_unsure(what)),
+                Some(Outcome::Left { .. }) if !leave.is_empty() => Err(Refusal::past_unsure(what)),
                 _ => Err(refusal),
             };
         }
@@ -223,7 +223,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         stored.map_err(|e| failed(what, &e, false))?;
         match left {
             Ok(true) => Ok(Reply::Left),
-            Ok(false) => Err(past_unsure(what)),
+            Ok(false) => Err(Refusal::past_unsure(what)),
             Err(refusal) => Err(Refusal {
                 may_have_taken_effect: true,
                 ..refusal
@@ -245,7 +245,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let seen = seen.map_err(|e| failed("the put", &e, true))?;
         match standing(seen.state(), held, of, self.settings.planted) {
             Standing::Holds(_) => Ok(()),
-            _ => Err(past_unsure("the put")),
+            _ => Err(Refusal::past_unsure("the put")),
         }
     }
 
@@ -261,7 +261,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         match self.leave_all(request, keys, what).await? {
             true => Ok(Reply::Done { tag: None }),
-            false => Err(past(what)),
+            false => Err(Refusal::past(what)),
         }
     }
 

@@ -280,24 +280,3 @@ pub(crate) fn failed(what: &str, error: &StoreError, doubt: bool) -> Refusal {
         }
     }
 }
-
-/// The ref is past, and this operation certainly changed nothing.
-pub(crate) fn past(what: &str) -> Refusal {
-    let text = format!("{what} was refused: the lock ref is past; enter a new section");
-    Refusal::definite(Code::NoLongerHolder, text)
-}
-
-/// The ref is past, and the operation may have been adopted by the next holder's synch.
-pub(crate) fn past_unsure(what: &str) -> Refusal {
-    let text = format!(
-        "{what} has no confirmation: the lock ref is past, and the next holder may have adopted \
-         it; enter a new section and read"
-    );
-    Refusal::unknown(Code::NoLongerHolder, text)
-}
-
-/// The ref waits.
-pub(crate) fn not_holder(what: &str) -> Refusal {
-    let text = format!("{what} was refused: the lock ref does not hold the key yet; wait for it");
-    Refusal::definite(Code::NotHolder, text)
-}

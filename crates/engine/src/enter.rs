@@ -23,7 +23,7 @@
 
 use crate::cells::Critical;
 use crate::critical::renewed;
-use crate::engine::{Engine, failed, past};
+use crate::engine::{Engine, failed};
 use crate::keyed::{Haste, Keyed, Seen};
 use crate::planted::Bug;
 use crate::scalar::Scalar;
@@ -467,15 +467,15 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let lock_ref = match &applied.done {
             Done::Command(Outcome::Enqueued { lock_ref }) => *lock_ref,
             Done::Command(Outcome::Refused(refusal)) => return Err(refusal.clone()),
-            _ => return Err(past(what)),
+            _ => return Err(Refusal::past(what)),
         };
-        let state = applied.after.state().ok_or_else(|| past(what))?;
+        let state = applied.after.state().ok_or_else(|| Refusal::past(what))?;
         // A client that has resumed it since has a generation that is not this request's to enter.
         let id = (request.session, request.number);
         let known = state.get(lock_ref);
         let anybodys = self.settings.planted.has(Bug::EntersAnothers);
         let known = known.filter(|known| (known.session, known.number) == id || anybodys);
-        let known = known.ok_or_else(|| past(what))?;
+        let known = known.ok_or_else(|| Refusal::past(what))?;
         let way = Way {
             session: request.session,
             key: key.clone(),
@@ -627,10 +627,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// The state, in which the ref has to be in the queue.
     fn in_queue<'a>(&self, way: &Way<L>, seen: &'a Seen) -> Result<&'a KeyState, Refusal> {
-        let state = seen.state().ok_or_else(|| past("the enter"))?;
+        let state = seen.state().ok_or_else(|| Refusal::past("the enter"))?;
         match state.get(way.lock_ref) {
             Some(known) if known.generation == way.generation => Ok(state),
-            _ => Err(past("the enter")),
+            _ => Err(Refusal::past("the enter")),
         }
     }
 
@@ -653,7 +653,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                                 leave and enter again";
                     return Err(Refusal::definite(Code::Busy, text));
                 }
-                _ => return Err(past(what)),
+                _ => return Err(Refusal::past(what)),
             };
             let state = self.in_queue(way, &begun.after)?;
             let flag = state.flag();
@@ -689,7 +689,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 }
                 // Another synch of this ref was begun: it may have read before this one wrote.
                 Done::No => {}
-                _ => return Err(past(what)),
+                _ => return Err(Refusal::past(what)),
             }
         }
     }

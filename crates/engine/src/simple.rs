@@ -126,7 +126,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let left = left.map_err(|e| failed(what, &e, true))?;
         match left.done {
             crate::state::Done::Command(Outcome::Left { .. }) => Ok(Reply::Done { tag: Some(tag) }),
-            _ => Err(crate::engine::past_unsure(what)),
+            _ => Err(Refusal::past_unsure(what)),
         }
     }
 

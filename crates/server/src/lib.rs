@@ -33,6 +33,7 @@ mod grpc;
 mod hosted;
 mod identity;
 mod listen;
+pub mod local;
 mod mailbox;
 mod memory;
 mod metrics;
@@ -49,5 +50,4 @@ pub use config::{ClientsConfig, ClusterConfig, EngineConfig, LogFormat, NodeConf
 pub use descriptors::raise_open_files;
 pub use serve::{
     Faces, Listeners, Medium, StartError, init_logs, run, run_engine, run_engine_on, run_on,
-    run_over,
 };

@@ -172,33 +172,7 @@ pub async fn run(
 ) -> Result<(), StartError> {
     let resolved = config.resolve().map_err(StartError::Config)?;
     let listeners = Listeners::bind(&resolved).await?;
-    run_on(resolved, listeners, shutdown).await
-}
-
-/// [`run`] on sockets that are bound already.
-///
-/// # Errors
-/// [`StartError`]: one sentence.
-pub async fn run_on(
-    resolved: Resolved,
-    listeners: Listeners,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), StartError> {
-    run_node(resolved, listeners, None, shutdown).await
-}
-
-/// [`run_on`] with the store on another disk than the data directory's: for tests of what a disk
-/// can do. The directory keeps the identity only.
-///
-/// # Errors
-/// [`StartError`]: one sentence.
-pub async fn run_over(
-    resolved: Resolved,
-    listeners: Listeners,
-    medium: Medium,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), StartError> {
-    run_node(resolved, listeners, Some(medium), shutdown).await
+    run_on(resolved, listeners, None, shutdown).await
 }
 
 /// Runs the faces over another engine than the native one until `shutdown` is ready: without peers,
@@ -277,7 +251,12 @@ fn random() -> Result<u128, StartError> {
     clock::random().map_err(|e| StartError::Data(format!("no randomness: {e}")))
 }
 
-async fn run_node(
+/// [`run`] on sockets that are bound already; with the store on `medium`, if there is one, and the
+/// identity alone in the data directory: for tests of what a disk can do.
+///
+/// # Errors
+/// [`StartError`]: one sentence.
+pub async fn run_on(
     resolved: Resolved,
     listeners: Listeners,
     medium: Option<Medium>,

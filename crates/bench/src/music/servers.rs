@@ -196,7 +196,8 @@ impl Servers {
             config.timing.usage_ms = Some(USAGE_MS);
             let resolved = config.resolve().map_err(|why| anyhow!(why))?;
             site.serving(async move {
-                if let Err(error) = run_on(resolved, listeners, std::future::pending()).await {
+                if let Err(error) = run_on(resolved, listeners, None, std::future::pending()).await
+                {
                     eprintln!("a native node ended: {error}");
                 }
             });

@@ -26,41 +26,20 @@ const STALL: Duration = Duration::from_millis(3_500);
 
 struct Worker {
     client: Client,
-    who: usize,
     sites: Arc<Sites>,
-    values: u64,
     over: Arc<AtomicBool>,
 }
 
 impl Worker {
-    fn below(&self, bound: u64) -> u64 {
-        self.sites.below(bound)
-    }
-
-    /// Mostly the nearest.
-    fn node(&self) -> usize {
-        match self.below(4) {
-            0 => self.below(SITES as u64) as usize,
-            _ => self.who % SITES,
-        }
-    }
-
-    fn value(&mut self) -> Option<bytes::Bytes> {
-        self.values += 1;
-        value(&format!("{}.{}", self.who, self.values))
-    }
-
-    async fn nap(&self, most: u64) {
-        sleep(Duration::from_millis(self.below(most))).await;
-    }
-
     async fn work(mut self) {
         while !self.over.load(Relaxed) {
-            let k = self.sites.key(KEYS[self.below(KEYS.len() as u64) as usize]);
-            let node = self.node();
-            match self.below(10) {
+            let k = self
+                .sites
+                .key(KEYS[self.client.below(KEYS.len() as u64) as usize]);
+            let node = self.client.some_node();
+            match self.client.below(10) {
                 0 => {
-                    let value = self.value();
+                    let value = self.client.fresh();
                     self.client.offer_at(node, &k, value).await;
                 }
                 1 => {
@@ -69,14 +48,14 @@ impl Worker {
                 2 => self.reads(&k).await,
                 _ => self.section(&k).await,
             }
-            self.nap(30).await;
+            self.client.nap(30).await;
         }
     }
 
     /// Enters, at one node after another, unless the run ends before.
     async fn enter(&mut self, k: &KeyId, mode: Mode) -> Option<Section> {
         let mut enter = self.client.wants(mode);
-        let mut node = self.who % SITES;
+        let mut node = self.client.site;
         while !self.over.load(Relaxed) {
             let wait = Duration::from_secs(3);
             let entered = self.client.enter_at(node, k, &mut enter, wait).await;
@@ -91,7 +70,7 @@ impl Worker {
                 enter = self.client.wants(mode);
             }
             node = (node + 1) % SITES;
-            self.nap(100).await;
+            self.client.nap(100).await;
         }
         None
     }
@@ -100,7 +79,7 @@ impl Worker {
         let Some(section) = self.enter(k, Mode::Shared).await else {
             return;
         };
-        let node = self.node();
+        let node = self.client.some_node();
         self.client.get_at(node, &section).await;
         self.client.leave_at(node, section).await;
     }
@@ -109,28 +88,28 @@ impl Worker {
         let Some(mut section) = self.enter(k, Mode::Exclusive).await else {
             return;
         };
-        for _ in 0..self.below(4) {
+        for _ in 0..self.client.below(4) {
             section = match self.step(section).await {
                 Some(section) => section,
                 None => return,
             };
         }
         // Else it dies: nobody renews any more.
-        if self.below(24) > 0 {
-            let node = self.node();
+        if self.client.below(24) > 0 {
+            let node = self.client.some_node();
             self.client.leave_at(node, section).await;
         }
     }
 
     async fn step(&mut self, mut section: Section) -> Option<Section> {
-        let node = self.node();
-        match self.below(48) {
+        let node = self.client.some_node();
+        match self.client.below(48) {
             0 => {
                 // It is paused, and taken for dead; then it goes on.
                 section.falls_silent();
                 let leases = LEASE.as_millis() as u64;
-                sleep(LEASE + Duration::from_millis(self.below(leases))).await;
-                let value = self.value();
+                sleep(LEASE + Duration::from_millis(self.client.below(leases))).await;
+                let value = self.client.fresh();
                 self.client.put_at(node, &mut section, value).await;
             }
             1 => {
@@ -138,8 +117,8 @@ impl Worker {
                 section.falls_silent();
                 let hold = self.sites.barriers[node].hold(Call::Write);
                 let leases = LEASE.as_millis() as u64;
-                let pause = LEASE + Duration::from_millis(self.below(leases));
-                let value = self.value();
+                let pause = LEASE + Duration::from_millis(self.client.below(leases));
+                let value = self.client.fresh();
                 let put = self.client.put_at(node, &mut section, value);
                 let goes_on = async {
                     sleep(pause).await;
@@ -155,7 +134,7 @@ impl Worker {
                 self.client.get_at(node, &section).await;
             }
             _ => {
-                let value = self.value();
+                let value = self.client.fresh();
                 self.client.put_at(node, &mut section, value).await;
             }
         }
@@ -286,9 +265,7 @@ fn run(locks: Locks) {
         let workers = (1..=CLIENTS).map(|who| {
             let worker = Worker {
                 client: sites.client_with(who, who % SITES, LEASE),
-                who,
                 sites: Arc::clone(&sites),
-                values: 0,
                 over: Arc::clone(&over),
             };
             tokio::spawn(worker.work())

@@ -1,28 +1,15 @@
 //! A cluster in this process: one node per site, on ephemeral loopback ports.
 
 use fermata_client::{Client, Options};
-use fermata_server::config::{LimitsConfig, Resolved};
-use fermata_server::{ClusterConfig, Listeners, NodeConfig, ServerConfig, StartError, run_on};
+use fermata_server::ServerConfig;
+use fermata_server::config::LimitsConfig;
+use fermata_server::local::{self, Running};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-
-struct Running {
-    stop: oneshot::Sender<()>,
-    done: JoinHandle<Result<(), StartError>>,
-}
 
 pub(crate) struct Cluster {
     configs: Vec<ServerConfig>,
     nodes: Vec<Option<Running>>,
     _dir: tempfile::TempDir,
-}
-
-async fn free() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    (listener, address)
 }
 
 impl Cluster {
@@ -34,28 +21,7 @@ impl Cluster {
     /// So many nodes, with these bounds.
     pub(crate) async fn with(n: u16, limits: LimitsConfig) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
-        let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
-        for name in 1..=n {
-            let ((peer, peer_at), (grpc, grpc_at)) = (free().await, free().await);
-            let (rest, rest_at) = free().await;
-            let rest = Some(rest);
-            listeners.push(Listeners { peer, grpc, rest });
-            nodes.push(NodeConfig {
-                name,
-                label: format!("n{name}"),
-                site: format!("s{name}"),
-                peer: peer_at,
-                grpc: grpc_at,
-                rest: rest_at,
-            });
-        }
-        let cluster = ClusterConfig {
-            id: format!("{:032x}", 0xc11e),
-            segment_bits: 3,
-            sites: (1..=n).map(|s| format!("s{s}")).collect(),
-            nodes,
-            groups: vec![],
-        };
+        let (cluster, listeners) = local::cluster(n, 3).await.expect("free ports");
         let config = |name: u16| {
             let node = format!("n{name}");
             let data_dir = dir.path().join(&node);
@@ -66,7 +32,9 @@ impl Cluster {
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();
         let resolved = configs.iter().map(|c| c.resolve().expect("a good config"));
-        let nodes = resolved.zip(listeners).map(|(c, l)| Some(launch(c, l)));
+        let nodes = resolved
+            .zip(listeners)
+            .map(|(c, l)| Some(Running::start(c, l, None)));
         Cluster {
             nodes: nodes.collect(),
             configs,
@@ -92,19 +60,7 @@ impl Cluster {
 
     pub(crate) async fn stop(&mut self, at: usize) {
         let running = self.nodes[at].take().expect("a running node");
-        running.stop.send(()).expect("it listens");
-        running.done.await.expect("no panic").expect("a good end");
-    }
-}
-
-fn launch(resolved: Resolved, listeners: Listeners) -> Running {
-    let (stop, stopped) = oneshot::channel::<()>();
-    let shutdown = async {
-        // A dropped sender stops the node too.
-        let _ = stopped.await;
-    };
-    Running {
-        stop,
-        done: tokio::spawn(run_on(resolved, listeners, shutdown)),
+        let end = running.stop().await;
+        end.expect("no panic").expect("a good end");
     }
 }

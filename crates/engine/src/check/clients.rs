@@ -50,10 +50,12 @@ pub struct Client {
     history: Arc<History>,
     terms: Terms,
     who: usize,
-    site: usize,
+    /// Where it is.
+    pub site: usize,
     /// Its session.
     pub session: SessionId,
     number: u64,
+    values: u64,
     renews: bool,
 }
 
@@ -161,6 +163,7 @@ impl Client {
             site,
             session: SessionId(who as u128),
             number: 0,
+            values: 0,
             renews: true,
         }
     }
@@ -226,6 +229,32 @@ impl Client {
     ) -> Option<Reply> {
         self.last(node, self.request(number, attempt, operation))
             .await
+    }
+
+    // ---- what random runs draw -------------------------------------------------------------------
+
+    /// Something below `bound`.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.network.below(bound)
+    }
+
+    /// A node: mostly the nearest.
+    pub fn some_node(&self) -> usize {
+        match self.below(4) {
+            0 => self.below(SITES as u64) as usize,
+            _ => self.site,
+        }
+    }
+
+    /// A value that nobody has put.
+    pub fn fresh(&mut self) -> Option<Bytes> {
+        self.values += 1;
+        value(&format!("{}.{}", self.who, self.values))
+    }
+
+    /// Waits for less than so many milliseconds.
+    pub async fn nap(&self, most: u64) {
+        tokio::time::sleep(Duration::from_millis(self.below(most))).await;
     }
 
     // ---- sections -------------------------------------------------------------------------------

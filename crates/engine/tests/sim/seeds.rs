@@ -32,42 +32,20 @@ const CALLS: [Call; 8] = [
 
 struct Worker {
     client: Client,
-    who: usize,
     cluster: Arc<Cluster>,
-    values: u64,
     sections: usize,
     /// Makes eventual puts: in the runs of odd seeds.
     offers: bool,
 }
 
 impl Worker {
-    fn below(&self, bound: u64) -> u64 {
-        self.cluster.world.below(bound)
-    }
-
-    fn node(&self) -> usize {
-        match self.below(4) {
-            0 => self.below(SITES as u64) as usize,
-            _ => self.who % SITES,
-        }
-    }
-
-    fn value(&mut self) -> Option<bytes::Bytes> {
-        self.values += 1;
-        value(&format!("{}.{}", self.who, self.values))
-    }
-
-    async fn nap(&self, most: u64) {
-        sleep(Duration::from_millis(self.below(most))).await;
-    }
-
     async fn work(mut self, until: Instant) -> usize {
         while Instant::now() < until {
-            let k = key(KEYS[self.below(KEYS.len() as u64) as usize]);
-            let node = self.node();
-            match self.below(10) {
+            let k = key(KEYS[self.client.below(KEYS.len() as u64) as usize]);
+            let node = self.client.some_node();
+            match self.client.below(10) {
                 0 | 1 if self.offers => {
-                    let value = self.value();
+                    let value = self.client.fresh();
                     self.client.offer_at(node, &k, value).await;
                 }
                 2 => {
@@ -76,7 +54,7 @@ impl Worker {
                 3 => self.reads(&k).await,
                 _ => self.section(&k).await,
             }
-            self.nap(400).await;
+            self.client.nap(400).await;
         }
         self.sections
     }
@@ -86,29 +64,29 @@ impl Worker {
             return;
         };
         self.sections += 1;
-        let node = self.node();
+        let node = self.client.some_node();
         self.client.get_at(node, &section).await;
-        if self.below(8) > 0 {
+        if self.client.below(8) > 0 {
             self.client.leave_at(node, section).await;
         }
     }
 
     async fn section(&mut self, k: &KeyId) {
-        if self.below(3) == 0 {
+        if self.client.below(3) == 0 {
             self.repeats(k);
         }
         let Some(mut section) = self.client.enter(k, Mode::Exclusive).await else {
             return;
         };
         self.sections += 1;
-        for _ in 0..self.below(4) {
+        for _ in 0..self.client.below(4) {
             section = match self.step(section).await {
                 Some(section) => section,
                 None => return,
             };
         }
-        if self.below(8) > 0 {
-            let node = self.node();
+        if self.client.below(8) > 0 {
+            let node = self.client.some_node();
             self.client.leave_at(node, section).await;
         }
         // Else it dies: nobody renews any more.
@@ -116,7 +94,10 @@ impl Worker {
 
     /// The enter that comes next is sent to a second node, a little later.
     fn repeats(&self, k: &KeyId) {
-        let (node, wait) = (self.node(), Duration::from_millis(self.below(1_500)));
+        let (node, wait) = (
+            self.client.some_node(),
+            Duration::from_millis(self.client.below(1_500)),
+        );
         let (repeats, mut enter) = self.client.repeats();
         let (history, number) = (Arc::clone(&self.cluster.history), enter.number());
         let k = k.clone();
@@ -129,14 +110,17 @@ impl Worker {
     }
 
     async fn step(&mut self, mut section: Section) -> Option<Section> {
-        let node = self.node();
-        match self.below(12) {
+        let node = self.client.some_node();
+        match self.client.below(12) {
             0 => {
                 // It is paused, and taken for dead; then it goes on.
                 section.falls_silent();
                 let leases = LEASE.as_millis() as u64;
-                sleep(Duration::from_millis(leases / 2 + self.below(2 * leases))).await;
-                let value = self.value();
+                sleep(Duration::from_millis(
+                    leases / 2 + self.client.below(2 * leases),
+                ))
+                .await;
+                let value = self.client.fresh();
                 self.client.put_at(node, &mut section, value).await;
             }
             1 => {
@@ -145,11 +129,11 @@ impl Worker {
             }
             2 => {
                 // A put that reaches one replica.
-                let only = self.below(SITES as u64) as usize;
+                let only = self.client.below(SITES as u64) as usize;
                 let others: Vec<usize> = (0..SITES).filter(|r| *r != only).collect();
                 let to = on(&[Call::Write]).node(node).step(Step::To).peers(&others);
                 let partial = self.cluster.world.lose(to);
-                let value = self.value();
+                let value = self.client.fresh();
                 self.client.put_at(node, &mut section, value).await;
                 self.cluster.world.end(partial);
             }
@@ -157,11 +141,11 @@ impl Worker {
                 self.client.get_at(node, &section).await;
             }
             _ => {
-                let value = self.value();
+                let value = self.client.fresh();
                 self.client.put_at(node, &mut section, value).await;
             }
         }
-        self.nap(300).await;
+        self.client.nap(300).await;
         Some(section)
     }
 }
@@ -317,9 +301,7 @@ fn run(seed: u64, planted: Planted) -> RunEnd {
         let workers = (1..=CLIENTS).map(|who| {
             let worker = Worker {
                 client: cluster.client(who, who % SITES),
-                who,
                 cluster: Arc::clone(&cluster),
-                values: 0,
                 sections: 0,
                 offers: seed % 2 == 1,
             };

@@ -123,7 +123,7 @@ impl Acquire {
                         && p.generation == generation
                 };
                 if self.parts.iter().any(lost) {
-                    Progress::Failed(refuse::past("the wait for the lock"))
+                    Progress::Failed(Refusal::past("the wait for the lock"))
                 } else {
                     Progress::Nothing
                 }
@@ -177,7 +177,7 @@ impl Acquire {
                 let resumes = matches!(part.command.body, Body::Lock(LockCommand::Resume { .. }));
                 Progress::Failed(match resumes {
                     true => refuse::generation_past(),
-                    false => refuse::past("the wait for the lock"),
+                    false => Refusal::past("the wait for the lock"),
                 })
             }
             Outcome::Refused(refusal) => Progress::Failed(refusal),
@@ -417,7 +417,7 @@ impl SegmentAcquire {
             return Progress::Nothing;
         };
         match states.first() {
-            Some(RefState::Gone) => Progress::Failed(refuse::past("the wait for the lock")),
+            Some(RefState::Gone) => Progress::Failed(Refusal::past("the wait for the lock")),
             Some(RefState::Queued { ahead }) if *ahead != self.ahead => {
                 self.ahead = *ahead;
                 Progress::Queued

@@ -159,7 +159,7 @@ impl Operate {
                 passes.remember(self.segment, (*lock_ref, *generation), whose, key);
                 self.go(whose, client, desk, cx)
             }
-            Some(_) => Step::refuse(refuse::not_holder(self.what())),
+            Some(_) => Step::refuse(Refusal::not_holder(self.what())),
             None => self.refused_past(client, desk, cx),
         }
     }
@@ -241,7 +241,7 @@ impl Operate {
                 } = self.held;
                 desk.passes.forget(self.segment, lock_ref, generation, None);
                 if (may_have_taken_effect || self.unsure) && self.puts() {
-                    self.past = Some(refuse::past_unsure(self.what()));
+                    self.past = Some(Refusal::past_unsure(self.what()));
                 }
                 self.refused_past(client, desk, cx)
             }
@@ -302,7 +302,7 @@ impl Operate {
         let refusal = self
             .past
             .take()
-            .unwrap_or_else(|| refuse::past(self.what()));
+            .unwrap_or_else(|| Refusal::past(self.what()));
         if self.leaves
             && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), client.session, cx)
         {
@@ -347,14 +347,14 @@ impl Operate {
 
     fn probed(&mut self, left: Left) -> Step {
         let refusal = self.past.clone();
-        let refusal = refusal.unwrap_or_else(|| refuse::past(self.what()));
+        let refusal = refusal.unwrap_or_else(|| Refusal::past(self.what()));
         match left {
             Left::Going => Step::Open,
             Left::All(parts) if parts.contains(&(self.segment, true)) => Step::reply(Reply::Left),
             // It has left, but dirty: its put had no confirmation.
-            Left::All(_) => Step::refuse(refuse::past_unsure(self.what())),
+            Left::All(_) => Step::refuse(Refusal::past_unsure(self.what())),
             Left::Gone => Step::refuse(refusal),
-            Left::Failed(_) => Step::refuse(refuse::past_unsure(self.what())),
+            Left::Failed(_) => Step::refuse(Refusal::past_unsure(self.what())),
         }
     }
 

@@ -221,7 +221,7 @@ impl Job for Leave {
             Event::Asked { ask, answer } => match self.leaves.on(ask, answer) {
                 Left::Going => Step::Open,
                 Left::All(_) => Step::reply(Reply::Done { tag: None }),
-                Left::Gone => Step::refuse(refuse::past("leaving the section")),
+                Left::Gone => Step::refuse(Refusal::past("leaving the section")),
                 Left::Failed(refusal) => Step::refuse(refusal),
             },
             _ => Step::Open,

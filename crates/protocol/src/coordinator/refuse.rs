@@ -11,27 +11,6 @@ use alloc::format;
 use alloc::string::String;
 use bytes::Bytes;
 
-/// The ref is past, and this operation certainly changed nothing.
-pub(super) fn past(what: &str) -> Refusal {
-    let text = format!("{what} was refused: the lock ref is past; enter a new section");
-    Refusal::definite(Code::NoLongerHolder, text)
-}
-
-/// The ref is past, and the operation may have been adopted by the next holder's synch.
-pub(super) fn past_unsure(what: &str) -> Refusal {
-    let text = format!(
-        "{what} has no confirmation: the lock ref is past, and the next holder may have adopted \
-         it; enter a new section and read"
-    );
-    Refusal::unknown(Code::NoLongerHolder, text)
-}
-
-/// The ref waits.
-pub(super) fn not_holder(what: &str) -> Refusal {
-    let text = format!("{what} was refused: the lock ref does not hold the key yet; wait for it");
-    Refusal::definite(Code::NotHolder, text)
-}
-
 /// The generation that was to be resumed is past.
 pub(super) fn generation_past() -> Refusal {
     let text = "the section cannot be resumed: this generation of it is gone, since the section \
@@ -230,13 +209,13 @@ pub(super) fn failed(what: &str, outcome: &register::OpEnd, key: &KeyId, cx: &Cx
     match outcome {
         register::OpEnd::Past {
             may_have_taken_effect: true,
-        } => past_unsure(what),
-        register::OpEnd::Past { .. } => past(what),
+        } => Refusal::past_unsure(what),
+        register::OpEnd::Past { .. } => Refusal::past(what),
         register::OpEnd::NotHolder {
             may_have_taken_effect,
         } => Refusal {
             may_have_taken_effect: *may_have_taken_effect,
-            ..not_holder(what)
+            ..Refusal::not_holder(what)
         },
         register::OpEnd::StaleSequence => {
             let text = format!(

@@ -402,8 +402,8 @@ impl Section {
             // Perhaps an earlier transmission, at another node, has written and left.
             register::OpEnd::Past { .. } => {
                 let refusal = match self.purpose {
-                    Use::Read | Use::Synch => refuse::past(self.what()),
-                    Use::Write(_) => refuse::past_unsure(self.what()),
+                    Use::Read | Use::Synch => Refusal::past(self.what()),
+                    Use::Write(_) => Refusal::past_unsure(self.what()),
                 };
                 self.failed(refusal, client, desk, cx)
             }
@@ -527,7 +527,7 @@ impl Job for Section {
                     Left::All(parts) if parts.iter().all(|(_, clean)| *clean) => {
                         Step::reply(Reply::Done { tag: self.tag() })
                     }
-                    _ => Step::refuse(refuse::past_unsure(self.what())),
+                    _ => Step::refuse(Refusal::past_unsure(self.what())),
                 }
             }
             _ => Step::Open,

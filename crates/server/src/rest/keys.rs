@@ -4,7 +4,7 @@ use super::{Asked, Body, Handled, Problem, Shared, body, header_text, json, key_
 use super::{Rest, text_segment, unexpected, value_of};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use fermata_api::v1;
@@ -58,35 +58,17 @@ pub(super) async fn get(
     }
 }
 
-pub(super) async fn put(
+pub(super) async fn change(
     State(rest): Shared,
+    method: Method,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<KeyQuery>,
     given: Body,
 ) -> Handled {
-    let value = value_of(&headers, given)?;
-    change(&rest, &uri, &headers, query(asked)?, Some(value)).await
-}
-
-pub(super) async fn delete(
-    State(rest): Shared,
-    uri: Uri,
-    headers: HeaderMap,
-    asked: Asked<KeyQuery>,
-) -> Handled {
-    change(&rest, &uri, &headers, query(asked)?, None).await
-}
-
-async fn change(
-    rest: &super::Rest,
-    uri: &Uri,
-    headers: &HeaderMap,
-    query: KeyQuery,
-    value: Option<Bytes>,
-) -> Handled {
-    let (header, key) = (Some(rest.header(headers)?), Some(key_of(uri)?));
-    let wire = match query.consistency {
+    let value = value_of(&method, &headers, given)?;
+    let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
+    let wire = match query(asked)?.consistency {
         Consistency::Eventual => Wire::Put(v1::PutRequest { header, key, value }),
         Consistency::Linearizable => Wire::Write(v1::WriteRequest { header, key, value }),
     };

@@ -65,7 +65,7 @@ fn routes() -> Vec<Route> {
     routes! {
         "/v1/keyspaces": get list_keyspaces, post create_keyspace;
         "/v1/keyspaces/{keyspace}/keys": get keys::list;
-        "/v1/keyspaces/{keyspace}/keys/{key}": get keys::get, put keys::put, delete keys::delete;
+        "/v1/keyspaces/{keyspace}/keys/{key}": get keys::get, put keys::change, delete keys::change;
         "/v1/keyspaces/{keyspace}/keys/{key}/queue": get keys::queue;
         "/v1/keyspaces/{keyspace}/keys/{key}/release": post keys::release;
         "/v1/keyspaces/{keyspace}/keys/{key}/inspect": get keys::inspect;
@@ -75,7 +75,7 @@ fn routes() -> Vec<Route> {
         "/v1/sections/{id}/renew": post sections::renew;
         "/v1/sections/{id}/resume": post sections::resume;
         "/v1/sections/{id}/keys/{key}":
-            get sections::get, put sections::put, delete sections::delete;
+            get sections::get, put sections::change, delete sections::change;
         "/v1/status": get status;
         "/healthz": get healthz;
         "/metrics": get metrics;
@@ -191,16 +191,21 @@ fn parse<T: for<'a> Deserialize<'a>>(bytes: &Bytes) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|e| Problem::bad(format!("the body: {e}")))
 }
 
-/// A value in a body: JSON, or the bytes themselves as `application/octet-stream`.
-fn value_of(headers: &HeaderMap, given: Body) -> Result<Bytes, Problem> {
+/// What a key is to have: the value in a body, which is JSON, or the bytes themselves as
+/// `application/octet-stream`; none, if it is deleted.
+fn value_of(method: &Method, headers: &HeaderMap, given: Body) -> Result<Option<Bytes>, Problem> {
+    if *method == Method::DELETE {
+        return Ok(None);
+    }
     let bytes = body(given)?;
     let kind = headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes());
     if kind.is_some_and(|kind| kind.starts_with(b"application/octet-stream")) {
-        return Ok(bytes);
+        return Ok(Some(bytes));
     }
     let new: json::NewValue = parse(&bytes)?;
     let value = json::bytes_of(new.value, new.value_base64, "value")?;
-    value.ok_or_else(|| Problem::bad("the body has neither value nor value_base64; DELETE deletes"))
+    let missing = "the body has neither value nor value_base64; DELETE deletes";
+    value.map(Some).ok_or_else(|| Problem::bad(missing))
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {

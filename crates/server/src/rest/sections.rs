@@ -8,7 +8,7 @@ use super::{segment, text_segment, unexpected, value_of};
 use crate::porter::Porter;
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -480,43 +480,25 @@ pub(super) async fn get(
     }
 }
 
-pub(super) async fn put(
+pub(super) async fn change(
     State(rest): Shared,
+    method: Method,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionKeyQuery>,
     given: Body,
 ) -> Handled {
-    let value = value_of(&headers, given)?;
-    change(&rest, &uri, &headers, query(asked)?, Some(value)).await
-}
-
-pub(super) async fn delete(
-    State(rest): Shared,
-    uri: Uri,
-    headers: HeaderMap,
-    asked: Asked<SectionKeyQuery>,
-) -> Handled {
-    change(&rest, &uri, &headers, query(asked)?, None).await
-}
-
-async fn change(
-    rest: &Rest,
-    uri: &Uri,
-    headers: &HeaderMap,
-    query: SectionKeyQuery,
-    value: Option<Bytes>,
-) -> Handled {
-    let token = token_of(uri)?;
-    let at = token.find(query.keyspace.as_deref(), &segment(uri, 4))?;
+    let value = value_of(&method, &headers, given)?;
+    let query = query(asked)?;
+    let token = token_of(&uri)?;
+    let at = token.find(query.keyspace.as_deref(), &segment(&uri, 4))?;
     let held = Some(token.all_held()?.swap_remove(at));
-    let header = if query.leave {
-        rest.leave_header(headers, &token)?
+    let header = Some(if query.leave {
+        rest.leave_header(&headers, &token)?
     } else {
-        rest.header_in(headers, token.secret)?
-    };
-    let header = Some(header);
-    let (sequence, left) = number_of(rest, &token, at, query.leave, headers).await?;
+        rest.header_in(&headers, token.secret)?
+    });
+    let (sequence, left) = number_of(&rest, &token, at, query.leave, &headers).await?;
     let leave = rest.leaving(&token, &left)?;
     let put = v1::CriticalPutRequest {
         header,

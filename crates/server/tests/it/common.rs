@@ -3,21 +3,11 @@
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
 use fermata_server::config::{ClientsConfig, ClockConfig, LimitsConfig, TimingConfig};
-use fermata_server::{
-    ClusterConfig, Listeners, Medium, NodeConfig, ServerConfig, StartError, run_on, run_over,
-};
+use fermata_server::local::{self, Running};
+use fermata_server::{Listeners, Medium, NodeConfig, ServerConfig, StartError};
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tonic::transport::Channel;
-
-pub(crate) struct Running {
-    stop: oneshot::Sender<()>,
-    done: JoinHandle<Result<(), StartError>>,
-}
 
 pub(crate) struct TestCluster {
     pub(crate) configs: Vec<ServerConfig>,
@@ -61,12 +51,6 @@ pub(crate) async fn healthy(address: &str) -> FermataClient<Channel> {
     }
 }
 
-pub(crate) async fn free() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
 impl TestCluster {
     /// Starts `n` nodes, each a site of its own.
     pub(crate) async fn start(n: u16) -> TestCluster {
@@ -76,31 +60,13 @@ impl TestCluster {
     /// The same, with a choice.
     pub(crate) async fn start_with(n: u16, choice: Choice) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
-        let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
-        for name in 1..=n {
-            let ((peer, peer_at), (grpc, grpc_at), (rest, rest_at)) =
-                (free().await, free().await, free().await);
-            listeners.push(Listeners {
-                peer,
-                grpc,
-                rest: (!choice.one_port).then_some(rest),
-            });
-            nodes.push(NodeConfig {
-                name,
-                label: format!("n{name}"),
-                site: format!("s{name}"),
-                peer: peer_at.to_string(),
-                grpc: grpc_at.to_string(),
-                rest: if choice.one_port { grpc_at } else { rest_at }.to_string(),
-            });
+        let (mut cluster, mut listeners) = local::cluster(n, 3).await.unwrap();
+        if choice.one_port {
+            listeners.iter_mut().for_each(|l| l.rest = None);
+            for node in &mut cluster.nodes {
+                node.rest.clone_from(&node.grpc);
+            }
         }
-        let cluster = ClusterConfig {
-            id: format!("{:032x}", 0xfe),
-            segment_bits: 3,
-            sites: (1..=n).map(|s| format!("s{s}")).collect(),
-            nodes,
-            groups: vec![],
-        };
         let honest = ClockConfig {
             bound_us: Some(0),
             ..ClockConfig::default()
@@ -170,8 +136,7 @@ impl TestCluster {
     /// Stops a node gracefully.
     pub(crate) async fn stop(&mut self, at: usize) {
         let running = self.nodes[at].take().unwrap();
-        running.stop.send(()).unwrap();
-        running.done.await.unwrap().unwrap();
+        running.stop().await.unwrap().unwrap();
     }
 
     /// Starts a stopped node again over its directory and ports.
@@ -211,15 +176,7 @@ impl TestCluster {
 
     fn launch(&self, at: usize, listeners: Listeners) -> Running {
         let resolved = self.configs[at].resolve().unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let shutdown = async {
-            let _ = stopped.await;
-        };
-        let done = match self.media.get(&at) {
-            Some(medium) => tokio::spawn(run_over(resolved, listeners, medium.clone(), shutdown)),
-            None => tokio::spawn(run_on(resolved, listeners, shutdown)),
-        };
-        Running { stop, done }
+        Running::start(resolved, listeners, self.media.get(&at).cloned())
     }
 }
 

@@ -94,8 +94,8 @@ async fn cluster() -> (TestCluster, Net) {
     let (mut through, mut listeners) = (HashMap::new(), Vec::new());
     for from in 0..3 {
         for to in (0..3).filter(|to| *to != from) {
-            let (listener, address) = crate::common::free().await;
-            through.insert((from, to), address.to_string());
+            let (listener, address) = fermata_server::local::free().await.unwrap();
+            through.insert((from, to), address);
             listeners.push((from, to, listener));
         }
     }

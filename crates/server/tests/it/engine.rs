@@ -1,6 +1,6 @@
 //! The faces over another engine than the native one: here one of a few operations, in memory.
 
-use crate::common::{Client, Session, eventually, free, healthy, key, read, write};
+use crate::common::{Client, Session, eventually, healthy, key, read, write};
 use crate::http::Rest;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::v1::sessions_client::SessionsClient;
@@ -10,6 +10,7 @@ use fermata_protocol::base::{KeyId, Keyspace, LockRef, NodeName, SiteId};
 use fermata_protocol::request::{ClockStatus, Entered, Held, Mode, NodeStatus, Operation};
 use fermata_protocol::{Code, Refusal, Reply, Request, base::Tag};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
+use fermata_server::local::{self, free};
 use fermata_server::{
     ClusterConfig, Faces, Listeners, NodeConfig, ServerConfig, StartError, run_engine_on, run_on,
 };
@@ -211,10 +212,10 @@ fn config(grpc: String, rest: String) -> ServerConfig {
 
 impl Node {
     async fn start(limits: LimitsConfig) -> Node {
-        let ((grpc, grpc_at), (rest, rest_at)) = (free().await, free().await);
+        let ((grpc, grpc_at), (rest, rest_at)) = (free().await.unwrap(), free().await.unwrap());
         let config = ServerConfig {
             limits,
-            ..config(grpc_at.to_string(), rest_at.to_string())
+            ..config(grpc_at.clone(), rest_at.clone())
         };
         let engine = Arc::new(Small::default());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -228,9 +229,9 @@ impl Node {
         let resolved = config.resolve().unwrap();
         let done = tokio::spawn(run_engine_on(resolved, faces, engine.clone(), shutdown));
         Node {
-            client: healthy(&grpc_at.to_string()).await,
-            grpc: grpc_at.to_string(),
-            rest: Rest(rest_at.to_string()),
+            client: healthy(&grpc_at).await,
+            grpc: grpc_at,
+            rest: Rest(rest_at),
             engine,
             stop,
             done,
@@ -435,10 +436,14 @@ async fn the_native_engine_does_not_run_what_is_meant_for_another() {
         refused.to_string().contains("engine cassandra"),
         "{refused}"
     );
-    let [peer, grpc, rest] = [free().await.0, free().await.0, free().await.0];
-    let rest = Some(rest);
-    let listeners = Listeners { peer, grpc, rest };
-    let refused = run_on(resolved, listeners, std::future::pending()).await;
+    let (_, listeners) = local::cluster(1, 3).await.unwrap();
+    let refused = run_on(
+        resolved,
+        listeners.into_iter().next().unwrap(),
+        None,
+        std::future::pending(),
+    )
+    .await;
     assert_eq!(refused.unwrap_err().exit_code(), 2);
 }
 

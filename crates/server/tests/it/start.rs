@@ -1,7 +1,7 @@
 //! What a node refuses to start on, and with which exit status its process ends.
 
 use crate::common::{Session, TestCluster, write};
-use fermata_server::{Listeners, Medium, StartError, run, run_over};
+use fermata_server::{Listeners, Medium, StartError, run, run_on};
 use fermata_storage::{MemDisk, Options};
 use std::future::pending;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ async fn a_disk_that_fails_at_the_first_start_is_told() {
         };
         let resolved = config.resolve().unwrap();
         let listeners = Listeners::bind(&resolved).await.unwrap();
-        let error = run_over(resolved, listeners, medium, pending()).await;
+        let error = run_on(resolved, listeners, Some(medium), pending()).await;
         assert!(matches!(error, Err(StartError::Data(_))), "{error:?}");
     }
 }
