@@ -12,8 +12,11 @@ use fermata_protocol::base::{NodeName, SessionId};
 use fermata_protocol::client::{
     Call, Endpoint, Event, Failure, Options, SectionId, SectionInfo, Session, Success, Ticket,
 };
-use fermata_protocol::request::{Held, Mode, Refusal, Request};
+use fermata_protocol::request::{Code, Held, Mode, Refusal, Request};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The pause between two polls.
+const POLL: u64 = 200_000;
 
 /// What a client wants the world to do.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub struct Client {
     /// The node that keeps its session, if it keeps none itself: the session dies with the node's
     /// process.
     pub host: Option<NodeName>,
+    /// It does not wait for locks, but polls, as MUSIC's clients do.
+    pub polls: bool,
     /// Operations that ended since the driver last looked, in order.
     pub ended: Vec<OpId>,
     session: Session,
@@ -50,6 +55,11 @@ pub struct Client {
     nodes: Vec<NodeName>,
     open: BTreeMap<Ticket, (OpId, Option<Mode>)>,
     next_ticket: u64,
+    /// Enters that poll, and until when.
+    patience: BTreeMap<OpId, u64>,
+    /// Sections that wait: for what, and when they are polled for; at the end of time while a poll
+    /// is under way.
+    polled: BTreeMap<SectionId, (u64, OpId, Option<Mode>)>,
     /// Sections in the session and in the history.
     known: BTreeMap<SectionId, SectionIx>,
     /// What it wrote down: refs of sections entered and not left.
@@ -77,12 +87,15 @@ impl Client {
             alive: true,
             wake_at: None,
             host: None,
+            polls: false,
             ended: Vec::new(),
             session,
             options,
             nodes,
             open: BTreeMap::new(),
             next_ticket: 1,
+            patience: BTreeMap::new(),
+            polled: BTreeMap::new(),
             known: BTreeMap::new(),
             notes: BTreeMap::new(),
             shared: BTreeSet::new(),
@@ -119,6 +132,7 @@ impl Client {
     pub fn kill(&mut self) {
         self.alive = false;
         self.open.clear();
+        self.polled.clear();
         self.wake_at = None;
         self.life += 1;
     }
@@ -143,7 +157,7 @@ impl Client {
     pub fn call(
         &mut self,
         now: u64,
-        call: Call,
+        mut call: Call,
         history: &mut History,
         wishes: &mut Vec<Wish>,
     ) -> OpId {
@@ -159,14 +173,41 @@ impl Client {
         };
         let who = (self.id, self.session.id());
         let op = history.invoke(now, who, section, what);
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.open.insert(ticket, (op, mode));
+        if let (true, Call::Enter { wait, .. }) = (self.polls, &mut call) {
+            self.patience.insert(op, now + std::mem::take(wait));
+        }
         let mut events = Vec::new();
-        self.session
-            .call(self.clock.read(now), ticket, call, &mut events);
+        self.begin(now, (op, mode), call, &mut events);
         self.carry_out(now, events, history, wishes);
         op
+    }
+
+    fn begin(&mut self, now: u64, op: (OpId, Option<Mode>), call: Call, events: &mut Vec<Event>) {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.open.insert(ticket, op);
+        let now = self.clock.read(now);
+        self.session.call(now, ticket, call, events);
+    }
+
+    /// Polls for the sections whose time has come, or gives them up.
+    fn poll(&mut self, now: u64, history: &mut History, events: &mut Vec<Event>) {
+        let due = self.polled.iter().filter(|(_, (at, ..))| *at <= now);
+        for (section, (_, op, mode)) in due.map(|(id, due)| (*id, *due)).collect::<Vec<_>>() {
+            if self.patience.get(&op).is_some_and(|until| *until > now) {
+                self.polled.insert(section, (u64::MAX, op, mode));
+                self.begin(now, (op, mode), Call::Poll { section }, events);
+                continue;
+            }
+            self.polled.remove(&section);
+            history.complete(now, op, Outcome::Failed(Code::WaitOver));
+            self.ended.push(op);
+            let ticket = Ticket(self.next_ticket);
+            self.next_ticket += 1;
+            let (now, wait) = (self.clock.read(now), false);
+            let leave = Call::Leave { section, wait };
+            self.session.call(now, ticket, leave, events);
+        }
     }
 
     fn describe(&self, call: &Call, history: &History) -> (Option<SectionIx>, What) {
@@ -248,13 +289,17 @@ impl Client {
     pub fn tick(&mut self, now: u64, history: &mut History, wishes: &mut Vec<Wish>) {
         let mut events = Vec::new();
         self.session.tick(self.clock.read(now), &mut events);
+        self.poll(now, history, &mut events);
         self.carry_out(now, events, history, wishes);
     }
 
     /// The true time at which the session wants to be woken.
     pub fn wakes(&self, now: u64) -> Option<u64> {
-        let reading = self.session.wake().filter(|_| self.alive)?;
-        Some(self.clock.true_time_of(now, reading))
+        let session = self.session.wake();
+        let session = session.map(|reading| self.clock.true_time_of(now, reading));
+        let poll = self.polled.values().map(|(at, ..)| *at).min();
+        let wakes = [session, poll.filter(|at| *at < u64::MAX)];
+        wakes.into_iter().flatten().min().filter(|_| self.alive)
     }
 
     fn carry_out(
@@ -295,6 +340,18 @@ impl Client {
         let Some((op, mode)) = self.open.remove(&ticket) else {
             return;
         };
+        let polled = self.polled.iter().find(|(_, (_, of, _))| *of == op);
+        let polled = polled.map(|(section, _)| *section);
+        let waits = match &result {
+            Ok(Success::Waiting { section, .. }) => Some(*section),
+            Err(refusal) if matches!(refusal.code, Code::Unavailable | Code::Busy) => polled,
+            _ => None,
+        };
+        if let Some(section) = waits {
+            self.polled.insert(section, (now + POLL, op, mode));
+            return;
+        }
+        polled.and_then(|section| self.polled.remove(&section));
         let outcome = match result {
             Ok(Success::Entered { section, keys }) => {
                 self.entered(now, op, section, mode, keys, history);

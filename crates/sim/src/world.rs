@@ -204,7 +204,10 @@ impl World {
         let host = here.or_else(|| self.machines.values().next());
         let (host, at) = host.map(|m| (m.name(), m.site)).expect("a machine");
         let client = self.add_client_at(at, vec![host], options.hosted());
-        self.clients[client.0 as usize].host = Some(host);
+        let hosted = &mut self.clients[client.0 as usize];
+        hosted.host = Some(host);
+        // Every other one, as nodes do for MUSIC's locks.
+        hosted.polls = client.0 % 2 == 1;
         client
     }
 

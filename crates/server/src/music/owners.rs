@@ -82,73 +82,76 @@ fn owners<'a>(
     })
 }
 
+fn unable(name: &Name, failure: impl Into<Failure>) -> Failure {
+    failure.into().prefixed(&format!(
+        "Unable to create lock reference for key [{}]. Please try again: ",
+        shown(&name.value)
+    ))
+}
+
 /// Creates a write lock with an owner, unless that owner would wait for ever.
 pub(super) async fn create(
-    locks: &Arc<Locks>,
+    locks: &Locks,
     name: &Name,
     owner: &str,
     idle: Duration,
 ) -> Result<Arc<Lock>, Failure> {
-    let unable = |failure: Failure| {
-        failure.prefixed(&format!(
-            "Unable to create lock reference for key [{}]. Please try again: ",
-            shown(&name.value)
-        ))
-    };
     let list = locks.store.key(owners_key(name)).await?;
-    let own = locks
-        .store
-        .enter(list)
-        .await
-        .map_err(|refusal| match refusal.code {
-            Code::WaitOver => unable(Failure::error("too many locks with owners are created now")),
-            _ => unable(refusal.into()),
-        })?;
-    let (listed, waits) = match look(locks, name, own.value.as_ref()).await {
-        Ok(seen) => seen,
-        Err(failure) => {
-            own.leave().await;
-            return Err(unable(failure));
+    let own = locks.store.enter(list).await;
+    let own = own.map_err(|refusal| match refusal.code {
+        Code::WaitOver => {
+            let failure = Failure::error("too many locks with owners are created now");
+            unable(name, failure)
         }
-    };
-    let mut listed = listed;
+        _ => unable(name, refusal),
+    })?;
+    match create_beside(locks, name, owner, idle, own.value.as_ref()).await {
+        Ok((lock, list)) => {
+            if let Err(failure) = own.end(Ok(Some(Some(list)))).await {
+                // A lock that is not listed would be in no cycle.
+                locks.release(&lock).await?;
+                return Err(unable(name, failure));
+            }
+            Ok(lock)
+        }
+        Err(failure) => {
+            own.end(Ok(None)).await?;
+            Err(failure)
+        }
+    }
+}
+
+/// The lock, beside those in the list; and the list with it.
+async fn create_beside(
+    locks: &Locks,
+    name: &Name,
+    owner: &str,
+    idle: Duration,
+    list: Option<&Bytes>,
+) -> Result<(Arc<Lock>, Bytes), Failure> {
+    let seen = look(locks, name, list).await;
+    let (mut listed, waits) = seen.map_err(|failure| unable(name, failure))?;
     let key = String::from_utf8_lossy(&name.key.key).into_owned();
     let queue = locks.store.queue(name.key.clone()).await?;
-    let ahead: Vec<&str> = owners(&key, &queue, &listed)
-        .filter(|o| *o != owner)
-        .collect();
-    if ahead.iter().any(|other| waits.reaches(other, owner)) {
-        own.leave().await;
+    let reaches = |other: &str| other != owner && waits.reaches(other, owner);
+    let deadlock = owners(&key, &queue, &listed).any(reaches);
+    if deadlock {
         return Err(Failure::error(format!(
             "Deadlock detected when {owner} tried to create lock on {}",
             name.given
         )));
     }
     if listed.len() >= LISTED_MAX {
-        own.leave().await;
-        return Err(unable(Failure::error(
-            "the table has as many locks with owners as are looked after",
-        )));
+        let detail = "the table has as many locks with owners as are looked after";
+        return Err(unable(name, Failure::error(detail)));
     }
-    let lock = match locks.create(name, Mode::Exclusive, idle).await {
-        Ok(lock) => lock,
-        Err(refusal) => {
-            own.leave().await;
-            return Err(unable(refusal.into()));
-        }
-    };
-    listed.push(Owned {
-        key,
-        number: lock.number,
-        owner: owner.into(),
-    });
-    let value = serde_json::to_vec(&listed).unwrap_or_default();
-    if let Err(refusal) = own.commit(Some(value.into())).await {
-        // A lock that is not listed would be in no cycle.
-        locks.release(&lock).await?;
-        return Err(unable(refusal.into()));
-    }
-    Ok(lock)
+    let created = locks.create(name, Mode::Exclusive, idle).await;
+    let lock = created.map_err(|refusal| unable(name, refusal))?;
+    let number = lock.number;
+    let owner = owner.into();
+    listed.push(Owned { key, number, owner });
+    let list = serde_json::to_vec(&listed).unwrap_or_default();
+    Ok((lock, list.into()))
 }
 
 /// The listed locks that still are in their queues, and who waits for whom.

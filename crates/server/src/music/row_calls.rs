@@ -197,17 +197,8 @@ impl Music {
             _ => refusal.into(),
         };
         let own = self.store.enter(unit).await.map_err(contended)?;
-        match act(own.value.as_ref()) {
-            Ok(Some(value)) => Ok(own.commit(value).await?),
-            Ok(None) => {
-                own.leave().await;
-                Ok(())
-            }
-            Err(failure) => {
-                own.leave().await;
-                Err(failure)
-            }
-        }
+        let to = act(own.value.as_ref());
+        own.end(to).await
     }
 
     /// The lock that a call names, which must be of the row that it means.

@@ -207,17 +207,11 @@ impl MusicStore {
                 _ => Failure::from(refusal),
             })?;
         let now = own.value.as_ref().map(decode).transpose();
-        match now.and_then(act) {
-            Ok(Change::To(schema)) => Ok(own.commit(schema.as_ref().map(encode)).await?),
-            Ok(Change::Nothing) => {
-                own.leave().await;
-                Ok(())
-            }
-            Err(failure) => {
-                own.leave().await;
-                Err(failure)
-            }
-        }
+        let to = now.and_then(act).map(|change| match change {
+            Change::To(schema) => Some(schema.as_ref().map(encode)),
+            Change::Nothing => None,
+        });
+        own.end(to).await
     }
 }
 

@@ -353,8 +353,8 @@ impl MusicStore {
     }
 }
 
-/// A section of one's own: one key, entered, to be ended by [`Own::commit`] or [`Own::leave`];
-/// dropped, its session leaves it.
+/// A section of one's own: one key, entered, to be ended by [`Own::end`]; dropped, its session
+/// leaves it.
 pub(super) struct Own {
     kept: Kept,
     section: SectionId,
@@ -364,23 +364,26 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Puts (or, with none, deletes) and leaves.
+    /// Ends it: with a new value, or, with none and on a failure, without a write.
     ///
     /// # Errors
-    /// The refusal says whether the put may have taken effect.
-    pub(super) async fn commit(self, value: Option<Bytes>) -> Result<(), Refusal> {
-        let put = Call::PutAndLeave {
-            section: self.section,
-            key: self.key,
-            value,
-        };
-        ask(&self.kept, put).await.map(drop)
-    }
-
-    /// Leaves without a write.
-    pub(super) async fn leave(self) {
-        let (section, wait) = (self.section, true);
+    /// The failure; or the refusal, which says whether the put may have taken effect.
+    pub(super) async fn end(
+        self,
+        to: Result<Option<Option<Bytes>>, Failure>,
+    ) -> Result<(), Failure> {
+        let (section, key) = (self.section, self.key);
+        if let Ok(Some(value)) = to {
+            let put = Call::PutAndLeave {
+                section,
+                key,
+                value,
+            };
+            return Ok(ask(&self.kept, put).await.map(drop)?);
+        }
+        let wait = true;
         // A section that is not left now is left in the background.
         let _ = ask(&self.kept, Call::Leave { section, wait }).await;
+        to.map(drop)
     }
 }
