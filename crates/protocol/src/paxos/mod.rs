@@ -543,10 +543,10 @@ impl Log {
     /// If a belief is wrong.
     pub fn assert_held(&self) {
         self.assert_invariants();
-        for slot in (self.delivered.0 + 1)..=self.chosen.0 {
+        for slot in (self.truncated().0 + 1)..=self.chosen.0 {
             assert!(
                 self.held.contains_key(&Slot(slot)),
-                "a chosen entry is held"
+                "a chosen entry is held, or in the snapshot"
             );
         }
         for (slot, held) in self.held.range(self.chosen.next()..) {
