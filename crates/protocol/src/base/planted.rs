@@ -306,6 +306,10 @@ planted_bugs! {
     WakesWithoutLease,
     /// G49: whoever knows a section's ref acts in it: puts, renews, leaves, resumes.
     SessionNotAsked,
+    /// G54: a floor rises as far as it can at once, so that it cannot rise once more.
+    FloorRisesAtOnce,
+    /// G55: a beat that a hand-over has overtaken binds an acceptor again.
+    LateBeatBinds,
 }
 
 impl Planted {

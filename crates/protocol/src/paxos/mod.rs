@@ -176,6 +176,8 @@ pub struct Log {
     /// When this process took the log up.
     boot: Micros,
     grant: Option<GivenLease>,
+    /// The highest ballot whose leader has said that it leads no more.
+    released: Option<Ballot>,
 
     // Learner.
     chosen: Slot,
@@ -321,6 +323,7 @@ impl Log {
             upper: Timestamp::default(),
             boot,
             grant: None,
+            released: None,
             chosen: Slot(0),
             known: Slot(0),
             delivered: Slot(0),
