@@ -269,6 +269,23 @@ fn registers_and_eventual_operations_answer() {
     }
 }
 
+#[test]
+fn a_listing_whose_question_was_lost_is_asked_for_again() {
+    let mut small = Small::new(3);
+    let keys = Operation::Keys {
+        keyspace: Keyspace::SECTIONS,
+        prefix: Bytes::new(),
+        after: None,
+        limit: 10,
+    };
+    for (number, operation) in [(1, keys), (2, Operation::Catalogue)] {
+        small.begin(0, 9, number, operation);
+        small.inputs.clear();
+        small.run(1_000_000);
+        assert!(!matches!(small.answer(number), Reply::Refused(_)));
+    }
+}
+
 /// A keyspace is created in the very moment in which the group's view changes: its command is
 /// chosen behind the one that ends the log, and has its effect in the next one.
 #[test]

@@ -138,6 +138,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::FullForEver, "full-disk"),
     (Bug::LostUnlessStuck, "full-disk"),
     (Bug::UnhurriedForEver, "coded-quorum"),
+    (Bug::FloorRisesAtOnce, "g54-beside-a-section"),
 ];
 
 /// Wrong rules of stores that end: none does here.
@@ -146,8 +147,9 @@ const OF_REGISTERS: [Bug; 2] = [Bug::SealNotDurable, Bug::SealedStoreChanges];
 /// Wrong rules by which a member that lags stays behind while others go on.
 const OF_TRANSFERS: [Bug; 2] = [Bug::SnapshotNotKept, Bug::LentEntriesDropped];
 
-/// A wrong rule of what a node tells itself: nothing of that is lost here.
-const OF_LOGS: [Bug; 1] = [Bug::OwnVoteNotRepeated];
+/// Wrong rules of what a node tells itself, of which nothing is lost here, and of a hand-over that
+/// takes longer than it must.
+const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 
 /// Wrong rules that show between two steps of a primary.
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];

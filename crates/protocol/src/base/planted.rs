@@ -318,6 +318,10 @@ planted_bugs! {
     LostUnlessStuck,
     /// D5: a message that nobody waits for waits for company for ever.
     UnhurriedForEver,
+    /// G54: a floor rises as far as it can at once, so that it cannot rise once more.
+    FloorRisesAtOnce,
+    /// G55: a beat that a hand-over has overtaken binds an acceptor again.
+    LateBeatBinds,
 }
 
 impl Planted {

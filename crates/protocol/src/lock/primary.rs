@@ -268,12 +268,18 @@ impl Primary {
         }
     }
 
-    /// Raises the floor as far as it can be, if it is below what somebody waits for (F8f: a
-    /// deleted key's trace goes only below it).
-    pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState) {
+    /// Raises the floor, if it is below what somebody waits for (F8f: a deleted key's trace goes only
+    /// below it): halfway from there to where it must stop, since it has to rise once more before
+    /// that, and a section may go on (G54).
+    pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState, planted: Planted) {
         let highest = state.highest_floor();
         if state.floor() < wanted && highest > state.floor() && self.leasing.is_open() {
-            let floor = self.own(Body::Segment(SegmentCommand::Floor(highest)));
+            let left = match planted.has(Bug::FloorRisesAtOnce) {
+                true => 0,
+                false => highest.0.saturating_sub(wanted.0).div_ceil(2),
+            };
+            let floor = SegmentCommand::Floor(LockRef(highest.0 - left));
+            let floor = self.own(Body::Segment(floor));
             self.proposals.push(floor);
         }
     }

@@ -21,8 +21,8 @@ impl Node {
         }
         while let Some((segment, floor)) = self.replica.take_wanted_floor() {
             if self.here.why_not_leased(segment, step).is_none() {
-                self.with_primary(segment, step, |primary, state, _| {
-                    primary.raise_floor(floor, state);
+                self.with_primary(segment, step, |primary, state, cx| {
+                    primary.raise_floor(floor, state, cx.env.planted);
                 });
             }
         }

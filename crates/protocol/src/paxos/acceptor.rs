@@ -202,6 +202,10 @@ impl Log {
         if ballot > self.promised {
             self.raise(ballot, env);
         }
+        // The word that it leads no more has overtaken this one, and nobody counts on it (G55).
+        if self.released >= Some(ballot) && !cx.planted.has(Bug::LateBeatBinds) {
+            return;
+        }
         // A candidate that did not yet promise itself drops out when a leader lives.
         if ballot.seat != self.seat {
             self.step_down(env);
@@ -267,6 +271,7 @@ impl Log {
         if ballot.seat != from {
             return self.ignore("release of another's ballot");
         }
+        self.released = self.released.max(Some(ballot));
         if self.grant.as_ref().is_some_and(|g| g.holder == ballot) {
             self.grant = None;
         }

@@ -176,6 +176,8 @@ pub struct Log {
     /// When this process took the log up.
     boot: Micros,
     grant: Option<GivenLease>,
+    /// The highest ballot whose leader has said that it leads no more.
+    released: Option<Ballot>,
 
     // Learner.
     chosen: Slot,
@@ -321,6 +323,7 @@ impl Log {
             upper: Timestamp::default(),
             boot,
             grant: None,
+            released: None,
             chosen: Slot(0),
             known: Slot(0),
             delivered: Slot(0),
@@ -534,10 +537,10 @@ impl Log {
     /// If a belief is wrong.
     pub fn assert_held(&self) {
         self.assert_invariants();
-        for slot in (self.delivered.0 + 1)..=self.chosen.0 {
+        for slot in (self.truncated().0 + 1)..=self.chosen.0 {
             assert!(
                 self.held.contains_key(&Slot(slot)),
-                "a chosen entry is held"
+                "a chosen entry is held, or in the snapshot"
             );
         }
         for (slot, held) in self.held.range(self.chosen.next()..) {

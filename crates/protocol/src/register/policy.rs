@@ -27,7 +27,7 @@ pub fn digest(value: &[u8]) -> u64 {
 pub fn part_length(policy: StoragePolicy, shape: Shape, length: u64, seat: Seat) -> u64 {
     let terms = policy.terms();
     let whole = terms.is_none_or(|terms| length < u64::from(terms.whole_below));
-    match whole || shape.parts == 1 {
+    match whole {
         true => length,
         false => code(shape.members, shape.parts).fragment_length(length, seat.0.into()),
     }

@@ -11,10 +11,10 @@
 //! But its messages outlive it. The stores of a dead sweep complete what it carried on once they
 //! arrive, and it passed over whatever lay below its fence because the members that it had fenced
 //! would never take it: this replica, too, which has forgotten that. So in a register keyspace it
-//! takes one version alone, which q *others* hold, and only where none of q others shows a tag or a
-//! fence above it; until that is so the others are swept (invariant I6). One of those q has met
-//! that version before any fence that this replica has forgotten. In a section keyspace the next
-//! synch fences again before anybody relies on anything.
+//! takes one version alone, which q *others* hold, and only where none of those that it has heard
+//! shows a tag above it; until that is so the others are swept. One of those q has met that version
+//! before any fence that this replica has forgotten. In a section keyspace the next synch fences
+//! again before anybody relies on anything.
 
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, Content, Message, StoreId, Version};
@@ -227,13 +227,13 @@ impl Repair {
         registers && self.members.len() > quorum
     }
 
-    /// The tag that q of the others hold, if none of them shows one above it, or a fence.
+    /// The tag that q of the others hold, if none of them shows one above it. A fence above it is
+    /// none against it: whoever has set that has found the tag at one of the q, or one above it.
     fn complete(&self, quorum: usize) -> Option<Tag> {
         let highest = |learnt: &Learnt| learnt.versions.last().map_or(Tag::ZERO, |v| v.tag);
         let top = self.heard.values().map(highest).max()?;
         let holders = self.heard.values().filter(|l| highest(l) == top).count();
-        let fenced = self.heard.values().any(|l| l.fence > top);
-        (holders >= quorum && !fenced).then_some(top)
+        (holders >= quorum).then_some(top)
     }
 
     /// Writes what was learnt over what is damaged, of the others' versions only the one of tag
@@ -282,11 +282,8 @@ impl Repair {
                 .into_iter()
                 .map(|(tag, at, content)| (tag, (at, content))),
         );
-        // Nobody asks this replica for what the others have dropped.
-        let least = dropped.unwrap_or_default();
-        let highest = versions.keys().next_back().copied().unwrap_or_default();
-        versions.retain(|tag, _| *tag >= least.min(highest));
-        head.dropped = head.dropped.max(least);
+        // What is below, nobody asks this replica for: it goes when that tag is told final again.
+        head.dropped = head.dropped.max(dropped.unwrap_or_default());
         if versions.len() > usize::from(SLOTS) {
             // No honest members have so many. None may be left out, so nothing is written.
             return false;

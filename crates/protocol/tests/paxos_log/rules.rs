@@ -213,6 +213,31 @@ fn a_hand_over_of_a_ballot_that_is_over_makes_nobody_stand() {
     assert_eq!(world.log(1).ballot(), ballot);
 }
 
+/// G55: A hands its log over to B and goes. C hears a beat that A sent before later than the word of
+/// the hand-over. Whether B leads at once.
+fn leads_beside_a_late_beat(planted: Planted) -> bool {
+    let mut world = World::new(3, 1, planted);
+    world.calm(2_000_000);
+    let (ballot, chosen) = world.log(0).beat().expect("it leads");
+    world.step(0, |log, cx| log.hand_over(Seat(1), cx));
+    world.isolate(0);
+    let (to_b, to_c) = std::mem::take(&mut world.net)
+        .into_iter()
+        .partition::<Vec<_>, _>(|(_, to, _)| *to == 1);
+    let late = (0, 2, Packet::Beat(ballot, chosen, 0));
+    for (from, to, packet) in to_c.into_iter().chain([late]).chain(to_b) {
+        world.deliver(from, to, packet);
+    }
+    world.settle(true);
+    assert_eq!(world.fault, None);
+    world.log(1).leadership().is_some()
+}
+
+#[test]
+fn g55_a_beat_that_a_hand_over_has_overtaken_binds_nobody() {
+    assert!(leads_beside_a_late_beat(Planted::NONE));
+}
+
 #[test]
 fn a_log_is_given_to_nobody_outside_its_view() {
     let mut world = World::new(3, 1, Planted::NONE);
@@ -393,4 +418,5 @@ fn each_of_these_rules_can_be_broken() {
     assert_eq!(bound_for(drift), Timing::default().lease);
     let early = Planted::only(Bug::BeginBeforeCreation);
     assert!(leaves_before_creation(early));
+    assert!(!leads_beside_a_late_beat(Planted::only(Bug::LateBeatBinds)));
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use fermata_protocol::base::*;
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::paxos::{Entry, Follow, Joining, Log, Message as Paxos};
+use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Env, Memory, Message, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -288,6 +289,7 @@ impl World {
             out
         });
         self.apply(i, &mut log);
+        log.assert_held();
         if log.needs_snapshot(&self.limits) {
             let host = &self.hosts[i];
             let (slot, state) = (
@@ -441,7 +443,7 @@ impl World {
         }
         if self.rotten == Some(i) && self.rng.below(2) == 0 {
             let slot = Slot(1 + self.rng.below(self.truth.len() as u64 + 2));
-            let key = fermata_protocol::wire::record::accepted(ID, slot);
+            let key = record::accepted(ID, slot);
             if host.durable.map.contains_key(&key) {
                 host.durable.void.insert(key);
             }
@@ -679,10 +681,16 @@ impl World {
         self.check(over || self.primary().is_some(), || {
             "no primary in calm time".into()
         });
+        self.flush_all();
         for i in 0..self.hosts.len() {
-            let chosen = self.log(i).chosen();
+            let (chosen, base) = (self.log(i).chosen(), self.log(i).truncated());
             self.check(chosen >= last, || {
                 format!("host {i} stays behind: {chosen:?} of {last:?}")
+            });
+            let below = record::accepted(ID, Slot(0))..record::accepted(ID, base.next());
+            let kept = self.hosts[i].durable.map.range(below).count();
+            self.check(kept == 0, || {
+                format!("host {i} keeps {kept} votes that its snapshot replaces")
             });
         }
         if let Some(primary) = self.primary().filter(|_| !over) {

@@ -311,6 +311,48 @@ fn sweeps_that_die_one_after_the_other_fill_no_replica() {
     assert!(matches!(stored, OpEnd::Stored { .. }), "{stored:?}");
 }
 
+/// A sweep finds that it may carry another one on, and then hears members of which too few have
+/// what that has stored: it takes a tag of its own for what it has found.
+#[test]
+fn a_sweep_that_finds_less_than_it_was_to_carry_on_begins_anew() {
+    let mut w = coded(5, 1, 3);
+    run(&mut w, write(1, "one"));
+    dying_write(&mut w, 2, &[0, 1, 2]);
+    w.start(0, sweep(9));
+    while w.deliver_one(|l| !is_store(l)) {
+        (0..5).for_each(|i| w.flush(i));
+    }
+    for node in 0..3 {
+        assert!(w.deliver_one(|l| is_store(l) && l.to == NodeName(node)));
+    }
+    w.replace_caller(0);
+    w.bag.clear();
+    let id = w.start(1, sweep(9));
+    w.reach(1, &[0, 1, 2, 3]);
+    for _ in 0..4 {
+        w.reach(1, &[1, 2, 3, 4]);
+    }
+    let swept = w.outcome(id, 1);
+    assert!(matches!(swept, Some(OpEnd::Stored { .. })), "{swept:?}");
+    for _ in 0..3 {
+        w.settle();
+        w.advance(w.timing.retry);
+    }
+    assert_eq!(found(w.run_without(2, read(), &[0])), value("one"));
+}
+
+/// F8d: beside a member that lacks the tag.
+#[test]
+fn a_reader_stores_nothing_where_it_hears_that_what_it_found_is_final() {
+    let mut w = coded(5, 1, 3);
+    run(&mut w, write(1, "one"));
+    w.start(0, write(2, "two"));
+    w.settle_without(&[4]);
+    let id = w.start(1, read());
+    w.reach(1, &[4, 1, 2, 3]);
+    assert_eq!(w.outcome(id, 1).map(found), Some(value("two")));
+}
+
 /// Two members of four have clocks far ahead, and take what a writer with such a clock stores; the
 /// others refuse it, and every sweep of it. When its time has come the key can be used again.
 #[test]
@@ -453,6 +495,57 @@ fn a_writer_that_loses_its_clock_while_it_waits_fences() {
         w.outcomes.clear();
         assert_eq!(found(run(&mut w, read())), value("one"));
     }
+}
+
+/// A writer has stored, and gives its clock up while it waits for its tag's time; another one has
+/// written meanwhile. What is swept up then is that write, and not the first one again.
+#[test]
+fn a_writer_that_loses_its_clock_does_not_write_twice() {
+    let mut w = coded(3, 1, 3);
+    w.caller_clocks = vec![Some(SOUND); 3];
+    w.node_clocks = vec![Some(SOUND); 3];
+    let ids = [1, 2].map(|writer| {
+        let id = w.start(
+            writer - 1,
+            write(writer as u128, &format!("value {writer}")),
+        );
+        w.settle();
+        w.advance(1_000);
+        id
+    });
+    w.caller_clocks[0] = None;
+    w.node_clocks = vec![None; 3];
+    for _ in 0..20 {
+        w.advance(50_000);
+        w.settle();
+    }
+    for (caller, id) in ids.into_iter().enumerate() {
+        let stored = w.outcome(id, caller);
+        assert!(matches!(stored, Some(OpEnd::Stored { .. })), "{stored:?}");
+    }
+    assert_eq!(found(run_at(&mut w, 2, read())), value("value 2"));
+}
+
+/// A writer without a clock has met a time, and is about to fence; a sweep is faster.
+#[test]
+fn a_writer_whose_fence_is_refused_takes_a_higher_tag() {
+    let mut w = coded(3, 1, 3);
+    w.caller_clocks[0] = Some(SOUND);
+    w.start(0, write(1, "one"));
+    w.settle();
+    let id = w.start(1, write(2, "two"));
+    w.reach(1, &[0, 1]);
+    let late: Vec<Letter> = w.bag.extract_if(.., |l| l.from == NodeName(101)).collect();
+    let swept = run_at(&mut w, 2, sweep(9));
+    assert!(matches!(swept, OpEnd::Stored { .. }), "{swept:?}");
+    w.bag.extend(late);
+    for _ in 0..4 {
+        w.settle();
+        w.advance(w.timing.retry);
+    }
+    let stored = w.outcome(id, 1);
+    assert!(matches!(stored, Some(OpEnd::Stored { .. })), "{stored:?}");
+    assert_eq!(found(run_at(&mut w, 2, read())), value("two"));
 }
 
 /// A writer that names two values alike: the second one is refused, not mixed with the first.

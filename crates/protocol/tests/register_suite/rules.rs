@@ -1,11 +1,11 @@
 //! Each rule by name.
 
-use crate::world::{Command, STORE, World, register_key, section_key};
+use crate::world::{Command, Letter, STORE, World, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, SessionId, Tag,
+    Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, Tag,
 };
-use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, OpEnd, keys, policy};
+use fermata_protocol::register::{Answer, Ask, Content, Holder, Message, Op, OpEnd, keys, policy};
 
 pub(crate) fn world(n: usize) -> World {
     World::new(n, 2, 1, Planted::NONE)
@@ -434,6 +434,54 @@ fn a_get_writes_back_what_its_own_section_left_at_one_replica() {
     assert_eq!(w.inspect(1, &key).expect("sound").tag, put(1, 1));
 }
 
+/// A get is about to complete what a synch of its own section has left, and a later synch of that
+/// section is faster.
+#[test]
+fn a_get_reads_again_where_a_later_synch_of_its_section_has_fenced() {
+    let mut w = world(3);
+    let (key, text) = (section_key(), "one");
+    enqueue(&mut w, 1);
+    w.ask(0, &key, store(synch(1, 1), text));
+    let get = Op::Get {
+        key: key.clone(),
+        holder: holder(1),
+    };
+    let id = w.start(1, get);
+    w.reach(1, &[0, 1]);
+    let tag = synch(1, 2);
+    for i in [1, 2] {
+        w.ask(i, &key, fenced(tag));
+        assert_eq!(w.ask(i, &key, store(tag, text)), Some(Answer::Stored));
+    }
+    w.settle();
+    w.advance(w.timing.retry);
+    w.settle();
+    let value = bytes(text);
+    assert_eq!(w.outcome(id, 1), Some(OpEnd::Value { value, tag }));
+}
+
+/// A peer may say anything.
+#[test]
+fn an_answer_to_what_nobody_asked_counts_for_nothing() {
+    let mut w = world(3);
+    let key = register_key();
+    let id = w.start(0, Op::Read { key });
+    for Letter { from, to, message } in std::mem::take(&mut w.bag) {
+        let Message::Ask { call, store, .. } = message else {
+            panic!("{message:?}");
+        };
+        let message = Message::Answer {
+            call,
+            store,
+            seat: Seat(to.0 as u8),
+            answer: Answer::Stored,
+        };
+        let (from, to) = (to, from);
+        w.deliver(Letter { from, to, message });
+    }
+    assert_eq!(w.outcome(id, 0), None);
+}
+
 #[test]
 fn an_eventual_put_is_refused_while_the_key_is_or_may_be_locked() {
     let mut w = world(3);
@@ -602,6 +650,9 @@ fn a_damaged_record_voids_the_answer_and_is_learnt_from_the_others() {
     assert_eq!(w.ask(0, &key, read(None, false)), Some(Answer::Void));
     assert_eq!(w.ask(0, &key, store(put(1, 2), "two")), Some(Answer::Void));
     w.advance(w.timing.lengthened(w.timing.request));
+    let asked = w.bag.len();
+    w.advance(1);
+    assert_eq!(w.bag.len(), asked, "the others have time to answer");
     w.settle();
     assert_eq!(w.nodes[0].replica.counts().repairs, 1);
     let cells = w.ask(0, &key, read(None, false));

@@ -227,6 +227,16 @@ fn store_copy(world: &mut World, i: usize, key: &KeyId, tag: Tag, text: &str) {
     assert_eq!(world.ask(i, key, ask), Some(Answer::Stored));
 }
 
+/// A section that holds the key deletes it at member `i`.
+fn delete(world: &mut World, i: usize, tag: Tag) {
+    let ask = Ask::Store {
+        tag,
+        origin: EventualTag::of_section(tag.lock_ref),
+        content: Content::Tombstone,
+    };
+    assert_eq!(world.ask(i, &section_key(), ask), Some(Answer::Stored));
+}
+
 /// The read of a synch that is about to write under `tag`.
 fn fence(tag: Tag) -> Ask {
     Ask::Read {
@@ -285,6 +295,35 @@ fn an_eventual_value_that_two_of_three_hold_is_given_to_the_third() {
     assert_eq!(survey(&mut world, 2, &key).eventual, held);
 }
 
+#[test]
+fn a_key_in_use_is_left_alone() {
+    let mut world = missed(Planted::NONE);
+    world.history.push(Command::Enqueue);
+    all_apply(&mut world);
+    world.rest(3);
+    assert_eq!(world.nodes[0].replica.upkeep_counts().looks, 0);
+}
+
+/// A write is at one member of three, and may be under way: until when nobody else completes it.
+#[test]
+fn a_register_is_left_alone_for_as_long_as_its_writer_may_live() {
+    let mut world = World::new(3, 1, 1, Planted::NONE);
+    world.timing.upkeep = world.timing.beat;
+    let tag = Tag {
+        lock_ref: LockRef(0),
+        sequence: 1,
+        writer: 1,
+    };
+    store_copy(&mut world, 0, &register_key(), tag, "v");
+    while world.nodes[0].replica.upkeep_counts().settled == 0 {
+        world.advance(world.timing.beat);
+        world.upkeep();
+        world.settle();
+        assert!(world.now < 2 * world.timing.request);
+    }
+    assert!(world.now > world.timing.request);
+}
+
 /// A repair that was sent before a synch set its fence; none where it was taken.
 fn late_repair_below_a_fence(planted: Planted) -> Option<Answer> {
     let mut world = missed(planted);
@@ -319,15 +358,9 @@ fn deleted(planted: Planted, member_comes_back: bool) -> World {
     world.nodes[2].applied = 1;
     store_copy(&mut world, 2, &section_key(), put(1, 1), "v");
     world.history.extend([Command::Enqueue, Command::Remove(3)]);
-    let tag = put(3, 1);
     for i in [0, 1] {
         world.nodes[i].applied = 3;
-        let ask = Ask::Store {
-            tag,
-            origin: EventualTag::of_section(tag.lock_ref),
-            content: Content::Tombstone,
-        };
-        assert_eq!(world.ask(i, &section_key(), ask), Some(Answer::Stored));
+        delete(&mut world, i, put(3, 1));
         world.nodes[i].applied = 4;
     }
     let away = |l: &Letter| l.to == NodeName(2) || l.from == NodeName(2);
@@ -400,6 +433,29 @@ fn a_delete_leaves_no_trace_once_all_members_have_it_and_the_floor_has_passed() 
     world.nodes[1].applied = 0;
     let old = world.ask(1, &section_key(), repair(put(1, 1), "v", 0));
     assert!(matches!(old, Some(Answer::Past { .. })), "{old:?}");
+}
+
+/// Three of five members have removed a delete's trace, and the word of it has not come to the
+/// others.
+#[test]
+fn a_trace_that_fewer_than_a_quorum_keep_goes() {
+    let mut world = World::new(5, 1, 1, Planted::NONE);
+    world.history = vec![Command::Enqueue];
+    all_apply(&mut world);
+    for i in [3, 4] {
+        delete(&mut world, i, put(1, 1));
+    }
+    world.history.push(Command::Remove(1));
+    for _ in 0..3 {
+        world
+            .history
+            .push(Command::Floor(world.history.len() as u64));
+        all_apply(&mut world);
+        world.rest(2);
+    }
+    for i in 0..5 {
+        assert!(world.cells(i).is_empty(), "member {i}");
+    }
 }
 
 /// F8f: an eventual value that a section had adopted and deleted comes when every trace of it is

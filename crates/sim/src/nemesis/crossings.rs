@@ -7,11 +7,14 @@ use crate::history::{Heard, OpId, Section, SectionIx};
 use crate::network::{ClientId, End, Parcel, RuleId};
 use crate::workload::segment_of;
 use crate::world::World;
-use fermata_protocol::base::{KeyId, NodeName};
+use fermata_protocol::base::{KeyId, Keyspace, NodeName};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, paxos, register};
+
+/// The lease of a section of a crossing, microseconds: its client may be silent for longer.
+const LEASE: u64 = 2_000_000;
 
 /// Two rules, one beside the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,13 +108,42 @@ fn leave(world: &mut World, section: &Section) {
 
 /// A client leaves what it has entered by an operation, as soon as that has ended.
 fn leave_entered(world: &mut World, client: ClientId, entered: OpId) {
+    once_entered(world, entered, move |w, section| {
+        leave_one(w, client, section)
+    });
+}
+
+/// Does something as soon as an operation has entered a section; nothing where it fails.
+fn once_entered(
+    world: &mut World,
+    entered: OpId,
+    then: impl FnOnce(&mut World, SectionIx) + 'static,
+) {
     let op = &world.history.ops[entered.0];
     match (&op.outcome, op.section) {
-        (Heard::Open, _) => world.at(world.now + 500_000, move |w| {
-            leave_entered(w, client, entered);
+        (Heard::Open, _) => world.at(world.now + 100_000, move |w| {
+            once_entered(w, entered, then);
         }),
-        (_, Some(section)) => leave_one(world, client, section),
+        (_, Some(section)) => then(world, section),
         _ => {}
+    }
+}
+
+/// What a client of a crossing asks for, to be in a section as long as it takes.
+fn enter(key: &KeyId, mode: Mode) -> Call {
+    Call::Enter {
+        keys: vec![key.clone()],
+        mode,
+        wait: 20_000_000,
+        lease: Some(LEASE),
+    }
+}
+
+/// A key that nobody uses but who crosses two rules: what that leaves, stays.
+fn own_key(dice: &mut Dice) -> KeyId {
+    KeyId {
+        keyspace: Keyspace::SECTIONS,
+        key: format!("x{}", dice.below(1_000)).into(),
     }
 }
 
@@ -203,23 +235,33 @@ fn delete(world: &mut World, client: ClientId, key: KeyId) {
     }
 }
 
-/// The primary of an open section has slots in flight that nobody answers, and hears nothing of the
-/// section's client. Some other member is promised the next ballot by one that answers nobody. The
-/// primary goes on with a ballot above that, and the client is back.
+/// The client of a section is silent for longer than its lease while a queue fills behind slots that
+/// nobody answers: the release waits in it. Then the client is back, and the primary no more one:
+/// it outbids what another member has been promised by one that answers nobody, or another one
+/// leads for a while.
 fn outbid_and_silence(world: &mut World, dice: &mut Dice) {
-    let Some(section) = open_section(world, dice) else {
+    let Some(client) = dice.pick(&living(world)).copied() else {
         return;
     };
-    let key = section.held[0].key.clone();
+    let (key, stays) = (own_key(dice), dice.between(8_000_000, 20_000_000));
+    let entered = world.call(client, enter(&key, Mode::Exclusive));
+    let mut dice = dice.fork();
+    once_entered(world, entered, move |w, section| {
+        silence(w, (client, key), &mut dice);
+        w.at(w.now + stays, move |w| leave_one(w, client, section));
+    });
+}
+
+fn silence(world: &mut World, (client, key): (ClientId, KeyId), dice: &mut Dice) {
     let Some(primary) = primary_of(world, &key) else {
         return;
     };
     let nodes: Vec<NodeName> = world.machines.keys().copied().collect();
-    let unheard = dice.between(2_000_000, 5_000_000);
-    let client = End::Client(section.client);
-    let both = |name: &NodeName| [(End::Node(*name), client), (client, End::Node(*name))];
+    let unheard = LEASE + dice.between(300_000, 2_000_000);
+    let end = End::Client(client);
+    let both = |name: &NodeName| [(End::Node(*name), end), (end, End::Node(*name))];
     cut(world, nodes.iter().flat_map(both).collect(), unheard);
-    burst(world, dice);
+    let outbids = dice.chance(50);
     let deaf = unheard + dice.below(1_500_000);
     lose_for(world, deaf, move |parcel| {
         let Parcel::Peer { from, message, .. } = parcel else {
@@ -227,49 +269,82 @@ fn outbid_and_silence(world: &mut World, dice: &mut Dice) {
         };
         let stays = |m: &paxos::Message| match m {
             paxos::Message::Accept { .. } => from.name == primary,
-            paxos::Message::Promise { .. } => from.name != primary,
+            paxos::Message::Promise { .. } => outbids && from.name != primary,
             _ => false,
         };
         matches!(message, Message::Paxos { message, .. } if stays(message))
     });
-    let others = nodes.iter().filter(|name| **name != primary);
-    let ways = others.map(|name| (End::Node(primary), End::Node(*name)));
-    let (ways, lasts) = (ways.collect(), dice.between(1_500_000, 3_000_000));
-    world.at(world.now + dice.below(unheard), move |w| {
-        cut(w, ways, lasts)
+    let mut writes = dice.fork();
+    let about = key.clone();
+    world.at(world.now + dice.below(LEASE), move |w| {
+        for other in living(w).into_iter().filter(|other| *other != client) {
+            (0..3).for_each(|_| write(w, other, about.clone(), &mut writes));
+        }
+    });
+    let (from, lasts) = (
+        dice.between(LEASE, unheard),
+        dice.between(1_500_000, 3_000_000),
+    );
+    let others = nodes.into_iter().filter(|name| *name != primary);
+    let ways = others.map(|name| (End::Node(primary), End::Node(name)));
+    let ways = ways.collect();
+    world.at(world.now + from, move |w| cut(w, ways, lasts));
+    let mut change_dice = dice.fork();
+    let goes = from + lasts + dice.between(200_000, 2_000_000);
+    world.at(world.now + goes, move |w| {
+        let next = primary_of(w, &key).filter(|next| *next != primary);
+        if let Some(next) = next {
+            change(w, next, &mut change_dice);
+        }
     });
 }
 
 /// The client of an exclusive section dies with a put under way. Readers come. From the moment at
-/// which the word of their synch is proposed, that word is late, what is stored of the key stays at
-/// its primary, and soon the primary dies.
+/// which the word of their synch is proposed, that word is late, and what is stored of the key
+/// stays at its primary, until it dies soon, or for as long as an operation lives.
 fn readers_and_note(world: &mut World, dice: &mut Dice) {
-    let open = open_section(world, dice).filter(|s| s.mode == Mode::Exclusive);
-    let Some(section) = open else {
+    let key = own_key(dice);
+    let Some(writer) = dice.pick(&living(world)).copied() else {
         return;
     };
-    let key = section.held[0].key.clone();
+    let entered = world.call(writer, enter(&key, Mode::Exclusive));
+    let mut dice = dice.fork();
+    once_entered(world, entered, move |w, section| {
+        let of = &w.clients[writer.0 as usize];
+        let value = Some(format!("n{}", w.history.ops.len()).into());
+        if let Some(section) = of.name_of(section).filter(|_| of.alive) {
+            let key = key.clone();
+            w.call(
+                writer,
+                Call::CriticalPut {
+                    section,
+                    key,
+                    value,
+                },
+            );
+        }
+        let (dies, back) = (dice.below(300_000), dice.between(4_000_000, 8_000_000));
+        w.at(w.now + dies, move |w| w.kill_client(writer));
+        w.at(w.now + back, move |w| w.restart_client(writer));
+        let all = living(w).into_iter().filter(|reader| *reader != writer);
+        for reader in dice.subset(&all.collect::<Vec<_>>(), 3) {
+            let (comes, stays) = (dice.below(1_000_000), dice.below(1_000_000));
+            let key = key.clone();
+            w.at(w.now + comes, move |w| {
+                if w.clients[reader.0 as usize].alive {
+                    let entered = w.call(reader, enter(&key, Mode::Shared));
+                    w.at(w.now + stays, move |w| leave_entered(w, reader, entered));
+                }
+            });
+        }
+        hold_note(w, key, &mut dice);
+    });
+}
+
+fn hold_note(world: &mut World, key: KeyId, dice: &mut Dice) {
     let Some(primary) = primary_of(world, &key) else {
         return;
     };
-    let back = world.now + dice.between(3_000_000, 8_000_000);
-    world.kill_client(section.client);
-    world.at(back, move |w| w.restart_client(section.client));
-    for reader in dice.subset(&living(world), 3) {
-        let enter = Call::Enter {
-            keys: vec![key.clone()],
-            mode: Mode::Shared,
-            wait: 20_000_000,
-            lease: Some(2_000_000),
-        };
-        let stays = dice.below(1_000_000);
-        world.at(world.now + dice.below(500_000), move |w| {
-            if w.clients[reader.0 as usize].alive {
-                let entered = w.call(reader, enter);
-                w.at(w.now + stays, move |w| leave_entered(w, reader, entered));
-            }
-        });
-    }
     let note = world.network.hold(move |parcel| {
         let Parcel::Peer { from, message, .. } = parcel else {
             return false;
@@ -283,13 +358,12 @@ fn readers_and_note(world: &mut World, dice: &mut Dice) {
                 if matches!(entry, paxos::Entry::Commands { commands, .. }
                     if commands.iter().any(noted)))
     });
-    let (late, dies) = (
-        dice.between(50_000, 1_000_000),
-        dice.between(200_000, 2_000_000),
-    );
-    let (lasts, until) = (dice.between(1_000_000, 6_000_000), world.now + 8_000_000);
+    let late = dice.between(50_000, 1_000_000);
+    let dies = dice.chance(50).then(|| dice.between(200_000, 2_000_000));
+    let lasts = world.setup.timing.request + dice.between(500_000, 3_000_000);
+    let until = world.now + LEASE + 6_000_000;
     await_note(world, (note, until), move |w| {
-        lose_for(w, dies + lasts, move |parcel| {
+        lose_for(w, lasts, move |parcel| {
             let Parcel::Peer { to, message, .. } = parcel else {
                 return false;
             };
@@ -298,7 +372,9 @@ fn readers_and_note(world: &mut World, dice: &mut Dice) {
                 && *to != primary
         });
         w.at(w.now + late, move |w| w.release(note));
-        w.at(w.now + dies, move |w| down(w, primary, false, lasts));
+        if let Some(dies) = dies {
+            w.at(w.now + dies, move |w| down(w, primary, false, lasts));
+        }
     });
 }
 

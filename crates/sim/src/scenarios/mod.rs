@@ -159,6 +159,11 @@ pub const ALL: &[Scenario] = &[
         play: upkeep::deleted_of_several,
     },
     Scenario {
+        name: "g54-beside-a-section",
+        about: "a key is deleted, and a later section of its segment goes on",
+        play: upkeep::deleted_beside_a_section,
+    },
+    Scenario {
         name: "f8f-absent-member",
         about: "a key is deleted while a member is down that holds its value",
         play: upkeep::absent_member,

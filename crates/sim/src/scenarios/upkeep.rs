@@ -15,6 +15,7 @@ use fermata_protocol::base::{Ballot, Epoch, KeyId, NodeName, Purpose, StoragePol
 use fermata_protocol::client::Call;
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::register::{Ask, Message as Register, StoreId};
+use fermata_protocol::request::Mode;
 
 /// Members of the coded register's group; one may fail.
 const MEMBERS: u16 = 5;
@@ -165,6 +166,21 @@ pub(super) fn deleted_key(stage: &mut Stage) {
     stage.expect(nothing, "a deleted key has no value");
     stage.section(client, "v2");
     stage.section(client, "v3");
+}
+
+/// G54: the same beside a section of another key of the segment, which begins later and goes on.
+pub(super) fn deleted_beside_a_section(stage: &mut Stage) {
+    tended(stage);
+    let [client, holder] = stage.clients([4, 5]);
+    stage.section(client, "v1");
+    delete(stage, client);
+    let beside = stage.key_beside("x");
+    let enter = stage.enter_keys(holder, vec![beside], Mode::Exclusive);
+    let section = stage.entered(enter);
+    random::rest(&mut stage.world);
+    if let Some(section) = section {
+        stage.leave(holder, section);
+    }
 }
 
 /// The same of a key in the segment that B leads, while A, the first of the seats, sees nothing

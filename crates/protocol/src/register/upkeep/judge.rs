@@ -179,11 +179,10 @@ impl Replica {
             && (standing.holders.len() == look.heard.len() + 1
                 || env.planted.has(Bug::FencedTakenAsHolder))
             && (terms.purpose == Purpose::Sections || !standing.fenced);
-        let dead = !cell.head.is_live()
+        let dead = terms.purpose == Purpose::Sections
             && cell.head.length().is_none()
             && !cell.head.eventual_live
             && cell.head.moved.is_none();
-        let dead = dead && terms.purpose == Purpose::Sections;
         if even || (dead && env.planted.has(Bug::TombstoneBuriedEarly)) {
             self.upkeep.suspects.remove(&place);
             if dead {

@@ -288,7 +288,6 @@ impl Replica {
                 self.upkeep.next_round = env.now.monotonic + soon;
                 return;
             }
-            self.upkeep.wanted.clear();
             self.upkeep.named.clear();
             self.upkeep.round = Some(Round {
                 left: views.stores(),

@@ -117,7 +117,7 @@ impl Upkeep {
             Kept::Several(_) => head.tag() == tag,
             Kept::Highest | Kept::FromFinal(_) => tags.eq((tag > Tag::ZERO).then_some(tag)),
         };
-        let dead = !head.is_live() && head.length().is_none() && !head.eventual_live;
+        let dead = head.length().is_none() && !head.eventual_live;
         let under = under_floor(&survey(head, floor), floor);
         let rises = floor > above || case.env.planted.has(Bug::TombstoneBuriedEarly);
         let known = head.eventual == eventual && head.moved.is_none();
