@@ -21,8 +21,6 @@ pred QueueFits {
   clean + dirty in past
   no clean & dirty
   flag in last[dirty]
-  handed.ref in clean
-  some handed implies some queued
 }
 
 /* Only heads are granted, and a head that is removed is so cleanly or dirtily. */
@@ -161,7 +159,7 @@ pred AdoptionEnds {
 pred GrantIsDefined {
   all r: granted.Value - entered, v: r.granted, w: readable | not superseded[r] implies {
     value[w] in v + over[v]
-    no w.ref or not earlier[r, w.ref] implies value[w] = v
+    noLater[r, w] implies value[w] = v
   }
 }
 
@@ -192,7 +190,7 @@ pred ReadIsStable {
   all e: Entry & floor.Write - forgotten, w: attempted |
     e.reader not in entered and not superseded[e.reader] and upTo[e.floor, w] implies {
       value[w] in value[e.floor] + over[value[e.floor]]
-      no w.ref or not earlier[e.reader, w.ref] implies value[w] = value[e.floor]
+      noLater[e.reader, w] implies value[w] = value[e.floor]
     }
 }
 
@@ -207,12 +205,14 @@ pred GetIsStable {
   }
 }
 
-/* The tag that a clean leave states names the value. */
+/* The tag that a clean leave states names the value for the next that is head, also after that has
+ * been removed, until somebody enters. */
 pred HandedIsDefined {
-  handed in acked
-  all p: issued | p.ref = handed.ref implies upTo[p, handed]
-  some handed implies all r: ever - head | not earlier[handed.ref, r]
-  some handed and no head & entered and no adopting & ref.head implies value[readable] = handed
+  all r: heads - entered, v: handed[r], w: readable |
+    unflagged[r] and no adopting & ref.r and not superseded[r] implies {
+      value[w] in v + over[v]
+      noLater[r, w] implies value[w] = v
+    }
 }
 
 /* A put that was asked for too late is refused. */

@@ -109,8 +109,6 @@ var sig clean in Ref {}
 var sig dirty in Ref {}
 /* The flag, named by the removal that has set it. */
 var lone sig flag in Ref {}
-/* The last write of a holder that has left cleanly, while nothing has happened since. */
-var lone sig handed in Value {}
 
 /* Published: the flag in the data store. Refs whose forced release has written it, and refs whose
  * acquire has written it back. */
@@ -186,6 +184,25 @@ fun value[w: set Write]: set Value { w.carries + (w & Put).copyOf + (w & Value -
 
 fun head: lone Ref { refs/min[queued] }
 fun past: set Ref { used - queued }
+
+/* What is, or was, the head: to a primary that is deposed and does not know it, it may be so yet. */
+fun heads: set Ref { head + clean + dirty }
+
+/* Nobody before r has left a flag that was not cleared: so it is to the log if r is its head, and so
+ * it is to whoever takes r for the head. */
+pred unflagged[r: Ref] {
+  r = head => no flag else all d: dirty | earlier[d, r] implies earlier[d, top.ref]
+}
+
+/* The last write of the holder before r, if that has left cleanly. */
+fun handed[r: Ref]: lone Value {
+  highest[issued & ref.(clean & last[{ h: clean + dirty | earlier[h, r] }])]
+}
+
+/* w is of no later section than r's, which may have gone on as head in later generations. */
+pred noLater[r: Ref, w: Write] {
+  all u: used | earlier[r, u] and not earlier[w.ref, u] implies u in resumed
+}
 
 /* The last section that has begun. */
 fun latest: lone Ref { last[entered] }
