@@ -132,9 +132,7 @@ pred SynchsAgree {
 /* Values grow with tags: nothing that may be acknowledged or granted is hidden by an older value. (An
  * eventual value from after the section that adopts it stands no higher there than that section.) */
 pred ValuesGrow {
-  all x: attempted - doomed, y: attempted | below[x, y] implies {
-    upTo[value[x], value[y]] or upTo[x, value[y]]
-  }
+  all x: attempted - doomed | value[attempted & upFrom[x] - x] in upFrom[value[x]] + upFrom[x]
 }
 
 /* Who leaves cleanly has its last put acknowledged. */
@@ -208,8 +206,8 @@ pred GetIsStable {
 /* The tag that a clean leave states names the value for the next that is head, also after that has
  * been removed, until somebody enters. */
 pred HandedIsDefined {
-  all r: heads - entered, v: handed[r], w: readable |
-    unflagged[r] and no adopting & ref.r and not superseded[r] implies {
+  all r: heads - entered - overtaken, v: handed[r], w: readable |
+    unflagged[r] and no adopting & ref.r implies {
       value[w] in v + over[v]
       noLater[r, w] implies value[w] = v
     }
@@ -246,7 +244,8 @@ pred SynchFlag { all r: dirty | cleared implies earlier[r, top.ref] }
 
 /* No acknowledged put is lost, nor one that may yet be acknowledged, to any later section. */
 pred AcknowledgedKept {
-  all r: Ref, v: r.granted, p: Put & attempted - doomed | earlier[p.ref, r] implies upTo[p, v]
+  all r: granted.Value, v: r.granted |
+    Put & attempted & ref.(prior[r]) - doomed in downFrom[v]
 }
 
 /* An eventual value that was acknowledged is at some replica, or a newer one is, unless a section has

@@ -160,6 +160,11 @@ fun last[r: set Ref]: lone Ref { refs/max[r] }
 pred upTo[a, b: Write] { tags/lte[a, b] }
 fun highest[w: set Write]: lone Write { tags/max[w] }
 
+/* As sets: a set says of many at once what costs a trace's judge a question for each. */
+fun prior[r: Ref]: set Ref { refs/prevs[r] }
+fun downFrom[w: Write]: set Write { w + tags/prevs[w] }
+fun upFrom[w: Write]: set Write { w + tags/nexts[w] }
+
 /* Tags are ordered by ref first; the old value lies below all. */
 fact tagsByRef {
   Start = tags/first
@@ -191,22 +196,23 @@ fun heads: set Ref { head + clean + dirty }
 /* Nobody before r has left a flag that was not cleared: so it is to the log if r is its head, and so
  * it is to whoever takes r for the head. */
 pred unflagged[r: Ref] {
-  r = head => no flag else all d: dirty | earlier[d, r] implies earlier[d, top.ref]
+  r = head => no flag else dirty & refs/prevs[r] in refs/prevs[top.ref]
 }
 
 /* The last write of the holder before r, if that has left cleanly. */
 fun handed[r: Ref]: lone Value {
-  highest[issued & ref.(clean & last[{ h: clean + dirty | earlier[h, r] }])]
+  highest[issued & ref.(clean & last[(clean + dirty) & refs/prevs[r]])]
 }
 
 /* w is of no later section than r's, which may have gone on as head in later generations. */
 pred noLater[r: Ref, w: Write] {
-  all u: used | earlier[r, u] and not earlier[w.ref, u] implies u in resumed
+  used & refs/nexts[r] & (w.ref + refs/prevs[w.ref]) in resumed
 }
 
 /* The last section that has begun. */
 fun latest: lone Ref { last[entered] }
-pred superseded[r: Ref] { some e: entered | earlier[r, e] }
+fun overtaken: set Ref { refs/prevs[latest] }
+pred superseded[r: Ref] { r in overtaken }
 
 /* The highest tag that has succeeded. Every quorum read that begins now returns it or a higher. */
 fun top: one Write { highest[succeeded] }

@@ -193,6 +193,11 @@ final class Case {
         if (!holds) {
             return false;
         }
+        for (Func met : text.cases.getOrDefault(step.event(), List.of())) {
+            if (judge.call(met, arguments)) {
+                totals.cases.merge(Text.last(met.label), 1, Integer::sum);
+            }
+        }
         judge.advance();
         for (Map.Entry<String, Func> conjunct : text.conjuncts.entrySet()) {
             if (!text.of(conjunct.getValue()).vars.intersects(changed)) {

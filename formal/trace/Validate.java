@@ -49,6 +49,7 @@ public class Validate {
         Text text = new Text(arguments[0]);
         Totals totals = new Totals();
         text.events().forEach(event -> totals.events.put(event, 0));
+        text.cases.values().forEach(of -> of.forEach(met -> totals.cases.put(Text.last(met.label), 0)));
         for (int i = 1; i < arguments.length; i++) {
             try (BufferedReader lines = Files.newBufferedReader(Path.of(arguments[i]))) {
                 for (Trace trace = Trace.read(lines); trace != null; trace = Trace.read(lines)) {
