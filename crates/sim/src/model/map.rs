@@ -308,10 +308,7 @@ impl<'a> Mapper<'a> {
             | Event::Put(w)
             | Event::Ack(w) => self.writes.extend([w]),
             Event::AttemptRead(a, f, v) => self.writes.extend([a, f, v]),
-            Event::ReadAhead(e)
-            | Event::Decline(e)
-            | Event::EntryBegin(e)
-            | Event::GetBegin(e) => {
+            Event::ReadAhead(e) | Event::Decline(e) | Event::EntryBegin(e) | Event::GetBegin(e) => {
                 self.reads.extend([e]);
             }
             Event::EntryEnd(e, w) | Event::GetEnd(e, w) => {

@@ -225,8 +225,9 @@ pub(super) fn deposed_primary(stage: &mut Stage) {
         matches!(message, Message::Paxos { message, .. }
             if matches!(message, paxos::Message::Accepted { .. }))
     };
-    let late = stage
-        .hold(move |p| matches!(p, Parcel::Peer { to, message, .. } if *to == A && accepted(message)));
+    let late = stage.hold(
+        move |p| matches!(p, Parcel::Peer { to, message, .. } if *to == A && accepted(message)),
+    );
     stage.leave_soon(h1, s1);
     stage.pass(200);
     let others = [B, C, NodeName(5), NodeName(6)];
