@@ -5,8 +5,7 @@
  * atomic steps, for consensus orders them; the data store is not modelled by its replicas but as
  * its coordinators see it: writes that were attempted, those of them that have succeeded, and what
  * a quorum read may return. What is assumed here of writes, fences and reads is proved of replicas
- * and quorums in store.als; assumed without such a proof is that an answer which counts for a reader
- * shows no later ref's tag, and that a get is refused once a quorum knows a later ref.
+ * and quorums in store.als.
  *
  * The network is the most general one. What was said once may be heard at any time, in any order,
  * any number of times or never, so that "said" is a set that grows. A crash of a client, of a

@@ -214,20 +214,18 @@ pub(super) fn stale_attempt(stage: &mut Stage) {
 }
 
 /// F20: A has had H1's leave chosen, and does not hear so before H2, behind it, has been inside and
-/// is gone under the next primary: then A takes H2 for the holder, and reads for it. Before that, it
-/// takes a key for free that H2 holds, and reads ahead for H3.
+/// is gone under the next primary: then A takes H2 for the holder, and reads for it. Before that,
+/// it takes a key for free that H2 holds, and reads ahead for H3.
 pub(super) fn deposed_primary(stage: &mut Stage) {
     let [h1, h2, h3] = stage.clients([5, 6, 4]);
     let Some(s1) = stage.enter(h1) else { return };
     let second = stage.begin_enter(h2, Mode::Exclusive);
     stage.pass(500);
-    let accepted = |message: &Message| {
-        matches!(message, Message::Paxos { message, .. }
-            if matches!(message, paxos::Message::Accepted { .. }))
+    let accepted = |p: &Parcel| {
+        matches!(p, Parcel::Peer { to, message: Message::Paxos { message, .. }, .. }
+            if *to == A && matches!(message, paxos::Message::Accepted { .. }))
     };
-    let late = stage.hold(
-        move |p| matches!(p, Parcel::Peer { to, message, .. } if *to == A && accepted(message)),
-    );
+    let late = stage.hold(accepted);
     stage.leave_soon(h1, s1);
     stage.pass(200);
     let others = [B, C, NodeName(5), NodeName(6)];
@@ -249,7 +247,7 @@ pub(super) fn deposed_primary(stage: &mut Stage) {
     let deaf = stage.lose(move |p| {
         let answer = |m: &Message| matches!(m, Message::Register(Register::Answer { .. }));
         matches!(p, Parcel::Peer { to, message, .. }
-            if *to == A && !answer(message) && !accepted(message))
+            if *to == A && !answer(message) && !accepted(p))
     });
     stage.mend();
     stage.release(late);
