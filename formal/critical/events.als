@@ -11,9 +11,8 @@ open state
 pred keepQueue {
   used' = used and queued' = queued and clean' = clean and dirty' = dirty and resumed' = resumed
 }
-pred keepFlag { flag' = flag and handed' = handed }
 pred keepRegisters { flagSet' = flagSet and flagReset' = flagReset }
-pred keepLock { keepQueue and keepFlag and keepRegisters }
+pred keepLock { keepQueue and flag' = flag and keepRegisters }
 pred keepPeek { peek' = peek }
 pred keepGrants { granted' = granted }
 pred keepSections {
@@ -42,7 +41,7 @@ pred keepTruth { truth' = truth }
 
 pred init {
   no used and no queued and no clean and no dirty
-  no flag and no handed and no flagSet and no flagReset and no peek and no granted
+  no flag and no flagSet and no flagReset and no peek and no granted
   no entered and no closed and no sayClean and no sayDirty
   no issued and no acked and no latePut
   attempted = Start and succeeded = Start and no doomed
@@ -82,24 +81,23 @@ pred enqueue[r: Ref] {
     }
   }
   keepEntryFloors
-  clean' = clean and dirty' = dirty
-  keepFlag and keepRegisters and keepPeek and keepGrants and keepClients and keepData
+  clean' = clean and dirty' = dirty and flag' = flag
+  keepRegisters and keepPeek and keepGrants and keepClients and keepData
   keepAttempts and keepGets and keepTruth
 }
 
-/* The log does not take an enqueue, which its client may repeat: what was read ahead for it is
- * forgotten, and goes on. */
-pred decline[r: Ref] {
+/* A primary's log does not take an enqueue, which its client may repeat, perhaps at another one: what
+ * was read ahead for it there is forgotten, and goes on. */
+pred decline[e: First] {
   on[FlagInLog]
-  r not in used
-  some ahead & reader.r
-  ahead' = ahead - reader.r
-  forgotten' = forgotten + (ahead & reader.r)
+  e in ahead
+  ahead' = ahead - e
+  forgotten' = forgotten + e
   keepEntryFloors and keepGets
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
 }
 
-/* A ref leaves the queue without a flag, stating the tag of its holder's last write. */
+/* A ref leaves the queue without a flag, stating the tag of its holder's last write (`handed`). */
 pred leaveClean[r: Ref] {
   r in queued & (on[CleanAsSaid] => sayClean else sayClean + sayDirty)
   resumed' = resumed
@@ -109,7 +107,6 @@ pred leaveClean[r: Ref] {
   dirty' = dirty
   flag' = flag
   keepRegisters
-  handed' = (some queued - r => highest[issued & ref.r] else none)
   cancelAhead
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepGets and keepTruth
 }
@@ -124,7 +121,6 @@ pred flagBy[r: Ref] {
     dirty' = dirty
     flag' = flag
   }
-  no handed'
 }
 
 /* A ref leaves the queue by its client's word, which does not say that all is acknowledged. */
@@ -152,7 +148,6 @@ pred release[r: Ref] {
   on[ReleaseSetsFlag] => flagBy[r] else {
     dirty' = dirty + (r & head)
     no flag'
-    no handed'
   }
   keepRegisters
   cancelAhead
@@ -185,7 +180,6 @@ pred synchDone[a: Attempt] {
   some flag
   on[FlagNamed] implies a.clears = flag
   no flag'
-  no handed'
   keepQueue and keepRegisters
   cancelAhead
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepGets and keepTruth
@@ -199,32 +193,34 @@ pred learn[c: Coordinator] {
 
 /* ---- grants ---- */
 
-/* While its enqueue is being agreed, the value is read for an idle key. */
-pred readAhead[e: Entry] {
+/* While its enqueue is being agreed, the value is read for an idle key. A deposed primary may not have
+ * applied what has come since, the enqueue among it: it will not, before it has forgotten the read. */
+pred readAhead[e: First] {
   on[FlagInLog]
-  e.reader not in used
-  no queued and no flag
-  no e.floor and e not in ahead
+  no e.floor
   floor' = floor + e -> top
-  ahead' = ahead + e
-  forgotten' = forgotten
+  (e.reader in used or some queued or some flag) => {
+    ahead' = ahead
+    forgotten' = forgotten + e
+  } else {
+    ahead' = ahead + e
+    forgotten' = forgotten
+  }
   keepGets
   keepLock and keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepTruth
 }
 
 /* The head's value is read for its grant. The primary that saw it become head reads where the flag
  * is clear, unless it has begun to adopt (G1). What is read again needs a grant that is complete:
- * a later primary has synched (G2), the first has granted, and only the push may be lost. A deposed
- * primary reads for one that was head: no flag was left then by those before it. */
+ * a later primary has synched (G2), the first has granted, and only the push may be lost. */
 pred entryBegin[e: Entry] {
   on[FlagInLog]
-  e.reader in head + clean + dirty
+  e.reader in heads
   e in First => {
-    e.reader = head => no flag
-      else all d: dirty | earlier[d, e.reader] implies earlier[d, top.ref]
+    unflagged[e.reader]
     on[AdoptionSticks] implies no adopting & ref.(e.reader)
   } else on[InheritedSynchs] implies e.reader in ready + done.ref
-  no e.floor and e not in ahead
+  no e.floor
   floor' = floor + e -> top
   ahead' = ahead and forgotten' = forgotten
   keepGets
@@ -232,14 +228,15 @@ pred entryBegin[e: Entry] {
 }
 
 /* Its quorum has answered, some time since; w is what it found, and it has seen no newer eventual
- * value, or must not adopt it. It is granted if this very read is waited for, not another one of
- * the same request (G23): `to` the read's ref, or else to nobody. */
+ * value, or must not adopt it. Of a later ref it is refused, but not of a later generation: a read
+ * ahead names none. It is granted if this very read is waited for, not another one of the same request
+ * (G23): `to` the read's ref, or else to nobody. */
 pred entryEnd[e: Entry, w: Write] {
   some e.floor
   e not in ahead
   w in attempted
   upTo[e.floor, w]
-  not earlier[e.reader, w.ref] or no w.ref
+  noLater[e.reader, w]
   let named = { d: First - forgotten - ahead | some d.floor and d.reader = e.reader },
       counts = e not in forgotten or (not on[ReadsByOp] and some named),
       to = (counts => e.reader else none) {
@@ -259,14 +256,15 @@ pred keepAttemptsBut {
   clears' = clears and adopting' = adopting and done' = done
 }
 
-/* The last holder's word names the value's tag: a copy of exactly that tag is granted at once. */
+/* The word of the holder before names the value's tag: who saw the ref become head, and does not
+ * adopt, grants a copy of exactly that tag at once. */
 pred handOver[r: Ref] {
   on[FlagInLog]
-  r = head
-  no flag
-  some handed
+  r in heads
+  unflagged[r]
+  some handed[r]
   no adopting & ref.r
-  granted' = granted + r -> handed
+  granted' = granted + r -> handed[r]
   ready' = ready + r
   keepAttemptsBut
   keepLock and keepPeek and keepClients and keepData and keepReads and keepTruth
@@ -285,7 +283,7 @@ pred seesFlag[a: Attempt] {
 pred attemptBegin[a: Attempt] {
   on[FlagInLog]
   a not in began
-  a.ref in head + clean + dirty
+  a.ref in heads
   all b: adopting & ref.(a.ref) | below[b, a]
   began' = began + a
   seesFlag[a]
@@ -300,7 +298,7 @@ pred attemptBegin[a: Attempt] {
 pred adoptBegin[a: Attempt] {
   on[FlagInLog]
   a not in began
-  a.ref in head + clean + dirty
+  a.ref in heads
   a.ref not in resumed
   on[AdoptsOnce] implies a.ref not in ready
   all b: began & ref.(a.ref) | b in adopting => below[b, a] else below[a, b]
@@ -603,7 +601,7 @@ pred acquireDone[a: Attempt] {
   flagSet' = flagSet
   entered' = entered + (a.ref - closed)
   closed' = closed and sayClean' = sayClean and sayDirty' = sayDirty
-  keepQueue and keepFlag
+  keepQueue and flag' = flag
   keepPuts
   keepPeek and keepGrants and keepData and keepAttempts and keepReads and keepTruth
 }
@@ -615,7 +613,7 @@ pred forceFlag[r: Ref, c: Coordinator] {
   r in used
   flagSet' = flagSet + r
   flagReset' = flagReset
-  keepQueue and keepFlag
+  keepQueue and flag' = flag
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepReads and keepTruth
 }
 
@@ -628,7 +626,7 @@ pred forceDequeue[r: Ref] {
   queued' = queued - r
   clean' = clean
   dirty' = dirty + r
-  keepFlag and keepRegisters
+  flag' = flag and keepRegisters
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepReads and keepTruth
 }
 
@@ -641,7 +639,7 @@ pred nothing {
 
 pred someEvent {
   (some r: Ref {
-    enqueue[r] or decline[r] or leaveClean[r] or leaveDirty[r] or release[r] or handOver[r]
+    enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r] or handOver[r]
     or sayLeaveClean[r] or sayLeaveDirty[r] or close[r] or forceDequeue[r]
     or (some s: Ref | resume[r, s])
     or (some v: Value | enter[r, v])
@@ -653,7 +651,8 @@ pred someEvent {
     or acquireSynch[a] or acquireDone[a]
     or adoptBegin[a] or (some f: Write, v: Value | attemptRead[a, f, v])
   })
-  or (some e: Entry { readAhead[e] or entryBegin[e] or (some w: Write | entryEnd[e, w]) })
+  or (some e: First | readAhead[e] or decline[e])
+  or (some e: Entry { entryBegin[e] or (some w: Write | entryEnd[e, w]) })
   or (some w: Write | succeed[w])
   or (some e: Eventual | offer[e] or drop[e])
   or (some p: Put { issue[p] or put[p] or ack[p] })

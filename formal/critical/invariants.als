@@ -21,8 +21,6 @@ pred QueueFits {
   clean + dirty in past
   no clean & dirty
   flag in last[dirty]
-  handed.ref in clean
-  some handed implies some queued
 }
 
 /* Only heads are granted, and a head that is removed is so cleanly or dirtily. */
@@ -134,9 +132,7 @@ pred SynchsAgree {
 /* Values grow with tags: nothing that may be acknowledged or granted is hidden by an older value. (An
  * eventual value from after the section that adopts it stands no higher there than that section.) */
 pred ValuesGrow {
-  all x: attempted - doomed, y: attempted | below[x, y] implies {
-    upTo[value[x], value[y]] or upTo[x, value[y]]
-  }
+  all x: attempted - doomed | value[attempted & upFrom[x] - x] in upFrom[value[x]] + upFrom[x]
 }
 
 /* Who leaves cleanly has its last put acknowledged. */
@@ -161,7 +157,7 @@ pred AdoptionEnds {
 pred GrantIsDefined {
   all r: granted.Value - entered, v: r.granted, w: readable | not superseded[r] implies {
     value[w] in v + over[v]
-    no w.ref or not earlier[r, w.ref] implies value[w] = v
+    noLater[r, w] implies value[w] = v
   }
 }
 
@@ -192,7 +188,7 @@ pred ReadIsStable {
   all e: Entry & floor.Write - forgotten, w: attempted |
     e.reader not in entered and not superseded[e.reader] and upTo[e.floor, w] implies {
       value[w] in value[e.floor] + over[value[e.floor]]
-      no w.ref or not earlier[e.reader, w.ref] implies value[w] = value[e.floor]
+      noLater[e.reader, w] implies value[w] = value[e.floor]
     }
 }
 
@@ -207,12 +203,14 @@ pred GetIsStable {
   }
 }
 
-/* The tag that a clean leave states names the value. */
+/* The tag that a clean leave states names the value for the next that is head, also after that has
+ * been removed, until somebody enters. */
 pred HandedIsDefined {
-  handed in acked
-  all p: issued | p.ref = handed.ref implies upTo[p, handed]
-  some handed implies all r: ever - head | not earlier[handed.ref, r]
-  some handed and no head & entered and no adopting & ref.head implies value[readable] = handed
+  all r: heads - entered - overtaken, v: handed[r], w: readable |
+    unflagged[r] and no adopting & ref.r implies {
+      value[w] in v + over[v]
+      noLater[r, w] implies value[w] = v
+    }
 }
 
 /* A put that was asked for too late is refused. */
@@ -246,7 +244,8 @@ pred SynchFlag { all r: dirty | cleared implies earlier[r, top.ref] }
 
 /* No acknowledged put is lost, nor one that may yet be acknowledged, to any later section. */
 pred AcknowledgedKept {
-  all r: Ref, v: r.granted, p: Put & attempted - doomed | earlier[p.ref, r] implies upTo[p, v]
+  all r: granted.Value, v: r.granted |
+    Put & attempted & ref.(prior[r]) - doomed in downFrom[v]
 }
 
 /* An eventual value that was acknowledged is at some replica, or a newer one is, unless a section has

@@ -231,7 +231,7 @@ without_ReadsByOp: run {
   fermataWithout[ReadsByOp]
   some r1, r2: Ref, p: Put, d, e, f: First {
     init
-    readAhead[d]; decline[r2];
+    readAhead[d]; decline[d];
     enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start];
     issue[p]; put[p]; succeed[p]; ack[p]; sayLeaveClean[r1]; leaveClean[r1];
     readAhead[f]; enqueue[r2]; entryEnd[d, Start]; (not LatestState and not AcknowledgedKept)

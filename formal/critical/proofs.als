@@ -22,13 +22,14 @@ initial_deep: check { fermata and init implies invariant } for 5 but 1..1 steps 
 
 pred lockEvent {
   (some r: Ref {
-    enqueue[r] or decline[r] or leaveClean[r] or leaveDirty[r] or release[r]
+    enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r]
     or some s: Ref | resume[r, s]
   })
   or (some a: Attempt | synchDone[a]) or some c: Coordinator | learn[c]
 }
 pred grantEvent {
-  (some e: Entry { readAhead[e] or entryBegin[e] or some w: Write | entryEnd[e, w] })
+  (some e: First | readAhead[e] or decline[e])
+  or (some e: Entry { entryBegin[e] or some w: Write | entryEnd[e, w] })
   or some r: Ref | handOver[r]
 }
 pred synchEvent {
@@ -71,7 +72,7 @@ all_can: run {
   some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, disj u, v: Eventual,
       c: Coordinator {
     init
-    learn[c]; offer[u]; readAhead[d]; decline[r1]; entryEnd[d, Start];
+    learn[c]; offer[u]; readAhead[d]; decline[d]; entryEnd[d, Start];
     readAhead[d]; enqueue[r1]; entryEnd[d, Start]; enter[r1, Start];
     issue[p]; put[p]; drop[u]; succeed[p]; ack[p]; getBegin[g]; getEnd[g, p];
     sayLeaveClean[r1]; enqueue[r2]; leaveClean[r1]; handOver[r2]; close[r2]; resume[r2, s];
@@ -81,6 +82,20 @@ all_can: run {
   }
 } for 4 but 6 Write, 3 Read, 1 Coordinator, 37..37 steps expect 1
 
+/* What only a deposed primary does, that takes past refs for heads: it reads ahead of an enqueue that
+ * is agreed; grants what a later generation has written; and hands over. */
+deposed_can: run {
+  fermata
+  some r1, s, r2: Ref, p: Put, a: Attempt, disj d, e: First {
+    init
+    readAhead[d]; enqueue[r1]; resume[r1, s]; readAhead[e];
+    attemptBegin[a]; attemptRead[a, Start, Start]; attemptWrite[a]; entryEnd[d, a];
+    succeed[a]; attemptGrant[a]; enter[s, Start]; issue[p]; put[p]; succeed[p]; ack[p];
+    sayLeaveClean[s]; enqueue[r2]; leaveClean[s]; release[r2]; handOver[r2];
+    (e.reader = r1 and s in a.ref and invariant)
+  }
+} for 3 but 3 Write, 2 Read, 1 Coordinator, 21..21 steps expect 1
+
 enqueue_keeps_deep: check {
   fermata and invariant and { some r: Ref | enqueue[r] } implies after invariant
 } for 5 but 6 Write, 2..2 steps expect 0
@@ -89,10 +104,10 @@ enqueue_can_deep: run {
 } for 3 but 5 Write, 2..2 steps expect 1
 
 decline_keeps_deep: check {
-  fermata and invariant and { some r: Ref | decline[r] } implies after invariant
+  fermata and invariant and { some e: First | decline[e] } implies after invariant
 } for 5 but 6 Write, 2..2 steps expect 0
 decline_can_deep: run {
-  fermata and invariant and { some r: Ref | decline[r] }
+  fermata and invariant and { some e: First | decline[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 leaveClean_keeps_deep: check {
@@ -138,10 +153,10 @@ learn_can_deep: run {
 } for 3 but 5 Write, 2..2 steps expect 1
 
 readAhead_keeps_deep: check {
-  fermata and invariant and { some e: Entry | readAhead[e] } implies after invariant
+  fermata and invariant and { some e: First | readAhead[e] } implies after invariant
 } for 5 but 6 Write, 2..2 steps expect 0
 readAhead_can_deep: run {
-  fermata and invariant and { some e: Entry | readAhead[e] }
+  fermata and invariant and { some e: First | readAhead[e] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 entryBegin_keeps_deep: check {

@@ -5,8 +5,7 @@
  * atomic steps, for consensus orders them; the data store is not modelled by its replicas but as
  * its coordinators see it: writes that were attempted, those of them that have succeeded, and what
  * a quorum read may return. What is assumed here of writes, fences and reads is proved of replicas
- * and quorums in store.als; assumed without such a proof is that an answer which counts for a reader
- * shows no later ref's tag, and that a get is refused once a quorum knows a later ref.
+ * and quorums in store.als.
  *
  * The network is the most general one. What was said once may be heard at any time, in any order,
  * any number of times or never, so that "said" is a set that grows. A crash of a client, of a
@@ -109,8 +108,6 @@ var sig clean in Ref {}
 var sig dirty in Ref {}
 /* The flag, named by the removal that has set it. */
 var lone sig flag in Ref {}
-/* The last write of a holder that has left cleanly, while nothing has happened since. */
-var lone sig handed in Value {}
 
 /* Published: the flag in the data store. Refs whose forced release has written it, and refs whose
  * acquire has written it back. */
@@ -162,6 +159,11 @@ fun last[r: set Ref]: lone Ref { refs/max[r] }
 pred upTo[a, b: Write] { tags/lte[a, b] }
 fun highest[w: set Write]: lone Write { tags/max[w] }
 
+/* As sets: a set says of many at once what costs a trace's judge a question for each. */
+fun prior[r: Ref]: set Ref { refs/prevs[r] }
+fun downFrom[w: Write]: set Write { w + tags/prevs[w] }
+fun upFrom[w: Write]: set Write { w + tags/nexts[w] }
+
 /* Tags are ordered by ref first; the old value lies below all. */
 fact tagsByRef {
   Start = tags/first
@@ -187,9 +189,29 @@ fun value[w: set Write]: set Value { w.carries + (w & Put).copyOf + (w & Value -
 fun head: lone Ref { refs/min[queued] }
 fun past: set Ref { used - queued }
 
+/* What is, or was, the head: to a primary that is deposed and does not know it, it may be so yet. */
+fun heads: set Ref { head + clean + dirty }
+
+/* Nobody before r has left a flag that was not cleared: so it is to the log if r is its head, and so
+ * it is to whoever takes r for the head. */
+pred unflagged[r: Ref] {
+  r = head => no flag else dirty & refs/prevs[r] in refs/prevs[top.ref]
+}
+
+/* The last write of the holder before r, if that has left cleanly. */
+fun handed[r: Ref]: lone Value {
+  highest[issued & ref.(clean & last[(clean + dirty) & refs/prevs[r]])]
+}
+
+/* w is of no later section than r's, which may have gone on as head in later generations. */
+pred noLater[r: Ref, w: Write] {
+  used & refs/nexts[r] & (w.ref + refs/prevs[w.ref]) in resumed
+}
+
 /* The last section that has begun. */
 fun latest: lone Ref { last[entered] }
-pred superseded[r: Ref] { some e: entered | earlier[r, e] }
+fun overtaken: set Ref { refs/prevs[latest] }
+pred superseded[r: Ref] { r in overtaken }
 
 /* The highest tag that has succeeded. Every quorum read that begins now returns it or a higher. */
 fun top: one Write { highest[succeeded] }

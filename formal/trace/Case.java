@@ -181,7 +181,8 @@ final class Case {
             arguments.add(singleton(number(argument)));
         }
         boolean holds = judge.call(event, arguments);
-        boolean sampled = totals.steps % Validate.SAMPLE == 0 && totals.samples < Validate.SAMPLES;
+        boolean sampled = totals.steps % Validate.SAMPLE == 0 && totals.samples < Validate.SAMPLES
+                && names.size() <= Validate.SAMPLED_ATOMS;
         if (!holds) {
             totals.fail(trace, number, "event " + shown(step) + " does not hold"
                     + judge.blame(event, arguments) + context(number));
@@ -192,6 +193,11 @@ final class Case {
         }
         if (!holds) {
             return false;
+        }
+        for (Func met : text.cases.getOrDefault(step.event(), List.of())) {
+            if (judge.call(met, arguments)) {
+                totals.cases.merge(Text.last(met.label), 1, Integer::sum);
+            }
         }
         judge.advance();
         for (Map.Entry<String, Func> conjunct : text.conjuncts.entrySet()) {

@@ -33,6 +33,8 @@ final class Text {
     final List<Expr> facts = new ArrayList<>();
     /** The conjuncts of the invariant. */
     final Map<String, Func> conjuncts = new LinkedHashMap<>();
+    /** The cases of each event that the text names: its predicates EVENT_case. */
+    final Map<String, List<Func>> cases = new LinkedHashMap<>();
     /** Everything that may change, numbered. */
     final Map<Expr, Integer> vars = new IdentityHashMap<>();
     final List<String> varNames = new ArrayList<>();
@@ -46,7 +48,12 @@ final class Text {
                 continue;
             }
             for (Func func : module.getAllFunc()) {
-                predicates.put(last(func.label), func);
+                String name = last(func.label);
+                predicates.put(name, func);
+                int event = name.indexOf('_');
+                if (event > 0) {
+                    cases.computeIfAbsent(name.substring(0, event), k -> new ArrayList<>()).add(func);
+                }
             }
             for (edu.mit.csail.sdg.alloy4.Pair<String, Expr> fact : module.getAllFacts()) {
                 facts.add(fact.b);

@@ -7,10 +7,14 @@ import java.util.TreeMap;
 final class Totals {
     int traces, steps, invariants, samples, compared, failures;
     final Map<String, Integer> events = new TreeMap<>();
+    final Map<String, Integer> cases = new TreeMap<>();
 
     void print() {
         for (Map.Entry<String, Integer> event : events.entrySet()) {
             System.out.println("event " + event.getKey() + " " + event.getValue());
+        }
+        for (Map.Entry<String, Integer> met : cases.entrySet()) {
+            System.out.println("case " + met.getKey() + " " + met.getValue());
         }
         System.out.println("judged traces " + traces + " steps " + steps + " invariants " + invariants
                 + " compared " + compared + " failures " + failures);

@@ -30,6 +30,8 @@ public class Validate {
     static final int SAMPLE = 250;
     /** How many at most: each takes milliseconds. Refused steps are put to it in any case. */
     static final int SAMPLES = 200;
+    /** Of traces with so many atoms at most: of more, Alloy's evaluator takes minutes for one step. */
+    static final int SAMPLED_ATOMS = 400;
 
     /** Exits with 0 where all holds, 1 where a step is refused, and else with 2 and why. */
     public static void main(String[] arguments) {
@@ -49,6 +51,7 @@ public class Validate {
         Text text = new Text(arguments[0]);
         Totals totals = new Totals();
         text.events().forEach(event -> totals.events.put(event, 0));
+        text.cases.values().forEach(of -> of.forEach(met -> totals.cases.put(Text.last(met.label), 0)));
         for (int i = 1; i < arguments.length; i++) {
             try (BufferedReader lines = Files.newBufferedReader(Path.of(arguments[i]))) {
                 for (Trace trace = Trace.read(lines); trace != null; trace = Trace.read(lines)) {

@@ -7,11 +7,13 @@
 //! **Idea.** The simulator writes down, for each key of each seed, which event of the model each
 //! step is (`crates/sim/src/model`); `formal/trace` evaluates the model's own text over every step.
 //! This task runs both, on as many seeds as it is told and on every scenario, and says what was
-//! judged, how often each event occurred, and what was left out and why.
+//! judged, how often each event occurred and each case (`formal/critical/cases.als`) was met,
+//! and what was left out and why.
 //!
 //! **Invariant.** A judge that never refuses proves nothing: `--planted` shows that it refuses,
 //! each time at a named event, runs of the simulator with one wrong rule, and runs with the right
-//! rules under a text with one wrong word.
+//! rules under a text with one wrong word. Neither does a mapping that maps nothing: an event, or a
+//! case, that is met by no step is a failure, and `--planted` shows that, too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -106,16 +108,20 @@ const WRONG_WORDS: [(&str, &str, &str); 6] = [
     ),
     ("  p in succeeded\n", "  p = top\n", "ack"),
     (
-        "  e.reader in head + clean + dirty\n",
-        "  e.reader in clean + dirty\n",
+        "  e.reader in heads\n",
+        "  e.reader in heads - head\n",
         "entryBegin",
     ),
-    (
-        "  handed' = (some queued - r => highest",
-        "  handed' = (no queued => highest",
-        "leaveClean",
-    ),
+    ("  some handed[r]\n", "  no handed[r]\n", "handOver"),
 ];
+
+/// A case that runs with the right rules meet, and what is added to the text: one that none can.
+const CASE: &str = "enqueue_waits";
+/// See [`CASE`].
+const NO_CASE: (&str, &str) = (
+    "enqueue_never",
+    "pred enqueue_never[r: Ref] { some queued and no queued }\n",
+);
 
 /// Runs `[--seeds N | --seed N | --planted]`.
 pub(crate) fn run(arguments: &[&str]) -> ExitCode {
@@ -281,8 +287,9 @@ fn text_of(output: &Output) -> io::Result<String> {
     String::from_utf8(output.stdout.clone()).map_err(io::Error::other)
 }
 
+/// The text by which traces are judged: the cases, and all that they open.
 fn model() -> PathBuf {
-    root().join("formal/critical/invariants.als")
+    root().join("formal/critical/cases.als")
 }
 
 /// What the two programs said.
@@ -292,6 +299,8 @@ struct Told {
     /// of the judge.
     sums: BTreeMap<String, u64>,
     events: BTreeMap<String, u64>,
+    /// How many steps have met each case.
+    cases: BTreeMap<String, u64>,
     /// Keys and facts left out, by what is left out (`whole`, `rest`, `fact`) and why.
     left_out: BTreeMap<(String, String), (u64, u64)>,
     /// Disagreements and refusals, with the lines that belong to them.
@@ -314,8 +323,12 @@ impl Told {
                         *self.sums.entry(name).or_default() += count.unwrap_or(0);
                     }
                 }
-                "event" => {
-                    *self.events.entry(words[1].to_owned()).or_default() += number(2).unwrap_or(0);
+                "event" | "case" => {
+                    let counts = match words[0] {
+                        "event" => &mut self.events,
+                        _ => &mut self.cases,
+                    };
+                    *counts.entry(words[1].to_owned()).or_default() += number(2).unwrap_or(0);
                 }
                 "left" => {
                     let why = (words[1].to_owned(), words[4..].join(" "));
@@ -341,6 +354,9 @@ impl Told {
         for (name, count) in other.events {
             *self.events.entry(name).or_default() += count;
         }
+        for (name, count) in other.cases {
+            *self.cases.entry(name).or_default() += count;
+        }
         for (why, (keys, facts)) in other.left_out {
             let left = self.left_out.entry(why).or_default();
             left.0 += keys;
@@ -352,42 +368,44 @@ impl Told {
     fn sum(&self, name: &str) -> u64 {
         self.sums.get(name).copied().unwrap_or(0)
     }
+
+    /// Events and cases that no step has met: nobody would see that the code does it no more, that
+    /// the mapping has lost it, or that the model has a new one.
+    fn never(&self) -> Vec<&str> {
+        let counts = self.events.iter().chain(&self.cases);
+        let never = counts.filter(|(_, count)| **count == 0);
+        never.map(|(name, _)| name.as_str()).collect()
+    }
 }
 
 /// Judges seeds with the right rules, and all scenarios unless the seeds are few: what seeds come
 /// upon rarely is in them.
 fn seeds(tools: &Tools, count: u64) -> io::Result<bool> {
-    let part = |index: u64| {
+    let all = count >= SEEDS;
+    let mut parts = Vec::new();
+    for index in 0..PARTS {
         let (from, to) = (index * count / PARTS, (index + 1) * count / PARTS);
-        let words = ["seeds", &from.to_string(), &(to - from).to_string()];
-        let mut told = Told::default();
         if from < to {
-            play_and_judge(
-                tools,
-                &tools.file(&format!("part{index}")),
-                &words,
-                &mut told,
-            )?;
+            parts.push(format!("seeds {from} {}", to - from));
         }
+    }
+    parts.extend(all.then(|| "scenarios".to_owned()));
+    let play = |part: &str| {
+        let mut told = Told::default();
+        let words: Vec<&str> = part.split(' ').collect();
+        play_and_judge(tools, &tools.file(&words.join("-")), &words, &mut told)?;
         Ok(told)
     };
     let parts: Vec<io::Result<Told>> = std::thread::scope(|scope| {
-        let part = &part;
-        let threads: Vec<_> = (0..PARTS).map(|i| scope.spawn(move || part(i))).collect();
-        let parts = threads
-            .into_iter()
-            .map(|t| t.join().expect("no part panics"));
-        parts.collect()
+        let play = &play;
+        let threads = parts.iter().map(|part| scope.spawn(move || play(part)));
+        let threads: Vec<_> = threads.collect();
+        let parts = threads.into_iter();
+        parts.map(|t| t.join().expect("no part panics")).collect()
     });
     let mut told = Told::default();
     for part in parts {
         told.add(part?);
-    }
-    let all = count >= SEEDS;
-    if all {
-        let mut played = Told::default();
-        play_and_judge(tools, &tools.file("scenarios"), &["scenarios"], &mut played)?;
-        told.add(played);
     }
     let what = match all {
         true => format!("seeds 0 to {}, and every scenario", count - 1),
@@ -414,7 +432,7 @@ fn play_and_judge(tools: &Tools, file: &Path, what: &[&str], into: &mut Told) ->
     tools.judge(&model(), &[file.to_owned()], into)
 }
 
-/// Says what was judged; whether all holds. `all`: whether every event is to occur.
+/// Says what was judged; whether all holds. `all`: whether every event and case is to occur.
 fn print(told: &Told, what: &str, all: bool) -> bool {
     for failure in told.failures.iter().take(SHOWN) {
         println!("{failure}");
@@ -436,6 +454,10 @@ fn print(told: &Told, what: &str, all: bool) -> bool {
         println!("  {name:14} {count:6}");
     }
     println!("  learn            none: what it moves is looked at by the published rules alone");
+    println!("cases of these:");
+    for (name, count) in &told.cases {
+        println!("  {name:24} {count:6}");
+    }
     for ((what, why), (keys, facts)) in &told.left_out {
         match what.as_str() {
             "whole" => println!("no trace: {keys} keys, with {facts} facts: {why}"),
@@ -453,12 +475,10 @@ fn print(told: &Told, what: &str, all: bool) -> bool {
         );
         failed += 1;
     }
-    // Nobody would see that the code does it no more, or that the model has a new one.
-    let missing = told.events.iter().filter(|(_, count)| **count == 0);
-    let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
-    if all && !missing.is_empty() {
-        println!("never seen: {}", missing.join(", "));
-        failed += missing.len();
+    let never = told.never();
+    if all && !never.is_empty() {
+        println!("never seen: {}", never.join(", "));
+        failed += never.len();
     }
     let passed = told.sum("judged traces").saturating_sub(failed as u64);
     let word = if failed == 0 { "ok" } else { "FAILED" };
@@ -469,7 +489,7 @@ fn print(told: &Told, what: &str, all: bool) -> bool {
 /// Shows that the judge refuses what is wrong.
 fn planted(tools: &Tools) -> io::Result<bool> {
     let missed = wrong_rules(tools)? + wrong_words(tools)?;
-    let all = PLANTED.len() + WRONG_WORDS.len();
+    let all = PLANTED.len() + WRONG_WORDS.len() + 1;
     let word = if missed == 0 { "ok" } else { "FAILED" };
     let passed = all - missed;
     println!("test result: {word}. {passed} passed; {missed} failed");
@@ -496,13 +516,26 @@ fn wrong_rules(tools: &Tools) -> io::Result<usize> {
     Ok(missed)
 }
 
-/// How many wrong words are not seen.
+/// How many wrong words are not seen; and whether a case is not that nothing meets.
 fn wrong_words(tools: &Tools) -> io::Result<usize> {
     let file = tools.file("right");
     println!();
     head("wrong word of the model: right -> wrong");
     tools.play(&file, &["seeds", "0", "8"], &mut Told::default())?;
     let text = fs::read_to_string(root().join("formal/critical/events.als"))?;
+    let cases = fs::read_to_string(model())?;
+    let judge = |told: &mut Told, events: &str, cases: &str| {
+        let folder = tools.scratch.path.join("wrong");
+        fs::create_dir_all(&folder)?;
+        for module in ["state.als", "invariants.als"] {
+            let from = root().join("formal/critical").join(module);
+            fs::copy(from, folder.join(module))?;
+        }
+        fs::write(folder.join("events.als"), events)?;
+        let model = folder.join("cases.als");
+        fs::write(&model, cases)?;
+        tools.judge(&model, std::slice::from_ref(&file), told)
+    };
     let mut missed = 0;
     for (right, wrong, event) in WRONG_WORDS {
         let name = format!("{} -> {}", right.trim(), wrong.trim());
@@ -514,21 +547,20 @@ fn wrong_words(tools: &Tools) -> io::Result<usize> {
             missed += 1;
             continue;
         }
-        let folder = tools.scratch.path.join("wrong");
-        fs::create_dir_all(&folder)?;
-        for module in ["state.als", "invariants.als"] {
-            let from = root().join("formal/critical").join(module);
-            fs::copy(from, folder.join(module))?;
-        }
-        fs::write(folder.join("events.als"), text.replacen(right, wrong, 1))?;
         let mut told = Told::default();
-        let model = folder.join("invariants.als");
-        tools.judge(&model, std::slice::from_ref(&file), &mut told)?;
+        judge(&mut told, &text.replacen(right, wrong, 1), &cases)?;
         let says = format!("event {event}[");
         let failure = told.failures.iter().find(|f| f.contains(&says));
         missed += usize::from(!refused(&name, event, failure));
     }
-    Ok(missed)
+    let mut told = Told::default();
+    let (name, case) = NO_CASE;
+    judge(&mut told, &text, &(cases + case))?;
+    let never = told.never();
+    let seen = never.contains(&name) && !never.contains(&CASE) && told.failures.is_empty();
+    let word = if seen { "never seen" } else { "NOT REFUSED" };
+    println!("{word}: {name}, a case that no step can meet");
+    Ok(missed + usize::from(!seen))
 }
 
 fn head(what: &str) {

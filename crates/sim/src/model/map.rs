@@ -49,11 +49,6 @@ pub struct Traced {
 pub const LATE_GET: &str = "a get is answered to a client that has left";
 /// The same.
 pub const LATE_SYNCH: &str = "a synch is done whose flag is not set any more";
-/// The same.
-pub const LATE_READ: &str = "a deposed primary reads ahead of an enqueue that is agreed";
-/// The same.
-pub const READ_TWICE: &str =
-    "an enqueue is declined at one of two primaries that read ahead for it";
 
 /// Maps the facts of one key.
 pub struct Mapper<'a> {
@@ -297,7 +292,6 @@ impl<'a> Mapper<'a> {
             | Event::LeaveDirty(r)
             | Event::Release(r)
             | Event::HandOver(r)
-            | Event::Decline(r)
             | Event::SayLeaveClean(r)
             | Event::SayLeaveDirty(r)
             | Event::Close(r) => self.refs.extend([r]),
@@ -314,7 +308,7 @@ impl<'a> Mapper<'a> {
             | Event::Put(w)
             | Event::Ack(w) => self.writes.extend([w]),
             Event::AttemptRead(a, f, v) => self.writes.extend([a, f, v]),
-            Event::ReadAhead(e) | Event::EntryBegin(e) | Event::GetBegin(e) => {
+            Event::ReadAhead(e) | Event::Decline(e) | Event::EntryBegin(e) | Event::GetBegin(e) => {
                 self.reads.extend([e]);
             }
             Event::EntryEnd(e, w) | Event::GetEnd(e, w) => {
@@ -483,9 +477,9 @@ impl<'a> Mapper<'a> {
             self.step(Event::SayLeaveClean(of));
         }
         self.log_step(Event::LeaveClean(of), now);
-        let handed = self.state.handed.first().copied();
-        if handed.is_some() && handed != last {
-            let (named, known) = (last.map(|w| w.named()), handed.map(|w| w.named()));
+        let known = self.state.last_put(of);
+        if known.is_some() && known != last {
+            let (named, known) = (last.map(|w| w.named()), known.map(|w| w.named()));
             self.wrong(format!(
                 "the leave of {} names {named:?}, not {known:?}",
                 of.name()

@@ -2,7 +2,7 @@
 
 use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_synch, ref_of};
 use super::foresee::{PhaseId, Reading};
-use super::map::{LATE_READ, Mapper, READ_TWICE, READERS};
+use super::map::{Mapper, READERS};
 use super::state::Event;
 use fermata_protocol::base::{EventualTag, NodeName, SessionId, Tag};
 use fermata_protocol::lock::Latest;
@@ -131,11 +131,6 @@ impl Mapper<'_> {
                 let Some(of) = self.foreseen.given.get(&command).copied() else {
                     return;
                 };
-                // A primary that is deposed may not have applied it yet, and take it once more.
-                // What it reads then serves no grant; if it did, that grant would be no event.
-                if self.state.used.contains(&of) {
-                    return self.aside(LATE_READ);
-                }
                 let read = self.read(of, Purpose::First);
                 self.primaries.ahead.insert((of, phase.0), read);
                 return self.step(Event::ReadAhead(read));
@@ -181,14 +176,9 @@ impl Mapper<'_> {
         let Some(of) = self.foreseen.given.get(&command).copied() else {
             return;
         };
-        let counts = |read: &ReadId| self.state.ahead.contains(read);
-        let known = self.primaries.ahead.iter();
-        let known = known.filter(|((r, _), read)| *r == of && counts(read));
-        let by: BTreeSet<NodeName> = known.map(|((_, by), _)| *by).collect();
-        match (by.contains(&node), by.len()) {
-            (false, _) => {}
-            (true, 1) => self.step(Event::Decline(of)),
-            (true, _) => self.aside(READ_TWICE),
+        let read = self.primaries.ahead.get(&(of, node)).copied();
+        if let Some(read) = read.filter(|read| self.state.ahead.contains(read)) {
+            self.step(Event::Decline(read));
         }
     }
 
@@ -257,7 +247,7 @@ impl Mapper<'_> {
             return self.leave_out(READERS);
         }
         let write = self.found(latest.tag);
-        let handed = self.state.handed.first() == Some(&write);
+        let handed = self.state.handed(of) == Some(write);
         match self.primaries.last.remove(&(from, of)) {
             Some(Last::Synch(attempt)) if attempt == write => {
                 self.step(Event::AttemptGrant(attempt));

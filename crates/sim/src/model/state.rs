@@ -20,8 +20,8 @@ pub enum Event {
     Release(RefId),
     /// A section goes on as a new generation.
     Resume(RefId, RefId),
-    /// The log does not take the enqueue of a ref.
-    Decline(RefId),
+    /// A log does not take the enqueue for which this was read ahead.
+    Decline(ReadId),
     /// The flag is cleared.
     SynchDone(WriteId),
     /// A value is read while its enqueue is being agreed.
@@ -131,7 +131,7 @@ impl Event {
             SayLeaveClean(r) => (23, vec![r.name()]),
             SayLeaveDirty(r) => (24, vec![r.name()]),
             Close(r) => (25, vec![r.name()]),
-            Decline(r) => (26, vec![r.name()]),
+            Decline(e) => (26, vec![e.name()]),
             Drop(e) => (27, vec![e.name()]),
         };
         let mut words = vec![Event::NAMES[name].to_owned()];
@@ -152,7 +152,6 @@ pub struct State {
     pub clean: BTreeSet<RefId>,
     pub dirty: BTreeSet<RefId>,
     pub flag: BTreeSet<RefId>,
-    pub handed: BTreeSet<WriteId>,
     pub entered: BTreeSet<RefId>,
     pub closed: BTreeSet<RefId>,
     pub say_clean: BTreeSet<RefId>,
@@ -234,7 +233,6 @@ impl State {
         out.set("clean", &self.clean, &after.clean);
         out.set("dirty", &self.dirty, &after.dirty);
         out.set("flag", &self.flag, &after.flag);
-        out.set("handed", &self.handed, &after.handed);
         out.set("entered", &self.entered, &after.entered);
         out.set("closed", &self.closed, &after.closed);
         out.set("sayClean", &self.say_clean, &after.say_clean);
@@ -302,8 +300,16 @@ impl State {
         inside && !self.succeeded.iter().any(later) && !self.found.keys().any(later)
     }
 
-    fn issued_of(&self, r: RefId) -> impl Iterator<Item = WriteId> {
-        self.issued.iter().copied().filter(move |p| p.of == Some(r))
+    /// The last put of a ref.
+    pub fn last_put(&self, r: RefId) -> Option<WriteId> {
+        self.issued.iter().copied().rfind(|p| p.of == Some(r))
+    }
+
+    /// The model's `handed`.
+    pub fn handed(&self, r: RefId) -> Option<WriteId> {
+        let before = |of: &BTreeSet<RefId>| of.range(..r).next_back().copied();
+        let by = before(&self.clean).filter(|h| before(&self.dirty) < Some(*h));
+        by.and_then(|h| self.last_put(h))
     }
 
     fn newer(&self, v: WriteId) -> BTreeSet<WriteId> {
@@ -332,7 +338,6 @@ impl State {
             self.flag = BTreeSet::from([r]);
         }
         self.queued.remove(&r);
-        self.handed.clear();
         self.cancel_ahead();
     }
 
@@ -344,9 +349,9 @@ impl State {
             | Event::LeaveDirty(_)
             | Event::Release(_)
             | Event::Resume(..)
-            | Event::Decline(_)
             | Event::SynchDone(_) => self.in_log(event),
             Event::ReadAhead(_)
+            | Event::Decline(_)
             | Event::EntryBegin(_)
             | Event::EntryEnd(..)
             | Event::HandOver(_)
@@ -384,11 +389,6 @@ impl State {
             Event::LeaveClean(r) => {
                 self.queued.remove(&r);
                 self.clean.insert(r);
-                let last = self.issued_of(r).max();
-                self.handed = last
-                    .filter(|_| !self.queued.is_empty())
-                    .into_iter()
-                    .collect();
                 self.cancel_ahead();
             }
             Event::LeaveDirty(r) | Event::Release(r) => self.removed(r),
@@ -400,14 +400,8 @@ impl State {
                 self.used.insert(s);
                 self.queued.insert(s);
             }
-            Event::Decline(r) => {
-                let own = |e: &&ReadId| e.reader == r;
-                self.forgotten.extend(self.ahead.iter().filter(own));
-                self.ahead.retain(|e| e.reader != r);
-            }
             Event::SynchDone(_) => {
                 self.flag.clear();
-                self.handed.clear();
                 self.cancel_ahead();
             }
             _ => unreachable!("not of the log"),
@@ -417,8 +411,17 @@ impl State {
     fn at_primary(&mut self, event: Event) {
         match event {
             Event::ReadAhead(e) => {
+                let late = self.used.contains(&e.reader);
+                let idle = self.queued.is_empty() && self.flag.is_empty();
                 self.floor.insert(e, self.top());
-                self.ahead.insert(e);
+                match late || !idle {
+                    true => self.forgotten.insert(e),
+                    false => self.ahead.insert(e),
+                };
+            }
+            Event::Decline(e) => {
+                self.ahead.remove(&e);
+                self.forgotten.insert(e);
             }
             Event::EntryBegin(e) => {
                 self.floor.insert(e, self.top());
@@ -434,7 +437,7 @@ impl State {
                 }
             }
             Event::HandOver(r) => {
-                self.granted.extend(self.handed.iter().map(|v| (r, *v)));
+                self.granted.extend(self.handed(r).map(|v| (r, v)));
                 self.ready.insert(r);
             }
             Event::AttemptBegin(a) => self.begins(a),

@@ -213,6 +213,52 @@ pub(super) fn stale_attempt(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
+/// F20: A has had H1's leave chosen, and does not hear so before H2, behind it, has been inside and
+/// is gone under the next primary: then A takes H2 for the holder, and reads for it. Before that,
+/// it takes a key for free that H2 holds, and reads ahead for H3.
+pub(super) fn deposed_primary(stage: &mut Stage) {
+    let [h1, h2, h3] = stage.clients([5, 6, 4]);
+    let Some(s1) = stage.enter(h1) else { return };
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let accepted = |p: &Parcel| {
+        matches!(p, Parcel::Peer { to, message: Message::Paxos { message, .. }, .. }
+            if *to == A && matches!(message, paxos::Message::Accepted { .. }))
+    };
+    let late = stage.hold(accepted);
+    stage.leave_soon(h1, s1);
+    stage.pass(200);
+    let others = [B, C, NodeName(5), NodeName(6)];
+    stage.cut(A, &others);
+    stage.cut(NodeName(4), &others);
+    stage.leader_other_than(A);
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.leave(h2, s2);
+    let beside = stage.key_beside("x");
+    let enter = stage.enter_keys(h2, vec![beside.clone()], Mode::Exclusive);
+    let Some(held) = stage.entered(enter) else {
+        return;
+    };
+    let third = stage.enter_keys(h3, vec![beside], Mode::Exclusive);
+    stage.pass(500);
+    // A hears answers alone, and nothing of who leads.
+    let deaf = stage.lose(move |p| {
+        let answer = |m: &Message| matches!(m, Message::Register(Register::Answer { .. }));
+        matches!(p, Parcel::Peer { to, message, .. }
+            if *to == A && !answer(message) && !accepted(p))
+    });
+    stage.mend();
+    stage.release(late);
+    stage.pass(1_000);
+    stage.release(deaf);
+    stage.leave(h2, held);
+    if let Some(s3) = stage.entered(third) {
+        stage.leave(h3, s3);
+    }
+}
+
 /// F3f: B has led and has a command that was not chosen; C has led and has left a hole; B leads
 /// again.
 pub(super) fn hole(stage: &mut Stage) {

@@ -344,6 +344,11 @@ pub const ALL: &[Scenario] = &[
         play: leases::grant_without_lease,
     },
     Scenario {
+        name: "f20-deposed-primary",
+        about: "a deposed primary reads for a ref that is past, and ahead for a key that is held",
+        play: commands::deposed_primary,
+    },
+    Scenario {
         name: "g1-adoption",
         about: "an adoption is at one replica when its primary dies",
         play: found::adoption,
