@@ -105,7 +105,11 @@ async fn without_a_quorum_nobody_is_told_that_a_lock_is_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_past_holder_is_answered_nothing_from_memory() {
     let (_cluster, nodes) = start(3).await;
-    define(&nodes[0], json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"})).await;
+    define(
+        &nodes[0],
+        json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"}),
+    )
+    .await;
     let path = format!("{ROWS}?k=k");
     let mine = nodes[0].lock("ks.t.k").await;
     nodes[0].acquire(&mine).await;
