@@ -566,6 +566,7 @@ fn a_poll_repeats_the_number_of_its_enter() {
 #[test]
 fn a_poll_that_nobody_answers_keeps_the_place() {
     let mut client = Client::new();
+    let sent_at = client.now;
     let enter = client.call(Call::Enter {
         keys: vec![key("k")],
         mode: Mode::Exclusive,
@@ -600,6 +601,9 @@ fn a_poll_that_nobody_answers_keeps_the_place() {
     }];
     client.reply(at, again.number, Reply::Entered { keys, lease: LEASE });
     assert!(matches!(client.must_end(poll), Ok(Success::Entered { .. })));
+    // It may have been granted to the first of them.
+    let info = &client.session.sections()[0];
+    assert_eq!(info.lease_until, sent_at + LEASE - LEASE / 1_000);
 }
 
 #[test]

@@ -459,13 +459,34 @@ fn a_section_whose_release_is_lost_is_released_again_although_its_client_resumes
 
 #[test]
 fn what_is_read_for_a_ref_that_is_past_is_not_waited_for() {
-    let (mut bench, refs) = Bench::new(2);
-    let leave = bench.leave(refs[0]);
-    bench.apply(&leave);
-    assert_eq!(bench.under_way().len(), 1, "the next one's synch");
-    let leave = bench.leave(refs[1]);
-    bench.apply(&leave);
-    assert_eq!(bench.under_way(), []);
+    for ended in [false, true] {
+        let (mut bench, refs) = Bench::new(2);
+        let leave = bench.leave(refs[0]);
+        bench.apply(&leave);
+        assert_eq!(bench.under_way().len(), 1, "the next one's synch");
+        if ended {
+            bench.time_out();
+        }
+        let leave = bench.leave(refs[1]);
+        bench.apply(&leave);
+        assert_eq!(bench.under_way(), []);
+        assert!(bench.caller.take_finished().is_none());
+    }
+}
+
+/// A read ahead has failed, and nobody has been told of that yet, when its enqueue is applied.
+#[test]
+fn a_grant_takes_a_read_ahead_over_that_has_just_ended() {
+    let (mut bench, _) = Bench::new(0);
+    let enters = command(50, enqueue("k"));
+    bench.read_ahead(&enters);
+    bench.time_out();
+    bench.apply(&enters);
+    let (op, owner, outcome) = bench.caller.take_finished().expect("it has ended");
+    bench.tell(op, owner, outcome);
+    bench.now += LEASE / 10;
+    bench.tick();
+    assert_eq!(bench.under_way().len(), 1, "it is read again");
 }
 
 /// What the read of a key finds that holds `text` under `tag`.
@@ -495,11 +516,23 @@ impl Bench {
 
     fn read_ends(&mut self, op: OpId, outcome: register::OpEnd) {
         let started = self.caller.under_way().find(|(started, _)| *started == op);
-        let Some(Owner::Primary(_, key, errand)) = started.map(|(_, owner)| owner.clone()) else {
-            panic!("{op:?} is not under way");
-        };
+        let owner = started.map(|(_, owner)| owner.clone());
         self.caller.cancel(op);
+        self.tell(op, owner.expect("it is under way"), outcome);
+    }
+
+    fn tell(&mut self, op: OpId, owner: Owner, outcome: register::OpEnd) {
+        let Owner::Primary(_, key, errand) = owner else {
+            panic!("{op:?} is not the primary's");
+        };
         self.step(|it, state, cx| it.on_outcome(op, (key, errand), outcome, state.queues(), cx));
+    }
+
+    /// The operations under way end without an answer, and nobody is told yet.
+    fn time_out(&mut self) {
+        self.now += self.config.timing.request;
+        self.step(|_, _, cx| cx.registers.tick(&mut cx.env));
+        assert_eq!(self.under_way(), []);
     }
 
     /// The value that the last step granted with.

@@ -224,6 +224,8 @@ fn readers_hold_together_and_a_writer_waits_for_all_of_them() {
     assert!(!s.state.queues().holds(w));
     s.leave(a, &["k"]);
     assert!(s.state.queues().holds(w) && !s.state.queues().holds(c));
+    let d = s.enqueue(&["k"], Mode::Shared);
+    assert_eq!(s.apply(release(w)).next, [c, d], "who has come to hold");
 }
 
 #[test]

@@ -659,5 +659,17 @@ fn a_caller_that_is_gone_leaves_the_queue_if_it_only_waits_and_does_not_come_bac
         small.step(coordinator, Input::Cancel(CallId(2)));
         small.run(100_000);
         assert_eq!(small.queued(4, "k"), 1, "nobody leaves under a holder");
+        let mut poll = wait_for_k(9_000_000, false);
+        if let Operation::Enter { wait, .. } = &mut poll {
+            *wait = 0;
+        }
+        small.begin(coordinator, 5, 5, poll);
+        small.step(coordinator, Input::Cancel(CallId(5)));
+        small.run(100_000);
+        assert_eq!(
+            small.queued(6, "k"),
+            2,
+            "who asks again keeps its place by asking"
+        );
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Link<'a> {
     /// Whose enter it is: the request has the same name however often it was sent.
     pub(super) request: (SessionId, u64),
     pub(super) mode: Mode,
-    /// When the enter of its ref was first sent; 0: not known, since it was resumed.
+    /// When its enter was first sent, or its resumption: its ref is given, or has not ended, then.
     pub(super) sent: u64,
     /// When its ref was known first.
     pub(super) told: u64,
@@ -104,9 +104,7 @@ pub(super) fn chains<'a>(
 ) -> BTreeMap<&'a KeyId, Chain<'a>> {
     let mut sent: BTreeMap<(SessionId, u64), u64> = BTreeMap::new();
     for op in &history.ops {
-        if let What::Enter { resumes, .. } = &op.what
-            && resumes.is_empty()
-        {
+        if let What::Enter { .. } = &op.what {
             sent.entry((op.session, op.request)).or_insert(op.invoked);
         }
     }
@@ -141,14 +139,6 @@ pub(super) fn chains<'a>(
     }
     for chain in chains.values_mut() {
         chain.links.sort_by_key(|l| (l.life, l.entered));
-        let mut of_ref = (0, 0);
-        for link in chain.links.iter_mut() {
-            match link.life.1 {
-                0 => of_ref = (link.life.0, link.sent),
-                _ if of_ref.0 == link.life.0 => link.sent = of_ref.1,
-                _ => {}
-            }
-        }
         for link in &mut chain.links {
             link.puts.sort_by_key(|put| put.number);
             link.reads.sort_by_key(|read| read.end);

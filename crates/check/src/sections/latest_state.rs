@@ -108,7 +108,8 @@ fn least(link: &Link<'_>, read: &Read<'_>, shown: &[(u64, u64)]) -> u64 {
 fn is_adoptable(chain: &Chain<'_>, place: usize, read: &Read<'_>) -> bool {
     let before = &chain.links[..place];
     // A delete may be somebody else's: only values are unique.
-    let finds = |l: &Link<'_>| read.value.is_some() && l.view() == Some(read.value);
+    let shows = |l: &Link<'_>| l.reads.iter().any(|shown| shown.value == read.value);
+    let finds = |l: &Link<'_>| read.value.is_some() && shows(l);
     let outranked_since = |at: usize| before[at..].iter().any(|l| l.acknowledged() > 0);
     if before.iter().position(finds).is_some_and(outranked_since) {
         return false;

@@ -21,7 +21,8 @@ pub(super) fn check(chain: &Chain<'_>, found: &mut Found) {
                     format!("one enter has the refs {r} and {other}"),
                 );
             }
-            if r < other && higher.told < lower.sent {
+            // A resumed section keeps its ref.
+            if r < other && lower.life.1 == 0 && higher.told < lower.sent {
                 let text = format!("ref {r} was asked for after {other} was told");
                 found.add(Promise::Refs, text);
             }

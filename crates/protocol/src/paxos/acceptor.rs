@@ -203,7 +203,7 @@ impl Log {
             self.raise(ballot, env);
         }
         // The word that it leads no more has overtaken this one, and nobody counts on it (G55).
-        if self.released >= Some(ballot) && !cx.planted.has(Bug::LateBeatBinds) {
+        if self.released >= Some(ballot) && !env.planted.has(Bug::LateBeatBinds) {
             return;
         }
         // A candidate that did not yet promise itself drops out when a leader lives.

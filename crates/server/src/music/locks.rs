@@ -430,9 +430,14 @@ impl Locks {
             }
         };
         work.unit = Some(now.clone());
-        match act(now.as_ref())? {
-            Some(value) => self.put(lock, &mut work, (id, section), value).await,
-            None => Ok(()),
+        match act(now.as_ref()) {
+            Ok(Some(value)) => self.put(lock, &mut work, (id, section), value).await,
+            // Without a put nobody has said that the lock still holds: the unit may be another's.
+            said => {
+                let got = get(&place.kept, section, lock.key.clone()).await;
+                got.map_err(|refusal| self.refused(lock, id, refusal))?;
+                said.map(drop)
+            }
         }
     }
 

@@ -100,6 +100,36 @@ async fn without_a_quorum_nobody_is_told_that_a_lock_is_gone() {
     assert!(said.contains("may have taken effect"), "{said}");
 }
 
+/// What a home knows of the unit is no answer once the lock is somebody else's: neither to a write
+/// that would change nothing, nor to a condition.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_past_holder_is_answered_nothing_from_memory() {
+    let (_cluster, nodes) = start(3).await;
+    define(
+        &nodes[0],
+        json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"}),
+    )
+    .await;
+    let path = format!("{ROWS}?k=k");
+    let mine = nodes[0].lock("ks.t.k").await;
+    nodes[0].acquire(&mine).await;
+    let one = critical(json!({"v": 1}), &mine);
+    nodes[0].ok("PUT", &path, one.clone()).await;
+    // The home hears of this at its next renewal.
+    let delete = "/locks/delete/ks.t.k";
+    nodes[1].ok("DELETE", delete, Value::Null).await;
+    let yours = nodes[1].lock("ks.t.k").await;
+    nodes[1].acquire(&yours).await;
+    let two = critical(json!({"v": 2}), &yours);
+    nodes[1].ok("PUT", &path, two).await;
+    let mut asks = critical(json!({"v": 3}), &mine);
+    asks["conditions"] = json!({"v": 2});
+    for write in [asks, one] {
+        let said = nodes[0].no("PUT", &path, write).await;
+        assert!(said.contains("does not exist"), "{said}");
+    }
+}
+
 /// A lock is a session that the node keeps, until it is released, left, or ended by somebody else;
 /// a call that is a section of its own needs no place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
