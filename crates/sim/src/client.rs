@@ -200,7 +200,7 @@ impl Client {
                 continue;
             }
             self.polled.remove(&section);
-            history.complete(now, op, Outcome::Failed(Code::WaitOver));
+            history.complete(now, op, Heard::Failed(Code::WaitOver));
             self.ended.push(op);
             let ticket = Ticket(self.next_ticket);
             self.next_ticket += 1;

@@ -487,7 +487,7 @@ schedule! {
         let next = timeout(6 * LEASE, h1.enter(&k, Mode::Exclusive)).await;
         let text = "beside its node's death a wait is given up, or a place kept for ever";
         let wrong = !found_again || !matches!(next, Ok(Some(_)));
-        where_so(wrong, Check::ToldPast, text)
+        where_so(wrong, Promise::ToldPast, text)
     }
 }
 
