@@ -180,6 +180,11 @@ impl Disk {
         }
     }
 
+    /// Whether there is no room.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// From now on there is no room, or there is again.
     pub fn set_full(&mut self, full: bool) {
         (self.full, self.room) = (full, 0);

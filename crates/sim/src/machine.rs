@@ -227,7 +227,8 @@ impl Machine {
     /// Starts a process: what came of its first step.
     ///
     /// # Errors
-    /// The sentence for the operator, when the directory is refused; then the machine is lost.
+    /// The sentence for the operator, when the directory is refused; then the machine is lost,
+    /// unless its disk is full, which ends.
     pub fn start(&mut self, now: u64) -> Result<Stepped, String> {
         assert!(self.driver.is_none(), "one process at a time");
         let seed = self.dice.draw();
@@ -245,7 +246,7 @@ impl Machine {
                 Ok(self.act(now, |driver, hands| driver.start(hands)))
             }
             Err(why) => {
-                self.lost = Some(why.clone());
+                self.lost = Some(why.clone()).filter(|_| !self.disk.is_full());
                 Err(why)
             }
         }

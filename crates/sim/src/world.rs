@@ -29,6 +29,9 @@ use fermata_protocol::client::{Call, Options};
 use fermata_protocol::{CallId, Input, Reply};
 use std::collections::BTreeMap;
 
+/// A process that found no room to start is started again after this long, microseconds.
+const START_AGAIN: u64 = 500_000;
+
 /// Something that happens at a time.
 enum Happening {
     /// With what the frame says of its sender's interval clock.
@@ -649,6 +652,8 @@ impl World {
             }
             self.after_step(name, done);
             self.round(name);
+        } else if self.machines[&name].lost.is_none() {
+            self.at(self.now + START_AGAIN, move |world| world.start(name));
         }
     }
 
