@@ -645,8 +645,8 @@ impl Refusal {
     /// The ref is past, and the operation may have been adopted by the next holder's synch.
     pub fn past_unsure(what: &str) -> Refusal {
         let text = format!(
-            "{what} has no confirmation: the lock ref is past, and the next holder may have adopted \
-             it; enter a new section and read"
+            "{what} has no confirmation: the lock ref is past, and the next holder may have \
+             adopted it; enter a new section and read"
         );
         Refusal::unknown(Code::NoLongerHolder, text)
     }

@@ -231,7 +231,8 @@ impl Client {
             .await
     }
 
-    // ---- what random runs draw -------------------------------------------------------------------
+    // ---- what random runs draw
+    // -------------------------------------------------------------------
 
     /// Something below `bound`.
     pub fn below(&self, bound: u64) -> u64 {

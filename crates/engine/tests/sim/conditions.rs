@@ -445,8 +445,8 @@ schedule! {
 
 schedule! {
     /// G47, beside a node's death. Whose node dies while it waits has not hung up, and finds its
-    /// place at another. One hangs up, and its node dies as it gives up the place: that ends with its
-    /// lease.
+    /// place at another. One hangs up, and its node dies as it gives up the place: that ends with
+    /// its lease.
     hangs_up_beside_a_death(cluster, world) {
         let k = key("k");
         base(&cluster, "v0").await;

@@ -268,9 +268,9 @@ impl Primary {
         }
     }
 
-    /// Raises the floor, if it is below what somebody waits for (F8f: a deleted key's trace goes only
-    /// below it): halfway from there to where it must stop, since it has to rise once more before
-    /// that, and a section may go on (G54).
+    /// Raises the floor, if it is below what somebody waits for (F8f: a deleted key's trace goes
+    /// only below it): halfway from there to where it must stop, since it has to rise once more
+    /// before that, and a section may go on (G54).
     pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState, planted: Planted) {
         let highest = state.highest_floor();
         if state.floor() < wanted && highest > state.floor() && self.leasing.is_open() {

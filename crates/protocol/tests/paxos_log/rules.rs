@@ -213,8 +213,8 @@ fn a_hand_over_of_a_ballot_that_is_over_makes_nobody_stand() {
     assert_eq!(world.log(1).ballot(), ballot);
 }
 
-/// G55: A hands its log over to B and goes. C hears a beat that A sent before later than the word of
-/// the hand-over. Whether B leads at once.
+/// G55: A hands its log over to B and goes. C hears a beat that A sent before later than the word
+/// of the hand-over. Whether B leads at once.
 fn leads_beside_a_late_beat(planted: Planted) -> bool {
     let mut world = World::new(3, 1, planted);
     world.calm(2_000_000);

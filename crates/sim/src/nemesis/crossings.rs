@@ -235,9 +235,9 @@ fn delete(world: &mut World, client: ClientId, key: KeyId) {
     }
 }
 
-/// The client of a section is silent for longer than its lease while a queue fills behind slots that
-/// nobody answers: the release waits in it. Then the client is back, and the primary no more one:
-/// it outbids what another member has been promised by one that answers nobody, or another one
+/// The client of a section is silent for longer than its lease while a queue fills behind slots
+/// that nobody answers: the release waits in it. Then the client is back, and the primary no more
+/// one: it outbids what another member has been promised by one that answers nobody, or another one
 /// leads for a while.
 fn outbid_and_silence(world: &mut World, dice: &mut Dice) {
     let Some(client) = dice.pick(&living(world)).copied() else {
