@@ -444,54 +444,6 @@ schedule! {
 }
 
 schedule! {
-    /// G47, beside a node's death. Whose node dies while it waits has not hung up, and finds its
-    /// place at another. One hangs up, and its node dies as it gives up the place: that ends with
-    /// its lease.
-    hangs_up_beside_a_death(cluster, world) {
-        let k = key("k");
-        base(&cluster, "v0").await;
-        let (mut h1, mut looks) = (cluster.client(1, 1), cluster.client(3, 1));
-        let lease = LEASE.as_micros() as u64;
-        let enter = Operation::Enter {
-            keys: vec![k.clone()],
-            mode: Mode::Exclusive,
-            wait: 8 * lease,
-            follow: false,
-            lease: Some(lease),
-            may_return: false,
-        };
-        let first = h1.enter(&k, Mode::Exclusive).await.expect("the key is free");
-        let before = transmit(&cluster, (4, 0), (1, 0), enter.clone());
-        while queue(&mut looks).await.len() < 2 {
-            sleep(Duration::from_millis(20)).await;
-        }
-        world.kill_node(0);
-        drop(before);
-        let again = transmit(&cluster, (4, 2), (1, 1), enter.clone());
-        sleep(Duration::from_millis(500)).await;
-        let places = queue(&mut looks).await.len();
-        h1.leave_at(1, first).await;
-        let entered = last(again).await;
-        let found_again = places == 2 && matches!(entered, Some(Reply::Entered { .. }));
-        // That one is silent from here on.
-        let mut gone = cluster.client(5, 0);
-        let waits = tokio::spawn(async move { gone.ask(0, enter).await });
-        while queue(&mut looks).await.len() < 2 {
-            sleep(Duration::from_millis(20)).await;
-        }
-        let gives_up = world.hold(on(&[Call::Swap]).node(0).step(Step::Begin));
-        waits.abort();
-        world.caught(gives_up, 1).await;
-        world.kill_node(0);
-        world.end(gives_up);
-        let next = timeout(6 * LEASE, h1.enter(&k, Mode::Exclusive)).await;
-        let text = "beside its node's death a wait is given up, or a place kept for ever";
-        let wrong = !found_again || !matches!(next, Ok(Some(_)));
-        where_so(wrong, Promise::ToldPast, text)
-    }
-}
-
-schedule! {
     /// A section is resumed, and waits for the lease of its former generation; others watch the row
     /// meanwhile, and end who is silent for as long. Whoever has resumed it renews it in its own
     /// time.

@@ -389,13 +389,6 @@ const TABLE: &[Line] = &[
         &[Promise::ToldPast],
     ),
     (
-        "hangs up beside a death",
-        hangs_up_beside_a_death,
-        &[],
-        &[],
-        &[],
-    ),
-    (
         "resumed under watch",
         resumed_under_watch,
         &[Bug::ResumedUnrenewed],
