@@ -231,8 +231,7 @@ impl Client {
             .await
     }
 
-    // ---- what random runs draw
-    // -------------------------------------------------------------------
+    // ---- what random runs draw ------------------------------------------------------------------
 
     /// Something below `bound`.
     pub fn below(&self, bound: u64) -> u64 {
