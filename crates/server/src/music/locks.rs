@@ -68,7 +68,7 @@ pub(super) struct Lock {
     idle: Duration,
     place: Mutex<Place>,
     /// The ref that a promotion waits with.
-    promotion: Mutex<Option<(Place, SectionId)>>,
+    promotion: Mutex<Option<(Place, Work)>>,
     work: tokio::sync::Mutex<Work>,
 }
 
@@ -257,17 +257,8 @@ impl Locks {
         let random = self.store.session().0;
         let session = session_of(PROMOTED, self.me, random, lock.number);
         let joined = self.join(&lock.key, Mode::Exclusive, session, lock.idle);
-        if let (
-            place,
-            _,
-            Work {
-                section: Some(section),
-                ..
-            },
-        ) = joined.await?
-        {
-            *locked(&lock.promotion) = Some((place, section));
-        }
+        let (place, _, work) = joined.await?;
+        *locked(&lock.promotion) = Some((place, work));
         Ok(())
     }
 
@@ -275,12 +266,8 @@ impl Locks {
     pub(super) async fn promoted(&self, lock: &Lock) -> Result<(), Failure> {
         let mut work = lock.work.lock().await;
         leave(&lock.place().kept, &work).await?;
-        if let Some((place, section)) = locked(&lock.promotion).take() {
-            *locked(&lock.place) = place;
-            *work = Work {
-                section: Some(section),
-                ..Work::default()
-            };
+        if let Some(writer) = locked(&lock.promotion).take() {
+            (*locked(&lock.place), *work) = writer;
         }
         Ok(())
     }
