@@ -167,7 +167,18 @@ fn leave_no_cleaner(clean: &mut Vec<(KeyId, Option<Tag>)>, planted: Planted) {
     }
 }
 
-/// Tells a coordinator that its command was not taken.
+/// Tells a coordinator that its command was not taken. Where a floor rises to that is `floor`, is
+/// wanted at `wanted`, and must stop at `highest`: halfway to where it must stop, since it has to
+/// rise once more before a trace goes, and a section may go on (G54). What is wanted may lie
+/// beyond, for a key that was deleted later; other keys wait all the same.
+fn next_floor(floor: LockRef, wanted: LockRef, highest: LockRef) -> LockRef {
+    let left = match highest.0.checked_sub(wanted.0) {
+        Some(beyond) => beyond.div_ceil(2),
+        None => (highest.0 - floor.0) / 2,
+    };
+    LockRef(highest.0 - left)
+}
+
 fn reject(to: NodeName, call: u64, why: Rejection, fx: &mut Effects) {
     let answer = Message::Submitted {
         call,
@@ -269,17 +280,15 @@ impl Primary {
     }
 
     /// Raises the floor, if it is below what somebody waits for (F8f: a deleted key's trace goes
-    /// only below it): halfway from there to where it must stop, since it has to rise once more
-    /// before that, and a section may go on (G54).
+    /// only below it).
     pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState, planted: Planted) {
         let highest = state.highest_floor();
         if state.floor() < wanted && highest > state.floor() && self.leasing.is_open() {
-            let left = match planted.has(Bug::FloorRisesAtOnce) {
-                true => 0,
-                false => highest.0.saturating_sub(wanted.0).div_ceil(2),
+            let floor = match planted.has(Bug::FloorRisesAtOnce) {
+                true => highest,
+                false => next_floor(state.floor(), wanted, highest),
             };
-            let floor = SegmentCommand::Floor(LockRef(highest.0 - left));
-            let floor = self.own(Body::Segment(floor));
+            let floor = self.own(Body::Segment(SegmentCommand::Floor(floor)));
             self.proposals.push(floor);
         }
     }
@@ -914,5 +923,33 @@ impl Primary {
             }
         }
         self.grants.stop_all(cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// G54: a key is deleted at 5, a section begins at 10 and goes on, another key is deleted
+    /// at 20.
+    #[test]
+    fn a_floor_that_has_to_stop_rises_twice_above_what_was_deleted_before() {
+        for wanted in [5, 20] {
+            let next = |floor| next_floor(LockRef(floor), LockRef(wanted), LockRef(9)).0;
+            let once = next(3);
+            assert!(once > 5 && next(once) > once, "{wanted}: {once}");
+        }
+    }
+
+    #[test]
+    fn a_floor_that_is_wanted_rises_and_stops_where_it_must() {
+        for (floor, wanted, highest) in [(0, 1, 1), (0, 1, 2), (0, 9, 1), (6, 7, 9), (6, 99, 7)] {
+            let next = next_floor(LockRef(floor), LockRef(wanted), LockRef(highest)).0;
+            assert!(
+                next > floor && next <= highest,
+                "{floor}, {wanted}, {highest}: {next}"
+            );
+            assert!(next >= wanted.min(highest) || wanted > highest);
+        }
     }
 }
