@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room() {
-        let heavy = weight(&hello(40));
+        let heavy = weight(&hello(400));
         let bounds = Bounds {
             messages: 3,
             bytes: 2 * heavy,
@@ -202,10 +202,10 @@ mod tests {
         let mut queue = Queue::new(bounds);
         let lost = queue.push([1, 2, 3, 4].map(hello).to_vec());
         assert_eq!(lost, [hello(1)], "by count");
-        let lost = queue.push(vec![hello(40)]);
+        let lost = queue.push(vec![hello(400)]);
         assert_eq!(lost, [hello(2)]);
-        assert_eq!(queue.push(vec![hello(40)]), [3, 4].map(hello), "by bytes");
-        assert_eq!(queue.take(), [hello(40)], "a frame is full");
+        assert_eq!(queue.push(vec![hello(400)]), [3, 4].map(hello), "by bytes");
+        assert_eq!(queue.take(), [hello(400)], "a frame is full");
         assert_eq!(queue.len(), 1);
     }
 }
