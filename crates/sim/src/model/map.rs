@@ -488,7 +488,11 @@ impl<'a> Mapper<'a> {
     }
 
     fn leaves_dirty(&mut self, of: RefId, now: &AppliedNow) {
-        if !self.state.closed.contains(&of) {
+        // One coordinator may give up, as its caller has gone, what another one is granted and acts
+        // in, for a request that was sent to both: that is no word of the client's.
+        let acts = |tag: &Tag| WriteId::of_tag(*tag).of == Some(of);
+        let goes_on = !self.state.entered.contains(&of) && self.foreseen.sent.iter().any(acts);
+        if !self.state.closed.contains(&of) && !goes_on {
             self.step(Event::SayLeaveDirty(of));
         }
         match self.state.say_dirty.contains(&of) {
