@@ -623,10 +623,10 @@ impl LimitsConfig {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn config() -> ServerConfig {
+    pub(crate) fn config() -> ServerConfig {
         let node = |name: u16, site: &str| NodeConfig {
             name,
             label: format!("{site}-{name}"),

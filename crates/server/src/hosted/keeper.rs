@@ -83,13 +83,16 @@ pub(super) async fn keep(
     while !keeper.is_over() {
         let sleep = keeper.until_wake();
         tokio::select! {
+            biased;
+            // Before the commands: when a node stops, those who keep its sessions go at once, and
+            // their going is no leave.
+            () = &mut closed => break,
+            Some((sent, reply)) = answered.recv() => keeper.hear(sent, reply),
             command = commands.recv(), if !keeper.ending => match command {
                 Some(command) => keeper.obey(command),
                 None => keeper.end(),
             },
-            Some((sent, reply)) = answered.recv() => keeper.hear(sent, reply),
             () = tokio::time::sleep(sleep) => {}
-            () = &mut closed => break,
         }
         keeper.upkeep();
         keeper.carry_out();

@@ -228,3 +228,79 @@ fn not_kept() -> Refusal {
          again: open one, and resume the sections of the former in it",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mailbox::{Event, Mailbox};
+    use crate::metrics::Metrics;
+    use crate::porter::Backend;
+    use fermata_api::Secret;
+    use fermata_protocol::Reply;
+    use fermata_protocol::base::{KeyId, KeyspaceId, LockRef};
+    use fermata_protocol::request::{Held, Mode, Operation};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_stop_leaves_sections_to_whoever_resumes_them() {
+        const SECTIONS: usize = 32;
+        let mailbox = Arc::new(Mailbox::default());
+        let backend = Backend::Driver(mailbox.clone());
+        let resolved = crate::config::tests::config().resolve().unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let porter = Porter::new(backend, metrics.clone(), &resolved, Secret::new(1));
+        let hosted = Arc::new(Hosted::new(Arc::new(porter), SECTIONS));
+        let key = KeyId {
+            keyspace: KeyspaceId(1),
+            key: Bytes::from_static(b"k"),
+        };
+        let life = Life {
+            idle: 3_600_000_000,
+            one: true,
+        };
+        let mut sections = Vec::new();
+        for number in 1..=SECTIONS {
+            let id = SessionId(number as u128);
+            let kept = hosted.keep(id, Options::default(), life, None);
+            let enter = Call::Enter {
+                keys: vec![key.clone()],
+                mode: Mode::Exclusive,
+                wait: 0,
+                lease: None,
+            };
+            sections.push((kept.begin(enter).unwrap(), kept));
+        }
+        tokio::task::yield_now().await;
+        let mut events = Vec::new();
+        mailbox.take(&mut events, Duration::ZERO);
+        assert_eq!(events.len(), SECTIONS);
+        for event in events.drain(..) {
+            let Event::Request(_, request, call) = event else {
+                panic!("an enter");
+            };
+            let held = vec![Held {
+                key: key.clone(),
+                lock_ref: LockRef(request.session.0 as u64),
+                generation: 0,
+            }];
+            assert!(call.tell(Reply::Queued { held, ahead: 1 }, &metrics));
+        }
+        let mut kept = Vec::new();
+        for (waits, section) in sections {
+            assert!(matches!(waits.await, Ok(Ok(Success::Waiting { .. }))));
+            kept.push(section);
+        }
+        // The faces end as soon as they are told, and with them whoever kept the sections.
+        hosted.porter.close();
+        drop(kept);
+        while Arc::strong_count(&hosted) > 1 {
+            tokio::task::yield_now().await;
+        }
+        mailbox.take(&mut events, Duration::ZERO);
+        let leaves = events.iter().filter(|event| {
+            matches!(event, Event::Request(_, request, _)
+                if matches!(request.operation, Operation::Leave { .. }))
+        });
+        assert_eq!(leaves.count(), 0);
+    }
+}
