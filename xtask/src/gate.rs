@@ -13,7 +13,7 @@
 //! A section of a lane that has passed in this target folder is not run again until something that
 //! it is made of changes ([`crate::passed`]): a change in one crate costs what depends on it.
 //!
-//! Programs that test on Cassandra and `ZooKeeper` share one trio of each, which this program owns
+//! Programs that test on Cassandra and `ZooKeeper` share one trio of each, which their lane owns
 //! and which ends with it, whichever way that is; run by hand, each has a trio of its own.
 
 use std::io::{BufRead, BufReader};
@@ -161,29 +161,34 @@ const WAITS: &[Section] = &[
     },
 ];
 
-const ENGINES: &[Section] = &[Section {
-    run: &[
-        "--test",
-        "cassandra",
-        "--test",
-        "engines",
-        "--test",
-        "nodes",
-        "--test",
-        "outages",
-        "--test",
-        "owner",
-        "--test",
-        "sections",
-        "--test",
-        "servers",
-        "--test",
-        "zookeeper",
-    ],
-    // They are loud, and empty, where real servers cannot run.
-    servers: true,
-    ..Section::new("the product: engines on Cassandra and ZooKeeper", PRODUCT)
-}];
+/// Their programs are loud, and empty, where real servers cannot run.
+const ENGINES: &[Section] = &[
+    Section {
+        run: &[
+            "--test",
+            "cassandra",
+            "--test",
+            "nodes",
+            "--test",
+            "outages",
+            "--test",
+            "owner",
+            "--test",
+            "sections",
+            "--test",
+            "servers",
+            "--test",
+            "zookeeper",
+        ],
+        servers: true,
+        ..Section::new("the product: stores of Cassandra and ZooKeeper", PRODUCT)
+    },
+    Section {
+        run: &["--test", "engines"],
+        servers: true,
+        ..Section::new("the product: nodes on Cassandra and ZooKeeper", PRODUCT)
+    },
+];
 
 const COMPUTES: &[Section] = &[
     Section {
@@ -325,6 +330,7 @@ fn compile(sections: &[&Section], done: &mut Vec<Done>) -> bool {
 /// Runs sections in order; whether none fails. `beside`: how much they give way to other lanes,
 /// where there are some.
 fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool {
+    let mut trios = None;
     sections.iter().all(|section| {
         let words = section.words();
         let passed = beside.and_then(|_| Passed::of(&words));
@@ -337,14 +343,17 @@ fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool 
             });
             return true;
         }
-        let trios = section.servers.then(Trios::start).transpose();
-        let ok = match trios {
-            Ok(trios) => step(section, "", &words, beside, trios.as_ref(), done),
-            Err(error) => {
-                eprintln!("the servers of the tests did not start: {error}");
-                false
+        if section.servers && trios.is_none() {
+            match Trios::start() {
+                Ok(started) => trios = Some(started),
+                Err(error) => {
+                    eprintln!("the servers of the tests did not start: {error}");
+                    return false;
+                }
             }
-        };
+        }
+        let trios = trios.as_ref().filter(|_| section.servers);
+        let ok = step(section, "", &words, beside, trios, done);
         if let (true, Some(passed), Some(done)) = (ok, passed, done.last()) {
             passed.note(done.tally);
         }
