@@ -110,22 +110,23 @@ async fn a_past_holder_is_answered_nothing_from_memory() {
         json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"}),
     )
     .await;
-    let path = format!("{ROWS}?k=k");
-    let mine = nodes[0].lock("ks.t.k").await;
-    nodes[0].acquire(&mine).await;
-    let one = critical(json!({"v": 1}), &mine);
-    nodes[0].ok("PUT", &path, one.clone()).await;
-    // The home hears of this at its next renewal.
-    let delete = "/locks/delete/ks.t.k";
-    nodes[1].ok("DELETE", delete, Value::Null).await;
-    let yours = nodes[1].lock("ks.t.k").await;
-    nodes[1].acquire(&yours).await;
-    let two = critical(json!({"v": 2}), &yours);
-    nodes[1].ok("PUT", &path, two).await;
-    let mut asks = critical(json!({"v": 3}), &mine);
-    asks["conditions"] = json!({"v": 2});
-    for write in [asks, one] {
-        let said = nodes[0].no("PUT", &path, write).await;
+    // A condition that no longer fails, and a write that would change nothing.
+    for (key, conditions, v) in [("a", json!({"v": 2}), 3), ("b", Value::Null, 1)] {
+        let (path, name) = (format!("{ROWS}?k={key}"), format!("ks.t.{key}"));
+        let mine = nodes[0].lock(&name).await;
+        nodes[0].acquire(&mine).await;
+        let one = critical(json!({"v": 1}), &mine);
+        nodes[0].ok("PUT", &path, one).await;
+        // The home hears of this at its next renewal.
+        let delete = format!("/locks/delete/{name}");
+        nodes[1].ok("DELETE", &delete, Value::Null).await;
+        let yours = nodes[1].lock(&name).await;
+        nodes[1].acquire(&yours).await;
+        let two = critical(json!({"v": 2}), &yours);
+        nodes[1].ok("PUT", &path, two).await;
+        let mut late = critical(json!({"v": v}), &mine);
+        late["conditions"] = conditions;
+        let said = nodes[0].no("PUT", &path, late).await;
         assert!(said.contains("does not exist"), "{said}");
     }
 }
