@@ -4,7 +4,7 @@
 //! for the last answer, a stream passes all of them on. On a `Session` stream many requests are
 //! open at once and are answered as they are done.
 
-use crate::porter::{Open, Porter, is_last, kind, stopping, unexpected};
+use crate::porter::{Open, Page, Porter, is_last, kind, stopping, unexpected};
 use fermata_api::convert::reply_to_proto;
 use fermata_api::v1::fermata_server::{Fermata, FermataServer};
 use fermata_api::v1::session_reply::Reply as WireReply;
@@ -47,9 +47,10 @@ impl Service {
     /// One request, one answer.
     async fn ask(&self, wire: Wire) -> Result<WireReply, Status> {
         let refused = |refusal| errors::to_status(&refusal);
-        let request = self.0.parse(wire).await.map_err(refused)?;
+        let mut request = self.0.parse(wire).await.map_err(refused)?;
+        let page = self.0.page(&mut request.operation);
         let reply = self.0.ask(request).await.map_err(refused)?;
-        Ok(reply_to_proto(reply, &self.0.names()))
+        Ok(wire_reply(reply, page, &self.0))
     }
 
     /// One request, a stream of answers.
@@ -66,6 +67,15 @@ impl Service {
             kind,
         }))
     }
+}
+
+/// A reply as it travels; of a listing, its page.
+fn wire_reply(reply: Reply, page: Option<Page>, porter: &Porter) -> WireReply {
+    let mut wire = reply_to_proto(reply, &porter.names());
+    if let (WireReply::Keys(list), Some(page)) = (&mut wire, page) {
+        list.more = page.cut(&mut list.keys);
+    }
+    wire
 }
 
 /// The answers of `Enter` and `Resume`. Dropped early, it cancels the request.
@@ -104,6 +114,7 @@ impl Stream for Events {
 struct Entry {
     call: Open,
     kind: (bool, bool),
+    page: Option<Page>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -143,15 +154,17 @@ impl Stream for SessionReplies {
             return Poll::Ready(broken.take().map(Err));
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = None;
         if open
             .get(&id)
             .is_some_and(|entry| is_last(&reply, entry.kind.0, entry.kind.1))
             && let Some(mut entry) = open.remove(&id)
         {
             entry.call.finish();
+            page = entry.page;
         }
         drop(open);
-        let reply = Some(reply_to_proto(reply, &self.porter.names()));
+        let reply = Some(wire_reply(reply, page, &self.porter));
         Poll::Ready(Some(Ok(v1::SessionReply { id, reply })))
     }
 }
@@ -220,7 +233,8 @@ async fn open_one(
     open: &OpenCalls,
     place: OwnedSemaphorePermit,
 ) -> Result<(), Refusal> {
-    let request = porter.parse(wire).await?;
+    let mut request = porter.parse(wire).await?;
+    let page = porter.page(&mut request.operation);
     let kind = kind(&request.operation);
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
     if open.contains_key(&id) {
@@ -236,6 +250,7 @@ async fn open_one(
         Entry {
             call,
             kind,
+            page,
             _place: place,
         },
     );

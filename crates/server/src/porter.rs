@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::mailbox::{Call, Event, Mailbox, Sink};
 use crate::metrics::{Metrics, operation_name};
 use bytes::Bytes;
-use fermata_api::convert::{names_unknown_keyspace, request_from_proto};
+use fermata_api::convert::{KEYS_MAX, names_unknown_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{Cluster, Keyspace, SiteId};
@@ -49,6 +49,8 @@ pub(crate) struct Porter {
     pub(crate) home: SiteId,
     /// Bytes of the largest value.
     pub(crate) value_max: usize,
+    /// Most keys that one answer to a listing has.
+    listed_max: u32,
     /// Whether a quorum is in reach, as last seen by [`Porter::look`].
     pub(crate) healthy: AtomicBool,
     /// A line for each keyspace that has lost its quorum, or why the engine is not healthy, as last
@@ -120,6 +122,23 @@ pub(crate) fn kind(operation: &Operation) -> (bool, bool) {
     }
 }
 
+/// One page of a listing. One key more than it has is asked for where an answer holds as many, so
+/// that it is known whether there are more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    keys: usize,
+    asked: usize,
+}
+
+impl Page {
+    /// Cuts what has come to the page. Says whether there are more, or may be.
+    pub(crate) fn cut(self, keys: &mut Vec<Bytes>) -> bool {
+        let more = keys.len() >= self.asked;
+        keys.truncate(self.keys);
+        more
+    }
+}
+
 impl Porter {
     pub(crate) fn new(
         backend: Backend,
@@ -152,6 +171,8 @@ impl Porter {
             },
             home: resolved.site,
             value_max: config.limits.value,
+            listed_max: u32::try_from(config.limits.listed_keys())
+                .map_or(KEYS_MAX, |n| n.min(KEYS_MAX)),
             healthy: AtomicBool::new(false),
             short: RwLock::default(),
             started: Arc::default(),
@@ -208,6 +229,17 @@ impl Porter {
         };
         self.learn_names(&all);
         known(wire)
+    }
+
+    /// The page that an operation asks for, if it lists. What comes for it must be [`Page::cut`].
+    pub(crate) fn page(&self, operation: &mut Operation) -> Option<Page> {
+        let Operation::Keys { limit, .. } = operation else {
+            return None;
+        };
+        let keys = *limit as usize;
+        *limit = limit.saturating_add(1).min(self.listed_max);
+        let asked = *limit as usize;
+        Some(Page { keys, asked })
     }
 
     /// Hands a request to what answers it; answers come to `sink` under `id`.

@@ -52,7 +52,8 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             let states = states.into_iter().map(state_to).collect();
             Wire::Renewed(v1::Renewed { states })
         }
-        Reply::Keys(keys) => Wire::Keys(v1::KeyList { keys }),
+        // Whether there are more, only who cut the list knows.
+        Reply::Keys(keys) => Wire::Keys(v1::KeyList { keys, more: false }),
         Reply::Queue { entries, flag } => {
             let entries = entries.into_iter().map(|e| entry_to(e, names)).collect();
             Wire::Queue(v1::LockQueue { entries, flag })

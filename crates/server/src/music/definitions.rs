@@ -174,7 +174,7 @@ impl Music {
             let prefix = rows_prefix(&name, &table);
             for _ in 0..SWEEPS_MAX {
                 let mut after = None;
-                while let Ok(page) = store.page(&prefix, after).await {
+                while let Ok((page, _)) = store.page(&prefix, after).await {
                     after = page.last().cloned();
                     if page.is_empty() {
                         break;

@@ -292,8 +292,7 @@ impl MusicStore {
     ) -> Result<Vec<(Bytes, Bytes)>, Failure> {
         let (mut found, mut bytes, mut after) = (Vec::new(), 0, None);
         loop {
-            let page = self.page(&prefix, after).await?;
-            let full = page.len() == PAGE as usize;
+            let (page, more) = self.page(&prefix, after).await?;
             after = page.last().cloned();
             for part in page.chunks(READS_MAX) {
                 for (key, value) in self.read_all(part).await? {
@@ -307,28 +306,32 @@ impl MusicStore {
                     ));
                 }
             }
-            if !full {
+            if !more {
                 found.sort();
                 return Ok(found);
             }
         }
     }
 
-    /// One page of a listing of keys.
+    /// One page of a listing of keys, and whether there are more, or may be.
     pub(super) async fn page(
         &self,
         prefix: &Bytes,
         after: Option<Bytes>,
-    ) -> Result<Vec<Bytes>, Failure> {
+    ) -> Result<(Vec<Bytes>, bool), Failure> {
         let KeyId { keyspace, key } = self.key(prefix.clone()).await?;
-        let listing = Operation::Keys {
+        let mut listing = Operation::Keys {
             keyspace,
             prefix: key,
             after,
             limit: PAGE,
         };
+        let page = self.porter.page(&mut listing);
         match self.ask(self.session(), 1, listing).await? {
-            Reply::Keys(keys) => Ok(keys),
+            Reply::Keys(mut keys) => {
+                let more = page.is_some_and(|page| page.cut(&mut keys));
+                Ok((keys, more))
+            }
             other => Err(unexpected(&other).into()),
         }
     }

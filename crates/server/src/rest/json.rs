@@ -3,7 +3,7 @@
 
 use super::problem::Problem;
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
@@ -260,15 +260,30 @@ pub(super) struct KeyOut {
 #[derive(Debug, Serialize)]
 pub(super) struct Keys {
     pub(super) keys: Vec<KeyOut>,
+    /// There are more, or may be.
+    pub(super) more: bool,
+    /// Where the next page begins, if there are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<String>,
+}
+
+/// The key after which the page of a cursor begins.
+pub(super) fn key_of_cursor(cursor: &str) -> Result<Bytes, Problem> {
+    let key = URL_SAFE_NO_PAD.decode(cursor);
+    let wrong = |_| Problem::bad("the cursor is not one that the page before has told");
+    key.map(Bytes::from).map_err(wrong)
 }
 
 impl Keys {
-    pub(super) fn new(keys: Vec<Bytes>) -> Keys {
+    pub(super) fn new(keys: Vec<Bytes>, more: bool) -> Keys {
         let one = |k: Bytes| KeyOut {
             key: text(&k),
             key_base64: STANDARD.encode(&k),
         };
+        let last = keys.last().filter(|_| more);
         Keys {
+            more,
+            cursor: last.map(|last| URL_SAFE_NO_PAD.encode(last)),
             keys: keys.into_iter().map(one).collect(),
         }
     }

@@ -86,8 +86,22 @@ pub(super) struct ListQuery {
     prefix_base64: Option<String>,
     after: Option<String>,
     after_base64: Option<String>,
+    /// Instead of `after`: what the page before has told.
+    cursor: Option<String>,
     #[serde(default)]
     limit: u32,
+}
+
+impl ListQuery {
+    /// Above which key the page begins.
+    fn after(&mut self) -> Result<Option<Bytes>, Problem> {
+        let after = json::bytes_of(self.after.take(), self.after_base64.take(), "after")?;
+        match (self.cursor.take(), after) {
+            (None, after) => Ok(after),
+            (Some(cursor), None) => json::key_of_cursor(&cursor).map(Some),
+            (Some(_), Some(_)) => Err(Problem::bad("give cursor or after, one of them")),
+        }
+    }
 }
 
 pub(super) async fn list(
@@ -96,16 +110,22 @@ pub(super) async fn list(
     headers: HeaderMap,
     asked: Asked<ListQuery>,
 ) -> Handled {
-    let q = query(asked)?;
+    let mut q = query(asked)?;
     let wire = Wire::Keys(v1::KeysRequest {
         header: Some(rest.header(&headers)?),
         keyspace: text_segment(&uri, 2, "keyspace")?,
-        prefix: json::bytes_of(q.prefix, q.prefix_base64, "prefix")?.unwrap_or_default(),
-        after: json::bytes_of(q.after, q.after_base64, "after")?,
+        prefix: json::bytes_of(q.prefix.take(), q.prefix_base64.take(), "prefix")?
+            .unwrap_or_default(),
+        after: q.after()?,
         limit: q.limit,
     });
-    match rest.ask(wire).await? {
-        Reply::Keys(keys) => Ok(Json(json::Keys::new(keys)).into_response()),
+    let mut request = rest.porter.parse(wire).await?;
+    let page = rest.porter.page(&mut request.operation);
+    match rest.porter.ask(request).await? {
+        Reply::Keys(mut keys) => {
+            let more = page.is_some_and(|page| page.cut(&mut keys));
+            Ok(Json(json::Keys::new(keys, more)).into_response())
+        }
         other => Err(unexpected(&other)),
     }
 }

@@ -13,6 +13,7 @@ mod hosted;
 #[path = "../music/rest.rs"]
 mod http;
 mod large;
+mod lists;
 mod music;
 mod quota;
 mod rest;
