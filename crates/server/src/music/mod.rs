@@ -47,7 +47,7 @@ mod store;
 mod values;
 
 use crate::hosted::Hosted;
-use crate::rest::{NOT_ESCAPED, is_escaped};
+use crate::rest::{NOT_ESCAPED, conditional, is_escaped};
 use answers::{Failure, MusicAnswer};
 use axum::Router;
 use axum::body::Bytes;
@@ -104,6 +104,9 @@ impl Call {
     fn parse(method: Method, uri: &Uri, headers: HeaderMap, raw: Bytes) -> Result<Call, Failure> {
         if !is_escaped(uri) {
             return Err(Failure::error(NOT_ESCAPED));
+        }
+        if let Some(why) = conditional(&headers) {
+            return Err(Failure::error(why));
         }
         let path = uri.path().strip_prefix(ROOT).unwrap_or_default();
         let mut path = path
@@ -380,12 +383,24 @@ impl Music {
 mod tests {
     use super::*;
 
+    fn parse(target: &str, headers: HeaderMap) -> Result<Call, Failure> {
+        let uri = format!("{ROOT}{target}").parse().unwrap();
+        Call::parse(Method::GET, &uri, headers, Bytes::new())
+    }
+
+    #[test]
+    fn a_condition_is_refused() {
+        for name in ["If-Match", "if-none-match"] {
+            let name = header::HeaderName::from_bytes(name.as_bytes()).unwrap();
+            let headers = HeaderMap::from_iter([(name, "*".parse().unwrap())]);
+            let refused = MusicAnswer::from(parse("/v2/locks/a", headers).err().unwrap());
+            assert_eq!(refused.status, 400);
+        }
+    }
+
     #[test]
     fn a_percent_sign_stands_for_a_byte() {
-        let parse = |target: &str| {
-            let uri = format!("{ROOT}{target}").parse().unwrap();
-            Call::parse(Method::GET, &uri, HeaderMap::new(), Bytes::new())
-        };
+        let parse = |target: &str| parse(target, HeaderMap::new());
         let call = parse("/v2/locks/a%2Fb?x=%25").ok().unwrap();
         assert_eq!(call.path, ["locks", "a/b"]);
         assert_eq!(call.query, [("x".to_owned(), "%".to_owned())]);

@@ -112,6 +112,11 @@ async fn well_formed(State(largest): State<u64>, request: Request, next: Next) -
     if !is_escaped(request.uri()) {
         return Problem::bad(NOT_ESCAPED).into_response();
     }
+    if request.uri().path().starts_with("/v1/")
+        && let Some(why) = conditional(request.headers())
+    {
+        return Problem::bad(why).into_response();
+    }
     // At once, and not when so much has arrived.
     if request.body().size_hint().lower() > largest {
         return too_long().into_response();
@@ -143,6 +148,17 @@ pub(crate) fn is_escaped(uri: &Uri) -> bool {
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
     target.split('%').skip(1).all(byte)
+}
+
+/// The refusal of a request that is to be done under a condition: no header of that kind is
+/// understood, and a condition that is not looked at would be taken for one that holds.
+pub(crate) fn conditional(headers: &HeaderMap) -> Option<String> {
+    let mut names = headers.keys().map(header::HeaderName::as_str);
+    let name = names.find(|name| *name == "if" || name.starts_with("if-"))?;
+    Some(format!(
+        "the header {name} sets a condition that is not understood here, and nothing was done: \
+         decide in a section, and send the request without it"
+    ))
 }
 
 /// The `at`-th segment of a path, decoded: any bytes.

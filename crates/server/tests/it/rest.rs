@@ -327,6 +327,64 @@ async fn a_session_without_a_number_or_the_reverse_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_condition_that_is_not_understood_is_refused_and_nothing_happens() {
+    let (_cluster, rest) = start().await;
+    let key = "/v1/keyspaces/default/keys/k";
+    let held = json!({"keys": [{"key": "h"}], "wait_ms": 20_000, "counting": "client"});
+    let (_, section) = rest.json("POST", "/v1/sections", held).await;
+    let section = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+    let (register, in_section) = (
+        "/v1/keyspaces/registers/keys/k?consistency=linearizable",
+        format!("{section}/keys/h"),
+    );
+    let calls = [
+        ("PUT", key, r#"{"value": "v"}"#),
+        ("PUT", register, r#"{"value": "v"}"#),
+        ("DELETE", key, ""),
+        ("GET", key, ""),
+        (
+            "POST",
+            "/v1/keyspaces",
+            r#"{"name": "new", "purpose": "sections"}"#,
+        ),
+        ("POST", "/v1/sections", r#"{"keys": [{"key": "k"}]}"#),
+        ("PUT", &in_section, r#"{"value": "v"}"#),
+        ("DELETE", &section, ""),
+    ];
+    for name in [
+        "If-Match",
+        "If-None-Match",
+        "If-Modified-Since",
+        "If-Unmodified-Since",
+        "If-Range",
+        "If",
+    ] {
+        // With it, a write in the section would be taken.
+        let headers = [(name, "*"), ("fermata-sequence", "1")];
+        for (method, path, body) in calls {
+            let (status, kind, said) = rest.send(method, path, &headers, body.as_bytes()).await;
+            let said = String::from_utf8(said).unwrap();
+            let told = (status, kind.as_str());
+            assert_eq!(told, (400, "application/problem+json"), "{method} {path}");
+            assert!(said.contains(&name.to_lowercase()), "{said}");
+            assert!(said.contains("\"may_have_taken_effect\":false"), "{said}");
+        }
+    }
+    for path in [key, register, &in_section] {
+        assert_eq!(rest.json("GET", path, Value::Null).await.0, 404, "{path}");
+    }
+    let (_, queue) = rest.json("GET", &format!("{key}/queue"), Value::Null).await;
+    assert_eq!(queue["entries"], json!([]), "nobody waits");
+    let (_, all) = rest.json("GET", "/v1/keyspaces", Value::Null).await;
+    let names = all["keyspaces"].as_array().unwrap().iter();
+    assert!(names.clone().all(|k| k["name"] != "new"), "{all}");
+    assert_eq!(rest.json("DELETE", &section, Value::Null).await.0, 200);
+    // What tells of the node changes nothing, and has nothing that a condition could be about.
+    let asked = [("If-None-Match", "*")];
+    assert_eq!(rest.send("GET", "/healthz", &asked, b"").await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_malformed_is_refused_and_changes_nothing() {
     let (_cluster, rest) = start().await;
     let key = "/v1/keyspaces/default/keys/k";
