@@ -55,6 +55,7 @@ impl Processes {
         let config = ClusterConfig {
             id: format!("{:032x}", 0xbe),
             segment_bits: SEGMENT_BITS,
+            lowest_ref: 1,
             sites: (1..=n).map(|s| format!("s{s}")).collect(),
             nodes,
             groups: vec![],

@@ -71,6 +71,7 @@ fn settings(resolved: &Resolved, engine: &EngineConfig) -> Result<Settings, Fail
         .map_err(|error| Failure::new(Exit::Unavailable, format!("no randomness: {error}")))?;
     Ok(Settings {
         limits: resolved.config.limits.clone(),
+        lowest_ref: resolved.config.cluster.lowest_ref,
         timing: resolved.config.timing.clone(),
         verify: engine.verify,
         unverified: engine.unverified.iter().cloned().collect(),

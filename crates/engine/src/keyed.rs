@@ -432,7 +432,7 @@ impl<L: LockStore> Keyed<L> {
             };
             let mut state = match seen.state() {
                 Some(state) => state.clone(),
-                None => KeyState::new(self.settings.wall()),
+                None => KeyState::new(self.settings.wall(), self.settings.lowest_ref),
             };
             let before = state.clone();
             let planted = self.settings.planted;

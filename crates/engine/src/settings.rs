@@ -1,7 +1,7 @@
 //! What one engine node is told.
 
 use crate::planted::Planted;
-use fermata_protocol::base::{Keyspace, Limits, Micros, NodeName, SiteId, Timing};
+use fermata_protocol::base::{Keyspace, Limits, LockRef, Micros, NodeName, SiteId, Timing};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub struct Settings {
     pub site: SiteId,
     /// Bounds of keys, values and sections.
     pub limits: Limits,
+    /// No ref is below, whatever the clock says.
+    pub lowest_ref: LockRef,
     /// Durations: how long a request may take, and the drift bound.
     pub timing: Timing,
     /// After a put's quorum, look whether its section still holds the key, and acknowledge it only
@@ -55,6 +57,7 @@ impl Settings {
             label: label.into(),
             site,
             limits: Limits::default(),
+            lowest_ref: LockRef(1),
             timing: Timing::default(),
             verify: true,
             unverified: BTreeSet::new(),

@@ -162,12 +162,13 @@ pub enum Done {
 }
 
 impl KeyState {
-    /// The state of a key that is used for the first time, now since 1970.
-    pub fn new(now: Duration) -> KeyState {
+    /// The state of a key that is used for the first time, now since 1970; no ref is below
+    /// `lowest`.
+    pub fn new(now: Duration, lowest: LockRef) -> KeyState {
         KeyState {
             format: FORMAT,
             revision: 0,
-            position: Scalar::before_first_ref(now),
+            position: Scalar::before_first_ref(now).max(lowest.0.saturating_sub(1)),
             queues: Queues::default(),
             extras: BTreeMap::new(),
             settled: false,
@@ -618,7 +619,7 @@ mod tests {
 
     impl Row {
         fn new() -> Row {
-            Row(KeyState::new(NOW))
+            Row(KeyState::new(NOW, LockRef(1)))
         }
 
         fn step(&mut self, step: &Step) -> Done {
@@ -823,6 +824,15 @@ mod tests {
         let second = row.enter(2, 1, Mode::Exclusive);
         assert_eq!(row.step(&attempt(second)), Done::No);
         assert_eq!(row.step(&attempt(LockRef(1))), Done::Gone);
+    }
+
+    #[test]
+    fn no_ref_is_below_the_lowest() {
+        let clock = KeyState::new(NOW, LockRef(1)).position;
+        for lowest in [1, clock, clock + 2, 1 << 42] {
+            let first = KeyState::new(NOW, LockRef(lowest)).position + 1;
+            assert_eq!(first, lowest.max(clock + 1));
+        }
     }
 
     #[test]

@@ -89,6 +89,14 @@ pub struct SegmentState {
 }
 
 impl SegmentState {
+    /// What a segment's first log starts from: no ref that is given is below `lowest`.
+    pub fn beginning(lowest: LockRef) -> SegmentState {
+        SegmentState {
+            commands: lowest.0.saturating_sub(1),
+            ..SegmentState::default()
+        }
+    }
+
     /// The next log of this segment starts from this state. Its command numbers go on.
     pub fn succeed(mut self, planted: Planted) -> SegmentState {
         if planted.has(Bug::RefsRestartWithLog) {

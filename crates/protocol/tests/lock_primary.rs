@@ -70,6 +70,7 @@ impl Bench {
             cluster: Cluster {
                 id: ClusterId(7),
                 segment_bits: 0,
+                lowest_ref: LockRef(1),
                 sites: vec![],
                 nodes: vec![],
                 groups: vec![],

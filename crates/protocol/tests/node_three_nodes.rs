@@ -8,8 +8,8 @@ mod nodes;
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Config, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LogId, NodeName, Planted, Scope,
-    SegmentId, SessionId, SiteId, Timing, View,
+    Config, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LockRef, LogId, NodeName, Planted,
+    Scope, SegmentId, SessionId, SiteId, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
@@ -43,14 +43,15 @@ impl Small {
     }
 
     fn planted(n: u16, limits: Limits, planted: Planted) -> Small {
-        let node = |i| {
-            fresh(Config {
-                planted,
-                limits: limits.clone(),
-                ..config(i, n, BITS)
-            })
-        };
-        let nodes = (0..n).map(node).collect();
+        Small::of(n, |i| Config {
+            planted,
+            limits: limits.clone(),
+            ..config(i, n, BITS)
+        })
+    }
+
+    fn of(n: u16, config: impl Fn(u16) -> Config) -> Small {
+        let nodes = (0..n).map(|i| fresh(config(i))).collect();
         let mut small = Small {
             nodes,
             inputs: VecDeque::new(),
@@ -183,10 +184,16 @@ fn entered(reply: Reply) -> (Held, Option<Bytes>) {
 
 #[test]
 fn a_section_is_entered_written_read_and_left_from_every_node() {
-    for (n, coordinator) in [(1, 0), (3, 0), (3, 1), (3, 2), (5, 4)] {
-        let mut small = Small::new(n);
+    let shapes = [(1, 0, 1), (3, 0, 1), (3, 1, 1 << 47), (3, 2, 9), (5, 4, 1)];
+    for (n, coordinator, lowest) in shapes {
+        let mut small = Small::of(n, |i| {
+            let mut config = config(i, n, BITS);
+            config.cluster.lowest_ref = LockRef(lowest);
+            config
+        });
         let (held, value) = entered(small.ask(coordinator, 1, enter("k")));
         assert_eq!(value, None);
+        assert!((lowest..lowest + 9).contains(&held.lock_ref.0), "{held:?}");
         let put = Critical::Put {
             number: 1,
             value: Some(Bytes::from_static(b"v1")),

@@ -33,7 +33,7 @@ use crate::wan::Profile;
 pub use clients::{Clients, ClientsConfig};
 pub use engine::{EngineConfig, EngineKind, Secret};
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, Member, NodeInfo, NodeName,
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, LockRef, Member, NodeInfo, NodeName,
     PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
 use serde::{Deserialize, Serialize};
@@ -144,6 +144,11 @@ pub struct ClusterConfig {
     /// The ring has 2^bits segments: 0 to 16.
     #[serde(default = "default_bits")]
     pub segment_bits: u8,
+    /// No ref that the cluster gives is below, so that what another cluster's refs have fenced goes
+    /// on: 1 to 2^47, on Cassandra to 2^42. It is looked at when a segment, or a key on Cassandra,
+    /// is used for the first time.
+    #[serde(default = "default_ref", skip_serializing_if = "is_default_ref")]
+    pub lowest_ref: u64,
     /// Site names, in the order of the delay profile.
     pub sites: Vec<String>,
     /// The nodes.
@@ -155,6 +160,14 @@ pub struct ClusterConfig {
 
 fn default_bits() -> u8 {
     6
+}
+
+fn default_ref() -> u64 {
+    1
+}
+
+fn is_default_ref(lowest_ref: &u64) -> bool {
+    *lowest_ref == default_ref()
 }
 
 /// One node of the cluster file.
@@ -318,6 +331,7 @@ impl ServerConfig {
             }
         };
         let cluster = file.resolve()?;
+        file.check_lowest_ref(native)?;
         let own = self.own(&file)?;
         let info = cluster.nodes.iter().find(|n| n.name.0 == own.name);
         let site = info.expect("the resolved cluster has the same nodes").site;
@@ -463,10 +477,23 @@ impl ClusterConfig {
         Ok(Cluster {
             id: ClusterId(id_of(&self.id, "cluster id")?),
             segment_bits: self.segment_bits,
+            lowest_ref: LockRef(self.lowest_ref),
             sites: self.sites.clone(),
             nodes,
             groups,
         })
+    }
+
+    /// A ref is lower than 2^48, or 2^43 on Cassandra, and most of them are for this cluster.
+    fn check_lowest_ref(&self, native: bool) -> Result<(), String> {
+        let bits = if native { 47 } else { 42 };
+        if (1..=1 << bits).contains(&self.lowest_ref) {
+            return Ok(());
+        }
+        Err(format!(
+            "lowest_ref is {}, not 1 to 2^{bits}",
+            self.lowest_ref
+        ))
     }
 
     fn check_names(&self) -> Result<(), String> {
@@ -638,6 +665,7 @@ pub(crate) mod tests {
         let cluster = ClusterConfig {
             id: format!("{:032x}", 7),
             segment_bits: 4,
+            lowest_ref: 1,
             sites: vec!["ohio".into(), "oregon".into()],
             nodes: vec![node(1, "ohio"), node(2, "oregon")],
             groups: vec![],
@@ -668,13 +696,15 @@ pub(crate) mod tests {
                 members: members.to_vec(),
             }
         }
-        let spoils: [(&str, Spoil); 15] = [
+        let spoils: [(&str, Spoil); 17] = [
             ("bound_us", |c| c.clock.bound_us = Some(PROMISE_MAX + 1)),
             ("not in the cluster", |c| c.node = "nobody".into()),
             ("--insecure", |c| c.listen_grpc = Some("0.0.0.0:1".into())),
             ("host:port", |c| c.listen_peer = Some("here".into())),
             ("one of them", |c| c.cluster = None),
             ("32 hexadecimal", |c| cluster(c).id = "7".into()),
+            ("lowest_ref is 0", |c| cluster(c).lowest_ref = 0),
+            ("not 1 to 2^47", |c| cluster(c).lowest_ref = (1 << 47) + 1),
             ("above 16", |c| cluster(c).segment_bits = 17),
             ("not in sites", |c| {
                 cluster(c).nodes[0].site = "atlantis".into()

@@ -30,6 +30,7 @@ pub async fn cluster(n: u16, segment_bits: u8) -> std::io::Result<(ClusterConfig
     let cluster = ClusterConfig {
         id: format!("{:032x}", 0xfe),
         segment_bits,
+        lowest_ref: 1,
         sites: (1..=n).map(|s| format!("s{s}")).collect(),
         nodes,
         groups: vec![],

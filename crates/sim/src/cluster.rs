@@ -1,7 +1,8 @@
 //! The clusters that worlds are made of.
 
 use fermata_protocol::base::{
-    Cluster, ClusterId, Epoch, Group, GroupId, Member, NodeInfo, NodeName, SegmentId, SiteId, View,
+    Cluster, ClusterId, Epoch, Group, GroupId, LockRef, Member, NodeInfo, NodeName, SegmentId,
+    SiteId, View,
 };
 
 /// The smallest cluster of the simulator: seven nodes on three sites, two groups of three and of
@@ -76,6 +77,7 @@ fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u16])]) -> Clus
     Cluster {
         id: ClusterId(0xfe),
         segment_bits: bits,
+        lowest_ref: LockRef(1),
         sites: vec!["one".into(), "two".into(), "three".into()],
         nodes: nodes.collect(),
         groups: groups.iter().map(group).collect(),

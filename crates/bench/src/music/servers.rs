@@ -370,6 +370,7 @@ fn cluster(nodes: Vec<NodeConfig>) -> ClusterConfig {
     ClusterConfig {
         id: format!("{:032x}", 0xbe),
         segment_bits: 6,
+        lowest_ref: 1,
         sites: (0..SITES).map(site_name).collect(),
         nodes,
         groups: vec![],

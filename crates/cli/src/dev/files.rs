@@ -148,6 +148,7 @@ fn cluster_config(plan: &Plan, nodes: &[PlannedNode]) -> ClusterConfig {
     ClusterConfig {
         id: plan.cluster_id.clone(),
         segment_bits: plan.segment_bits,
+        lowest_ref: 1,
         sites: plan.sites.clone(),
         nodes: nodes.iter().map(node).collect(),
         groups: groups.map(group).collect(),

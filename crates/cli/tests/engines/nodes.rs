@@ -113,6 +113,7 @@ impl Nodes {
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xe9),
             segment_bits: 3,
+            lowest_ref: 1,
             sites: (1..=nodes).map(|site| format!("s{site}")).collect(),
             nodes: (1..=nodes).map(node).collect(),
             groups: vec![],

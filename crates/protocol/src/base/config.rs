@@ -5,6 +5,7 @@ use super::key::TagRule;
 use super::limits::Limits;
 use super::planted::Planted;
 use super::storage::StoragePolicy;
+use super::tag::LockRef;
 use super::time::Micros;
 use super::view::View;
 use alloc::format;
@@ -43,6 +44,8 @@ pub struct Cluster {
     pub id: ClusterId,
     /// The ring has 2^bits segments.
     pub segment_bits: u8,
+    /// No ref is below: what another cluster's refs have fenced is fenced by this one's, too.
+    pub lowest_ref: LockRef,
     /// Site names, by [`SiteId`].
     pub sites: Vec<String>,
     /// All nodes, by [`NodeName`].

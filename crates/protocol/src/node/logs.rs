@@ -218,7 +218,7 @@ impl Here {
                     scope,
                     epoch: group.view.epoch,
                 };
-                let state = SegmentState::default();
+                let state = SegmentState::beginning(self.config.cluster.lowest_ref);
                 let log = self.create(id, &group.view, number, wire::encode(&state), step);
                 self.open_segment(segment, &group.view, log, state);
             }

@@ -6,8 +6,8 @@ mod ram;
 
 use fermata_protocol::Node;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, Member, NodeId,
-    NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
+    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, LockRef, Member,
+    NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
 };
 pub(crate) use ram::Ram;
 
@@ -39,6 +39,7 @@ fn cluster(n: u16, bits: u8) -> Cluster {
     Cluster {
         id: ClusterId(7),
         segment_bits: bits,
+        lowest_ref: LockRef(1),
         sites: (0..n).map(|i| format!("s{i}")).collect(),
         nodes: (0..n).map(node).collect(),
         groups: vec![Group {

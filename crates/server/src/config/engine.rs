@@ -295,6 +295,7 @@ impl ServerConfig {
         Ok(super::ClusterConfig {
             id: format!("{:032x}", 1),
             segment_bits: super::default_bits(),
+            lowest_ref: 1,
             sites: vec![site.clone()],
             nodes: vec![super::NodeConfig {
                 name: 1,

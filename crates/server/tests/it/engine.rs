@@ -196,6 +196,7 @@ fn config(grpc: String, rest: String) -> ServerConfig {
     let cluster = ClusterConfig {
         id: format!("{:032x}", 0xfe),
         segment_bits: 3,
+        lowest_ref: 1,
         sites: vec!["ohio".into()],
         nodes: vec![node],
         groups: vec![],
