@@ -5,7 +5,7 @@
 //! transport, open calls, metrics and the log. The thread takes all waiting events at once, steps
 //! the node with each, lets it go on, and only then ends the round.
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::mailbox::{Call, Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::transport::Peers;
@@ -19,7 +19,7 @@ use fermata_protocol::{CallId, Message, Reply, register};
 use fermata_storage::{Checkpoint, Flush, Lack, Lsn, Persisted, Store};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The loop looks around at least this often.
@@ -28,6 +28,34 @@ const IDLE: Micros = 100_000;
 const RETIRING_IDLE: Micros = 10_000;
 /// How long a stop waits for the disk.
 const LAST_FLUSH: Duration = Duration::from_secs(5);
+
+/// Without a round of its thread for so long, the driver is taken for stuck.
+const ROUND_MAX: Micros = 10_000_000;
+
+/// What the driver's thread shows of itself to whoever asks after the node.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    /// The node knows every node of its cluster, and answers.
+    started: AtomicBool,
+    /// The monotonic clock at the last round.
+    round: AtomicU64,
+}
+
+impl Pulse {
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether the thread goes its rounds, as of `now`.
+    pub(crate) fn is_beating(&self, now: Micros) -> bool {
+        now.saturating_sub(self.round.load(Ordering::Relaxed)) < ROUND_MAX
+    }
+
+    fn beat(&self, now: Micros, started: bool) {
+        self.round.store(now, Ordering::Relaxed);
+        self.started.store(started, Ordering::Relaxed);
+    }
+}
 
 /// What the thread is made of.
 pub(crate) struct Parts {
@@ -40,8 +68,7 @@ pub(crate) struct Parts {
     pub(crate) peers: Peers,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<Clock>,
-    /// Set once the node knows every node of its cluster and answers.
-    pub(crate) started: Arc<AtomicBool>,
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 /// A driver and what it acts through, on the thread that runs it.
@@ -53,7 +80,7 @@ pub(crate) struct DriverThread {
     clock_told: Option<ClockStatus>,
     retiring: bool,
     abandoned: bool,
-    started: Arc<AtomicBool>,
+    pulse: Arc<Pulse>,
 }
 
 /// Does what the driver wants done.
@@ -162,7 +189,7 @@ impl DriverThread {
             peers,
             metrics,
             clock,
-            started,
+            pulse,
         } = parts;
         let driver = Driver::recover(config, id, store, clock.now(), seed)?;
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
@@ -184,6 +211,7 @@ impl DriverThread {
             });
         });
         let chores = chores.map_err(failed)?;
+        pulse.beat(clock.now().monotonic, false);
         let hands = Hands {
             peers,
             metrics,
@@ -201,7 +229,7 @@ impl DriverThread {
             clock_told: None,
             retiring: false,
             abandoned: false,
-            started,
+            pulse,
         })
     }
 
@@ -220,7 +248,7 @@ impl DriverThread {
             self.driver.close_round(&mut self.hands);
             self.tell();
             let started = self.driver.node().is_started();
-            self.started.store(started, Ordering::Relaxed);
+            self.pulse.beat(clock::monotonic(), started);
             if self.abandoned {
                 return Ok(());
             }
@@ -341,5 +369,18 @@ impl DriverThread {
             return Err(why.into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_goes_no_rounds_is_stuck() {
+        let pulse = Pulse::default();
+        pulse.beat(7, false);
+        assert!(pulse.is_beating(7) && !pulse.is_started());
+        assert!(pulse.is_beating(6 + ROUND_MAX) && !pulse.is_beating(7 + ROUND_MAX));
     }
 }

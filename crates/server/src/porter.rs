@@ -7,6 +7,7 @@
 //! up costs nothing.
 
 use crate::clock;
+use crate::driver::Pulse;
 use crate::engine::Engine;
 use crate::mailbox::{Call, Event, Mailbox, Sink};
 use crate::metrics::{Metrics, operation_name};
@@ -52,12 +53,12 @@ pub(crate) struct Porter {
     /// Most keys that one answer to a listing has.
     listed_max: u32,
     /// Whether a quorum is in reach, as last seen by [`Porter::look`].
-    pub(crate) healthy: AtomicBool,
+    healthy: AtomicBool,
     /// A line for each keyspace that has lost its quorum, or why the engine is not healthy, as last
     /// seen by [`Porter::look`].
     short: RwLock<Vec<String>>,
-    /// Whether the node answers at all; the driver sets it, of other engines nobody asks.
-    pub(crate) started: Arc<AtomicBool>,
+    /// What the driver shows of itself; of other engines nobody asks.
+    pub(crate) pulse: Arc<Pulse>,
     /// True from the moment the node begins to stop; the faces watch it.
     pub(crate) closing: watch::Sender<bool>,
     backend: Backend,
@@ -175,7 +176,7 @@ impl Porter {
                 .map_or(KEYS_MAX, |n| n.min(KEYS_MAX)),
             healthy: AtomicBool::new(false),
             short: RwLock::default(),
-            started: Arc::default(),
+            pulse: Arc::default(),
             closing: watch::Sender::new(false),
             names: RwLock::new(Arc::new(Names::new(
                 &catalogue,
@@ -312,7 +313,6 @@ impl Porter {
 
     /// Tells every face to end; the node is about to.
     pub(crate) fn close(&self) {
-        self.healthy.store(false, Ordering::Relaxed);
         self.closing.send_replace(true);
     }
 
@@ -390,7 +390,6 @@ impl Porter {
         let known = found.is_ok();
         let (healthy, short) = found.unwrap_or_else(|why| (false, vec![why]));
         *self.short.write().unwrap_or_else(PoisonError::into_inner) = short;
-        let healthy = healthy && !self.is_closing();
         self.healthy.store(healthy, Ordering::Relaxed);
         if known {
             // Late names are looked for when they are used.
@@ -411,9 +410,22 @@ impl Porter {
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
         self.metrics.stores(&status);
-        let healthy = self.started.load(Ordering::Relaxed) && self.has_quorums(&status);
+        let healthy = self.pulse.is_started() && self.has_quorums(&status);
         let short = status.storage.iter().filter_map(shortage).collect();
         Ok((healthy, short))
+    }
+
+    /// Whether a quorum is in reach, and the node is not about to stop.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.healthy.load(Ordering::Relaxed) && !self.is_closing()
+    }
+
+    /// Whether what answers here goes on at all, be it healthy or not.
+    pub(crate) fn is_alive(&self) -> bool {
+        match &self.backend {
+            Backend::Driver(_) => self.pulse.is_beating(clock::monotonic()),
+            Backend::Engine(_) => true,
+        }
     }
 
     /// Why the node is not healthy, as it was when it was looked at last.
@@ -423,7 +435,9 @@ impl Porter {
                 "this node has just started or is about to stop: ask another node".into()
             }),
             Backend::Driver(_) => {
-                "this node cannot reach a quorum of every group: ask another node".into()
+                "this node cannot reach a quorum of every group, or is about to stop: ask another \
+                 node"
+                    .into()
             }
         }
     }

@@ -20,7 +20,6 @@ use std::future::Future;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -290,7 +289,7 @@ pub async fn run_on(
         peers,
         metrics: metrics.clone(),
         clock,
-        started: porter.started.clone(),
+        pulse: porter.pulse.clone(),
     })
     .await?;
     let incoming = Incoming {
@@ -429,8 +428,7 @@ async fn serve_faces(
     tasks.spawn(async move {
         loop {
             let again = looker.look().await;
-            let healthy = looker.healthy.load(Ordering::Relaxed);
-            report(&reporter, healthy).await;
+            report(&reporter, looker.is_healthy()).await;
             tokio::time::sleep(again).await;
         }
     });

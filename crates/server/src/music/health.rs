@@ -3,14 +3,13 @@
 use super::answers::{Failure, MusicAnswer, VERSION};
 use super::{Call, Music, no_method, no_path};
 use serde_json::{Value, json};
-use std::sync::atomic::Ordering;
 
 /// What the original said of its store, and what health checks look for.
 const RUNNING: &str = "Cassandra Running and Listening to requests";
 
 impl Music {
     fn is_healthy(&self) -> bool {
-        self.store.porter.healthy.load(Ordering::Relaxed)
+        self.store.porter.is_healthy()
     }
 
     /// Everything outside of data and locks.

@@ -63,7 +63,7 @@ use std::sync::Arc;
 use store::MusicStore;
 
 /// Where it is served.
-const ROOT: &str = "/MUSIC/rest";
+pub(crate) const ROOT: &str = "/MUSIC/rest";
 
 /// What all calls share.
 struct Music {

@@ -1,7 +1,7 @@
 //! Keys outside of sections.
 
-use super::{Asked, Body, Handled, Problem, Shared, body, header_text, json, key_of, parse, query};
-use super::{Rest, text_segment, unexpected, value_of};
+use super::{Asked, Body, Handled, Problem, Shared, header_text, json, key_of, parse, query};
+use super::{Rest, text_segment, unexpected};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, Uri, header};
@@ -66,7 +66,7 @@ pub(super) async fn change(
     asked: Asked<KeyQuery>,
     given: Body,
 ) -> Handled {
-    let value = value_of(&method, &headers, given)?;
+    let value = rest.value_of(&method, &headers, given)?;
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     let wire = match query(asked)?.consistency {
         Consistency::Eventual => Wire::Put(v1::PutRequest { header, key, value }),
@@ -149,7 +149,7 @@ pub(super) async fn release(
     headers: HeaderMap,
     given: Body,
 ) -> Handled {
-    let lock_ref = parse::<json::Release>(&body(given)?)?.lock_ref;
+    let lock_ref = parse::<json::Release>(&rest.body(given)?)?.lock_ref;
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     match rest
         .ask(Wire::Release(v1::ReleaseRequest {

@@ -29,8 +29,11 @@ use fermata_protocol::{Code, Refusal, Reply};
 pub(crate) use problem::Problem;
 use serde::Deserialize;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use token::Counters;
+
+/// A body has twice the bytes of the largest value, and so many: base64 in JSON takes 4/3 of its
+/// bytes, escapes in text more; the rest is form.
+const BODY_BESIDE: usize = 64 << 10;
 
 /// The description of this face.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -77,7 +80,10 @@ fn routes() -> Vec<Route> {
         "/v1/sections/{id}/keys/{key}":
             get sections::get, put sections::change, delete sections::change;
         "/v1/status": get status;
+        "/": get index;
         "/healthz": get healthz;
+        "/livez": get livez;
+        "/readyz": get healthz;
         "/metrics": get metrics;
         "/openapi.json": get openapi;
     }
@@ -86,16 +92,15 @@ fn routes() -> Vec<Route> {
 /// The service.
 pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
     let porter = hosted.porter.clone();
-    // Base64 in JSON takes 4/3 of its bytes, escapes in text more; the rest is form.
-    let largest = porter.value_max * 2 + (64 << 10);
+    let largest = porter.value_max * 2 + BODY_BESIDE;
     let mut router = Router::new();
     for (path, _, methods) in routes() {
         router = router.route(path, methods);
     }
     router
-        .fallback(async || Problem::no_route())
+        .fallback(async |uri: Uri| no_route(&uri))
         .method_not_allowed_fallback(async || Problem::no_method())
-        .layer(from_fn_with_state(largest as u64, well_formed))
+        .layer(from_fn_with_state(largest, well_formed))
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
             porter,
@@ -108,7 +113,7 @@ pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
 ///
 /// A body must say what it is. Otherwise any page in a browser on this machine could lock keys
 /// here: a form or text needs no leave to be sent across origins, JSON does.
-async fn well_formed(State(largest): State<u64>, request: Request, next: Next) -> Response {
+async fn well_formed(State(largest): State<usize>, request: Request, next: Next) -> Response {
     if !is_escaped(request.uri()) {
         return Problem::bad(NOT_ESCAPED).into_response();
     }
@@ -118,8 +123,8 @@ async fn well_formed(State(largest): State<u64>, request: Request, next: Next) -
         return Problem::bad(why).into_response();
     }
     // At once, and not when so much has arrived.
-    if request.body().size_hint().lower() > largest {
-        return too_long().into_response();
+    if request.body().size_hint().lower() > largest as u64 {
+        return too_long(largest).into_response();
     }
     let headers = request.headers();
     let length = headers.get(header::CONTENT_LENGTH).map(|v| v.as_bytes());
@@ -187,41 +192,28 @@ fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
     Ok(query)
 }
 
-fn body(body: Body) -> Result<Bytes, Problem> {
-    body.map_err(|e| {
-        if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            too_long()
-        } else {
-            Problem::bad(format!("the body cannot be read: {}", e.body_text()))
-        }
-    })
+fn too_long(largest: usize) -> Problem {
+    let detail = format!(
+        "the body is longer than {largest} bytes, which is twice the largest value \
+         (limits.value_bytes) and 64 KiB: send less, or the value as application/octet-stream"
+    );
+    Refusal::definite(Code::TooLarge, detail).into()
 }
 
-fn too_long() -> Problem {
-    let detail = "the body is longer than twice the largest value (limits.value_bytes) and 64 KiB: \
-                  send less, or the value as application/octet-stream";
-    Refusal::definite(Code::TooLarge, detail).into()
+/// What there is nothing at, and why.
+fn no_route(uri: &Uri) -> Problem {
+    let path: Vec<&str> = uri.path().split('/').collect();
+    match path[..] {
+        ["", "v1", "keyspaces" | "sections", _, "keys", "", ..] => Problem::bad(
+            "the key in the path is empty: a key has at least one byte, and a list of keys no \
+             slash at its end",
+        ),
+        _ => Problem::no_route(),
+    }
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(bytes: &Bytes) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|e| Problem::bad(format!("the body: {e}")))
-}
-
-/// What a key is to have: the value in a body, which is JSON, or the bytes themselves as
-/// `application/octet-stream`; none, if it is deleted.
-fn value_of(method: &Method, headers: &HeaderMap, given: Body) -> Result<Option<Bytes>, Problem> {
-    if *method == Method::DELETE {
-        return Ok(None);
-    }
-    let bytes = body(given)?;
-    let kind = headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes());
-    if kind.is_some_and(|kind| kind.starts_with(b"application/octet-stream")) {
-        return Ok(Some(bytes));
-    }
-    let new: json::NewValue = parse(&bytes)?;
-    let value = json::bytes_of(new.value, new.value_base64, "value")?;
-    let missing = "the body has neither value nor value_base64; DELETE deletes";
-    value.map(Some).ok_or_else(|| Problem::bad(missing))
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
@@ -238,6 +230,38 @@ fn header_number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem
 }
 
 impl Rest {
+    fn body(&self, given: Body) -> Result<Bytes, Problem> {
+        given.map_err(|e| {
+            if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                too_long(self.porter.value_max * 2 + BODY_BESIDE)
+            } else {
+                Problem::bad(format!("the body cannot be read: {}", e.body_text()))
+            }
+        })
+    }
+
+    /// What a key is to have: the value in a body, which is JSON, or the bytes themselves as
+    /// `application/octet-stream`; none, if it is deleted.
+    fn value_of(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        given: Body,
+    ) -> Result<Option<Bytes>, Problem> {
+        if *method == Method::DELETE {
+            return Ok(None);
+        }
+        let bytes = self.body(given)?;
+        let kind = headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes());
+        if kind.is_some_and(|kind| kind.starts_with(b"application/octet-stream")) {
+            return Ok(Some(bytes));
+        }
+        let new: json::NewValue = parse(&bytes)?;
+        let value = json::bytes_of(new.value, new.value_base64, "value")?;
+        let missing = "the body has neither value nor value_base64; DELETE deletes";
+        value.map(Some).ok_or_else(|| Problem::bad(missing))
+    }
+
     /// Who asks: headers `Fermata-Secret`, `Fermata-Number` and `Fermata-Site`, or drawn here. With
     /// the first two, a repeated request takes effect once; a repetition says so by
     /// `Fermata-Attempt`, from 1.
@@ -311,7 +335,7 @@ async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Handled {
 }
 
 async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
-    let keyspace = parse::<json::KeyspaceJson>(&body(given)?)?.parse()?;
+    let keyspace = parse::<json::KeyspaceJson>(&rest.body(given)?)?.parse()?;
     let header = Some(rest.header(&headers)?);
     let name = keyspace.name.clone();
     let create = v1::CreateKeyspaceRequest {
@@ -332,17 +356,41 @@ async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -
 async fn status(State(rest): Shared) -> Handled {
     match rest.porter.ask_self(Operation::Status).await? {
         Reply::Status(status) => {
-            let healthy = rest.porter.healthy.load(Ordering::Relaxed);
+            let healthy = rest.porter.is_healthy();
             Ok(Json(json::Status::new(status, &rest.porter, healthy)).into_response())
         }
         other => Err(unexpected(&other)),
     }
 }
 
+/// What there is, for who begins here.
+async fn index(State(rest): Shared) -> Response {
+    let info = &rest.porter.info;
+    let paths: Vec<&str> = routes().into_iter().map(|(path, ..)| path).collect();
+    let index = serde_json::json!({
+        "name": "Fermata",
+        "version": info.version,
+        "node": info.node,
+        "description": "/openapi.json",
+        "paths": paths,
+        "music": crate::music::ROOT,
+    });
+    Json(index).into_response()
+}
+
+/// Whether the process is to be left alone: starting it again would not make a node that has no
+/// quorum any better.
+async fn livez(State(rest): Shared) -> Handled {
+    match rest.porter.is_alive() {
+        true => Ok("ok\n".into_response()),
+        false => Err(Problem::stuck()),
+    }
+}
+
 /// Whether the node is of use: that is what a balancer asks. A keyspace that has lost its quorum
 /// has lost it through every node, so it is told and changes nothing.
 async fn healthz(State(rest): Shared) -> Handled {
-    if rest.porter.healthy.load(Ordering::Relaxed) {
+    if rest.porter.is_healthy() {
         let lines = core::iter::once("ok".to_owned()).chain(rest.porter.short());
         let body: String = lines.map(|line| line + "\n").collect();
         Ok(body.into_response())

@@ -77,6 +77,12 @@ impl Problem {
         )
     }
 
+    /// The node does not go on.
+    pub(crate) fn stuck() -> Problem {
+        let detail = "the node's driver is stuck: its process has to be started again";
+        Refusal::definite(Code::Unavailable, detail).into()
+    }
+
     /// The node cannot reach its quorums.
     pub(crate) fn unhealthy(detail: String) -> Problem {
         Refusal::definite(Code::Unavailable, detail).into()

@@ -3,8 +3,8 @@
 use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
 use super::keys::value_answer;
 use super::token::Token;
-use super::{Asked, Body, Handled, Problem, Rest, Shared, body, header_number, parse, query};
-use super::{segment, text_segment, unexpected, value_of};
+use super::{Asked, Body, Handled, Problem, Rest, Shared, header_number, parse, query};
+use super::{segment, text_segment, unexpected};
 use crate::porter::Porter;
 use axum::Json;
 use axum::extract::State;
@@ -304,7 +304,7 @@ impl Rest {
 }
 
 pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
-    let new: NewSection = parse(&body(given)?)?;
+    let new: NewSection = parse(&rest.body(given)?)?;
     let counted = new.counting == Counting::Server;
     if counted && headers.contains_key("fermata-secret") {
         return Err(Problem::bad(
@@ -412,7 +412,7 @@ pub(super) async fn leave(
     given: Body,
 ) -> Handled {
     let token = token_of(&uri)?;
-    let bytes = body(given)?;
+    let bytes = rest.body(given)?;
     let told: super::json::Leave = if bytes.is_empty() {
         super::json::Leave::default()
     } else {
@@ -488,7 +488,7 @@ pub(super) async fn change(
     asked: Asked<SectionKeyQuery>,
     given: Body,
 ) -> Handled {
-    let value = value_of(&method, &headers, given)?;
+    let value = rest.value_of(&method, &headers, given)?;
     let query = query(asked)?;
     let token = token_of(&uri)?;
     let at = token.find(query.keyspace.as_deref(), &segment(&uri, 4))?;

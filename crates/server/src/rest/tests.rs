@@ -29,6 +29,21 @@ fn the_description_has_every_route() {
 }
 
 #[test]
+fn every_operation_has_a_name_of_its_own_and_a_server() {
+    let document = document();
+    let mut names = BTreeSet::new();
+    for (path, methods, _) in routes() {
+        for method in methods {
+            let name = document["paths"][path][method]["operationId"].as_str();
+            let name = name.unwrap_or_else(|| panic!("{method} {path} has no operationId"));
+            assert!(name.chars().all(|c| c.is_ascii_alphabetic()), "{name}");
+            assert!(names.insert(name.to_owned()), "{name} twice");
+        }
+    }
+    assert_eq!(document["servers"][0]["url"], "/");
+}
+
+#[test]
 fn every_reference_in_the_description_leads_somewhere() {
     fn walk(root: &Value, value: &Value) {
         match value {

@@ -174,6 +174,21 @@ async fn a_body_that_is_too_long_is_refused_by_name_to_who_sends_all_of_it_first
     let said = until_end(stream).await;
     assert!(said.starts_with("HTTP/1.1 413"), "{said}");
     assert!(said.contains("value_bytes"), "{said}");
+    assert!(said.contains("33619968 bytes"), "{said}");
+    // The same without its length said before.
+    let chunked = head(length).replace("content-length: ", "transfer-encoding: chunked\r\nwas: ");
+    let mut stream = connected(&cluster.node(0).rest, chunked.as_bytes()).await;
+    let begin = format!("{length:x}\r\n");
+    let chunk = [
+        begin.as_bytes(),
+        &vec![0; length as usize],
+        b"\r\n0\r\n\r\n",
+    ]
+    .concat();
+    stream.write_all(&chunk).await.unwrap();
+    let said = until_end(stream).await;
+    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+    assert!(said.contains("33619968 bytes"), "{said}");
     // What is announced is enough to refuse it.
     let stream = connected(&cluster.node(0).rest, head(u64::MAX - 2).as_bytes()).await;
     let said = until_end(stream).await;

@@ -95,7 +95,9 @@ async fn a_node_without_a_quorum_says_so() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    // It is there all the same, and tells what it knows.
+    // It is there all the same, not to be started again, and tells what it knows.
+    assert_eq!(rest.send("GET", "/readyz", &[], b"").await.0, 503);
+    assert_eq!(rest.send("GET", "/livez", &[], b"").await.0, 200);
     assert_eq!(rest.json("GET", "/v1/status", Value::Null).await.0, 200);
     cluster.restart(1).await;
     cluster.client(0).await;

@@ -283,7 +283,13 @@ async fn keys_are_any_bytes_and_faces_for_people_answer() {
         status == 200 && metrics.contains("fermata_requests_total"),
         "{metrics}"
     );
-    assert_eq!(rest.send("GET", "/healthz", &[], b"").await.0, 200);
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(rest.send("GET", path, &[], b"").await.0, 200, "{path}");
+    }
+    let (status, index) = rest.json("GET", "/", Value::Null).await;
+    assert_eq!((status, &index["node"]), (200, &json!(1)), "{index}");
+    let paths = index["paths"].as_array().unwrap();
+    assert!(paths.contains(&json!("/v1/sections")), "{index}");
     let (status, node) = rest.json("GET", "/v1/status", Value::Null).await;
     assert_eq!((status, node["label"].as_str()), (200, Some("n1")));
     // What a status says is described.
@@ -388,7 +394,7 @@ async fn a_condition_that_is_not_understood_is_refused_and_nothing_happens() {
 async fn what_is_malformed_is_refused_and_changes_nothing() {
     let (_cluster, rest) = start().await;
     let key = "/v1/keyspaces/default/keys/k";
-    let cases: [(&str, &str, &str, u16); 20] = [
+    let cases: [(&str, &str, &str, u16); 23] = [
         ("PUT", key, "", 400),
         ("PUT", key, "{", 400),
         ("PUT", key, "[]", 400),
@@ -407,6 +413,14 @@ async fn what_is_malformed_is_refused_and_changes_nothing() {
         ("GET", "/v1/keyspaces/nowhere/keys/k", "", 404),
         ("GET", "/v1/keyspaces/%ff/keys/k", "", 400),
         ("GET", "/v1/nothing", "", 404),
+        (
+            "PUT",
+            "/v1/keyspaces/default/keys/",
+            r#"{"value": "v"}"#,
+            400,
+        ),
+        ("GET", "/v1/keyspaces/default/keys//queue", "", 400),
+        ("GET", "/v1/sections/zzz/keys/", "", 400),
         ("POST", key, "", 405),
         ("POST", "/v1/sections", r#"{"keys": []}"#, 400),
         (
