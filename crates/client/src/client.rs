@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::link;
 use crate::section::Section;
 use bytes::Bytes;
+use fermata_api::convert::label_from;
 use fermata_api::{Names, Secret};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
 use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
@@ -46,6 +47,9 @@ pub struct Options {
     pub cached_gets: bool,
     /// How long a leave waits for the section's puts in flight before it gives them up; 1 s.
     pub leave_grace: Duration,
+    /// What people see of this client's sections in the queues, such as `user@host:pid`: at most 64
+    /// bytes on one line. Empty is the default.
+    pub label: String,
 }
 
 impl Options {
@@ -60,6 +64,7 @@ impl Options {
             discovery_timeout: Duration::from_secs(2),
             cached_gets: true,
             leave_grace: Duration::from_secs(1),
+            label: String::new(),
         }
     }
 
@@ -213,7 +218,8 @@ impl Client {
     /// client tries the given endpoints again with every operation.
     ///
     /// # Errors
-    /// [`Error::Options`] if there is no endpoint, or one is not an `http://` URI.
+    /// [`Error::Options`] if there is no endpoint, one is not an `http://` URI, or the label is too
+    /// long.
     pub async fn connect(options: Options) -> Result<Client, Error> {
         if options.endpoints.is_empty() {
             let what = "A client needs at least one endpoint, for example http://127.0.0.1:7100.";
@@ -239,6 +245,7 @@ impl Client {
             attempt: micros(options.attempt_timeout),
             cached_gets: options.cached_gets,
             leave_grace: micros(options.leave_grace),
+            label: label_from(&options.label).map_err(|e| Error::Options(e.detail))?,
             keyspaces_are_looked_up: true,
             ..machine::Options::default()
         };

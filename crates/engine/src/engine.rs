@@ -182,6 +182,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 follow,
                 lease,
                 may_return,
+                label,
             } => {
                 let wish = crate::enter::Wish {
                     keys,
@@ -190,6 +191,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     follow,
                     lease,
                     may_return,
+                    label,
                 };
                 self.enter(&request, wish, answers).await
             }

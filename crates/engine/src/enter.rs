@@ -32,7 +32,7 @@ use crate::state::{Done, KeyState, Step, this_key};
 use crate::store::{Cells, DataStore, LockStore, StoreError};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    EventualTag, KeyId, Keyspace, LockRef, Micros, Purpose, SessionId, Tag,
+    EventualTag, KeyId, Keyspace, Label, LockRef, Micros, Purpose, SessionId, Tag,
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::Outcome;
@@ -109,6 +109,7 @@ pub(crate) struct Wish {
     pub(crate) lease: Option<Micros>,
     /// Whether the request may be repeated although its transmission is closed (G47).
     pub(crate) may_return: bool,
+    pub(crate) label: Label,
 }
 
 /// One key on its way into a section.
@@ -353,6 +354,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             follow: false,
             lease: None,
             may_return: true,
+            label: Label::NONE,
         };
         let until = Instant::now() + self.settings.patience();
         let joins = {
@@ -416,13 +418,19 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         Ok(keyspaces)
     }
 
-    fn origin(&self, request: &Request, keyspace: &Keyspace, lease: Micros) -> Origin {
+    fn origin(
+        &self,
+        request: &Request,
+        keyspace: &Keyspace,
+        (lease, label): (Micros, Label),
+    ) -> Origin {
         Origin {
             node: self.settings.node,
             site: request.site,
             since: self.next_stamp(),
             lease,
             section_max: keyspace.section_max,
+            label,
         }
     }
 
@@ -438,7 +446,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let since = Instant::now();
         let row = self.row(key);
         let lease = wish.lease.unwrap_or(keyspace.lease);
-        let origin = self.origin(request, keyspace, lease);
+        let origin = self.origin(request, keyspace, (lease, wish.label));
         let (keys, mode) = (vec![this_key()], wish.mode);
         let step = command(request, LockCommand::Enqueue { keys, mode, origin });
         let early = match self.settings.planted.has(Bug::ValueBeforePeek) {
@@ -826,7 +834,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let since = Instant::now();
         let row = self.row(&held.key);
         let before = row.newest();
-        let origin = self.origin(request, keyspace, keyspace.lease);
+        let origin = self.origin(request, keyspace, (keyspace.lease, Label::NONE));
         let resume = LockCommand::Resume {
             lock_ref: held.lock_ref,
             generation: held.generation,

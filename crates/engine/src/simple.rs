@@ -198,6 +198,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             site: known.origin.site,
             since: known.origin.since,
             holds: state.holds(lock_ref, known.generation),
+            label: known.origin.label,
         };
         Ok(Reply::Queue {
             entries: state.refs().map(entry).collect(),

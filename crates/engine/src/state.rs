@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The layout of a row's state, first in its bytes.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Refs that may wait for one key: a row is read and written whole.
 pub const QUEUE_MAX: usize = 1_000;
 /// Sessions that a row remembers.
@@ -564,7 +564,7 @@ impl KeyState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_protocol::base::{NodeName, SiteId};
+    use fermata_protocol::base::{Label, NodeName, SiteId};
     use fermata_protocol::command::Origin;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -576,6 +576,7 @@ mod tests {
             since: 1,
             lease,
             section_max: 1_000,
+            label: Label::NONE,
         }
     }
 

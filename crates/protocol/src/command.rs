@@ -1,14 +1,14 @@
 //! Commands: what a replicated log orders. They carry nothing of the protocol that orders them, and
 //! their results are computed when they are applied, from the log's state alone.
 
-use crate::base::{Epoch, Keyspace, LockRef, Micros, NodeName, SessionId, SiteId, View};
+use crate::base::{Epoch, Keyspace, Label, LockRef, Micros, NodeName, SessionId, SiteId, View};
 use crate::base::{KeyId, Tag};
 use crate::request::Mode;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// The format of commands that this version of the program writes.
-pub const FORMAT: u8 = 2;
+pub const FORMAT: u8 = 3;
 
 /// The format of a command, first in its bytes. A node that reads a format which it does not know
 /// must not apply the command differently from those that do: decoding fails, and the node stops.
@@ -132,6 +132,8 @@ pub struct Origin {
     pub lease: Micros,
     /// The longest section, microseconds.
     pub section_max: Micros,
+    /// What the client calls itself.
+    pub label: Label,
 }
 
 impl Origin {

@@ -7,8 +7,8 @@
 //! not sent again once it may have arrived (G16).
 
 use crate::base::{
-    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, Reach, SegmentId,
-    SessionId, SiteId, Tag,
+    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Reach,
+    SegmentId, SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
 use alloc::borrow::ToOwned;
@@ -101,6 +101,8 @@ pub enum Operation {
         /// closed. Without, closing it before the entry gives up the wait (G6: who may return may
         /// hold elsewhere).
         may_return: bool,
+        /// What people see in the queue.
+        label: Label,
     },
     /// One operation inside a section.
     Critical {
@@ -359,6 +361,8 @@ pub struct QueueEntry {
     pub since: u64,
     /// Whether it holds the key now.
     pub holds: bool,
+    /// What its client calls itself.
+    pub label: Label,
 }
 
 /// One replica's cells of a key.

@@ -9,8 +9,9 @@ mod synchs;
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Cluster, ClusterId, Config, Epoch, GroupId, KeyId, Keyspace, Limits, LockRef, Member,
-    NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Tag, Timing, View,
+    Ballot, Cluster, ClusterId, Config, Epoch, GroupId, KeyId, Keyspace, Label, Limits, LockRef,
+    Member, NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Tag, Timing,
+    View,
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::PrimaryEnv;
@@ -31,6 +32,7 @@ const ORIGIN: Origin = Origin {
     since: 0,
     lease: LEASE,
     section_max: 100 * LEASE,
+    label: Label::NONE,
 };
 
 /// A primary of one seat with its segment's state, where a test is the log.

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
+    Ballot, Epoch, KeyId, Keyspace, Label, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
 };
 use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
 use fermata_protocol::lock::{Outcome, state::QUEUE_MAX};
@@ -26,6 +26,7 @@ fn origin() -> Origin {
         since: 0,
         lease: 1,
         section_max: 1,
+        label: Label::NONE,
     }
 }
 

@@ -8,8 +8,8 @@ mod nodes;
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Config, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LockRef, LogId, NodeName, Planted,
-    Scope, SegmentId, SessionId, SiteId, Timing, View,
+    Config, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, Limits, LockRef, LogId, NodeName,
+    Planted, Scope, SegmentId, SessionId, SiteId, Timing, View,
 };
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
@@ -168,6 +168,7 @@ fn enter(name: &str) -> Operation {
         follow: false,
         lease: None,
         may_return: true,
+        label: Label::NONE,
     }
 }
 
@@ -376,6 +377,7 @@ fn keyspaces_of_odd_times_are_used_with_the_nearest_that_are_allowed() {
             follow: false,
             lease: None,
             may_return: true,
+            label: Label::NONE,
         };
         match small.ask(1, number, operation) {
             Reply::Entered { lease: granted, .. } => {
@@ -491,6 +493,7 @@ fn a_grant_carries_values_up_to_its_bound_and_a_get_finds_the_others() {
                 follow: false,
                 lease: None,
                 may_return: true,
+                label: Label::NONE,
             };
             let Reply::Entered { keys, .. } = small.ask(1, 5, enter) else {
                 panic!("not entered")
@@ -610,6 +613,7 @@ fn wait_for_k(lease: u64, may_return: bool) -> Operation {
         follow: false,
         lease: Some(lease),
         may_return,
+        label: Label::NONE,
     }
 }
 

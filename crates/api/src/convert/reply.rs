@@ -1,6 +1,6 @@
 //! Replies.
 
-use super::request::{keyspace_from, keyspace_to};
+use super::request::{keyspace_from, keyspace_to, label_from};
 use super::*;
 use crate::errors::{refusal_from_proto, refusal_to_proto};
 use crate::v1::enter_event::Event;
@@ -91,6 +91,7 @@ fn entry_to(entry: QueueEntry, names: &Names) -> v1::QueueEntry {
         site: names.site_name(entry.site),
         since_us: entry.since,
         holds: entry.holds,
+        label: entry.label.as_str().into(),
     }
 }
 
@@ -366,6 +367,7 @@ fn entry_from(e: v1::QueueEntry, names: &mut Names) -> Result<QueueEntry, Refusa
         site: names.add_site(&e.site),
         since: e.since_us,
         holds: e.holds,
+        label: label_from(&e.label)?,
     })
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::v1::session_request::Operation as Wire;
 use fermata_protocol::base::{
-    Keyspace, KeyspaceId, Purpose, SiteId, StoragePolicy, TagRule, Terms,
+    Keyspace, KeyspaceId, Label, Purpose, SiteId, StoragePolicy, TagRule, Terms,
 };
 use fermata_protocol::request::{Critical, Operation, Request};
 
@@ -144,6 +144,17 @@ fn some<T>(all: Vec<T>, field: &str) -> Result<Vec<T>, Refusal> {
     Ok(all)
 }
 
+/// The label in a text.
+///
+/// # Errors
+/// It is no label.
+pub fn label_from(text: &str) -> Result<Label, Refusal> {
+    Label::new(text).ok_or_else(|| {
+        let max = Label::MAX;
+        bad(format!("a label is one line of at most {max} bytes"))
+    })
+}
+
 fn enter_from(m: v1::EnterRequest, lookup: &mut impl Lookup) -> Result<Parsed, Refusal> {
     bounded(m.keys.len())?;
     let keys = m.keys.into_iter().map(|k| key_from(lookup, Some(k)));
@@ -163,6 +174,7 @@ fn enter_from(m: v1::EnterRequest, lookup: &mut impl Lookup) -> Result<Parsed, R
         follow: m.follow,
         lease: m.lease_us,
         may_return: m.may_return,
+        label: label_from(&m.label)?,
     };
     Ok((m.header, operation))
 }
@@ -387,6 +399,7 @@ fn section_to_proto(
             follow,
             lease,
             may_return,
+            label,
         } => Wire::Enter(v1::EnterRequest {
             header,
             keys: keys.iter().map(|k| key_to(names, k)).collect(),
@@ -395,6 +408,7 @@ fn section_to_proto(
             follow: *follow,
             lease_us: *lease,
             may_return: *may_return,
+            label: label.as_str().into(),
         }),
         Operation::Critical {
             held,

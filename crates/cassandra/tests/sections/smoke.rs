@@ -6,7 +6,7 @@ use crate::sites::{LEASE, Locks, Options, Sites};
 use fermata_cassandra::CassandraStore;
 use fermata_engine::check::clients::{Client, value};
 use fermata_peers::{Paxos, Purging};
-use fermata_protocol::base::{KeyId, Keyspace};
+use fermata_protocol::base::{KeyId, Keyspace, Label};
 use fermata_protocol::request::{Critical, EntryValue, Leaving, Mode, Operation};
 use fermata_protocol::{Code, Reply};
 use std::sync::Arc;
@@ -160,6 +160,7 @@ async fn two_keys(sites: &Arc<Sites>) {
         follow: false,
         lease: Some(20_000_000),
         may_return: true,
+        label: Label::NONE,
     };
     let Some(Reply::Entered { keys: entered, .. }) = client.ask(0, enter(&keys)).await else {
         panic!("both keys are free");

@@ -7,7 +7,7 @@
 use super::history::History;
 use super::{Heard, What};
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, SiteId, Tag};
+use fermata_protocol::base::{KeyId, Keyspace, Label, LockRef, SessionId, SiteId, Tag};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation, RefState};
 use fermata_protocol::{Code, Reply, Request};
 use std::sync::Arc;
@@ -296,6 +296,7 @@ impl Client {
             follow: false,
             lease: Some(self.terms.lease.as_micros() as u64),
             may_return: true,
+            label: Label::NONE,
         };
         let request = self.request(enter.number, enter.attempt, operation);
         enter.attempt += 1;

@@ -6,7 +6,7 @@ use crate::world::{Call, Step, on};
 use fermata_engine::check::{Heard, What};
 use fermata_engine::check::{Promise, Violation};
 use fermata_protocol::Reply;
-use fermata_protocol::base::{LockRef, SessionId};
+use fermata_protocol::base::{Label, LockRef, SessionId};
 use fermata_protocol::request::{Code, Critical, Held, Leaving, Mode, Operation, RefState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +158,7 @@ schedule! {
             follow: false,
             lease: Some(4 * lease),
             may_return: true,
+            label: Label::NONE,
         };
         let both = last(transmit(&cluster, (3, 0), (1, 0), enter)).await;
         assert!(matches!(both, Some(Reply::Refused(_))), "{both:?}");
@@ -430,6 +431,7 @@ schedule! {
                 follow: false,
                 lease: Some(8 * lease),
                 may_return,
+                label: Label::NONE,
             };
             let mut waits = cluster.client(client, 0);
             let entered = timeout(Duration::from_millis(1_500), waits.ask(0, enter)).await;
@@ -460,6 +462,7 @@ schedule! {
             follow: false,
             lease: None,
             may_return: true,
+            label: Label::NONE,
         };
         let Some(Reply::Entered { keys, .. }) = h1.ask(0, enter).await else {
             unreachable!("the key is free");

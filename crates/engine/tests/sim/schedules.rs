@@ -5,7 +5,7 @@ use crate::clients::{Cluster, LEASE, key, value};
 use crate::world::{Call, Fate, Filter, RuleId, Step, World, on};
 use fermata_engine::check::clients::{Network, Section};
 use fermata_engine::check::{Promise, Violation};
-use fermata_protocol::base::{KeyId, SessionId, SiteId};
+use fermata_protocol::base::{KeyId, Label, SessionId, SiteId};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode, Operation};
 use fermata_protocol::{Reply, Request};
 use std::future::Future;
@@ -832,6 +832,7 @@ schedule! {
             follow: false,
             lease: Some(lease),
             may_return: true,
+            label: Label::NONE,
         };
         let enters = transmit(&cluster, (1, 0), (1, 0), enter);
         world.caught(slow, 1).await;

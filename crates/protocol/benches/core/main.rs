@@ -20,7 +20,7 @@ use bytes::Bytes;
 use cluster::{Answer, NODES, ThreeNodes, Work};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use fermata_protocol::base::{
-    Address, Epoch, KeyId, Keyspace, KeyspaceId, SegmentId, SessionId, SiteId, Tag, TagRule,
+    Address, Epoch, KeyId, Keyspace, KeyspaceId, Label, SegmentId, SessionId, SiteId, Tag, TagRule,
 };
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::request::{Critical, Held, Leaving, Mode};
@@ -215,6 +215,7 @@ impl Load {
             follow: false,
             lease: Some(3_600_000_000),
             may_return: true,
+            label: Label::NONE,
         }
     }
 

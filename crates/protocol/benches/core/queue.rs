@@ -12,7 +12,7 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion};
 use fermata_protocol::Message;
 use fermata_protocol::base::{
-    Epoch, KeyId, Keyspace, LockRef, NodeName, Planted, SegmentId, SessionId, SiteId,
+    Epoch, KeyId, Keyspace, Label, LockRef, NodeName, Planted, SegmentId, SessionId, SiteId,
 };
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::{self, Outcome, Queues};
@@ -61,6 +61,7 @@ fn enqueue(mode: Mode) -> LockCommand {
             // Nobody renews: all are patient.
             lease: 86_400_000_000,
             section_max: 86_400_000_000,
+            label: Label::NONE,
         },
     }
 }

@@ -205,7 +205,7 @@ impl Default for Limits {
 mod tests {
     use super::*;
     use crate::base::{
-        Ballot, Epoch, EventualTag, GroupId, Incarnation, KeyId, KeyspaceId, LockRef, LogId,
+        Ballot, Epoch, EventualTag, GroupId, Incarnation, KeyId, KeyspaceId, Label, LockRef, LogId,
         NodeId, NodeName, Scope, Seat, SegmentId, SessionId, SiteId, Slot, Tag, Terms, Timestamp,
     };
     use crate::command::{Body, ClientLease, LockCommand, Origin, SegmentCommand};
@@ -262,6 +262,7 @@ mod tests {
             since: u64::MAX,
             lease: u64::MAX,
             section_max: u64::MAX,
+            label: Label::NONE,
         };
         let mode = Mode::Exclusive;
         vec![

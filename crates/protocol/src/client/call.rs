@@ -1,6 +1,6 @@
 //! What a driver says to a session and what it is told.
 
-use crate::base::{KeyId, Keyspace, KeyspaceId, LockRef, Micros, Planted, SessionId, Tag};
+use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag};
 use crate::request::{Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -55,6 +55,8 @@ pub struct Options {
     /// Whether a node that does not know a keyspace has asked the catalogue's keeper before it says
     /// so: then no other node is asked.
     pub keyspaces_are_looked_up: bool,
+    /// What people see of its sections in the queues.
+    pub label: Label,
     /// What is wrong on purpose: nothing, outside the simulator's tests.
     pub planted: Planted,
 }
@@ -87,6 +89,7 @@ impl Default for Options {
             cached_gets: true,
             open: 65_536,
             keyspaces_are_looked_up: false,
+            label: Label::NONE,
             planted: Planted::NONE,
         }
     }

@@ -189,6 +189,7 @@ impl Session {
             follow: wait > 0,
             lease,
             may_return: true,
+            label: self.options.label,
         };
         let kind = Kind::Enter {
             section,
@@ -218,6 +219,7 @@ impl Session {
             follow: false,
             lease: section.asked,
             may_return: true,
+            label: self.options.label,
         };
         let kind = Kind::Enter {
             section: id,

@@ -6,7 +6,7 @@ use super::desk::Desk;
 use super::refuse;
 use super::submit::PrimaryAnswer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
-use crate::base::{Address, Bug, KeyId, Keyspace, Micros, Purpose, SegmentId, SessionId};
+use crate::base::{Address, Bug, KeyId, Keyspace, Label, Micros, Purpose, SegmentId, SessionId};
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
@@ -38,13 +38,12 @@ impl Wish {
 /// The job of `Enter`.
 pub(super) fn enter(
     keys: Vec<KeyId>,
-    mode: Mode,
-    lease: Option<Micros>,
+    (mode, lease, label): (Mode, Option<Micros>, Label),
     wish: Wish,
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    let commands = enqueues(&keys, mode, lease, client, cx)?;
+    let commands = enqueues(&keys, mode, (lease, label), client, cx)?;
     let acquire = Acquire::new(commands, Some(mode));
     let mut once = Vec::with_capacity(keys.len());
     for key in keys {
@@ -63,7 +62,7 @@ pub(super) fn resume(
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    let origin_of = |keys: &[KeyId]| origin(keys, None, client, cx);
+    let origin_of = |keys: &[KeyId]| origin(keys, (None, Label::NONE), client, cx);
     let keys: Vec<KeyId> = held.iter().map(|h| h.key.clone()).collect();
     let mut commands = Vec::new();
     for (segment, keys) in in_order(&keys, cx)? {
@@ -109,14 +108,14 @@ pub(super) fn resume(
 pub(super) fn enqueues(
     keys: &[KeyId],
     mode: Mode,
-    lease: Option<Micros>,
+    as_asked: (Option<Micros>, Label),
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Vec<(SegmentId, Vec<KeyId>, Command)>, Refusal> {
     let mut commands = Vec::new();
     for (segment, keys) in in_order(keys, cx)? {
         let body = LockCommand::Enqueue {
-            origin: origin(&keys, lease, client, cx)?,
+            origin: origin(&keys, as_asked, client, cx)?,
             keys: keys.clone(),
             mode,
         };
@@ -157,7 +156,7 @@ fn in_order(keys: &[KeyId], cx: &Cx<'_>) -> Result<Vec<(SegmentId, Vec<KeyId>)>,
 /// Who waits for `keys`: the shortest lease and maximum of their keyspaces.
 fn origin(
     keys: &[KeyId],
-    lease: Option<Micros>,
+    (lease, label): (Option<Micros>, Label),
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Origin, Refusal> {
@@ -187,6 +186,7 @@ fn origin(
         since: cx.env.now.wall,
         lease,
         section_max: longest,
+        label,
     })
 }
 

@@ -502,6 +502,7 @@ fn job_for(
             follow,
             lease,
             may_return,
+            label,
         } => {
             let wish = enter::Wish {
                 mode: Some(mode),
@@ -509,7 +510,7 @@ fn job_for(
                 follow,
                 may_return,
             };
-            enter::enter(keys, mode, lease, wish, client, cx)
+            enter::enter(keys, (mode, lease, label), wish, client, cx)
         }
         Operation::Resume { held, of } => enter::resume(held, of, client, cx),
         Operation::Critical {

@@ -19,7 +19,7 @@ use super::desk::Desk;
 use super::leave::{Background, Leaves, Left};
 use super::refuse;
 use super::{Client, Cx, Event, Job, Step};
-use crate::base::{Bug, KeyId, Keyspace, LockRef, Micros, Purpose, SegmentId, Tag};
+use crate::base::{Bug, KeyId, Keyspace, Label, LockRef, Micros, Purpose, SegmentId, Tag};
 use crate::command::LockCommand;
 use crate::register;
 use crate::request::{Code, EntryValue, Mode, Operation, Refusal, Reply};
@@ -256,7 +256,7 @@ fn section(
     };
     let keys = [key.clone()];
     let segment = super::leave::segment_of(&key, cx);
-    let commands = super::enter::enqueues(&keys, mode, lease(&key, cx), &owner, cx);
+    let commands = super::enter::enqueues(&keys, mode, (lease(&key, cx), Label::NONE), &owner, cx);
     let (Ok(segment), Ok(commands)) = (segment, commands) else {
         desk.own.done(owner.number);
         return Err(refuse::bad("the key has no place on the ring"));

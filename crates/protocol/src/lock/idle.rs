@@ -115,7 +115,7 @@ impl Primary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Epoch, Keyspace, LockRef, NodeName, Planted, SessionId, SiteId};
+    use crate::base::{Epoch, Keyspace, Label, LockRef, NodeName, Planted, SessionId, SiteId};
     use crate::command::{Command, Origin};
     use crate::request::Mode;
     use crate::segment::SegmentState;
@@ -160,6 +160,7 @@ mod tests {
                 since: 0,
                 lease: 1,
                 section_max: 1,
+                label: Label::NONE,
             };
             let (keys, mode) = (alloc::vec![key(name)], Mode::Exclusive);
             self.apply(LockCommand::Enqueue { keys, mode, origin }, now)

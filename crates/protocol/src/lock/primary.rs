@@ -864,6 +864,7 @@ impl Primary {
                 site: known.origin.site,
                 since: known.origin.since,
                 holds: queues.holds(*lock_ref),
+                label: known.origin.label,
             })
         };
         (queue.refs.iter().filter_map(entry).collect(), queue.flag)

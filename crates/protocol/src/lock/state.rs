@@ -419,7 +419,12 @@ impl Queues {
         known.number = command.number;
         // The old generation may hold a lease as long as it was told.
         let lease = known.origin.lease.max(origin.lease);
-        known.origin = Origin { lease, ..origin };
+        let label = known.origin.label;
+        known.origin = Origin {
+            lease,
+            label,
+            ..origin
+        };
         applied.touched = known.keys.clone();
         applied.outcome = Outcome::Resumed {
             generation: known.generation,

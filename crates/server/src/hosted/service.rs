@@ -3,13 +3,13 @@
 use super::{Command, Hosted, Kept, Life, Told};
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
-use fermata_api::convert::reply_to_proto;
+use fermata_api::convert::{label_from, reply_to_proto};
 use fermata_api::v1::section_event::Event;
 use fermata_api::v1::session_reply::Reply as WireReply;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::v1::sessions_server::{Sessions, SessionsServer};
 use fermata_api::{Secret, errors, v1};
-use fermata_protocol::base::{KeyId, Micros, SessionId};
+use fermata_protocol::base::{KeyId, Label, Micros, SessionId};
 use fermata_protocol::client::{Call, Options, SectionId, Success, Ticket};
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
@@ -114,7 +114,7 @@ impl Service {
     }
 
     /// A new session, with its secret and idle time.
-    fn open_session(&self, idle: Micros) -> Result<(Secret, Micros), Refusal> {
+    fn open_session(&self, idle: Micros, label: Label) -> Result<(Secret, Micros), Refusal> {
         let idle = match idle {
             0 => IDLE[1],
             given if (IDLE[0]..=IDLE[2]).contains(&given) => given,
@@ -126,7 +126,11 @@ impl Service {
         let place = self.0.place()?;
         let secret = self.0.porter.draw_secret();
         let (id, life) = (secret.session(), Life { idle, one: false });
-        let kept = self.0.keep(id, Options::default(), life, Some(place));
+        let options = Options {
+            label,
+            ..Options::default()
+        };
+        let kept = self.0.keep(id, options, life, Some(place));
         self.0.open().insert(id, kept);
         Ok((secret, idle))
     }
@@ -263,7 +267,9 @@ impl Sessions for Service {
     type ResumeStream = Events;
 
     async fn open(&self, r: Request<v1::OpenSessionRequest>) -> Answered<v1::OpenedSession> {
-        let opened = self.open_session(r.into_inner().idle_us);
+        let asked = r.into_inner();
+        let label = label_from(&asked.label);
+        let opened = label.and_then(|label| self.open_session(asked.idle_us, label));
         answered(opened.map(|(secret, idle_us)| v1::OpenedSession {
             session: Bytes::copy_from_slice(&secret.session().0.to_be_bytes()),
             secret: Bytes::copy_from_slice(&secret.to_bytes()),

@@ -9,7 +9,9 @@ use super::forward::{self, Silent};
 use super::locks::{IDLE, Lock, Locks, Standing};
 use super::names::{Name, home_of, is_of, number_of, promotes, split_id, split_name};
 use super::owners;
+use super::store::Wish;
 use super::{Call, lenient};
+use fermata_protocol::base::Label;
 use fermata_protocol::request::{Mode, QueueEntry};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -131,9 +133,11 @@ pub(super) async fn create(
     let owner = call
         .header("owner")
         .filter(|owner| !owner.trim().is_empty());
+    let label = owner.and_then(Label::new).unwrap_or_default();
+    let wish = Wish { idle, label };
     let created = match (owner, mode) {
-        (Some(owner), Mode::Exclusive) => owners::create(locks, &name, owner, idle).await?,
-        _ => locks.create(&name, mode, idle).await.map_err(|refusal| {
+        (Some(owner), Mode::Exclusive) => owners::create(locks, &name, owner, wish).await?,
+        _ => locks.create(&name, mode, wish).await.map_err(|refusal| {
             Failure::from(refusal).prefixed(&format!(
                 "Unable to create lock reference for key [{value}]. Please try again: "
             ))

@@ -22,7 +22,7 @@
 use super::answers::Failure;
 use super::forward::Forward;
 use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
-use super::store::{MusicStore, WAIT, ask, get, known};
+use super::store::{MusicStore, WAIT, Wish, ask, get, known};
 use crate::hosted::{Awaited, Kept};
 use crate::porter::unexpected;
 use bytes::Bytes;
@@ -65,7 +65,7 @@ struct Work {
 pub(super) struct Lock {
     key: KeyId,
     pub(super) number: u64,
-    idle: Duration,
+    wish: Wish,
     place: Mutex<Place>,
     /// The ref that a promotion waits with.
     promotion: Mutex<Option<(Place, Work)>>,
@@ -165,16 +165,16 @@ impl Locks {
         &self,
         name: &Name,
         mode: Mode,
-        idle: Duration,
+        wish: Wish,
     ) -> Result<Arc<Lock>, Refusal> {
         let random = self.store.session().0;
         let session = session_of(PLAIN, self.me, random, random as u64);
-        let (place, held, work) = self.join(&name.key, mode, session, idle).await?;
+        let (place, held, work) = self.join(&name.key, mode, session, wish).await?;
         let mut kept = locked(&self.kept);
         Ok(keep(
             &mut kept,
             (&name.key, held.lock_ref.0),
-            idle,
+            wish,
             (place, work),
         ))
     }
@@ -185,10 +185,10 @@ impl Locks {
         key: &KeyId,
         mode: Mode,
         session: SessionId,
-        idle: Duration,
+        wish: Wish,
     ) -> Result<(Place, Held, Work), Refusal> {
         let place = self.store.hosted.place()?;
-        let kept = self.store.host(session, idle, Some(place));
+        let kept = self.store.host(session, wish, Some(place));
         let enter = Call::Enter {
             keys: vec![key.clone()],
             mode,
@@ -235,10 +235,14 @@ impl Locks {
             true => session_of(PROMOTED, self.me, random, number),
             false => session_of(PLAIN, self.me, random, random as u64),
         };
+        let wish = Wish {
+            idle: IDLE,
+            label: entry.label,
+        };
         let place = Place {
             kept: self
                 .store
-                .host(session, IDLE, Some(self.store.hosted.place()?)),
+                .host(session, wish, Some(self.store.hosted.place()?)),
             mode: entry.mode,
         };
         let resume = Call::Resume {
@@ -249,14 +253,14 @@ impl Locks {
             awaited: Some(place.kept.begin(resume)?),
             ..Work::default()
         };
-        Ok(keep(&mut kept, (key, number), IDLE, (place, work)))
+        Ok(keep(&mut kept, (key, number), wish, (place, work)))
     }
 
     /// Joins the queue again, exclusively, for a promotion of `lock`.
     pub(super) async fn promote(&self, lock: &Lock) -> Result<(), Refusal> {
         let random = self.store.session().0;
         let session = session_of(PROMOTED, self.me, random, lock.number);
-        let joined = self.join(&lock.key, Mode::Exclusive, session, lock.idle);
+        let joined = self.join(&lock.key, Mode::Exclusive, session, lock.wish);
         let (place, _, work) = joined.await?;
         *locked(&lock.promotion) = Some((place, work));
         Ok(())
@@ -498,7 +502,7 @@ impl Locks {
 fn keep(
     kept: &mut HashMap<(Bytes, u64), Arc<Lock>>,
     (key, number): (&KeyId, u64),
-    idle: Duration,
+    wish: Wish,
     (place, work): (Place, Work),
 ) -> Arc<Lock> {
     if kept.len() == kept.capacity() {
@@ -508,7 +512,7 @@ fn keep(
     let lock = Arc::new(Lock {
         key: key.clone(),
         number,
-        idle,
+        wish,
         place: Mutex::new(place),
         promotion: Mutex::default(),
         work: work.into(),

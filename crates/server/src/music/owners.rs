@@ -11,6 +11,7 @@
 use super::answers::Failure;
 use super::locks::{Lock, Locks};
 use super::names::{Name, number_of, owners_key};
+use super::store::Wish;
 use super::values::shown;
 use bytes::Bytes;
 use fermata_protocol::Code;
@@ -19,7 +20,6 @@ use fermata_protocol::request::{Mode, QueueEntry};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Locks with owners in one table: each creation looks at all of them.
 const LISTED_MAX: usize = 1_024;
@@ -94,7 +94,7 @@ pub(super) async fn create(
     locks: &Locks,
     name: &Name,
     owner: &str,
-    idle: Duration,
+    wish: Wish,
 ) -> Result<Arc<Lock>, Failure> {
     let list = locks.store.key(owners_key(name)).await?;
     let own = locks.store.enter(list).await;
@@ -105,7 +105,7 @@ pub(super) async fn create(
         }
         _ => unable(name, refusal),
     })?;
-    match create_beside(locks, name, owner, idle, own.value.as_ref()).await {
+    match create_beside(locks, name, owner, wish, own.value.as_ref()).await {
         Ok((lock, list)) => {
             if let Err(failure) = own.end(Ok(Some(Some(list)))).await {
                 // A lock that is not listed would be in no cycle.
@@ -126,7 +126,7 @@ async fn create_beside(
     locks: &Locks,
     name: &Name,
     owner: &str,
-    idle: Duration,
+    wish: Wish,
     list: Option<&Bytes>,
 ) -> Result<(Arc<Lock>, Bytes), Failure> {
     let seen = look(locks, name, list).await;
@@ -145,7 +145,7 @@ async fn create_beside(
         let detail = "the table has as many locks with owners as are looked after";
         return Err(unable(name, Failure::error(detail)));
     }
-    let created = locks.create(name, Mode::Exclusive, idle).await;
+    let created = locks.create(name, Mode::Exclusive, wish).await;
     let lock = created.map_err(|refusal| unable(name, refusal))?;
     let number = lock.number;
     let owner = owner.into();

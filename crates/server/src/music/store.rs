@@ -10,7 +10,7 @@ use crate::hosted::{Hosted, Kept, Life};
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    KeyId, Keyspace, KeyspaceId, Micros, Purpose, SessionId, StoragePolicy, TagRule,
+    KeyId, Keyspace, KeyspaceId, Label, Micros, Purpose, SessionId, StoragePolicy, TagRule,
 };
 use fermata_protocol::client::{Call, Options, SectionId, Success};
 use fermata_protocol::request::{EntryValue, Mode, Operation, QueueEntry, Request};
@@ -81,6 +81,23 @@ pub(super) async fn get(
     match ask(kept, Call::CriticalGet { section, key }).await? {
         Success::Value { value, .. } => Ok(value),
         other => Err(unexpected(&other)),
+    }
+}
+
+/// What a session of this interface is kept with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// How long it lives without a word.
+    pub(super) idle: Duration,
+    /// What people see in the queue.
+    pub(super) label: Label,
+}
+
+impl Wish {
+    /// Without a label.
+    pub(super) fn of(idle: Duration) -> Wish {
+        let label = Label::NONE;
+        Wish { idle, label }
     }
 }
 
@@ -237,7 +254,7 @@ impl MusicStore {
     pub(super) fn host(
         &self,
         id: SessionId,
-        idle: Duration,
+        Wish { idle, label }: Wish,
         place: Option<OwnedSemaphorePermit>,
     ) -> Kept {
         let lease = micros(self.lease());
@@ -246,6 +263,7 @@ impl MusicStore {
             // One that resumes waits for a lease.
             request: usual.request.saturating_add(lease),
             assumed_lease: lease,
+            label,
             ..usual
         };
         let (idle, one) = (micros(idle), true);
@@ -257,7 +275,7 @@ impl MusicStore {
     /// # Errors
     /// [`Code::WaitOver`] where somebody else held the key all the time; nothing was done.
     pub(super) async fn enter(&self, key: KeyId) -> Result<Own, Refusal> {
-        let kept = self.host(self.session(), WAIT, None);
+        let kept = self.host(self.session(), Wish::of(WAIT), None);
         let enter = Call::Enter {
             keys: vec![key.clone()],
             mode: Mode::Exclusive,

@@ -173,6 +173,9 @@ pub(super) struct NewSection {
     pub(super) wait_ms: u64,
     #[serde(default)]
     pub(super) lease_ms: Option<u64>,
+    /// What people see in the queue.
+    #[serde(default)]
+    pub(super) label: String,
     #[serde(default)]
     pub(super) counting: Counting,
 }
@@ -307,6 +310,9 @@ struct Entry {
     site: String,
     since_us: u64,
     holds: bool,
+    /// What its client calls itself.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    label: String,
 }
 
 impl Queue {
@@ -322,6 +328,7 @@ impl Queue {
             site: names.site_name(e.site),
             since_us: e.since,
             holds: e.holds,
+            label: e.label.as_str().into(),
         };
         Queue {
             entries: entries.into_iter().map(one).collect(),

@@ -71,6 +71,7 @@ fn enter_request(
     header: v1::Header,
     wait_us: u64,
     (follow, may_return): (bool, bool),
+    label: String,
 ) -> Wire {
     let secret = Bytes::copy_from_slice(&token.secret.to_bytes());
     let mode = if token.shared {
@@ -94,6 +95,7 @@ fn enter_request(
         follow,
         lease_us: token.lease_us,
         may_return,
+        label,
     })
 }
 
@@ -327,7 +329,13 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
         held: vec![],
         counted,
     };
-    let wire = enter_request(&token, header, micros(new.wait_ms)?, (false, false));
+    let wire = enter_request(
+        &token,
+        header,
+        micros(new.wait_ms)?,
+        (false, false),
+        new.label,
+    );
     let request = rest.porter.parse(wire).await?;
     if counted {
         rest.counters.begin(&token);
@@ -364,7 +372,7 @@ pub(super) async fn look(
         return Ok(Json(rest.renewed(&token, &headers).await?).into_response());
     }
     let header = rest.header_in(&headers, token.secret)?;
-    let again = enter_request(&token, header, wait, (false, true));
+    let again = enter_request(&token, header, wait, (false, true), String::new());
     let reply = rest.ask(again).await?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
@@ -590,7 +598,13 @@ pub(super) async fn events(
         let header = rest.header_in(&headers, token.secret)?;
         let request = rest
             .porter
-            .parse(enter_request(&token, header, wait, (true, true)))
+            .parse(enter_request(
+                &token,
+                header,
+                wait,
+                (true, true),
+                String::new(),
+            ))
             .await?;
         let (answers_in, answers) = mpsc::channel(64);
         let open = rest.porter.submit(request, 0, answers_in)?;

@@ -103,7 +103,8 @@ fn the_description_has_every_field_of_requests() {
     takes::<json::NewSection>(
         "NewSection",
         json!({
-            "keys": [key], "mode": "shared", "wait_ms": 1, "lease_ms": 1, "counting": "client"
+            "keys": [key], "mode": "shared", "wait_ms": 1, "lease_ms": 1, "label": "l",
+            "counting": "client"
         }),
     );
     takes::<json::KeyspaceJson>(

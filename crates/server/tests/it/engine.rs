@@ -457,6 +457,7 @@ async fn a_section_whose_entry_nobody_has_read_is_left() {
     let mut stub = SessionsClient::new(narrow.unwrap());
     let open = v1::OpenSessionRequest {
         idle_us: 3_600_000_000,
+        ..v1::OpenSessionRequest::default()
     };
     let secret = stub.open(open).await.unwrap().into_inner().secret;
     let get = v1::SectionKeyRequest {

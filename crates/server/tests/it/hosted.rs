@@ -22,7 +22,9 @@ impl User {
         cluster.client(at).await;
         let uri = format!("http://{}", cluster.node(at).grpc);
         let mut stub = SessionsClient::connect(uri).await.unwrap();
-        let opened = stub.open(v1::OpenSessionRequest { idle_us }).await?;
+        let label = "billing".into();
+        let open = v1::OpenSessionRequest { idle_us, label };
+        let opened = stub.open(open).await?;
         let opened = opened.into_inner();
         Ok(User { stub, opened })
     }
@@ -189,14 +191,8 @@ async fn streams_tell_the_queue_the_grant_and_the_loss() {
             header: anybody.header(),
             key: Some(key("k")),
         };
-        client
-            .queue(queue)
-            .await
-            .unwrap()
-            .into_inner()
-            .entries
-            .len()
-            == 1
+        let entries = client.queue(queue).await.unwrap().into_inner().entries;
+        entries.iter().all(|entry| entry.label == "billing") && entries.len() == 1
     });
 }
 

@@ -43,7 +43,7 @@ async fn a_section_from_entry_to_leave() {
         "{state}"
     );
     // Another one waits: at once told so, and then granted.
-    let other = json!({"keys": [{"key": "a"}]});
+    let other = json!({"keys": [{"key": "a"}], "label": "ann@site2:17"});
     let (status, waiting) = rest.json("POST", "/v1/sections", other).await;
     assert_eq!(
         (status, waiting["state"].as_str()),
@@ -53,6 +53,10 @@ async fn a_section_from_entry_to_leave() {
     let queue = "/v1/keyspaces/default/keys/a/queue";
     let (_, queue) = rest.json("GET", queue, Value::Null).await;
     assert_eq!(queue["entries"].as_array().unwrap().len(), 2, "{queue}");
+    assert_eq!(queue["entries"][1]["label"], "ann@site2:17", "{queue}");
+    let long = json!({"keys": [{"key": "a"}], "label": "a".repeat(65)});
+    let (status, refused) = rest.json("POST", "/v1/sections", long).await;
+    assert_eq!((status, &refused["code"]), (400, &"bad_request".into()));
     let (status, left) = rest.json("DELETE", &id, Value::Null).await;
     assert_eq!(status, 200, "{left}");
     let wait = format!(

@@ -70,6 +70,7 @@ fn the_gate_asks_the_primary_where_nothing_is_known() {
         site: SiteId(0),
         since: 0,
         holds,
+        label: Label::NONE,
     };
     for (entries, code) in [
         (vec![entry(Mode::Exclusive, true)], None),

@@ -10,8 +10,8 @@ mod strangers;
 
 use super::*;
 use crate::base::{
-    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Member, Now, Planted,
-    Reach, Seat, StoragePolicy, Tag, Timing, View,
+    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, Limits, LockRef, Member, Now,
+    Planted, Reach, Seat, StoragePolicy, Tag, Timing, View,
 };
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory, Output, Void};
@@ -395,6 +395,7 @@ fn enter(names: &[&'static str], wait: Micros) -> Operation {
         follow: false,
         lease: None,
         may_return: true,
+        label: Label::NONE,
     }
 }
 

@@ -51,6 +51,7 @@ fn a_queue_that_is_asked_for_tells_whose_the_section_is() {
         site: SiteId(0),
         since: 0,
         holds: true,
+        label: Label::NONE,
     };
     let (call, result) = (*call, Ok((vec![entry], None)));
     bench.lock(1, lock::Message::QueueIs { call, result });
