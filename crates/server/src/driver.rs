@@ -340,14 +340,7 @@ impl DriverThread {
         if told.is_some_and(|told| (told.state, told.against) == (status.state, status.against)) {
             return;
         }
-        let (bound_us, source) = (status.bound, self.hands.clock.source());
-        let line = status.state.sentence();
-        if status.state == ClockState::Violated {
-            let against = status.against.map(|n| n.0);
-            tracing::error!(?bound_us, source, ?against, "{line}");
-        } else {
-            tracing::info!(?bound_us, source, "{line}");
-        }
+        log_clock(&status, self.hands.clock.source());
     }
 
     /// A graceful stop: what was written becomes durable, and what waited for that is sent.
@@ -372,9 +365,67 @@ impl DriverThread {
     }
 }
 
+/// What has become of the interval clock. What is not known is no field of the line.
+fn log_clock(status: &ClockStatus, source: &str) {
+    let (bound_us, against) = (status.bound, status.against.map(|n| n.0));
+    let line = status.state.sentence();
+    if status.state == ClockState::Violated {
+        tracing::error!(bound_us, source, against, "{line}");
+    } else {
+        tracing::info!(bound_us, source, "{line}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fermata_protocol::base::NodeName;
+    use std::sync::Mutex;
+
+    /// What is logged as JSON meanwhile.
+    fn logged(act: impl FnOnce()) -> serde_json::Value {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let to = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .with_writer(move || Lines(to.clone()))
+            .finish();
+        tracing::subscriber::with_default(subscriber, act);
+        let said = lines.lock().unwrap();
+        serde_json::from_slice(&said).unwrap()
+    }
+
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_bound_is_logged_as_a_number_or_not_at_all() {
+        let status = |state, bound, against| ClockStatus {
+            state,
+            bound,
+            violations: 0,
+            against,
+        };
+        let absent = status(ClockState::Absent, None, None);
+        let said = logged(|| log_clock(&absent, "kernel"));
+        assert_eq!(said["fields"].get("bound_us"), None, "{said}");
+        let violated = status(ClockState::Violated, Some(7), Some(NodeName(2)));
+        let said = logged(|| log_clock(&violated, "kernel"));
+        assert_eq!(
+            (&said["fields"]["bound_us"], &said["fields"]["against"]),
+            (&7.into(), &2.into())
+        );
+    }
 
     #[test]
     fn a_driver_that_goes_no_rounds_is_stuck() {

@@ -39,6 +39,7 @@ mod memory;
 mod metrics;
 mod music;
 mod porter;
+mod process;
 mod rest;
 mod serve;
 mod transport;

@@ -5,7 +5,7 @@ use fermata_protocol::register::message::Ask;
 use fermata_protocol::request::{
     ClockState, ClockStatus, ClosedStatus, Critical, NodeStatus, Operation,
 };
-use fermata_protocol::{Code, Reply};
+use fermata_protocol::{Code, Reply, wire};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use std::time::Duration;
@@ -87,13 +87,24 @@ const SECONDS: [f64; 14] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 ];
 
+/// A registry that knows what it will hold, and which program this is.
+fn recorder() -> PrometheusRecorder {
+    crate::process::begin();
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+    let recorder = builder
+        .expect("the list of buckets is not empty")
+        .build_recorder();
+    with_local_recorder(&recorder, || {
+        describe();
+        let (version, wire) = (env!("CARGO_PKG_VERSION"), wire::VERSION.to_string());
+        gauge!("fermata_build_info", "version" => version, "wire" => wire).set(1.0);
+    });
+    recorder
+}
+
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
-        let recorder = builder
-            .expect("the list of buckets is not empty")
-            .build_recorder();
-        with_local_recorder(&recorder, describe);
+        let recorder = recorder();
         let made = with_local_recorder(&recorder, || Metrics {
             recorder: PrometheusBuilder::new().build_recorder(),
             closings: Closings::default(),
@@ -125,11 +136,7 @@ impl Metrics {
     /// Those of a node on another engine than the native one: without what only a node of its own
     /// logs, disk, peers and clock has, which would stay at zero and mean nothing.
     pub(crate) fn of_engine() -> Metrics {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
-        let recorder = builder
-            .expect("the list of buckets is not empty")
-            .build_recorder();
-        with_local_recorder(&recorder, describe);
+        let recorder = recorder();
         let open_requests = with_local_recorder(&recorder, || gauge!("fermata_open_requests"));
         Metrics {
             recorder,
@@ -159,7 +166,7 @@ impl Metrics {
 
     /// The text that Prometheus scrapes.
     pub(crate) fn render(&self) -> String {
-        self.handle().render()
+        self.handle().render() + &crate::process::metrics()
     }
 
     /// Folds samples into buckets; to be called now and then, scraped or not.
@@ -292,6 +299,10 @@ impl Metrics {
 
 fn describe() {
     use metrics::{describe_counter as c, describe_gauge as g, describe_histogram as h};
+    g!(
+        "fermata_build_info",
+        "1, with the versions of the program and of what it says to other nodes."
+    );
     c!("fermata_steps_total", "Inputs handled by the node.");
     c!("fermata_flushes_total", "Flushes of the write-ahead log.");
     c!(
@@ -332,18 +343,6 @@ fn describe() {
     g!("fermata_table_bytes", "Bytes of the table's file.");
     g!("fermata_disk_writable", "1 while the disk takes writes.");
     g!("fermata_logs_led", "Logs whose primary this node is.");
-    g!(
-        "fermata_clock_bound_seconds",
-        "Bound on the clock's error, relied on or not; NaN: none is known."
-    );
-    g!(
-        "fermata_clock_interval",
-        "1 while the interval clock is relied on."
-    );
-    c!(
-        "fermata_clock_violations_total",
-        "Signs that a clock, this node's or a peer's, was beyond its bound."
-    );
     c!(
         "fermata_register_asks_total",
         "Questions to members about registers: rounds of reading, rounds of storing."
@@ -356,8 +355,25 @@ fn describe() {
         "fermata_request_seconds",
         "From a request's arrival to its last answer."
     );
+    describe_clock();
     describe_peers();
     describe_stores();
+}
+
+fn describe_clock() {
+    use metrics::{describe_counter as c, describe_gauge as g};
+    g!(
+        "fermata_clock_bound_seconds",
+        "Bound on the clock's error, relied on or not; NaN: none is known."
+    );
+    g!(
+        "fermata_clock_interval",
+        "1 while the interval clock is relied on."
+    );
+    c!(
+        "fermata_clock_violations_total",
+        "Signs that a clock, this node's or a peer's, was beyond its bound."
+    );
 }
 
 fn describe_peers() {

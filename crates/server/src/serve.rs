@@ -419,11 +419,15 @@ async fn serve_faces(
     let (reporter, health) = tonic_health::server::health_reporter();
     // The reporter begins with "serving".
     report(&reporter, false).await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(fermata_api::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the compiler made the descriptors");
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(fermata_api::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let made = "the compiler made the descriptors";
+    let reflection = described().build_v1().expect(made);
+    // Older tools ask for it by this name alone.
+    let older = described().build_v1alpha().expect(made);
     let looker = porter.clone();
     tasks.spawn(async move {
         loop {
@@ -438,7 +442,8 @@ async fn serve_faces(
     routes = routes
         .add_service(crate::hosted::service::service(hosted.clone()))
         .add_service(health)
-        .add_service(reflection);
+        .add_service(reflection)
+        .add_service(older);
     let mut faces = JoinSet::new();
     let rest_routes = crate::rest::router(hosted);
     let terms = Terms {

@@ -123,6 +123,8 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         busy_keys: l.busy_keys,
     };
     v1::NodeStatus {
+        // The node's program has the same as this crate.
+        version: env!("CARGO_PKG_VERSION").into(),
         node: s.node.0.into(),
         label: s.label,
         site: names.site_name(s.site),

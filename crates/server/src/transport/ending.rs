@@ -24,6 +24,8 @@ const CONNECT_MIN: Duration = Duration::from_secs(1);
 pub(super) enum Ended {
     /// The other side, or the system underneath; also by what the other side said wrong.
     Broken(Error),
+    /// The other side is none that this one talks to, and was told so.
+    Refused(&'static str),
     /// Nothing was heard for a lease.
     Silent,
     /// The same, while it took nothing of what was being sent.
@@ -38,8 +40,9 @@ pub(super) enum Ended {
 
 impl Ended {
     /// Why this end has given it up; none: the other side did, or the system.
-    fn cause(&self) -> Option<Cause> {
+    pub(super) fn cause(&self) -> Option<Cause> {
         match self {
+            Ended::Refused(_) => Some(Cause::Foreign),
             Ended::Broken(error) if error.kind() == ErrorKind::InvalidData => Some(Cause::Foreign),
             Ended::Broken(_) => None,
             Ended::Silent => Some(Cause::Silent),
@@ -55,6 +58,9 @@ impl Ended {
     pub(super) fn settle(&self, stream: &TcpStream, who: String, metrics: &Metrics) {
         if let Some(cause) = self.cause() {
             metrics.connection_ended(cause, who);
+            if matches!(self, Ended::Refused(_)) {
+                return; // what it was told is on its way
+            }
             // Without it the kernel needs memory for longer, and nothing else is different.
             let _ = stream.set_zero_linger();
         }
@@ -71,6 +77,7 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.cause()) {
             (Ended::Broken(error), _) => error.fmt(f),
+            (Ended::Refused(why), _) => f.write_str(why),
             (_, cause) => f.write_str(cause.map_or("", Cause::sentence)),
         }
     }

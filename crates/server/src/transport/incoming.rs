@@ -6,9 +6,11 @@
 //! time, and holds up the others until it has them.
 
 use super::ending::{BEAT, Ended, Patience};
-use super::outgoing::read_greeting;
+use super::outgoing::{read_greeting, write_greeting};
 use super::places::{Leave, Place, Places};
-use super::{GREETING_PATIENCE, Greeting, MAGIC};
+use super::told::Told;
+use super::{GREETING_PATIENCE, Greeting, MAGIC, NOBODY};
+use crate::closings::Cause;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use fermata_driver::outgoing::FRAME_MAX;
@@ -17,8 +19,8 @@ use fermata_protocol::wire::{self, frame};
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::tcp::WriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -42,6 +44,7 @@ struct Shared {
     room: Arc<Semaphore>,
     /// Held while a frame is decoded, until it has its permits.
     decoding: tokio::sync::Mutex<()>,
+    told: Told,
 }
 
 /// What every connection needs to know.
@@ -61,6 +64,7 @@ pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
         incoming,
         room: Arc::new(Semaphore::new(WAITING_MAX)),
         decoding: tokio::sync::Mutex::new(()),
+        told: Told::default(),
     });
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -91,13 +95,22 @@ async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: A
         (None, None) => String::new(),
     };
     ended.settle(&stream, who, &shared.incoming.metrics);
-    match ended {
-        Ended::Broken(error) if error.kind() == ErrorKind::InvalidData => {
-            shared.incoming.metrics.frames_refused.increment(1);
-            tracing::warn!(?address, %error, "refused a peer");
-        }
-        Ended::Broken(error) => tracing::debug!(?address, %error, "a peer's connection ended"),
-        ended => tracing::warn!(?address, why = %ended, "gave up a peer's connection"),
+    let (shown, why) = (address.map(tracing::field::display), ended.to_string());
+    let Some(cause) = ended.cause() else {
+        tracing::debug!(address = shown, why, "a peer's connection ended");
+        return;
+    };
+    if cause == Cause::Foreign {
+        shared.incoming.metrics.frames_refused.increment(1);
+    }
+    let from = address.map(|address| address.ip());
+    if let Some(times) = shared.told.again(from, &why, Instant::now()) {
+        tracing::warn!(
+            address = shown,
+            why,
+            times,
+            "refused a peer's connection, or gave it up"
+        );
     }
 }
 
@@ -114,7 +127,7 @@ async fn converse(
             *greeted = Some(from);
             receive(stream, from, shared).await
         }
-        Ok(Err(error)) => error.into(),
+        Ok(Err(ended)) => ended,
         Err(_) => Ended::Late,
     }
 }
@@ -174,32 +187,68 @@ async fn greet(
     stream: &mut TcpStream,
     place: &Place,
     incoming: &Incoming,
-) -> Result<NodeId, Error> {
+) -> Result<NodeId, Ended> {
     stream.set_nodelay(true)?;
     let theirs = read_greeting(stream).await?;
-    if theirs.magic != MAGIC || theirs.version != wire::VERSION {
-        return Err(wrong("it speaks another protocol or version"));
+    if theirs.magic != MAGIC {
+        return Err(Ended::Refused("it speaks another protocol"));
     }
-    if theirs.cluster != incoming.cluster {
-        return Err(wrong("it belongs to another cluster"));
+    if let Some(why) = incoming.misfit(&theirs) {
+        write_greeting(stream, &incoming.refusal(theirs)).await?;
+        return Err(Ended::Refused(why));
     }
     let from = theirs.from;
-    if theirs.to != incoming.id.name {
-        return Err(wrong("it looks for another node"));
-    }
-    if from.name == incoming.id.name || !incoming.known.contains(&from.name) {
-        return Err(wrong("it is no other node of this cluster"));
-    }
     place.take(from);
     let mine = Greeting {
         from: incoming.id,
         to: from.name,
         ..theirs
     };
-    let mine = wire::encode(&mine);
-    stream.write_u32(mine.len() as u32).await?;
-    stream.write_all(&mine).await?;
+    write_greeting(stream, &mine).await?;
     Ok(from)
+}
+
+impl Incoming {
+    /// Why whoever greets so is none that this node talks to.
+    fn misfit(&self, theirs: &Greeting) -> Option<&'static str> {
+        if theirs.version != wire::VERSION {
+            Some("it speaks another version")
+        } else if theirs.cluster != self.cluster {
+            Some("it belongs to another cluster")
+        } else if theirs.to != self.id.name {
+            Some("it looks for another node")
+        } else if !self.knows(theirs.from.name) {
+            Some("it is no other node of this cluster")
+        } else {
+            None
+        }
+    }
+
+    fn knows(&self, name: NodeName) -> bool {
+        name != self.id.name && self.known.contains(&name)
+    }
+
+    /// What such a one is told: in which field this node differs, and nothing that it does not know
+    /// already.
+    fn refusal(&self, theirs: Greeting) -> Greeting {
+        let own = self.id.name;
+        Greeting {
+            version: wire::VERSION,
+            cluster: match theirs.cluster == self.cluster {
+                true => self.cluster,
+                false => ClusterId(0),
+            },
+            from: NodeId {
+                name: own,
+                incarnation: NOBODY,
+            },
+            to: match self.knows(theirs.from.name) {
+                true => theirs.from.name,
+                false => own,
+            },
+            ..theirs
+        }
+    }
 }
 
 async fn receive_frame(

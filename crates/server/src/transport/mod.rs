@@ -25,6 +25,7 @@ mod ending;
 mod incoming;
 mod outgoing;
 mod places;
+mod told;
 
 pub(crate) use incoming::{Incoming, listen};
 
@@ -35,7 +36,7 @@ use crate::metrics::Metrics;
 use delay::Delayer;
 use ending::Patience;
 use fermata_protocol::Message;
-use fermata_protocol::base::{ClusterId, NodeId, NodeName};
+use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
 use outgoing::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,6 +49,9 @@ const GREETING_MAX: usize = 256;
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 /// First bytes of every greeting.
 const MAGIC: [u8; 8] = *b"FERMATA\n";
+
+/// In the greeting of a node that refuses the other one, which is not to know who it is.
+const NOBODY: Incarnation = Incarnation(0);
 
 /// The first frame in each direction of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! it.
 
 use super::ending::{BEAT, Ended, Patience};
-use super::{GREETING_MAX, Greeting, MAGIC};
+use super::{GREETING_MAX, Greeting, MAGIC, NOBODY};
 use crate::clock::Clock;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
@@ -120,22 +120,63 @@ async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<T
     let attempt = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let greeting = wire::encode(&peer.greeting);
-        stream.write_u32(greeting.len() as u32).await?;
-        stream.write_all(&greeting).await?;
-        let theirs = read_greeting(&mut stream).await?;
-        let (mine, wrong) = (&peer.greeting, Error::from(ErrorKind::InvalidData));
-        let known = theirs.magic == MAGIC
-            && theirs.version == mine.version
-            && theirs.cluster == mine.cluster
-            && theirs.from.name == mine.to
-            && theirs.to == mine.from.name;
-        if known { Ok(stream) } else { Err(wrong) }
+        write_greeting(&mut stream, &peer.greeting).await?;
+        let theirs = read_greeting(&mut stream).await.map_err(unsaid)?;
+        match misfit(&peer.greeting, &theirs) {
+            None => Ok(stream),
+            Some(why) => Err(Error::new(ErrorKind::InvalidData, why)),
+        }
     };
     match timeout(patience.to_connect(), attempt).await {
         Ok(done) => done,
         Err(_) => Err(Error::from(ErrorKind::TimedOut)),
     }
+}
+
+/// The end of a connection on which nobody has said who he is.
+fn unsaid(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => Error::new(error.kind(), "it hung up before it said who it is"),
+        _ => error,
+    }
+}
+
+/// Why the answer to a greeting is none of a peer that lets this node in.
+fn misfit(mine: &Greeting, theirs: &Greeting) -> Option<String> {
+    let (me, to) = (mine.from.name, mine.to);
+    if theirs.magic != MAGIC {
+        Some("it is no node of Fermata".into())
+    } else if theirs.version != mine.version {
+        let (theirs, mine) = (theirs.version, mine.version);
+        Some(format!(
+            "it speaks version {theirs} between nodes, and this node {mine}"
+        ))
+    } else if theirs.cluster != mine.cluster {
+        Some("it belongs to another cluster".into())
+    } else if theirs.from.name != to {
+        let (found, to) = (theirs.from.name.0, to.0);
+        Some(format!(
+            "it is node {found} and not {to}: the cluster files differ"
+        ))
+    } else if theirs.to != me {
+        Some(format!(
+            "it knows no node {}: the cluster files differ",
+            me.0
+        ))
+    } else if theirs.from.incarnation == NOBODY {
+        Some("it refuses this node".into())
+    } else {
+        None
+    }
+}
+
+pub(super) async fn write_greeting(
+    stream: &mut TcpStream,
+    greeting: &Greeting,
+) -> Result<(), Error> {
+    let greeting = wire::encode(greeting);
+    stream.write_u32(greeting.len() as u32).await?;
+    stream.write_all(&greeting).await
 }
 
 pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Error> {
@@ -215,5 +256,47 @@ async fn watch(mut read: ReadHalf<'_>, patience: Patience) -> Ended {
             return Error::new(ErrorKind::InvalidData, wrong).into();
         }
         silence.broken();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
+
+    #[test]
+    fn an_answer_that_does_not_fit_says_why() {
+        let id = |name| NodeId {
+            name: NodeName(name),
+            incarnation: Incarnation(7),
+        };
+        let mine = Greeting {
+            magic: MAGIC,
+            version: wire::VERSION,
+            cluster: ClusterId(1),
+            from: id(1),
+            to: NodeName(2),
+        };
+        let theirs = Greeting {
+            from: id(2),
+            to: NodeName(1),
+            ..mine.clone()
+        };
+        assert_eq!(misfit(&mine, &theirs), None);
+        let other = |change: fn(&mut Greeting)| {
+            let mut theirs = theirs.clone();
+            change(&mut theirs);
+            misfit(&mine, &theirs).unwrap()
+        };
+        for (said, why) in [
+            (other(|g| g.magic[0] = 0), "no node of Fermata"),
+            (other(|g| g.version += 1), "version"),
+            (other(|g| g.cluster = ClusterId(0)), "another cluster"),
+            (other(|g| g.from.name = NodeName(3)), "node 3 and not 2"),
+            (other(|g| g.to = NodeName(2)), "no node 1"),
+            (other(|g| g.from.incarnation = NOBODY), "refuses"),
+        ] {
+            assert!(said.contains(why), "{said}");
+        }
     }
 }

@@ -77,6 +77,52 @@ async fn one_port_serves_both_faces_with_reflection_and_health() {
     assert_eq!(cluster_info.cluster.len(), 16);
 }
 
+/// Older tools know reflection by its first name alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reflection_has_its_older_name_too_and_a_status_its_version() {
+    use tonic_reflection::pb::v1alpha::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+    let cluster = TestCluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    let ask = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::FileContainingSymbol(
+            "fermata.v1.Fermata".into(),
+        )),
+    };
+    let mut reflection = ServerReflectionClient::new(channel(&cluster).await);
+    let answers = reflection.server_reflection_info(tokio_stream::iter([ask]));
+    let mut answers = answers.await.unwrap().into_inner();
+    let answer = answers.next().await.unwrap().unwrap().message_response;
+    let found = matches!(answer, Some(MessageResponse::FileDescriptorResponse(_)));
+    assert!(found, "{answer:?}");
+    let asked = v1::StatusRequest {
+        header: Session::new(74).header(),
+    };
+    let status = client.status(asked).await.unwrap().into_inner();
+    assert_eq!(status.version, env!("CARGO_PKG_VERSION"));
+    // So has what is scraped, and what the process takes.
+    let info = format!(
+        "fermata_build_info{{version=\"{}\",wire=\"{}\"}}",
+        status.version,
+        fermata_protocol::wire::VERSION
+    );
+    assert_eq!(cluster.metric(0, &info).await, 1.0);
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_threads",
+        "process_open_fds",
+        "process_max_fds",
+        "process_start_time_seconds",
+    ] {
+        assert!(cluster.metric(0, name).await > 0.0, "{name}");
+    }
+}
+
 /// Health follows the quorum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_quorum_says_so() {
