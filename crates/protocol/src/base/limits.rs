@@ -262,7 +262,7 @@ mod tests {
             since: u64::MAX,
             lease: u64::MAX,
             section_max: u64::MAX,
-            label: Label::NONE,
+            label: Label::new(&"l".repeat(Label::MAX)).unwrap(),
         };
         let mode = Mode::Exclusive;
         vec![
