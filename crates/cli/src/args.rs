@@ -49,16 +49,16 @@ pub(crate) enum Command {
     Dev(DevArgs),
     /// Run a worked example with its faults on a fresh cluster, and judge it.
     Demo(DemoArgs),
-    /// Print a key's value: eventual, from the nearest node; inside `fermata lock`, the latest.
+    /// Print a key's latest value (linearizable); inside `fermata lock`, its section's.
+    #[command(after_help = GET_HELP)]
     Get(OnKeys<KeyArgs>),
-    /// Put a value: eventual, at the nearest node; inside `fermata lock`, a critical put.
+    /// Put a value that every later `get` sees (linearizable); inside `fermata lock`, in its
+    /// section.
+    #[command(after_help = PUT_HELP)]
     Put(OnKeys<ValueArgs>),
     /// Delete a value, as `put` puts one.
+    #[command(after_help = PUT_HELP)]
     Del(OnKeys<KeyArgs>),
-    /// Print a key's latest value (linearizable).
-    Read(OnKeys<KeyArgs>),
-    /// Write a value that every later `read` sees (linearizable).
-    Write(OnKeys<WriteArgs>),
     /// Run COMMAND while holding the keys.
     Lock(OnKeys<LockArgs>),
     /// Ends the command of a `fermata lock` that was killed.
@@ -108,9 +108,8 @@ impl Command {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
-            Command::Get(on) | Command::Del(on) | Command::Read(on) => Uses::Keys(&on.options),
+            Command::Get(on) | Command::Del(on) => Uses::Keys(&on.options),
             Command::Put(on) => Uses::Keys(&on.options),
-            Command::Write(on) => Uses::Keys(&on.options),
             Command::Lock(on) => Uses::Keys(&on.options),
             Command::Locks(on) => Uses::Keys(&on.options),
             Command::Release(on) => Uses::Keys(&on.options),
@@ -121,18 +120,64 @@ impl Command {
     }
 }
 
-/// A key.
+/// A key, and how it is got or deleted.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The key.
     pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
 }
+
+/// How strong an operation on one key is.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct HowArgs {
+    /// Wait for whoever holds the key, as long as --timeout says.
+    #[arg(long)]
+    wait: bool,
+    /// Act at the nearest node alone: fast, always there, and neither the latest value nor kept
+    /// where a section writes beside it.
+    #[arg(long, conflicts_with = "wait")]
+    eventual: bool,
+}
+
+/// The same, as one of three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Linearizable, and nobody is waited for.
+    Plain,
+    /// Linearizable, after whoever holds the key.
+    Wait,
+    /// At the nearest replica.
+    Eventual,
+}
+
+impl HowArgs {
+    /// Which of the three.
+    pub(crate) fn how(self) -> How {
+        match (self.wait, self.eventual) {
+            (true, _) => How::Wait,
+            (_, true) => How::Eventual,
+            _ => How::Plain,
+        }
+    }
+}
+
+const GET_HELP: &str = "\
+`get` sees every `put` that was acknowledged before it, from wherever. While somebody holds the key
+in a `fermata lock` it shows what is acknowledged so far, and asks a majority of the key's nodes
+itself; with --wait it waits until the holder has left. In a keyspace with coded storage, and on
+another engine than the native one, it always waits.";
+
+const PUT_HELP: &str = "\
+On disk at a majority when the command ends with 0. Where somebody else holds the key for two
+seconds it is refused (65); with --wait it waits for the holder, as long as --timeout says.";
 
 /// See `fermata locks --help`.
 #[derive(Debug, Args)]
 pub(crate) struct LocksArgs {
-    #[command(flatten)]
-    pub(crate) key: KeyArgs,
+    /// The key.
+    pub(crate) key: OsString,
     /// Show what each replica holds of the key, too: tags, fences, sizes.
     #[arg(long)]
     pub(crate) replicas: bool,
@@ -142,8 +187,8 @@ pub(crate) struct LocksArgs {
 #[derive(Debug, Args)]
 #[command(after_help = RELEASE_HELP)]
 pub(crate) struct ReleaseArgs {
-    #[command(flatten)]
-    pub(crate) key: KeyArgs,
+    /// The key.
+    pub(crate) key: OsString,
     /// The lock ref, as `fermata locks KEY` shows it.
     #[arg(value_name = "REF", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) lock_ref: u64,
@@ -171,19 +216,8 @@ pub(crate) struct ValueArgs {
     /// The value; `-` reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: OsString,
-}
-
-/// A key and its new value, or none.
-#[derive(Debug, Args)]
-pub(crate) struct WriteArgs {
-    /// The key.
-    pub(crate) key: OsString,
-    /// The value; `-` reads it from standard input.
-    #[arg(allow_hyphen_values = true, required_unless_present = "delete")]
-    pub(crate) value: Option<OsString>,
-    /// Delete the key's value: every later `read` finds none.
-    #[arg(long, conflicts_with = "value")]
-    pub(crate) delete: bool,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
 }
 
 /// See `fermata lock --help`.

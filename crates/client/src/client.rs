@@ -113,7 +113,7 @@ pub(crate) struct Shared {
     nodes: Vec<Node>,
     secret: Secret,
     account: SharedAccount,
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// The background task, until somebody waits for its end.
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
@@ -643,7 +643,7 @@ fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {
 }
 
 /// 128 random bits that nobody else knows.
-fn new_secret() -> Result<Secret, Error> {
+pub(crate) fn new_secret() -> Result<Secret, Error> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))

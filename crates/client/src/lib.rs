@@ -38,6 +38,7 @@
 //! values at most 16 MiB, unless the servers are configured otherwise.
 
 mod account;
+mod beside;
 mod client;
 mod clock;
 mod discovery;

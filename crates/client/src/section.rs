@@ -205,15 +205,26 @@ impl Section {
     /// # Errors
     /// As [`SectionHandle::put`].
     pub async fn put_and_leave(
-        mut self,
+        self,
         key: impl AsRef<[u8]>,
         value: impl Into<Bytes>,
     ) -> Result<(), Error> {
-        let key = self.handle.find(key.as_ref())?;
+        self.write_and_leave(key.as_ref(), Some(value.into())).await
+    }
+
+    /// Deletes a key and leaves with it: a [`Section::put_and_leave`] of nothing.
+    ///
+    /// # Errors
+    /// As [`SectionHandle::put`].
+    pub async fn delete_and_leave(self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.write_and_leave(key.as_ref(), None).await
+    }
+
+    async fn write_and_leave(mut self, key: &[u8], value: Option<Bytes>) -> Result<(), Error> {
         let call = Call::PutAndLeave {
             section: self.handle.inner.id,
-            key,
-            value: Some(value.into()),
+            key: self.handle.find(key)?,
+            value,
         };
         match self.handle.inner.client.shared.call(call).await? {
             Success::Left | Success::Done { .. } => {

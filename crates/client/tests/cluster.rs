@@ -10,6 +10,8 @@ use common::Cluster;
 use fermata_client::{Bytes, Client, Code, EntryValue, Error, Keyspace, Options, Purpose};
 use fermata_protocol::base::{StoragePolicy, Terms};
 use fermata_server::config::LimitsConfig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 fn run(check: impl Future<Output = ()>) {
@@ -101,6 +103,55 @@ async fn everything(one: &Client, two: &Client, name: &str, round: u32) {
     assert_eq!(two.read(&registers, "r").await.expect("read"), written);
     two.write(&registers, "r", None).await.expect("a quorum");
     assert_eq!(one.read(&registers, "r").await.expect("read"), None);
+}
+
+/// A holder counts up in one key, many puts under way at a time, and readers at every site look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_beside_a_holder_are_linearizable_and_wait_for_nobody() {
+    const PUTS: u64 = 600;
+    let cluster = Cluster::start().await;
+    let client = cluster.client(0).await;
+    let section = entered(&client, "default", &["k"]).await;
+    section.put("k", "1").await.expect("a quorum");
+    // What must be seen by whoever begins now: acknowledged, or shown to somebody.
+    let seen = Arc::new(AtomicU64::new(1));
+    let mut readers = tokio::task::JoinSet::new();
+    for at in 0..3 {
+        let (client, seen) = (cluster.client(at).await, seen.clone());
+        readers.spawn(async move {
+            let mut reads = 0;
+            while seen.load(Ordering::SeqCst) < PUTS {
+                let least = seen.load(Ordering::SeqCst);
+                let value = client.read_beside("default", "k").await.expect("a value");
+                let value = checks::number(value);
+                assert!(value >= least, "{value} after {least}");
+                seen.fetch_max(value, Ordering::SeqCst);
+                reads += 1;
+            }
+            reads
+        });
+    }
+    let mut puts = std::collections::VecDeque::new();
+    for number in 2..=PUTS {
+        puts.push_back((number, section.put("k", number.to_string())));
+        if puts.len() == 8 || number == PUTS {
+            let waited = if number == PUTS { puts.len() } else { 1 };
+            for (number, put) in puts.drain(..waited) {
+                put.await.expect("a quorum");
+                seen.fetch_max(number, Ordering::SeqCst);
+            }
+        }
+    }
+    while let Some(reads) = readers.join_next().await {
+        assert!(reads.expect("linearizable") > 0);
+    }
+    let value = client.read_beside("default", "k").await.expect("a value");
+    assert_eq!(checks::number(value), PUTS);
+    section.leave_and_wait().await.expect("left");
+    let value = client.read_beside("default", "k").await.expect("a value");
+    assert_eq!(checks::number(value), PUTS, "nobody holds it");
+    let value = client.read_beside("registers", "r").await.expect("a value");
+    assert_eq!(value, None, "nobody can");
 }
 
 #[tokio::test]

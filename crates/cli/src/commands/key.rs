@@ -1,39 +1,49 @@
-//! `fermata get`, `put`, `del`, `read` and `write`: one operation on one key.
+//! `fermata get`, `put` and `del`: one operation on one key.
 //!
-//! Under `fermata lock` the first three are operations of the section around them.
+//! | verb | as it is | `--wait` | `--eventual` |
+//! | --- | --- | --- | --- |
+//! | `get` | the library's `read_beside` | `read` | `get` |
+//! | `put`, `del` | a section of its own; refused where somebody holds the key | `write` | `put` |
+//!
+//! Under `fermata lock` the verbs as they are are operations of the section around them.
 
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fermata_client::{Code, Error};
+use fermata_client::{Client, Code, Enter, Error, Section};
 use serde_json::json;
 
 use super::lock::socket::{self, Action};
+use super::lock::{GIVE_UP, not_entered};
 use super::{refuse_if_held_around, surrounding_section};
-use crate::args::{Global, KeyArgs, ValueArgs, WriteArgs};
+use crate::args::{Global, How, KeyArgs, ValueArgs};
 use crate::connect::connect;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::output;
+
+/// How long somebody else may hold a key before a `put` of it is refused: the sections of a `get`
+/// or `put` that has just ended are over by then. Whoever really holds the key holds it longer.
+const HELD_FOR: Duration = Duration::from_secs(2);
 
 /// `fermata get`.
 pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
     let (space, key) = (global.keyspace(), args.key.as_bytes());
-    let value = match surrounding_section() {
-        Some(path) => in_section(global, &path, Action::Get, key, &[]).await?,
-        None => connect(global).await?.get(space, key).await?,
+    let value = match (surrounding_section(), args.how.how()) {
+        (Some(path), How::Plain) => in_section(global, &path, Action::Get, key, &[]).await?,
+        (None, How::Plain) => connect(global).await?.read_beside(space, key).await?,
+        (_, How::Wait) => {
+            refuse_if_held_around(global, key, "get").await?;
+            connect(global).await?.read(space, key).await?
+        }
+        (_, How::Eventual) => {
+            let value = connect(global).await?.get(space, key).await;
+            value.map_err(eventual)?
+        }
     };
-    show(global, key, value)
-}
-
-/// `fermata read`.
-pub(crate) async fn read(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), args.key.as_bytes());
-    refuse_if_held_around(global, key, "get").await?;
-    let value = connect(global).await?.read(space, key).await?;
     show(global, key, value)
 }
 
@@ -86,51 +96,119 @@ async fn in_section(
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
     let value = value_of(&args.value)?;
-    change(global, args.key.as_bytes(), Some(value)).await
+    change(global, &args.key, Some(value), args.how.how()).await
 }
 
 /// `fermata del`.
 pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    change(global, args.key.as_bytes(), None).await
+    change(global, &args.key, None, args.how.how()).await
 }
 
 /// Puts a value, or deletes it.
-async fn change(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure> {
-    let space = global.keyspace();
-    match (surrounding_section(), value) {
-        (Some(path), Some(value)) => {
-            in_section(global, &path, Action::Put, key, &value).await?;
+async fn change(
+    global: &Global,
+    key: &OsStr,
+    value: Option<Bytes>,
+    how: How,
+) -> Result<u8, Failure> {
+    let (space, key) = (global.keyspace(), key.as_bytes());
+    match (surrounding_section(), how) {
+        (Some(path), How::Plain) => {
+            let action = match value {
+                Some(_) => Action::Put,
+                None => Action::Delete,
+            };
+            in_section(global, &path, action, key, &value.unwrap_or_default()).await?;
         }
-        (Some(path), None) => {
-            in_section(global, &path, Action::Delete, key, &[]).await?;
+        (None, How::Plain) => put_alone(global, key, value).await?,
+        (_, How::Wait) => {
+            refuse_if_held_around(global, key, "put").await?;
+            connect(global).await?.write(space, key, value).await?;
         }
-        (None, value) => {
+        (_, How::Eventual) => {
             let client = connect(global).await?;
-            while_locked(async || match value.clone() {
+            let put = while_locked(async || match value.clone() {
                 Some(value) => client.put(space, key, value).await,
                 None => client.delete(space, key).await,
-            })
-            .await?;
+            });
+            put.await.map_err(eventual)?;
         }
     }
     done(global, key)
 }
 
-/// `fermata write`.
-pub(crate) async fn write(global: &Global, args: WriteArgs) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), args.key.as_bytes());
-    refuse_if_held_around(global, key, "put").await?;
-    let value = args.value.as_ref().map(|value| value_of(value));
-    connect(global)
-        .await?
-        .write(space, key, value.transpose()?)
-        .await?;
-    done(global, key)
+/// Puts by a section of its own, which waits for nobody; registers are written.
+async fn put_alone(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<(), Failure> {
+    let client = connect(global).await?;
+    let put = match enter_free(global, &client, key).await {
+        Ok(Some(section)) => match value {
+            Some(value) => section.put_and_leave(key, value).await,
+            None => section.delete_and_leave(key).await,
+        },
+        Ok(None) => client.write(global.keyspace(), key, value).await,
+        Err(failure) => {
+            // The place in the queue is being given up: nobody shall find it there.
+            client.close(GIVE_UP).await;
+            return Err(failure);
+        }
+    };
+    put.map_err(|error| {
+        let failure = Failure::from(error);
+        let exit = match failure.exit {
+            // No section of the user's was lost.
+            Exit::SectionLost if failure.may_have_taken_effect => Exit::OutcomeUnknown,
+            Exit::SectionLost => Exit::Unavailable,
+            exit => exit,
+        };
+        Failure { exit, ..failure }
+    })
+}
+
+/// A section on a key that nobody else holds; none where keys have no locks.
+async fn enter_free(
+    global: &Global,
+    client: &Client,
+    key: &[u8],
+) -> Result<Option<Section>, Failure> {
+    let (space, began) = (global.keyspace(), Instant::now());
+    loop {
+        let enter = Enter {
+            wait: Some(HELD_FOR),
+            ..Enter::default()
+        };
+        let error = match client.enter(space, &[key], enter).await {
+            Ok(section) => return Ok(Some(section)),
+            Err(error) if error.code() == Code::WrongPurpose => return Ok(None),
+            Err(error) => error,
+        };
+        if error.code() == Code::WaitOver {
+            let (entries, _) = client.queue(space, key).await?;
+            let own = client.secret().session();
+            if let Some(holder) = entries.iter().find(|entry| entry.session != own) {
+                let sentence = format!(
+                    "the put was refused: the key is locked by lock ref {} of site {}; put inside \
+                     its `fermata lock`, or wait for the holder with --wait",
+                    holder.lock_ref.0,
+                    client.site_name(holder.site)
+                );
+                let code = Code::Locked.name().to_owned();
+                return Err(Failure {
+                    code,
+                    ..Failure::new(Exit::Refused, sentence)
+                });
+            }
+            // Nobody is there: only its value was not settled in time.
+            if began.elapsed() < global.timeout() {
+                continue;
+            }
+        }
+        return Err(not_entered(error, "nothing was put"));
+    }
 }
 
 /// Repeats an eventual put that is refused because the key is locked, for about a second: the
-/// sections of a `read` or `write` that has just ended are over by then, and a script that puts
-/// after it reads need not know of them. Whoever really holds the key holds it longer.
+/// sections of a `get` or `put` that has just ended are over by then, and a script that puts after
+/// it reads need not know of them.
 async fn while_locked(put: impl AsyncFn() -> Result<(), Error>) -> Result<(), Error> {
     const PAUSES: [u64; 5] = [20, 80, 150, 250, 500];
     for pause in PAUSES {
@@ -142,6 +220,20 @@ async fn while_locked(put: impl AsyncFn() -> Result<(), Error>) -> Result<(), Er
         }
     }
     put().await
+}
+
+/// The failure of an eventual operation.
+fn eventual(error: Error) -> Failure {
+    let wrong = error.code() == Code::WrongPurpose;
+    let failure = Failure::from(error);
+    if !wrong {
+        return failure;
+    }
+    let sentence = "nothing is eventual in a register keyspace: leave --eventual away".to_owned();
+    Failure {
+        sentence,
+        ..failure
+    }
 }
 
 /// The value of an argument; `-` is standard input to its end.

@@ -15,7 +15,7 @@ use crate::output::{self, Table};
 
 /// Prints the queue. An empty one is a line (or an empty array), not a failure.
 pub(crate) async fn run(global: &Global, args: LocksArgs) -> Result<u8, Failure> {
-    let key = args.key.key.as_bytes();
+    let key = args.key.as_bytes();
     let client = connect(global).await?;
     if args.replicas && !show_replicas(global, &client, key).await? {
         return Ok(0);
@@ -70,8 +70,8 @@ async fn show_queue(global: &Global, client: &Client, key: &[u8]) -> Result<u8, 
         output::text("nobody holds this key or waits for it")?;
         if flag {
             output::text(
-                "its last section ended without a clean leave: until a `read` or a section has \
-                 synchronized it, `put` and `del` are refused",
+                "its last section ended without a clean leave: until a `get`, a `put` or a \
+                 section has synchronized it, `put --eventual` is refused",
             )?;
         }
         return Ok(0);

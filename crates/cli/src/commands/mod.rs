@@ -28,8 +28,6 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Get(on) => on_this_thread(key::get(global, on.args)),
         Command::Put(on) => on_this_thread(key::put(global, on.args)),
         Command::Del(on) => on_this_thread(key::del(global, on.args)),
-        Command::Read(on) => on_this_thread(key::read(global, on.args)),
-        Command::Write(on) => on_this_thread(key::write(global, on.args)),
         Command::Lock(on) => on_this_thread(lock::run(global, on.args)),
         Command::GuardLock => on_this_thread(lock::guard::run()),
         Command::BeginLocked { command } => on_this_thread(lock::child::begin(&command)),
@@ -84,8 +82,8 @@ async fn refuse_if_held_around(global: &Global, key: &[u8], instead: &str) -> Re
     }
     let key = String::from_utf8_lossy(key);
     let sentence = format!(
-        "the section around this command holds `{key}`: use `fermata {instead}`, which is as \
-         strong inside of it"
+        "the section around this command holds `{key}`: use `fermata {instead}` without --wait, \
+         which is an operation of that section"
     );
     Err(Failure::new(Exit::Refused, sentence))
 }

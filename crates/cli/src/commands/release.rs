@@ -18,7 +18,7 @@ use crate::output;
 
 /// Ends what has the ref. Exit status 0 once it is out of the queue, by this release or before.
 pub(crate) async fn run(global: &Global, args: ReleaseArgs) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), args.key.key.as_bytes());
+    let (space, key) = (global.keyspace(), args.key.as_bytes());
     let lock_ref = LockRef(args.lock_ref);
     let client = connect(global).await?;
     let give_up = Instant::now() + args.wait;

@@ -18,7 +18,7 @@ fn descriptors(dev: &Dev) -> usize {
 #[test]
 fn idle_clients_take_neither_the_node_nor_its_log() {
     let dev = Dev::start_with_files(FILES, &["--sites", "1"]);
-    assert_eq!(status(&dev.run(&["write", "k", "v"])), 0);
+    assert_eq!(status(&dev.run(&["put", "k", "v"])), 0);
     let before = descriptors(&dev);
     let faces = ["grpc", "rest"].map(|face| dev.nodes[0][face].as_str().expect("announced"));
     let mut silent = Vec::new();
@@ -29,10 +29,10 @@ fn idle_clients_take_neither_the_node_nor_its_log() {
     let value = "v".repeat(1 << 20);
     for i in 0..20 {
         eventually("a write is served", || {
-            status(&dev.run_with(&["write", &format!("k{i}"), "-"], value.as_bytes())) == 0
+            status(&dev.run_with(&["put", &format!("k{i}"), "-"], value.as_bytes())) == 0
         });
     }
-    assert_eq!(text(&dev.run(&["read", "k"]).stdout), "v");
+    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v");
     assert!(descriptors(&dev) < FILES as usize);
     drop(silent);
     eventually("all descriptors are back", || {

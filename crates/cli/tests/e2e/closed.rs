@@ -22,13 +22,13 @@ fn closed(dev: &Dev, node: usize, face: &str, causes: &[&str]) -> Vec<Value> {
 #[test]
 fn a_peer_that_hangs_is_told_with_its_name() {
     let dev = Dev::start(&["--sites", "3"]);
-    assert_eq!(status(&dev.run(&["write", "k", "v"])), 0);
+    assert_eq!(status(&dev.run(&["put", "k", "v"])), 0);
     dev.signal(2, Signal::STOP);
     let value = "v".repeat(1 << 20);
     for i in 0..8 {
         // The first of them may find that its segment's primary hangs.
         eventually("a write is served", || {
-            status(&dev.run_with(&["write", &format!("k{i}"), "-"], value.as_bytes())) == 0
+            status(&dev.run_with(&["put", &format!("k{i}"), "-"], value.as_bytes())) == 0
         });
     }
     let hung = || closed(&dev, 0, "peer", &["silent", "stalled"]);

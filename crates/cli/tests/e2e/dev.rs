@@ -10,19 +10,26 @@ fn tour(sites: &str) {
     let dev = Dev::start(&["--sites", sites]);
     let folder = dev.folder();
     assert_eq!(dev.nodes.len().to_string(), sites);
-    assert_eq!(status(&dev.run(&["put", "k", "hello"])), 0);
-    let got = dev.run(&["get", "k"]);
-    assert_eq!((status(&got), text(&got.stdout)), (0, "hello".to_owned()));
-    assert_eq!(text(&dev.run(&["read", "k"]).stdout), "hello");
-    assert_eq!(status(&dev.run(&["write", "k", "-5"])), 0);
-    assert_eq!(text(&dev.run(&["read", "k"]).stdout), "-5");
-    assert_eq!(status(&dev.run(&["del", "k"])), 0);
-    eventually("the delete is seen", || {
-        status(&dev.run(&["get", "k"])) == 1
+    for how in [&[][..], &["--wait"]] {
+        let run = |args: &[&str]| {
+            let output = dev.run(&[args, how].concat());
+            (status(&output), text(&output.stdout))
+        };
+        assert_eq!(run(&["put", "k", "hello"]).0, 0);
+        assert_eq!(run(&["get", "k"]), (0, "hello".to_owned()));
+        assert_eq!(run(&["put", "k", "-5"]).0, 0);
+        assert_eq!(run(&["get", "k"]), (0, "-5".to_owned()));
+        assert_eq!(run(&["del", "k"]).0, 0);
+        assert_eq!(run(&["get", "k"]).0, 1);
+    }
+    assert_eq!(status(&dev.run(&["put", "--eventual", "e", "1"])), 0);
+    eventually("the put is seen", || {
+        text(&dev.run(&["get", "--eventual", "e"]).stdout) == "1"
     });
+    assert_eq!(text(&dev.run(&["get", "e"]).stdout), "1", "and adopted");
     let increment = dev.run(&["lock", "n", "--", "sh", "-c", &increment("n")]);
     assert_eq!(status(&increment), 0, "{}", text(&increment.stderr));
-    assert_eq!(text(&dev.run(&["read", "n"]).stdout), "1");
+    assert_eq!(text(&dev.run(&["get", "n"]).stdout), "1");
     let health = dev.run(&["status"]);
     assert_eq!(status(&health), 0, "{}", text(&health.stdout));
     assert_eq!(dev.stop(), Some(0));
@@ -61,8 +68,8 @@ fn two_groups_over_three_sites_serve() {
     assert_eq!(dev.nodes.len(), 6);
     for number in 0..20 {
         let (key, value) = (format!("key{number}"), format!("value{number}"));
-        assert_eq!(status(&dev.run(&["write", &key, &value])), 0);
-        assert_eq!(text(&dev.run(&["read", &key]).stdout), value);
+        assert_eq!(status(&dev.run(&["put", &key, &value])), 0);
+        assert_eq!(text(&dev.run(&["get", &key]).stdout), value);
     }
     assert_eq!(
         status(&dev.run(&["lock", "key1", "key2", "key3", "--", "true"])),
@@ -121,7 +128,7 @@ fn no_acknowledged_increment_is_lost_when_a_node_is_killed_and_restarted() {
             other => panic!("status {other}: {}", text(&output.stderr)),
         }
     }
-    let counter: usize = text(&dev.run(&["read", "counter"]).stdout)
+    let counter: usize = text(&dev.run(&["get", "counter"]).stdout)
         .parse()
         .expect("a number");
     assert!(
@@ -140,7 +147,7 @@ fn a_directory_is_resumed() {
     let path = folder.path().join("cluster");
     let path = path.to_str().expect("it is text");
     let dev = Dev::start(&["--data", path, "--sites", "3"]);
-    assert_eq!(status(&dev.run(&["write", "k", "kept"])), 0);
+    assert_eq!(status(&dev.run(&["put", "k", "kept"])), 0);
     assert_eq!(
         status(&dev.run(&["lock", "s", "--", "sh", "-c", &increment("s")])),
         0
@@ -160,8 +167,8 @@ fn a_directory_is_resumed() {
 
     // On other ports, since those are not part of what a cluster is.
     let dev = Dev::start(&["--data", path]);
-    assert_eq!(text(&dev.run(&["read", "k"]).stdout), "kept");
-    assert_eq!(text(&dev.run(&["read", "s"]).stdout), "1");
+    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "kept");
+    assert_eq!(text(&dev.run(&["get", "s"]).stdout), "1");
     assert_eq!(dev.stop(), Some(0));
 }
 

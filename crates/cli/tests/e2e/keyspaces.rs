@@ -8,7 +8,7 @@ use crate::support::{Dev, eventually, fermata, json, status, text};
 fn a_wrong_name_is_refused_and_a_new_one_is_known_everywhere_at_once() {
     let dev = Dev::start(&[]);
     for (name, code) in [("nosuch", "no_such_keyspace"), ("No Such", "bad_request")] {
-        let refused = dev.run(&["--json", "--keyspace", name, "read", "k"]);
+        let refused = dev.run(&["--json", "--keyspace", name, "get", "k"]);
         assert_eq!(status(&refused), 65, "{name}");
         assert_eq!(json(&refused.stderr)["error"]["code"], code);
     }
@@ -19,7 +19,7 @@ fn a_wrong_name_is_refused_and_a_new_one_is_known_everywhere_at_once() {
         let created = dev.run(&[&create[..], &["--endpoint", node(number)]].concat());
         assert_eq!(status(&created), 0, "{}", text(&created.stderr));
         // A site of its own, so that the other node is the one that is asked.
-        let write = ["--keyspace", &name, "write", "k", "v"];
+        let write = ["--keyspace", &name, "put", "k", "v"];
         for other in [1, 2] {
             let wrote = dev.run(&[&write[..], &["--endpoint", node(number + other)]].concat());
             assert_eq!(status(&wrote), 0, "{}", text(&wrote.stderr));
@@ -29,7 +29,7 @@ fn a_wrong_name_is_refused_and_a_new_one_is_known_everywhere_at_once() {
     dev.signal(0, Signal::KILL);
     dev.signal(1, Signal::KILL);
     eventually("nobody leads any more", || {
-        let unknown = dev.run(&["--timeout", "4s", "--keyspace", "nosuch", "read", "k"]);
+        let unknown = dev.run(&["--timeout", "4s", "--keyspace", "nosuch", "get", "k"]);
         let said = text(&unknown.stderr);
         status(&unknown) == 69 && said.contains("keeper of the catalogue")
     });
@@ -112,7 +112,7 @@ fn replicas_show_what_they_keep_of_a_value() {
     assert_eq!(status(&created), 0, "{}", text(&created.stderr));
     let value = "x".repeat(3_000);
     for (key, value) in [("large", value.as_str()), ("small", "x")] {
-        let wrote = dev.run(&["--keyspace", "coded", "write", key, value]);
+        let wrote = dev.run(&["--keyspace", "coded", "put", key, value]);
         assert_eq!(status(&wrote), 0, "{}", text(&wrote.stderr));
     }
     let locks = |key: &str| {

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
-use crate::support::{Dev, eventually, json, status, text};
+use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
 use rustix::process::{Pid, Signal, kill_process};
 
 const FERMATA: &str = env!("CARGO_BIN_EXE_fermata");
@@ -63,7 +63,7 @@ fn the_status_is_the_commands() {
 #[test]
 fn children_act_in_the_section() {
     let dev = Dev::start(&["--sites", "1"]);
-    assert_eq!(status(&dev.run(&["write", "a", "old"])), 0);
+    assert_eq!(status(&dev.run(&["put", "a", "old"])), 0);
     let script = format!(
         "{FERMATA} get a; {FERMATA} put a new; {FERMATA} get a; {FERMATA} get b || echo =$?; \
          {FERMATA} put b ''; {FERMATA} get b && echo empty; {FERMATA} del a; \
@@ -72,8 +72,8 @@ fn children_act_in_the_section() {
     let (code, out, err) = locked(&dev, &["a", "b"], &script);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(out, "oldnew=1\nempty\ngone\nref\n");
-    assert_eq!(status(&dev.run(&["read", "a"])), 1);
-    assert_eq!(status(&dev.run(&["read", "b"])), 0);
+    assert_eq!(status(&dev.run(&["get", "a"])), 1);
+    assert_eq!(status(&dev.run(&["get", "b"])), 0);
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn a_key_outside_of_the_section_is_a_clear_error() {
         ("get b", "does not hold"),
         ("put b 1", "does not hold"),
         ("--site x get a --keyspace other", "does not hold"),
-        ("read a", "fermata get"),
-        ("write a 1", "fermata put"),
+        ("get --wait a", "`fermata get` without --wait"),
+        ("put --wait a 1", "`fermata put` without --wait"),
         ("lock a -- true", "for ever"),
     ] {
         let (code, _, err) = locked(&dev, &["a"], &format!("{FERMATA} {script}"));
@@ -101,7 +101,7 @@ fn a_key_outside_of_the_section_is_a_clear_error() {
 #[test]
 fn shared_sections_are_together_and_only_read() {
     let dev = Dev::start(&["--sites", "1"]);
-    assert_eq!(status(&dev.run(&["write", "a", "1"])), 0);
+    assert_eq!(status(&dev.run(&["put", "a", "1"])), 0);
     let reader = holding(&dev, "a", &["--shared"]);
     let read = dev.run(&["lock", "a", "--shared", "--", FERMATA, "get", "a"]);
     assert_eq!((status(&read), text(&read.stdout)), (0, "1".to_owned()));
@@ -122,12 +122,10 @@ fn the_wait_ends_and_the_queue_is_shown() {
     assert_eq!((status(&late), late.stdout.len()), (73, 0));
     let queue = dev.json(&["locks", "a"]);
     assert_eq!(queue["entries"][0]["holds"], true);
-    let put = dev.run(&["put", "a", "1"]);
-    assert_eq!(
-        status(&put),
-        65,
-        "an eventual put on a locked key is refused"
-    );
+    for how in [&[][..], &["--eventual"]] {
+        let put = dev.run(&[&["put", "a", "1"], how].concat());
+        assert_eq!(status(&put), 65, "a put on a locked key is refused");
+    }
     assert!(holder.wait_with_output().expect("it ends").status.success());
     eventually("the one that gave up has left", || {
         text(&dev.run(&["locks", "a"]).stdout).contains("nobody")
@@ -183,7 +181,79 @@ fn a_lost_section_ends_its_command() {
         "{}",
         text(&ended.stderr)
     );
-    assert_eq!(text(&dev.run(&["read", "a"]).stdout), "next");
+    assert_eq!(text(&dev.run(&["get", "a"]).stdout), "next");
+}
+
+#[test]
+fn a_get_beside_a_holder_shows_what_is_acknowledged_and_waits_only_where_it_is_told_to() {
+    let dev = Dev::start(&[]);
+    assert_eq!(status(&dev.run(&["put", "a", "old"])), 0);
+    let script = format!("echo in; read go; {FERMATA} put a new; echo in; exec cat");
+    let mut holder = running(&dev, "a", &[], &script);
+    let get = |how: &[&str]| {
+        let output = dev.run(&[&["get", "a"], how].concat());
+        (status(&output), text(&output.stdout))
+    };
+    assert_eq!(get(&[]), (0, "old".to_owned()));
+    let mut stdin = holder.stdin.take().expect("stdin is piped");
+    std::io::Write::write_all(&mut stdin, b"go\n").expect("it reads");
+    let mut said = [0; 3];
+    let out = holder.stdout.as_mut().expect("stdout is piped");
+    std::io::Read::read_exact(out, &mut said).expect("it has put");
+    for site in ["site1", "site2", "site3"] {
+        assert_eq!(get(&["--site", site]), (0, "new".to_owned()), "{site}");
+    }
+    assert_eq!(get(&["--wait", "--timeout", "2s"]).0, 69);
+    let holds = dev.lock_refs("a")[0];
+    let put = dev.run(&["put", "a", "mine"]);
+    let said = text(&put.stderr);
+    assert_eq!(status(&put), 65, "{said}");
+    assert!(said.contains(&format!("lock ref {holds} ")), "{said}");
+    drop(stdin);
+    assert!(holder.wait_with_output().expect("it ends").status.success());
+    assert_eq!(get(&["--wait"]), (0, "new".to_owned()));
+    assert_eq!(status(&dev.run(&["put", "a", "mine"])), 0);
+    assert_eq!(get(&[]), (0, "mine".to_owned()));
+}
+
+#[test]
+fn a_get_shows_no_put_that_has_not_reached_a_majority() {
+    let dev = Dev::start(&[]);
+    assert_eq!(status(&dev.run(&["put", "a", "old"])), 0);
+    let script = format!("echo in; read go; {FERMATA} put a lost");
+    let options = ["--site", "site1", "--ttl", "10m"];
+    let mut holder = running(&dev, "a", &options, &script);
+    for node in 1..3 {
+        dev.signal(node, Signal::KILL);
+    }
+    let mut stdin = holder.stdin.take().expect("stdin is piped");
+    std::io::Write::write_all(&mut stdin, b"go\n").expect("it reads");
+    let bytes = || {
+        let told = dev.run(&["locks", "a", "--replicas", "--timeout", "1s", "--json"]);
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+        [0, 1, 2].map(|at| told["replicas"][at]["value_bytes"].as_u64())
+    };
+    eventually("one member has it", || bytes()[0] == Some(4));
+    // Nobody tells the others any more.
+    dev.signal(0, Signal::KILL);
+    kill_process(pid(&holder), Signal::KILL).expect("it runs");
+    holder.wait().expect("it ends");
+    let again = |node| {
+        let mut server = fermata();
+        server.arg("server").arg("--config").arg(dev.config(node));
+        server.stdout(Stdio::null()).stderr(Stdio::null());
+        ByHand(server.spawn().expect("it starts"))
+    };
+    let _nodes = [again(0), again(1), again(2)];
+    eventually("all are back", || bytes() == [Some(4), Some(3), Some(3)]);
+    // Held, and settled by nobody: of two members that answer first one may have it.
+    let mut old = 0;
+    eventually("what was acknowledged is shown", || {
+        let said = text(&dev.run(&["get", "a", "--timeout", "2s"]).stdout);
+        assert_ne!(said, "lost");
+        old += u32::from(said == "old");
+        old == 20
+    });
 }
 
 #[test]
@@ -278,8 +348,8 @@ fn sections_nest_over_different_keys() {
     );
     assert_eq!((code, out.as_str()), (65, "outerinner"), "{err}");
     assert!(err.contains("`a`") && err.contains("for ever"), "{err}");
-    assert_eq!(text(&dev.run(&["read", "a"]).stdout), "outer");
-    assert_eq!(text(&dev.run(&["read", "b"]).stdout), "inner");
+    assert_eq!(text(&dev.run(&["get", "a"]).stdout), "outer");
+    assert_eq!(text(&dev.run(&["get", "b"]).stdout), "inner");
 }
 
 #[test]
@@ -364,7 +434,7 @@ fn the_command_of_a_lock_works_in_the_keyspace_of_its_keys() {
     let lock = ["lock", "--keyspace", "jobs", "a", "--", "sh", "-c", &script];
     let ran = dev.run(&lock);
     assert_eq!((status(&ran), &*text(&ran.stdout)), (0, "1"));
-    let read = dev.run(&["read", "--keyspace", "jobs", "a"]);
+    let read = dev.run(&["get", "--keyspace", "jobs", "a"]);
     assert_eq!(text(&read.stdout), "1");
 }
 
@@ -376,10 +446,9 @@ fn a_register_is_written_and_deleted() {
         let output = dev.run(&[&[command], &key[..], rest].concat());
         (status(&output), text(&output.stdout))
     };
-    assert_eq!(run("write", &["v"]).0, 0);
-    assert_eq!(run("read", &[]), (0, "v".to_owned()));
-    assert_eq!(run("write", &["--delete"]).0, 0);
-    assert_eq!(run("read", &[]).0, 1);
-    assert_eq!(run("write", &[]).0, 2);
-    assert_eq!(run("write", &["v", "--delete"]).0, 2);
+    assert_eq!(run("put", &["v"]).0, 0);
+    assert_eq!(run("get", &[]), (0, "v".to_owned()));
+    assert_eq!(run("del", &[]).0, 0);
+    assert_eq!(run("get", &[]).0, 1);
+    assert_eq!(run("get", &["--eventual"]).0, 65);
 }

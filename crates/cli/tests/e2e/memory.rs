@@ -27,7 +27,7 @@ fn memory(dev: &Dev) -> u64 {
 #[test]
 fn memory_returns_when_a_crowd_and_its_bodies_are_gone() {
     let dev = Dev::start(&["--sites", "1"]);
-    assert_eq!(status(&dev.run(&["write", "k", "v"])), 0);
+    assert_eq!(status(&dev.run(&["put", "k", "v"])), 0);
     let before = memory(&dev);
     let rest = dev.nodes[0]["rest"].as_str().expect("announced");
     let connect = || TcpStream::connect(rest).expect("it listens");

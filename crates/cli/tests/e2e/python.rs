@@ -102,7 +102,7 @@ fn a_counter_by_generated_stubs_survives_the_death_of_its_node() {
         all.len(),
         "two sections saw the same value: {all:?}"
     );
-    let counter = dev.run(&["read", "counter"]);
+    let counter = dev.run(&["get", "counter"]);
     let counter: u64 = text(&counter.stdout).parse().expect("a number");
     assert_eq!(
         distinct.last(),

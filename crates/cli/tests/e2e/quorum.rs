@@ -21,7 +21,7 @@ impl Short {
             let created = dev.run(&[&create[..], &coded].concat());
             assert_eq!(status(&created), 0, "{}", text(&created.stderr));
         }
-        let before = dev.run(&["--keyspace", "codedlocks", "write", "k", "v"]);
+        let before = dev.run(&["--keyspace", "codedlocks", "put", "k", "v"]);
         assert_eq!(status(&before), 0, "{}", text(&before.stderr));
         for node in [3, 4] {
             dev.signal(node, Signal::KILL);
@@ -50,10 +50,14 @@ fn a_section_keyspace_without_its_quorum_is_unavailable_and_says_why() {
     let short = Short::new();
     let space = ["--keyspace", "codedlocks", "--timeout", "3s"];
     // A write may still find its key granted when its client goes away.
-    for (command, exit) in [(&["read", "k"][..], 69), (&["write", "k", "w"], 76)] {
+    for (command, exit) in [
+        (&["get", "k"][..], 69),
+        (&["put", "k", "w"], 69),
+        (&["put", "--wait", "k", "w"], 76),
+    ] {
         let failed = short.run(&[&space, command].concat());
         let said = text(&failed.stderr);
-        assert_eq!(status(&failed), exit, "{said}");
+        assert_eq!(status(&failed), exit, "{command:?}: {said}");
         assert!(said.contains(SHORTAGE), "{said}");
         assert_eq!(said.matches("needs 4").count(), 1, "once: {said}");
     }
@@ -75,7 +79,7 @@ fn a_section_keyspace_without_its_quorum_is_unavailable_and_says_why() {
 #[test]
 fn a_write_without_its_quorum_says_once_what_is_missing_and_that_it_may_be_done() {
     let short = Short::new();
-    let write = ["--keyspace", "coded", "--timeout", "4s", "write", "k", "v"];
+    let write = ["--keyspace", "coded", "--timeout", "4s", "put", "k", "v"];
     let failed = short.run(&write);
     let said = text(&failed.stderr);
     assert_eq!(status(&failed), 76, "{said}");
@@ -97,7 +101,7 @@ fn a_write_without_its_quorum_says_once_what_is_missing_and_that_it_may_be_done(
         "coded",
         "--timeout",
         "3s",
-        "read",
+        "get",
         "k",
     ]);
     assert_eq!(status(&failed), 69);

@@ -38,6 +38,7 @@ fn wrong_usage_has_status_2() {
         &["get", "k", "--endpoint", "no-port"],
         &["get", "k", "--endpoint", "https://h:1"],
         &["get", "k", "--timeout", "0s"],
+        &["get", "k", "--wait", "--eventual"],
         &["keyspace", "create", "x", "--tag-before", "é"],
     ] {
         let output = fermata().args(args).output().expect("it runs");
@@ -73,7 +74,7 @@ fn the_environment_is_not_shown_as_needed() {
 #[test]
 fn without_a_quorum_the_nodes_asked_are_named() {
     let dev = Dev::start(&[]);
-    assert_eq!(status(&dev.run(&["write", "k", "v"])), 0);
+    assert_eq!(status(&dev.run(&["put", "k", "v"])), 0);
     for node in 1..3 {
         dev.signal(node, Signal::KILL);
     }
@@ -82,9 +83,10 @@ fn without_a_quorum_the_nodes_asked_are_named() {
         state["nodes"][0]["health"] == "hears nobody"
     });
     for (args, code) in [
-        (&["read", "k"][..], 69),
+        (&["get", "k"][..], 69),
         (&["lock", "k", "--", "echo", "in"], 69),
-        (&["write", "k", "w"], 76),
+        (&["put", "k", "w"], 69),
+        (&["put", "--wait", "k", "w"], 76),
     ] {
         let output = dev.run(&[&["--timeout", "3s"], args].concat());
         let said = text(&output.stderr);
@@ -99,7 +101,7 @@ fn without_a_quorum_the_nodes_asked_are_named() {
         );
     }
     // What one replica can do it does.
-    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v");
+    assert_eq!(text(&dev.run(&["get", "--eventual", "k"]).stdout), "v");
 }
 
 #[test]
@@ -126,8 +128,10 @@ fn where_nobody_can_be_reached_a_command_does_not_wait_its_time_out() {
 #[test]
 fn changes_are_told_as_json() {
     let dev = Dev::start(&["--sites", "1"]);
-    for args in [&["put", "k", "v"][..], &["del", "k"], &["write", "k", "v"]] {
-        let output = dev.run(&[args, &["--json"]].concat());
+    let all = [&["put", "k", "v"][..], &["del", "k"]];
+    let how = [&["--json"][..], &["--json", "--wait"]];
+    for (args, how) in all.iter().flat_map(|one| how.map(|how| (one, how))) {
+        let output = dev.run(&[args, how].concat());
         let told = json(&output.stdout);
         let expected = serde_json::json!({"keyspace": "default", "key": "k", "done": true});
         assert_eq!(told, expected, "{args:?}");
@@ -199,8 +203,8 @@ fn without_a_server_commands_say_so() {
 #[test]
 fn a_missing_key_prints_nothing_and_has_status_1() {
     let dev = Dev::start(&["--sites", "1"]);
-    for command in ["get", "read"] {
-        let output = dev.run(&[command, "missing"]);
+    for how in [&[][..], &["--wait"], &["--eventual"]] {
+        let output = dev.run(&[&["get", "missing"], how].concat());
         assert_eq!(status(&output), 1);
         assert!(output.stdout.is_empty() && output.stderr.is_empty());
     }
@@ -215,7 +219,6 @@ fn values_are_any_bytes() {
     let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     assert_eq!(status(&dev.run_with(&["put", "k", "-"], &bytes)), 0);
     assert_eq!(dev.run(&["get", "k"]).stdout, bytes);
-    assert_eq!(dev.run(&["read", "k"]).stdout, bytes);
     assert_eq!(status(&dev.run(&["put", "k", ""])), 0);
     let empty = dev.run(&["get", "k"]);
     assert_eq!((status(&empty), empty.stdout.len()), (0, 0));
@@ -229,7 +232,7 @@ fn what_a_node_refuses_has_status_65_and_one_sentence() {
         &["get", "k", "--keyspace", "nowhere"][..],
         &["put", &long, "v"],
         &["put", "", "v"],
-        &["get", "k", "--keyspace", "registers"],
+        &["get", "k", "--keyspace", "registers", "--eventual"],
         &["lock", "k", "--keyspace", "registers", "--", "true"],
         &["keyspace", "create", "default"],
         &["keyspace", "create", "No Such Name"],

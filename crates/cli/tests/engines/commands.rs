@@ -36,12 +36,12 @@ fn fails(nodes: &Nodes, args: &[&str]) -> (i32, String) {
 
 async fn every_command() {
     let nodes = Nodes::start(2, LimitsConfig::default()).await;
-    says(&nodes, &["write", "k", "old"]);
-    assert_eq!(says(&nodes, &["read", "k"]), "old");
+    says(&nodes, &["put", "k", "old"]);
+    assert_eq!(says(&nodes, &["get", "k"]), "old");
     says(&nodes, &["put", "e", "it's \"$1\"/é"]);
     assert_eq!(says(&nodes, &["get", "e"]), "it's \"$1\"/é");
     says(&nodes, &["del", "e"]);
-    assert_eq!(fails(&nodes, &["read", "e"]).0, 1);
+    assert_eq!(fails(&nodes, &["get", "e"]).0, 1);
     // A section's command and its children, over several keys.
     let script = format!(
         "{FERMATA} get k; {FERMATA} put k new; {FERMATA} put l \"$FERMATA_LOCK_REF\"; \
@@ -49,8 +49,8 @@ async fn every_command() {
     );
     let (code, _) = fails(&nodes, &["lock", "k", "l", "--", "sh", "-c", &script]);
     assert_eq!(code, 7, "another key is not the section's");
-    assert_eq!(says(&nodes, &["read", "k"]), "new");
-    assert!(says(&nodes, &["read", "l"]).parse::<u64>().is_ok());
+    assert_eq!(says(&nodes, &["get", "k"]), "new");
+    assert!(says(&nodes, &["get", "l"]).parse::<u64>().is_ok());
     let rest = crate::http::Rest(nodes.node(1).rest.clone());
     let (_, keys) = rest
         .json("GET", "/v1/keyspaces/default/keys", Value::Null)
@@ -74,8 +74,8 @@ async fn every_command() {
     assert!(code == 65 && said.trim().lines().count() == 1, "{said}");
     assert!(says(&nodes, &["keyspace", "list"]).contains("jobs"));
     assert!(says(&nodes, &["keyspace", "describe", "jobs"]).contains("5.0"));
-    says(&nodes, &["--keyspace", "jobs", "write", "j", "1"]);
-    let (code, said) = fails(&nodes, &["--keyspace", "none", "read", "j"]);
+    says(&nodes, &["--keyspace", "jobs", "put", "j", "1"]);
+    let (code, said) = fails(&nodes, &["--keyspace", "none", "get", "j"]);
     assert_eq!(code, 65, "{said}");
     assert_eq!(nodes_stop(nodes), [Some(0), Some(0)]);
 }
@@ -96,9 +96,8 @@ async fn a_queue_is_shown_and_a_waiter_enters_with_the_latest_value() {
     let mut said = [0; 3];
     let out = first.stdout.as_mut().expect("it is piped");
     out.read_exact(&mut said).expect("it is in");
-    // What waits for a key in vain says so, and leaves nobody behind. A write may still come in at
-    // the moment when its client gives up.
-    for (one, status) in [(&["read", "k"][..], 69), (&["write", "k", "late"], 76)] {
+    // What waits for a key in vain says so, and leaves nobody behind.
+    for (one, status) in [(&["get", "k"][..], 69), (&["put", "k", "late"], 65)] {
         let (code, said) = fails(&nodes, &[one, &["--timeout", "5s"]].concat());
         assert!(code == status && said.contains("locked"), "{code} {said}");
     }
@@ -133,7 +132,7 @@ async fn a_recorded_run_is_linearizable() {
 
 async fn a_state_says_what_is_true_of_an_engine() {
     let nodes = Nodes::start(2, LimitsConfig::default()).await;
-    says(&nodes, &["write", "k", "v"]);
+    says(&nodes, &["put", "k", "v"]);
     let said = says(&nodes, &["status"]);
     for word in ["n1", "n2", "s1", "well", "Cassandra", "engines_"] {
         assert!(said.contains(word), "{word}: {said}");
@@ -173,7 +172,7 @@ async fn the_largest_value_is_what_the_stores_take() {
     let most: usize = most.expect("a number");
     let writes = |size: usize| {
         let mut command = nodes.client();
-        command.args(["write", "k", "-"]).stdin(Stdio::piped());
+        command.args(["put", "k", "-"]).stdin(Stdio::piped());
         command.stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut input = child.stdin.take().expect("it is piped");
@@ -188,7 +187,7 @@ async fn the_largest_value_is_what_the_stores_take() {
     let error = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(65), "{error}");
     assert!(error.contains(&format!("at most {most} bytes")), "{error}");
-    assert_eq!(says(&nodes, &["read", "k"]).len(), most);
+    assert_eq!(says(&nodes, &["get", "k"]).len(), most);
 }
 
 mod cassandra {

@@ -73,8 +73,8 @@ async fn is_developed_on(engine: &str) {
         String::from_utf8(command.stdout).expect("text")
     };
     let at = |node: usize| nodes[node]["grpc"].as_str().expect("an address");
-    says(&["write", "k", "v", "--endpoint", at(0)]);
-    assert_eq!(says(&["read", "k", "--endpoint", at(2)]), "v");
+    says(&["put", "k", "v", "--endpoint", at(0)]);
+    assert_eq!(says(&["get", "k", "--endpoint", at(2)]), "v");
     let pid = Pid::from_raw(dev.id() as i32).expect("a child");
     kill_process(pid, Signal::INT).expect("it runs");
     assert!(dev.wait().expect("a child").success());

@@ -35,7 +35,7 @@ pub(crate) async fn entered(client: &Client, keyspace: &str, keys: &[&str]) -> S
     section.expect("entered")
 }
 
-fn number(value: Option<Bytes>) -> u64 {
+pub(crate) fn number(value: Option<Bytes>) -> u64 {
     value.map_or(0, |bytes| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         text.parse().expect("a number")

@@ -45,7 +45,7 @@ use crate::exit::{Exit, Failure};
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a wait that ended may take to give its place up. If that fails, its lease ends it.
-const GIVE_UP: Duration = Duration::from_millis(500);
+pub(crate) const GIVE_UP: Duration = Duration::from_millis(500);
 
 /// Runs the command. The result is the exit status.
 pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> {
@@ -76,7 +76,7 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
             Err(error) => {
                 // The place in the queue is being given up: nobody shall find it there.
                 client.close(GIVE_UP).await;
-                return Err(not_entered(error));
+                return Err(not_entered(error, "COMMAND was not run"));
             }
         },
         signal = wait_for_stop(&mut signals) => {
@@ -104,9 +104,9 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     )
 }
 
-/// A section that was not entered: COMMAND did not run, so its outcome is known. What may have
+/// A section that was not entered, so that its outcome is known, which `so` says. What may have
 /// taken effect is a place in the queue, which is given up, and else ends with its lease.
-fn not_entered(error: fermata_client::Error) -> Failure {
+pub(crate) fn not_entered(error: fermata_client::Error, so: &str) -> Failure {
     let fermata_client::Error::Refused(refusal) = &error else {
         return error.into();
     };
@@ -117,7 +117,7 @@ fn not_entered(error: fermata_client::Error) -> Failure {
     let sentence = crate::exit::in_style(&refusal.detail);
     Failure {
         code: refusal.code.name().to_owned(),
-        ..Failure::new(exit, format!("{sentence}; COMMAND was not run"))
+        ..Failure::new(exit, format!("{sentence}; {so}"))
     }
 }
 
