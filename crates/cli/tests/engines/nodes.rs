@@ -70,7 +70,7 @@ pub(crate) struct Nodes {
     configs: Vec<ServerConfig>,
     processes: Vec<Option<Child>>,
     folder: tempfile::TempDir,
-    /// A small machine has nodes of one test at a time.
+    /// A small machine has nodes of two tests at a time, each with addresses of its own.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -99,16 +99,19 @@ impl Nodes {
     /// Starts nodes, the first one before the others: a table that one node has just created may
     /// not serve another one yet. All serve when this returns.
     pub(crate) async fn start(nodes: u16, limits: LimitsConfig) -> Nodes {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
+        static TURNS: [Mutex<()>; 2] = [const { Mutex::const_new(()) }; 2];
+        let (first, turn) = tokio::select! {
+            turn = TURNS[0].lock() => (2, turn),
+            turn = TURNS[1].lock() => (32, turn),
+        };
         let engine = engine(KIND.get());
         let node = |name: u16| NodeConfig {
             name,
             label: format!("n{name}"),
             site: format!("s{name}"),
             peer: String::new(),
-            grpc: format!("{}:7100", address(name as u8 + 1)),
-            rest: format!("{}:7101", address(name as u8 + 1)),
+            grpc: format!("{}:7100", address(first + name as u8 - 1)),
+            rest: format!("{}:7101", address(first + name as u8 - 1)),
         };
         let cluster = ClusterConfig {
             id: format!("{:032x}", 0xe9),
