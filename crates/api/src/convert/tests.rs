@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::v1::session_request::Operation as Wire;
-use fermata_protocol::base::{Keyspace, SiteId};
+use fermata_protocol::base::{Keyspace, Label, SiteId};
 use fermata_protocol::request::{
     Critical, Entered, EntryValue, Operation, RefState, Reply, Request,
 };
@@ -59,10 +59,11 @@ fn operation() -> impl Strategy<Value = Operation> {
             any::<u64>(),
             any::<bool>(),
             prop::option::of(any::<u64>()),
-            any::<bool>()
+            any::<bool>(),
+            "[a-z@:é]{0,32}"
         )
-            .prop_map(
-                |(keys, shared, wait, follow, lease, may_return)| Operation::Enter {
+            .prop_map(|(keys, shared, wait, follow, lease, may_return, label)| {
+                Operation::Enter {
                     keys: keys.into_iter().collect(),
                     mode: if shared {
                         Mode::Shared
@@ -73,8 +74,9 @@ fn operation() -> impl Strategy<Value = Operation> {
                     follow,
                     lease,
                     may_return,
+                    label: Label::new(&label).unwrap(),
                 }
-            ),
+            }),
         held().prop_map(|held| Operation::Critical {
             held,
             operation: Critical::Get,
