@@ -1,19 +1,24 @@
-//! Sections from another language, by generated stubs alone: a counter whose clients' node is
-//! killed.
+//! Sections from another language, by generated code alone: over gRPC a counter whose clients' node
+//! is killed, over REST one whose clients know nothing but `/openapi.json`.
 //!
-//! The stubs are made here, by Python's own compiler, from the files that are published.
+//! The code is made here, by Python's own tools, from what is published.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::process::{Signal, kill_process};
 
 use crate::support::{Dev, eventually, status, text};
 
-/// What makes and runs the stubs.
-const PACKAGES: [&str; 2] = ["grpcio==1.85.1", "grpcio-tools==1.85.1"];
+/// What makes and runs the generated code.
+const PACKAGES: [&str; 3] = [
+    "grpcio==1.85.1",
+    "grpcio-tools==1.85.1",
+    "openapi-python-client==0.29.1",
+];
 /// Rounds of each client.
 const ROUNDS: usize = 60;
 
@@ -22,8 +27,10 @@ fn done(command: &mut Command) {
     assert_eq!(status(&output), 0, "{command:?}: {}", text(&output.stderr));
 }
 
-/// A Python with the packages, and a folder of stubs.
+/// A Python with the packages, and its folder. Several tests ask for it, one makes it.
 fn python() -> (PathBuf, PathBuf) {
+    static MADE: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = MADE.lock();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
     let python = folder.join("bin/python");
     if !python.exists() {
@@ -31,6 +38,12 @@ fn python() -> (PathBuf, PathBuf) {
     }
     let pip = ["-m", "pip", "install", "--quiet"];
     done(Command::new(&python).args(pip).args(PACKAGES));
+    (python, folder)
+}
+
+/// The same, with a folder of stubs.
+fn stubs() -> (PathBuf, PathBuf) {
+    let (python, folder) = python();
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/proto");
     let stubs = folder.join("stubs");
     std::fs::create_dir_all(&stubs).expect("a folder");
@@ -75,7 +88,7 @@ fn values(said: &[String]) -> Vec<u64> {
 
 #[test]
 fn a_counter_by_generated_stubs_survives_the_death_of_its_node() {
-    let python = python();
+    let python = stubs();
     let dev = Dev::start(&[]);
     eventually("all are well", || status(&dev.run(&["status"])) == 0);
     let mut one = counter(&python, &dev, [0, 1, 2]);
@@ -126,4 +139,33 @@ fn a_counter_by_generated_stubs_survives_the_death_of_its_node() {
             .filter(|line| line.contains(':'))
             .collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn a_client_generated_from_the_description_counts_in_sections() {
+    let (python, folder) = python();
+    let dev = Dev::start(&[]);
+    eventually("all are well", || status(&dev.run(&["status"])) == 0);
+    let rest = |at: usize| dev.nodes[at]["rest"].as_str().expect("announced");
+    let client = folder.join("described");
+    let mut generator = Command::new(&python);
+    generator.args(["-m", "openapi_python_client", "generate"]);
+    generator.args(["--meta", "none", "--overwrite", "--output-path"]);
+    let url = format!("http://{}/openapi.json", rest(0));
+    done(generator.arg(&client).args(["--url", &url]));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/described.py");
+    let start = |at| {
+        let mut client = Command::new(&python);
+        client
+            .arg(&script)
+            .arg(&folder)
+            .args([rest(at), &ROUNDS.to_string()]);
+        client.stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    for client in [start(0), start(1)] {
+        let ended = client.wait_with_output().expect("it ends");
+        assert_eq!(status(&ended), 0, "{}", text(&ended.stderr));
+    }
+    let counter = dev.run(&["get", "described"]);
+    assert_eq!(text(&counter.stdout).trim(), (2 * ROUNDS).to_string());
 }

@@ -43,6 +43,25 @@ fn every_operation_has_a_name_of_its_own_and_a_server() {
     assert_eq!(document["servers"][0]["url"], "/");
 }
 
+/// A generated client takes no code that is not described.
+#[test]
+fn the_description_has_every_code() {
+    let document = document();
+    let described = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+    let described = described.as_array().unwrap().iter();
+    let described: BTreeSet<&str> = described.map(|code| code.as_str().unwrap()).collect();
+    let of_rest = [
+        "no_value",
+        "no_such_path",
+        "no_such_method",
+        "body_timeout",
+        "unsupported_media_type",
+    ];
+    let codes = fermata_api::errors::CODES.map(fermata_protocol::Code::name);
+    let codes = codes.into_iter().chain(of_rest);
+    assert_eq!(described, codes.collect());
+}
+
 #[test]
 fn every_reference_in_the_description_leads_somewhere() {
     fn walk(root: &Value, value: &Value) {
