@@ -58,7 +58,9 @@ pub(crate) enum Command {
     Put(OnKeys<ValueArgs>),
     /// Delete a value, as `put` puts one.
     #[command(after_help = PUT_HELP)]
-    Del(OnKeys<KeyArgs>),
+    Del(OnKeys<DelArgs>),
+    /// List the keys of a keyspace, in order: as the nearest nodes know them.
+    Keys(OnKeys<KeysArgs>),
     /// Run COMMAND while holding the keys.
     Lock(OnKeys<LockArgs>),
     /// Ends the command of a `fermata lock` that was killed.
@@ -108,7 +110,9 @@ impl Command {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
-            Command::Get(on) | Command::Del(on) => Uses::Keys(&on.options),
+            Command::Get(on) => Uses::Keys(&on.options),
+            Command::Del(on) => Uses::Keys(&on.options),
+            Command::Keys(on) => Uses::Keys(&on.options),
             Command::Put(on) => Uses::Keys(&on.options),
             Command::Lock(on) => Uses::Keys(&on.options),
             Command::Locks(on) => Uses::Keys(&on.options),
@@ -120,13 +124,44 @@ impl Command {
     }
 }
 
-/// A key, and how it is got or deleted.
+/// A key, and how it is got.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The key.
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) how: HowArgs,
+}
+
+/// See `fermata del --help`.
+#[derive(Debug, Args)]
+pub(crate) struct DelArgs {
+    /// The key.
+    #[arg(required_unless_present = "prefix", conflicts_with = "prefix")]
+    pub(crate) key: Option<OsString>,
+    /// Delete all keys that start so, one after the other: whoever looks meanwhile finds some of
+    /// them, and a failure in the middle leaves the rest.
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+/// See `fermata keys --help`.
+#[derive(Debug, Args)]
+pub(crate) struct KeysArgs {
+    /// Only keys that start so.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: OsString,
+    /// Print each key's value, too, behind a tab: what the nearest node has (registers: the latest).
+    #[arg(long)]
+    pub(crate) values: bool,
+    /// Only keys above this one.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<OsString>,
+    /// At most so many, and a warning where there are more. Default: all.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
 }
 
 /// How strong an operation on one key is.

@@ -20,7 +20,7 @@ use serde_json::json;
 use super::lock::socket::{self, Action};
 use super::lock::{GIVE_UP, not_entered};
 use super::{refuse_if_held_around, surrounding_section};
-use crate::args::{Global, How, KeyArgs, ValueArgs};
+use crate::args::{DelArgs, Global, How, KeyArgs, ValueArgs};
 use crate::connect::connect;
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -96,22 +96,28 @@ async fn in_section(
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
     let value = value_of(&args.value)?;
-    change(global, &args.key, Some(value), args.how.how()).await
+    change(global, args.key.as_bytes(), Some(value), args.how.how()).await
 }
 
 /// `fermata del`.
-pub(crate) async fn del(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    change(global, &args.key, None, args.how.how()).await
+pub(crate) async fn del(global: &Global, args: DelArgs) -> Result<u8, Failure> {
+    let how = args.how.how();
+    match args.prefix {
+        Some(prefix) => super::keys::delete(global, prefix.as_bytes(), how).await,
+        None => {
+            let key = args.key.expect("the parser requires one of the two");
+            change(global, key.as_bytes(), None, how).await
+        }
+    }
 }
 
 /// Puts a value, or deletes it.
 async fn change(
     global: &Global,
-    key: &OsStr,
+    key: &[u8],
     value: Option<Bytes>,
     how: How,
 ) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), key.as_bytes());
     match (surrounding_section(), how) {
         (Some(path), How::Plain) => {
             let action = match value {
@@ -120,37 +126,63 @@ async fn change(
             };
             in_section(global, &path, action, key, &value.unwrap_or_default()).await?;
         }
-        (None, How::Plain) => put_alone(global, key, value).await?,
-        (_, How::Wait) => {
-            refuse_if_held_around(global, key, "put").await?;
-            connect(global).await?.write(space, key, value).await?;
-        }
-        (_, How::Eventual) => {
+        _ => {
+            if how == How::Wait {
+                refuse_if_held_around(global, key, "put").await?;
+            }
             let client = connect(global).await?;
-            let put = while_locked(async || match value.clone() {
-                Some(value) => client.put(space, key, value).await,
-                None => client.delete(space, key).await,
-            });
-            put.await.map_err(eventual)?;
+            let changed = store(global, &client, (key, value), how).await;
+            if changed.is_err() {
+                // A place in the queue is being given up: nobody shall find it there.
+                client.close(GIVE_UP).await;
+            }
+            changed?;
         }
     }
     done(global, key)
 }
 
-/// Puts by a section of its own, which waits for nobody; registers are written.
-async fn put_alone(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<(), Failure> {
-    let client = connect(global).await?;
-    let put = match enter_free(global, &client, key).await {
-        Ok(Some(section)) => match value {
-            Some(value) => section.put_and_leave(key, value).await,
-            None => section.delete_and_leave(key).await,
-        },
-        Ok(None) => client.write(global.keyspace(), key, value).await,
-        Err(failure) => {
-            // The place in the queue is being given up: nobody shall find it there.
-            client.close(GIVE_UP).await;
-            return Err(failure);
+/// Deletes a key's value, outside of sections.
+pub(super) async fn delete(
+    global: &Global,
+    client: &Client,
+    key: &[u8],
+    how: How,
+) -> Result<(), Failure> {
+    store(global, client, (key, None), how).await
+}
+
+/// Puts a value, or deletes it, outside of sections.
+async fn store(
+    global: &Global,
+    client: &Client,
+    (key, value): (&[u8], Option<Bytes>),
+    how: How,
+) -> Result<(), Failure> {
+    let space = global.keyspace();
+    match how {
+        How::Plain => put_alone(global, client, (key, value)).await,
+        How::Wait => Ok(client.write(space, key, value).await?),
+        How::Eventual => {
+            let put = while_locked(async || match value.clone() {
+                Some(value) => client.put(space, key, value).await,
+                None => client.delete(space, key).await,
+            });
+            put.await.map_err(eventual)
         }
+    }
+}
+
+/// Puts by a section of its own, which waits for nobody; registers are written.
+async fn put_alone(
+    global: &Global,
+    client: &Client,
+    (key, value): (&[u8], Option<Bytes>),
+) -> Result<(), Failure> {
+    let put = match (enter_free(global, client, key).await?, value) {
+        (Some(section), Some(value)) => section.put_and_leave(key, value).await,
+        (Some(section), None) => section.delete_and_leave(key).await,
+        (None, value) => client.write(global.keyspace(), key, value).await,
     };
     put.map_err(|error| {
         let failure = Failure::from(error);

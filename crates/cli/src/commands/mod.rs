@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod key;
+pub(crate) mod keys;
 pub(crate) mod keyspace;
 pub(crate) mod lock;
 pub(crate) mod locks;
@@ -28,6 +29,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Get(on) => on_this_thread(key::get(global, on.args)),
         Command::Put(on) => on_this_thread(key::put(global, on.args)),
         Command::Del(on) => on_this_thread(key::del(global, on.args)),
+        Command::Keys(on) => on_this_thread(keys::list(global, on.args)),
         Command::Lock(on) => on_this_thread(lock::run(global, on.args)),
         Command::GuardLock => on_this_thread(lock::guard::run()),
         Command::BeginLocked { command } => on_this_thread(lock::child::begin(&command)),

@@ -214,6 +214,54 @@ fn a_missing_key_prints_nothing_and_has_status_1() {
 }
 
 #[test]
+fn keys_are_listed_to_the_last_and_deleted_by_prefix() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let mut all: Vec<String> = (0..40).map(|number| format!("job/{number}")).collect();
+    all.sort();
+    for key in all.iter().map(String::as_str).chain(["other"]) {
+        assert_eq!(status(&dev.run(&["put", "--eventual", key, key])), 0);
+    }
+    let list = |args: &[&str]| {
+        let output = dev.run(&[&["keys"], args].concat());
+        assert_eq!(status(&output), 0, "{}", text(&output.stderr));
+        let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        (lines, text(&output.stderr))
+    };
+    assert_eq!(list(&["job/"]), (all.clone(), String::new()));
+    assert_eq!(list(&[]).0.len(), 41);
+    assert_eq!(list(&["none"]).0.len(), 0);
+    // Not cut without a word, and gone on with.
+    let (some, said) = list(&["job/", "--limit", "15"]);
+    assert_eq!(some, all[..15]);
+    assert!(said.contains("there are more"), "{said}");
+    assert_eq!(list(&["job/", "--after", &all[14]]).0, all[15..]);
+    assert_eq!(
+        list(&["job/", "--limit", "40"]),
+        (all.clone(), String::new())
+    );
+    assert_eq!(list(&["other", "--values"]).0, ["other\tother"]);
+    let told = dev.json(&["keys", "o", "--values"]);
+    assert_eq!(
+        told,
+        serde_json::json!([{"key": "other", "value": "other"}])
+    );
+    assert_eq!(dev.json(&["keys", "none"]), serde_json::json!([]));
+    let del = |args: &[&str]| dev.run(&[&["del", "--prefix"], args].concat());
+    assert_eq!(status(&del(&[""])), 2);
+    assert_eq!(status(&del(&["job/", "other"])), 2);
+    let deleted = del(&["job/1"]);
+    assert_eq!(text(&deleted.stdout), "deleted, key by key: 11\n");
+    assert_eq!(dev.json(&["del", "--prefix", "job/"])["deleted"], 29);
+    assert_eq!(list(&[]).0, ["other"]);
+    let put = ["--keyspace", "registers", "put", "r", "v"];
+    assert_eq!(status(&dev.run(&put)), 0);
+    let registers = ["--keyspace", "registers"];
+    assert_eq!(list(&[&registers[..], &["--values"]].concat()).0, ["r\tv"]);
+    let deleted = del(&[&registers[..], &["r"]].concat());
+    assert_eq!(text(&deleted.stdout), "deleted, key by key: 1\n");
+}
+
+#[test]
 fn values_are_any_bytes() {
     let dev = Dev::start(&["--sites", "1"]);
     let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
