@@ -269,9 +269,13 @@ pub(crate) struct LockArgs {
     /// longest section. Default: the keyspace's lease.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     pub(crate) ttl: Option<Duration>,
-    /// Give up waiting for the keys after this long, at most 24h (exit status 73).
-    #[arg(long, value_parser = duration::wait, value_name = "DURATION", default_value = "60s")]
-    pub(crate) wait: Duration,
+    /// Give up waiting for the keys after this long, at most 24h (exit status 73); 0s: where
+    /// somebody holds them or waits. Default: wait for ever.
+    #[arg(long, value_parser = duration::wait, value_name = "DURATION")]
+    pub(crate) wait: Option<Duration>,
+    /// Say nothing where the wait was over (73), and warn of nothing: for cron jobs.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
     /// Exit with 77 where COMMAND ended with 0 but the leave was not confirmed; without, that is a
     /// warning.
     #[arg(long)]
@@ -290,7 +294,9 @@ the keyspace of the keys.
   fermata lock counter -- sh -c 'fermata put counter $(( $(fermata get counter) + 1 ))'
 
 Signals are passed on to COMMAND. When the section is lost, COMMAND gets SIGTERM, five seconds later
-SIGKILL, and the exit status is 75. Otherwise the exit status is COMMAND's.";
+SIGKILL, and the exit status is 75. Where the lease runs out although nobody says so, since no node
+can be reached or `fermata lock` stands still, SIGTERM comes before that and SIGKILL with it.
+Otherwise the exit status is COMMAND's.";
 
 /// See `fermata dev --help`.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
 use fermata_api::{Names, Secret, convert};
-use fermata_protocol::base::{Now, SessionId};
+use fermata_protocol::base::{Micros, Now, SessionId};
 use fermata_protocol::client::{
     Call, Endpoint, Event, Failure, LostReason, SectionId, Session, Success, Ticket,
 };
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Cancel(Ticket),
     /// Leave a section; nobody waits for it.
     Leave(SectionId),
+    /// Until when a section's leases last, by the boot-time clock; 0: not known.
+    Lease(SectionId, oneshot::Sender<Micros>),
 }
 
 /// The dictionary, shared with those who make calls.
@@ -232,6 +234,12 @@ impl Driver {
             }
             Command::Cancel(ticket) => self.session.cancel(now, ticket, &mut self.events),
             Command::Leave(section) => self.leave(now, section),
+            Command::Lease(section, tell) => {
+                let mut sections = self.session.sections().into_iter();
+                let found = sections.find(|info| info.id == section);
+                // Whoever has gone needs no answer.
+                let _gone = tell.send(found.map_or(0, |info| info.lease_until));
+            }
         }
     }
 

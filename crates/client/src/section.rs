@@ -13,7 +13,8 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
 
 struct Inner {
     client: Client,
@@ -119,6 +120,18 @@ impl SectionHandle {
             Ok(Fate::Lost(reason)) => reason,
             _ => std::future::pending().await,
         }
+    }
+
+    /// Until when the section's lease lasts, unless it is renewed before: the time since the
+    /// machine's start, suspension included (`CLOCK_BOOTTIME`), shortened by what clocks may drift.
+    /// None where it is not known, as after the section's end.
+    pub async fn lease_until(&self) -> Option<Duration> {
+        let (tell, told) = oneshot::channel();
+        let command = Command::Lease(self.inner.id, tell);
+        // Without the task nobody answers.
+        let _gone = self.inner.client.shared.commands.send(command);
+        let until = told.await.unwrap_or(0);
+        (until > 0).then(|| Duration::from_micros(until))
     }
 
     fn find(&self, key: &[u8]) -> Result<KeyId, Error> {

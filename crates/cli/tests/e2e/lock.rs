@@ -1,5 +1,6 @@
 //! `fermata lock`: what runs, what it sees, and how it ends.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
@@ -254,6 +255,106 @@ fn a_get_shows_no_put_that_has_not_reached_a_majority() {
         old += u32::from(said == "old");
         old == 20
     });
+}
+
+/// Whether a process has ended, be it that nobody has asked for its status yet.
+fn has_ended(process: &str) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    state.map_or(true, |state| {
+        state
+            .rsplit(')')
+            .next()
+            .is_some_and(|s| s.starts_with(" Z"))
+    })
+}
+
+#[test]
+fn a_command_ends_with_its_lease_although_its_lock_stands_still() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let script = "trap '' TERM; echo in; echo $$; while :; do sleep 0.1; done";
+    let mut holder = running(&dev, "a", &["--ttl", "3s"], script);
+    let mut process = String::new();
+    let mut out = BufReader::new(holder.stdout.take().expect("stdout is piped"));
+    out.read_line(&mut process).expect("it says its number");
+    kill_process(pid(&holder), Signal::STOP).expect("it runs");
+    // Nobody is let in before the other's lease is over.
+    let look = format!("cat /proc/{}/stat; echo in", process.trim());
+    let next = dev.run(&["lock", "a", "--", "sh", "-c", &look]);
+    assert_eq!(status(&next), 0, "{}", text(&next.stderr));
+    assert!(has_ended(process.trim()), "{}", text(&next.stdout));
+    let said = text(&next.stdout);
+    assert!(
+        said == "in\n" || said.contains(") Z"),
+        "it acted beside the next: {said}"
+    );
+    kill_process(pid(&holder), Signal::CONT).expect("it runs");
+    let ended = holder.wait_with_output().expect("it ends");
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(75), "{said}");
+    assert!(said.contains("its lease ran out"), "{said}");
+}
+
+#[test]
+fn nothing_is_left_of_a_lock_that_is_killed() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut command = dev.client();
+    command
+        .env("TMPDIR", folder.path())
+        .args(["lock", "a", "--"]);
+    command.args(["sh", "-c", "echo in; exec sleep 600"]);
+    let mut lock = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = [0; 3];
+    let out = lock.stdout.as_mut().expect("stdout is piped");
+    std::io::Read::read_exact(out, &mut said).expect("it is in");
+    let files = || {
+        std::fs::read_dir(folder.path())
+            .expect("it is there")
+            .count()
+    };
+    assert_eq!(files(), 1);
+    lock.kill().expect("it runs");
+    lock.wait().expect("it ends");
+    eventually("its folder is removed", || files() == 0);
+}
+
+#[test]
+fn a_loss_says_why_and_quiet_says_nothing_of_a_wait() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let create = [
+        "keyspace",
+        "create",
+        "brief",
+        "--lease",
+        "1s",
+        "--section-max",
+        "3s",
+    ];
+    assert_eq!(status(&dev.run(&create)), 0);
+    let lock = ["lock", "--keyspace", "brief", "k", "--", "sleep", "600"];
+    let longest = dev.run(&lock);
+    let said = text(&longest.stderr);
+    assert_eq!(status(&longest), 75, "{said}");
+    assert!(said.contains("warning: the section ends in"), "{said}");
+    assert!(
+        said.contains("the longest that its keyspace allows"),
+        "{said}"
+    );
+    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    let stdin = holder.stdin.take();
+    for (quiet, silent) in [(&["--quiet"][..], true), (&[], false)] {
+        let args = [&["lock", "a", "--wait", "0s"], quiet, &["--", "true"]].concat();
+        let waited = dev.run(&args);
+        assert_eq!(status(&waited), 73);
+        assert_eq!(waited.stderr.is_empty(), silent, "{}", text(&waited.stderr));
+    }
+    let held = dev.lock_refs("a")[0].to_string();
+    assert_eq!(status(&dev.run(&["release", "a", &held])), 0);
+    let ended = holder.wait_with_output().expect("it ends");
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(75), "{said}");
+    assert!(said.contains("released by force"), "{said}");
+    drop(stdin);
 }
 
 #[test]

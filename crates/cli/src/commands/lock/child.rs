@@ -22,6 +22,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::guard::Guard;
+use super::lease::Term;
 use super::socket::{self, Action, LOCK_REF_ENV, SECTION_ENV};
 use crate::exit::{Exit, Failure};
 use crate::signals::caught;
@@ -55,9 +56,9 @@ impl Target {
         found.is_ok()
     }
 
-    /// Reads what [`Display`](fmt::Display) wrote; none unless it is whole.
+    /// Reads what [`Display`](fmt::Display) wrote.
     pub(super) fn parse(line: &str) -> Option<Target> {
-        let (kind, pid) = line.strip_suffix('\n')?.split_once(' ')?;
+        let (kind, pid) = line.split_once(' ')?;
         Some(Target {
             pid: Pid::from_raw(pid.parse().ok().filter(|pid| *pid > 0)?)?,
             own_group: match kind {
@@ -98,7 +99,7 @@ impl Running {
         json: bool,
     ) -> Result<Running, Failure> {
         let own_group = !in_foreground();
-        let mut guard = Guard::start()?;
+        let mut guard = Guard::start(socket.parent().unwrap_or(socket))?;
         let start = || {
             let mut builder = Command::new(std::env::current_exe()?);
             builder
@@ -128,6 +129,11 @@ impl Running {
     /// Waits for the command's end.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
+    }
+
+    /// The lease lasts until then: the guard ends the command with it.
+    pub(super) fn lease(&mut self, term: Term) {
+        self.guard.lease(term);
     }
 
     /// Once the command has ended.
@@ -232,17 +238,9 @@ mod tests {
         for own_group in [true, false] {
             let pid = Pid::from_raw(4711).unwrap();
             let target = Target { pid, own_group };
-            assert_eq!(Target::parse(&format!("{target}\n")), Some(target));
+            assert_eq!(Target::parse(&target.to_string()), Some(target));
         }
-        // Cut short, a number would be another process.
-        for wrong in [
-            "",
-            "group 47",
-            "group 0\n",
-            "group -1\n",
-            "all 1\n",
-            "4711\n",
-        ] {
+        for wrong in ["", "group 0", "group -1", "all 1", "4711"] {
             assert_eq!(Target::parse(wrong), None, "{wrong:?}");
         }
     }

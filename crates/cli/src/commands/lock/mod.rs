@@ -10,33 +10,39 @@
 //!
 //! **Invariants.**
 //! * L1 The command runs only while this process believes to hold the section. When it learns of
-//!   the loss, the command is ended: SIGTERM, then SIGKILL after [`GRACE`].
+//!   the loss, the command is ended: SIGTERM, then SIGKILL after [`GRACE`]; where its lease runs
+//!   out unheard of, SIGTERM before that and SIGKILL with it: see [`lease`].
 //! * L2 An answered `put` of a child was acknowledged by a quorum under the section's lock ref.
 //! * L3 The exit status is the command's, unless the section was lost (75), the command could not
 //!   be started (126, 127) or the section was never entered (any other of `docs/cli.md`). A leave
 //!   that is not confirmed changes nothing of what the command did: it is a warning, and a status
 //!   of its own (77) only for those who ask for it.
-//! * L4 The command does not outlive this process for long, however this ends: see [`guard`].
+//! * L4 The command does not outlive this process for long, however this ends, nor the lease of
+//!   one that stands still: see [`guard`].
 //! * L5 Sections nest: a child acts in the innermost section around it that holds its key, and a
 //!   key that any of them holds is not locked again, which would wait for ever.
 
 pub(crate) mod child;
 pub(crate) mod guard;
+mod lease;
 pub(crate) mod socket;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fermata_client::{Enter, LostReason, Mode, Section, SectionHandle};
+use fermata_client::{Client, Code, Enter, Mode, Section, SectionHandle};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use self::child::{Running, Signals};
+use self::lease::{Loss, Seen, Term, Times};
 use self::socket::{Action, Ask, ChildAnswer};
 use crate::args::{Global, LockArgs};
 use crate::exit::{Exit, Failure};
@@ -67,16 +73,21 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         } else {
             Mode::Exclusive
         },
-        wait: Some(args.wait),
+        wait: args.wait,
         lease: args.ttl,
     };
     let section = tokio::select! {
-        section = client.enter(global.keyspace(), &keys, enter) => match section {
+        section = entered(&client, global.keyspace(), &keys, enter) => match section {
             Ok(section) => section,
             Err(error) => {
+                let waited = error.code() == Code::WaitOver;
                 // The place in the queue is being given up: nobody shall find it there.
                 client.close(GIVE_UP).await;
-                return Err(not_entered(error, "COMMAND was not run"));
+                let failure = not_entered(error, "COMMAND was not run");
+                return Err(match args.quiet && waited {
+                    true => Failure { sentence: String::new(), ..failure },
+                    false => failure,
+                });
             }
         },
         signal = wait_for_stop(&mut signals) => {
@@ -94,7 +105,9 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     let first = section.lock_ref(keys[0]).map_or(0, |lock_ref| lock_ref.0);
     let of = (global.keyspace(), first);
     let start = |socket: &Path| Running::start(&args.command, socket, of, global.json);
-    let outcome = run_command(start, held, &section, &mut signals).await;
+    let times = Times::of(&client, global.keyspace()).await;
+    let told = (global, &args, &client);
+    let outcome = run_command(start, held, (&section, times), told, &mut signals).await;
     let left = section.leave_and_wait().await;
     ended(
         global,
@@ -102,6 +115,21 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         outcome?,
         left.map_err(|e| (e, client.heard())),
     )
+}
+
+/// Enters; without a bound the wait begins anew after each day, the longest that there is.
+async fn entered(
+    client: &Client,
+    keyspace: &str,
+    keys: &[&[u8]],
+    enter: Enter,
+) -> Result<Section, fermata_client::Error> {
+    loop {
+        match client.enter(keyspace, keys, enter.clone()).await {
+            Err(error) if error.code() == Code::WaitOver && enter.wait.is_none() => {}
+            ended => return ended,
+        }
+    }
 }
 
 /// A section that was not entered, so that its outcome is known, which `so` says. What may have
@@ -156,7 +184,7 @@ fn ended(
 ) -> Result<u8, Failure> {
     let status = match outcome {
         Ended::ByItself(status) => status,
-        Ended::SectionLost(reason) => return Err(lost(why(reason))),
+        Ended::SectionLost(loss) => return Err(lost(&why(loss))),
     };
     let heard = match left {
         Ok(()) => return Ok(status),
@@ -174,14 +202,24 @@ fn ended(
     if args.confirm_leave && status == 0 {
         return Err(not_left);
     }
-    crate::exit::warn(&not_left, global.json);
+    if !args.quiet {
+        crate::exit::warn(&not_left, global.json);
+    }
     Ok(status)
 }
 
-fn why(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Gone => "its lease ran out, it reached its longest time, or it was released",
-        LostReason::Refused => "an operation was refused because another holder was let in",
+fn why(loss: Loss) -> String {
+    match loss {
+        Loss::Lease => {
+            "its lease ran out: no node could be reached to renew it, or `fermata lock` \
+                        stood still"
+                .to_owned()
+        }
+        Loss::Longest(longest) => format!(
+            "it has lasted {}, the longest that its keyspace allows (`fermata keyspace describe`)",
+            crate::duration::show(longest)
+        ),
+        Loss::Released => "it was released by force, or taken over by another".to_owned(),
     }
 }
 
@@ -196,14 +234,15 @@ fn lost(why: &str) -> Failure {
 /// How the command ended.
 enum Ended {
     ByItself(u8),
-    SectionLost(LostReason),
+    SectionLost(Loss),
 }
 
 /// Starts the command and serves it until it ends.
 async fn run_command(
     start: impl FnOnce(&Path) -> Result<Running, Failure>,
     held: Arc<HeldKeys>,
-    section: &Section,
+    (section, mut times): (&Section, Times),
+    (global, args, client): (&Global, &LockArgs, &Client),
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
     // Created so that only this user can enter it.
@@ -214,15 +253,12 @@ async fn run_command(
         .map_err(|error| Failure::local(format_args!("listening at {}", path.display()), error))?;
     let mut command = start(&path)?;
     let mut children = JoinSet::new();
-    let status = loop {
+    let mut looks = tokio::time::interval(lease::LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let by_itself = loop {
         tokio::select! {
-            status = command.wait() => break status,
-            reason = section.lost() => {
-                end(&mut command).await;
-                command.ended();
-                children.shutdown().await;
-                return Ok(Ended::SectionLost(reason));
-            }
+            status = command.wait() => break Ok(status),
+            _ = section.lost() => break Err(GRACE),
             signal = signals.next() => command.pass_on(signal),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
@@ -232,19 +268,62 @@ async fn run_command(
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             },
             Some(_) = children.join_next() => {}
+            _ = looks.tick() => match times.look(section).await {
+                Seen::Nothing => {}
+                Seen::Renewed(term) => command.lease(term),
+                Seen::EndsIn(left, longest) if !args.quiet => ends_soon(left, longest, global),
+                Seen::EndsIn(..) => {}
+                Seen::Over(Term { ends, .. }) => {
+                    break Err(ends.saturating_sub(lease::boot_time()));
+                }
+            },
         }
     };
+    // The guard may have ended it while this process stood still.
+    let lost = match &by_itself {
+        Ok(status) => {
+            let signal = status.as_ref().ok().and_then(ExitStatusExt::signal);
+            let ended = [Some(Signal::TERM), Some(Signal::KILL)];
+            times.is_over() && ended.contains(&signal.and_then(Signal::from_named_raw))
+        }
+        Err(_) => true,
+    };
+    let loss = match lost {
+        true => Some(
+            times
+                .loss(client, global.keyspace(), args.keys[0].as_bytes())
+                .await,
+        ),
+        false => None,
+    };
+    if let Err(grace) = by_itself {
+        end(&mut command, grace).await;
+    }
     // What a background child of the command still asks for comes too late.
     children.shutdown().await;
-    let status = status.map_err(|error| Failure::local("waiting for the command", error))?;
     command.ended();
-    Ok(Ended::ByItself(child::status_of(status)))
+    match (loss, by_itself) {
+        (Some(loss), _) => Ok(Ended::SectionLost(loss)),
+        (None, Ok(Ok(status))) => Ok(Ended::ByItself(child::status_of(status))),
+        (None, Ok(Err(error))) => Err(Failure::local("waiting for the command", error)),
+        (None, Err(_)) => unreachable!("then it is lost"),
+    }
+}
+
+/// Warns of the longest time of a section.
+fn ends_soon(left: Duration, longest: Duration, global: &Global) {
+    let sentence = format!(
+        "the section ends in {}: its keyspace allows none of more than {}; COMMAND is ended then",
+        crate::duration::show(left),
+        crate::duration::show(longest)
+    );
+    crate::exit::warn(&Failure::new(Exit::SectionLost, sentence), global.json);
 }
 
 /// L1: ends the command of a lost section.
-async fn end(command: &mut Running) {
+async fn end(command: &mut Running, grace: Duration) {
     command.signal(Signal::TERM);
-    if tokio::time::timeout(GRACE, command.wait()).await.is_err() {
+    if tokio::time::timeout(grace, command.wait()).await.is_err() {
         command.signal(Signal::KILL);
         let _status = command.wait().await;
     }
