@@ -89,6 +89,17 @@ pub(crate) enum Command {
     /// Decide whether a recorded history of registers is linearizable, or one of transactions
     /// strictly serializable, and show the part that is not.
     Check(CheckArgs),
+    /// Print what a shell needs to complete this program's commands and options.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page for each command.
+    Man {
+        /// The directory, which is created where there is none.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Measure.
     Bench {
         #[command(subcommand)]
@@ -106,6 +117,8 @@ impl Command {
             | Command::GuardLock
             | Command::BeginLocked { .. }
             | Command::Check(_)
+            | Command::Completions { .. }
+            | Command::Man { .. }
             | Command::Bench {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
@@ -153,7 +166,8 @@ pub(crate) struct KeysArgs {
     /// Only keys that start so.
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: OsString,
-    /// Print each key's value, too, behind a tab: what the nearest node has (registers: the latest).
+    /// Print each key's value, too, behind a tab: what the nearest node has (registers: the
+    /// latest).
     #[arg(long)]
     pub(crate) values: bool,
     /// Only keys above this one.
@@ -225,11 +239,18 @@ pub(crate) struct ReleaseArgs {
     /// The key.
     pub(crate) key: OsString,
     /// The lock ref, as `fermata locks KEY` shows it.
-    #[arg(value_name = "REF", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_name = "REF", value_parser = lock_ref)]
     pub(crate) lock_ref: u64,
     /// Wait so long, at most 24h, for the lease that the holder has (exit status 76).
     #[arg(long, value_parser = duration::wait, value_name = "DURATION", default_value = "60s")]
     pub(crate) wait: Duration,
+}
+
+fn lock_ref(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|lock_ref| *lock_ref > 0);
+    number.ok_or_else(|| {
+        "a lock ref is a whole number from 1, as `fermata locks KEY` shows it".to_owned()
+    })
 }
 
 const RELEASE_HELP: &str = "\
@@ -276,6 +297,9 @@ pub(crate) struct LockArgs {
     /// Say nothing where the wait was over (73), and warn of nothing: for cron jobs.
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// What `fermata locks` shows of this section, at most 64 bytes. Default: user@host:pid.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
     /// Exit with 77 where COMMAND ended with 0 but the leave was not confirmed; without, that is a
     /// warning.
     #[arg(long)]

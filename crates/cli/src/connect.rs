@@ -1,12 +1,13 @@
 //! Where a client command finds its cluster.
 
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use fermata_client::{Client, Options};
 
 use crate::args::Global;
 use crate::dev;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Where no node can be connected to for this long, a command fails. A person who waits learns in
 /// time that a name is wrong or a cluster is down; a node that restarts takes longer anyway.
@@ -14,6 +15,11 @@ const UNREACHABLE: Duration = Duration::from_millis(1_500);
 
 /// Connects as the global options say; without any, to the ports of `fermata dev`.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
+    connect_as(global, String::new()).await
+}
+
+/// The same, where people see `label` of the client's sections.
+pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client, Failure> {
     let endpoints = endpoints(global);
     for endpoint in &endpoints {
         check(endpoint)?;
@@ -22,6 +28,7 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     let defaults = Options::new(endpoints.iter().map(|endpoint| uri(endpoint)));
     let options = Options {
         site: global.site.clone(),
+        label,
         request_timeout: timeout,
         // Within the time of one operation there is time for several nodes.
         attempt_timeout: defaults.attempt_timeout.min(timeout / 3),
@@ -39,7 +46,24 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
         );
         return Err(Failure::new(Exit::Unavailable, sentence));
     }
+    if global.endpoints.is_empty() && (global.json || io::stderr().is_terminal()) {
+        say_where(global, &client);
+    }
     Ok(client)
+}
+
+/// Nobody has said which cluster is meant: says which it is.
+fn say_where(global: &Global, client: &Client) {
+    let mut nodes = client.nodes().iter().filter(|node| node.name.is_some());
+    let count = nodes.clone().count();
+    if let Some(node) = nodes.next() {
+        let (label, address) = (&node.label, node.endpoint.trim_start_matches("http://"));
+        let sentence = format!(
+            "no endpoint was named: this is the cluster of {count} nodes with {label} at \
+             {address}; FERMATA_ENDPOINTS or --endpoint names another"
+        );
+        exit::note(&sentence, global.json);
+    }
 }
 
 /// The endpoint as the client library has it.

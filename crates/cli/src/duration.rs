@@ -1,4 +1,4 @@
-//! Durations as people type them: `10s`, `500ms`, `2m`, `1h`, `250us`.
+//! Durations as people type them: `10s`, `500ms`, `2m`, `1h`, `7d`, `250us`.
 
 use std::time::Duration;
 
@@ -17,7 +17,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "s" => 1_000_000,
         "m" => 60_000_000,
         "h" => 3_600_000_000_u64,
-        _ => return Err("give a whole number and a unit: us, ms, s, m or h, as in 10s".to_owned()),
+        "d" => 86_400_000_000,
+        _ => {
+            let sentence = "give a whole number and a unit: us, ms, s, m, h or d, as in 10s";
+            return Err(sentence.to_owned());
+        }
     };
     let number: u64 = number
         .parse()
@@ -95,6 +99,7 @@ mod tests {
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse("2d"), Ok(Duration::from_secs(172_800)));
         assert_eq!(parse("7us"), Ok(Duration::from_micros(7)));
         assert_eq!(parse("0s"), Ok(Duration::ZERO));
     }

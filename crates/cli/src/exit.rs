@@ -143,6 +143,16 @@ pub(crate) fn warn(warning: &Failure, json: bool) {
     say("warning", "fermata: warning: ", warning, json);
 }
 
+/// Tells of what somebody may want to know; in JSON as an object of its own.
+pub(crate) fn note(sentence: &str, json: bool) {
+    let line = match json {
+        true => serde_json::json!({ "note": { "sentence": sentence } }).to_string(),
+        false => format!("fermata: note: {sentence}"),
+    };
+    // Where nobody listens any more there is nobody to tell.
+    let _gone = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
+}
+
 fn say(kind: &str, before: &str, failure: &Failure, json: bool) {
     use std::io::Write;
     let line = if json {

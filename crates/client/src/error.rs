@@ -44,7 +44,10 @@ impl fmt::Display for Error {
                 if refusal.may_have_taken_effect
                     && !refusal.detail.contains("may have taken effect") =>
             {
-                let sentence = refusal.detail.trim_end_matches('.');
+                // Nor does it know that nobody should try again before they have looked.
+                let sentence = refusal.detail.replace(" Try again.", "");
+                let sentence = sentence.replace("; try again", "");
+                let sentence = sentence.trim_end_matches('.');
                 write!(f, "{sentence} (an attempt may have taken effect).")
             }
             Error::Refused(refusal) => f.write_str(&refusal.detail),
@@ -61,5 +64,20 @@ impl std::error::Error for Error {}
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Error {
         Error::Refused(refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_have_done_it_is_not_told_to_do_it_again() {
+        let detail = "The key is locked: its queue shows them. Try again.";
+        let said = |refusal| Error::Refused(refusal).to_string();
+        assert_eq!(said(Refusal::definite(Code::Unavailable, detail)), detail);
+        let unknown = said(Refusal::unknown(Code::Unavailable, detail));
+        assert!(unknown.contains("may have taken effect"), "{unknown}");
+        assert!(!unknown.to_lowercase().contains("try again"), "{unknown}");
     }
 }

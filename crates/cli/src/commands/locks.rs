@@ -58,6 +58,7 @@ async fn show_queue(global: &Global, client: &Client, key: &[u8]) -> Result<u8, 
                     "session": format!("{:032x}", entry.session.0),
                     "mode": mode(entry.mode),
                     "site": client.site_name(entry.site),
+                    "label": entry.label.as_str(),
                     "since_us": entry.since,
                     "holds": entry.holds,
                 })
@@ -76,7 +77,9 @@ async fn show_queue(global: &Global, client: &Client, key: &[u8]) -> Result<u8, 
         }
         return Ok(0);
     }
-    let mut table = Table::new(&["lock ref", "state", "mode", "site", "age", "session"]);
+    let mut table = Table::new(&[
+        "lock ref", "state", "mode", "site", "age", "session", "label",
+    ]);
     for entry in &entries {
         let age = now.saturating_sub(Duration::from_micros(entry.since));
         table.row(vec![
@@ -87,6 +90,7 @@ async fn show_queue(global: &Global, client: &Client, key: &[u8]) -> Result<u8, 
             crate::duration::show(age),
             // Enough to tell sessions apart.
             format!("{:032x}", entry.session.0)[..8].to_owned(),
+            entry.label.as_str().to_owned(),
         ]);
     }
     output::text(table)?;

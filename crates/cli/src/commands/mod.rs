@@ -9,6 +9,7 @@ pub(crate) mod lock;
 pub(crate) mod locks;
 pub(crate) mod release;
 pub(crate) mod server;
+mod shell;
 pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Status(_) => on_this_thread(status::run(global)),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Check(args) => check::run(global, args),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man { folder } => shell::man(&folder),
         Command::Bench { what } => match what {
             BenchCommand::Crowd(args) => on_threads(bench::crowd::run(global, args)),
             BenchCommand::Load(on) => on_threads(bench::load::run(global, on.args)),

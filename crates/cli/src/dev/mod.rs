@@ -117,9 +117,13 @@ fn announce(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
         return output::json(&serde_json::json!({ "ready": true, "nodes": nodes }));
     }
     output::text(table(cluster))?;
-    output::text(
-        "\nTo bring a node back that died: fermata server --config <its directory>.toml\nready",
-    )
+    let grpc = cluster.nodes().iter();
+    let grpc: Vec<String> = grpc.map(|node| node.planned.grpc.to_string()).collect();
+    output::text(format!(
+        "\nTo bring a node back that died: fermata server --config <its directory>.toml\n\
+         To talk to this cluster: export FERMATA_ENDPOINTS={}\nready",
+        grpc.join(",")
+    ))
 }
 
 /// What listens where.

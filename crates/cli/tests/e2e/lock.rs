@@ -123,6 +123,9 @@ fn the_wait_ends_and_the_queue_is_shown() {
     assert_eq!((status(&late), late.stdout.len()), (73, 0));
     let queue = dev.json(&["locks", "a"]);
     assert_eq!(queue["entries"][0]["holds"], true);
+    let label = queue["entries"][0]["label"].as_str().expect("a label");
+    let who = format!(":{}", holder.id());
+    assert!(label.contains('@') && label.ends_with(&who), "{label}");
     for how in [&[][..], &["--eventual"]] {
         let put = dev.run(&[&["put", "a", "1"], how].concat());
         assert_eq!(status(&put), 65, "a put on a locked key is refused");

@@ -172,6 +172,51 @@ fn no_node_hears_itself() {
 }
 
 #[test]
+fn a_ref_that_is_none_is_refused_in_words() {
+    for wrong in ["foo", "0", "-1"] {
+        let output = fermata().args(["release", "a", wrong]).output();
+        let said = text(&output.expect("it runs").stderr);
+        let words = said.contains("whole number from 1") || wrong == "-1";
+        assert!(words && !said.contains("digit"), "{said}");
+    }
+}
+
+#[test]
+fn shells_and_man_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = fermata().args(["completions", shell]).output();
+        let script = text(&script.expect("it runs").stdout);
+        assert!(
+            script.contains("keyspace") && script.contains("endpoint"),
+            "{shell}"
+        );
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let pages = folder.path().join("man");
+    let mut man = fermata();
+    let output = man.arg("man").arg(&pages).output().expect("it runs");
+    assert_eq!(status(&output), 0, "{}", text(&output.stderr));
+    for command in ["fermata", "fermata-lock", "fermata-keyspace-create"] {
+        let page = std::fs::read_to_string(pages.join(format!("{command}.1")));
+        assert!(page.expect(command).contains(".TH"), "{command}");
+    }
+}
+
+#[test]
+fn where_nothing_is_said_of_a_cluster_programs_are_told_which_it_is() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let named = dev.run(&["status", "--json"]);
+    assert!(named.stderr.is_empty(), "{}", text(&named.stderr));
+    // Whether or not there is one at the default ports.
+    let mut command = fermata();
+    let asked = command
+        .args(["get", "k", "--json", "--timeout", "1s"])
+        .output();
+    let said = text(&asked.expect("it runs").stderr);
+    assert!(said.contains("FERMATA_ENDPOINTS"), "{said}");
+}
+
+#[test]
 fn help_lists_the_exit_statuses() {
     let help = fermata().arg("--help").output().expect("it runs");
     assert_eq!(status(&help), 0);
@@ -257,7 +302,7 @@ fn keys_are_listed_to_the_last_and_deleted_by_prefix() {
     assert_eq!(status(&dev.run(&put)), 0);
     let registers = ["--keyspace", "registers"];
     assert_eq!(list(&[&registers[..], &["--values"]].concat()).0, ["r\tv"]);
-    let deleted = del(&[&registers[..], &["r"]].concat());
+    let deleted = del(&[&["r"], &registers[..]].concat());
     assert_eq!(text(&deleted.stdout), "deleted, key by key: 1\n");
 }
 

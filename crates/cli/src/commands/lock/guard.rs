@@ -8,10 +8,10 @@
 //! **Idea.** This program once more, under a name that no help shows, reads a pipe of which only
 //! `fermata lock` has the other end. It is told COMMAND's process, and with every renewal until
 //! when the lease lasts, by the clock that counts suspension. Where that time comes, COMMAND gets
-//! SIGTERM a little before it ([`super::lease`]) and SIGKILL at it, whatever `fermata lock` does. The
-//! pipe's end is the end of `fermata lock`: COMMAND gets SIGTERM then, and SIGKILL [`GRACE`] later,
-//! or with the lease, and the section's folder is removed. When COMMAND has ended by itself, the
-//! guard is killed first.
+//! SIGTERM a little before it ([`super::lease`]) and SIGKILL at it, whatever `fermata lock` does.
+//! The pipe's end is the end of `fermata lock`: COMMAND gets SIGTERM then, and SIGKILL [`GRACE`]
+//! later, or with the lease, and the section's folder is removed. When COMMAND has ended by itself,
+//! the guard is killed first.
 //!
 //! **Invariants.**
 //! * It never signals a process before `fermata lock` is dead, since nothing else closes the pipe,

@@ -66,7 +66,8 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         refuse_inside(outer, global, &keys).await?;
     }
     let mut signals = Signals::catch()?;
-    let client = crate::connect::connect(global).await?;
+    let label = args.label.clone().unwrap_or_else(who);
+    let client = crate::connect::connect_as(global, label).await?;
     let enter = Enter {
         mode: if args.shared {
             Mode::Shared
@@ -115,6 +116,21 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         outcome?,
         left.map_err(|e| (e, client.heard())),
     )
+}
+
+/// Who this process is, for people: `user@host:pid`.
+fn who() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+    let user = user.unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let first = |text: &str, most: usize| {
+        text.chars()
+            .filter(char::is_ascii_graphic)
+            .take(most)
+            .collect::<String>()
+    };
+    let pid = std::process::id();
+    format!("{}@{}:{pid}", first(&user, 20), first(host.trim(), 32))
 }
 
 /// Enters; without a bound the wait begins anew after each day, the longest that there is.
