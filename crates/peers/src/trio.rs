@@ -34,6 +34,13 @@ const CLOCK: (&str, &str) = (
     "org.apache.cassandra.utils.MonotonicClock$SystemClock",
 );
 
+/// A node that has missed a change of the schema asks for it after so many milliseconds, and not
+/// after the minute that is usual, which every `CREATE` waits for meanwhile.
+const SCHEMA: [&str; 2] = [
+    "-Dcassandra.migration_delay_ms",
+    "-Dcassandra.schema_pull_interval_ms",
+];
+
 /// Small servers, sure of what they acknowledge. Cassandra's have a data center each.
 fn spec(system: System) -> Spec {
     let mut spec = Spec::new(system, 3);
@@ -53,7 +60,9 @@ fn spec(system: System) -> Spec {
         spec = spec
             .with("range_request_timeout", "20s")
             .with("hinted_handoff_enabled", "false")
-            .with(CLOCK.0, CLOCK.1);
+            .with(CLOCK.0, CLOCK.1)
+            .with(SCHEMA[0], "1000")
+            .with(SCHEMA[1], "1000");
     }
     spec
 }
