@@ -45,7 +45,7 @@ impl fmt::Display for Error {
                     && !refusal.detail.contains("may have taken effect") =>
             {
                 // Nor does it know that nobody should try again before they have looked.
-                let sentence = refusal.detail.replace(" Try again.", "");
+                let sentence = refusal.detail.replace(". Try again", "");
                 let sentence = sentence.replace("; try again", "");
                 let sentence = sentence.trim_end_matches('.');
                 write!(f, "{sentence} (an attempt may have taken effect).")
@@ -73,11 +73,20 @@ mod tests {
 
     #[test]
     fn who_may_have_done_it_is_not_told_to_do_it_again() {
-        let detail = "The key is locked: its queue shows them. Try again.";
         let said = |refusal| Error::Refused(refusal).to_string();
-        assert_eq!(said(Refusal::definite(Code::Unavailable, detail)), detail);
-        let unknown = said(Refusal::unknown(Code::Unavailable, detail));
-        assert!(unknown.contains("may have taken effect"), "{unknown}");
-        assert!(!unknown.to_lowercase().contains("try again"), "{unknown}");
+        for detail in [
+            "The key is locked: its queue shows them. Try again.",
+            "The key is locked: its queue shows them. Try again (asked one: no answer).",
+            "The queue is full; try again.",
+        ] {
+            assert_eq!(said(Refusal::definite(Code::Unavailable, detail)), detail);
+            let unknown = said(Refusal::unknown(Code::Unavailable, detail));
+            assert!(unknown.contains("may have taken effect"), "{unknown}");
+            assert!(!unknown.to_lowercase().contains("try again"), "{unknown}");
+            assert!(
+                !unknown.contains(". (") && !unknown.contains(".."),
+                "{unknown}"
+            );
+        }
     }
 }

@@ -208,6 +208,13 @@ fn a_get_beside_a_holder_shows_what_is_acknowledged_and_waits_only_where_it_is_t
         assert_eq!(get(&["--site", site]), (0, "new".to_owned()), "{site}");
     }
     assert_eq!(get(&["--wait", "--timeout", "2s"]).0, 69);
+    let late = dev.run(&["put", "a", "late", "--wait", "--timeout", "2s"]);
+    let said = text(&late.stderr);
+    assert_eq!(status(&late), 76, "{said}");
+    assert!(
+        said.contains("may have taken effect") && !said.contains("ry again"),
+        "{said}"
+    );
     let holds = dev.lock_refs("a")[0];
     let put = dev.run(&["put", "a", "mine"]);
     let said = text(&put.stderr);
