@@ -34,6 +34,10 @@ pred release_waiting[r: Ref] { r != head }
 pred release_ungranted[r: Ref] { r = head and no r.granted }
 pred resume_doubt[r, s: Ref] { some doubtful[r] }
 
+/* Somebody waits for its put; or is granted by its word before the flag is cleared. */
+pred settle_waited[r: Ref] { some queued }
+pred putDone_granted[r: Ref] { some head.granted }
+
 /* An attempt before this one has not come to an end. */
 pred synchDone_secondAttempt[a: Attempt] { some b: began - done | b.ref = a.ref and below[b, a] }
 

@@ -71,7 +71,7 @@ pred enqueue[r: Ref] {
   resumed' = resumed
   used' = used + r
   queued' = queued + r
-  let kept = { e: ahead | e.reader = r and no queued and no flag } {
+  let kept = { e: ahead | e.reader = r and no queued and no standing } {
     on[SpeculationEnds] => {
       no ahead'
       forgotten' = forgotten + (ahead - kept)
@@ -185,6 +185,33 @@ pred synchDone[a: Attempt] {
   keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepGets and keepTruth
 }
 
+/* A holder has left beside its last put, and a quorum has that by now, as its coordinator tells the
+ * primary: it has left cleanly after all. */
+pred settle[r: Ref] {
+  on[FlagInLog]
+  r in flag & dirty & sayDirty & entered
+  some issued & ref.r
+  on[PutIsStored] implies highest[issued & ref.r] in succeeded
+  clean' = clean + r
+  dirty' = dirty - r
+  sayClean' = sayClean + r
+  sayDirty' = sayDirty - r
+  used' = used and queued' = queued and resumed' = resumed and flag' = flag
+  entered' = entered and closed' = closed
+  keepRegisters and keepPuts
+  keepPeek and keepGrants and keepData and keepAttempts and keepReads and keepTruth
+}
+
+/* Its flag is cleared, and no other (F18). Nothing that is read changes by it, so that what was read
+ * ahead stays. */
+pred putDone[r: Ref] {
+  on[FlagInLog]
+  on[FlagNamed] => r in flag & clean else r in clean and some flag
+  no flag'
+  keepQueue and keepRegisters
+  keepPeek and keepGrants and keepClients and keepData and keepAttempts and keepReads and keepTruth
+}
+
 /* A coordinator's lock replica has caught up. */
 pred learn[c: Coordinator] {
   peek' = peek ++ c -> head
@@ -199,7 +226,7 @@ pred readAhead[e: First] {
   on[FlagInLog]
   no e.floor
   floor' = floor + e -> top
-  (e.reader in used or some queued or some flag) => {
+  (e.reader in used or some queued or some standing) => {
     ahead' = ahead
     forgotten' = forgotten + e
   } else {
@@ -641,6 +668,7 @@ pred someEvent {
   (some r: Ref {
     enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r] or handOver[r]
     or sayLeaveClean[r] or sayLeaveDirty[r] or close[r] or forceDequeue[r]
+    or settle[r] or putDone[r]
     or (some s: Ref | resume[r, s])
     or (some v: Value | enter[r, v])
     or (some c: Coordinator | acquire[r, c] or forceFlag[r, c])

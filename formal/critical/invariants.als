@@ -20,7 +20,8 @@ pred QueueFits {
   queued in used
   clean + dirty in past
   no clean & dirty
-  flag in last[dirty]
+  standing in last[dirty]
+  flag in dirty + clean
 }
 
 /* Only heads are granted, and a head that is removed is so cleanly or dirtily. */
@@ -66,7 +67,7 @@ pred AttemptsFit {
       newerThan[a.carries, a.found]
     }
   }
-  all a: clears.Ref | a.clears in dirty and earlier[a.clears, a.ref]
+  all a: clears.Ref | a.clears in dirty + clean and earlier[a.clears, a.ref]
 }
 
 /* Only the first primary adopts, under its own ballot, and grants by its last synch alone. */
@@ -104,7 +105,7 @@ pred ReadsFit {
   ahead + forgotten in floor.Write
   no ahead & forgotten
   no ahead.reader & used
-  some ahead implies no queued and no flag
+  some ahead implies no queued and no standing
   no answered & floor.Write
   answered + (floor.Write & Get) + shows.Value + lateGet in reader.entered
   shows.Value in answered + floor.Write
@@ -135,9 +136,9 @@ pred ValuesGrow {
   all x: attempted - doomed | value[attempted & upFrom[x] - x] in upFrom[value[x]] + upFrom[x]
 }
 
-/* Who leaves cleanly has its last put acknowledged. */
+/* Who leaves cleanly has its last put acknowledged, or at a quorum, and is about to hear it. */
 pred CleanIsAcknowledged {
-  all r: sayClean | highest[issued & ref.r] in acked
+  all r: sayClean | highest[issued & ref.r] in succeeded
 }
 
 /* While the flag is clear, no section runs, and nobody adopts, every quorum read gives one value. */

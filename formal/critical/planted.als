@@ -22,6 +22,18 @@ without_DirtyLeave: run {
   }
 } for 2 but 2 Write, 3 Read, 1 Coordinator, 16..16 steps expect 1
 
+/* F5: a leave beside a put counts as clean although a quorum has not stored the put. */
+without_PutIsStored: run {
+  fermataWithout[PutIsStored]
+  some r1, r2: Ref, p: Put, e, f: Entry, g: Get {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
+    sayLeaveDirty[r1]; leaveDirty[r1]; settle[r1];
+    enqueue[r2]; entryBegin[f]; entryEnd[f, Start]; enter[r2, Start];
+    getBegin[g]; getEnd[g, p]; (not LatestState and not CriticalSection)
+  }
+} for 2 but 2 Write, 3 Read, 1 Coordinator, 17..17 steps expect 1
+
 /* F1: the synch's read is not a fence. The late put of a holder that was taken for dead is
  * acknowledged, and lost. */
 without_Fence: run {
@@ -104,6 +116,18 @@ without_FlagNamed: run {
     release[r2]; synchDone[a]; not SynchFlag
   }
 } for 2 but 3 Write, 0 Read, 1 Coordinator, 15..15 steps expect 1
+
+/* F18: a put that is done clears whatever flag is set. */
+without_FlagNamed_put: run {
+  fermataWithout[FlagNamed]
+  some r1, r2: Ref, p, q: Put, e: First {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p]; put[p];
+    sayLeaveDirty[r1]; leaveDirty[r1]; succeed[p]; settle[r1];
+    enqueue[r2]; handOver[r2]; enter[r2, p]; issue[q]; put[q]; release[r2]; putDone[r1];
+    not SynchFlag
+  }
+} for 2 but 3 Write, 1 Read, 1 Coordinator, 19..19 steps expect 1
 
 /* F3a: two enters of an idle key are read ahead; the second one's read outlives the first
  * section. */

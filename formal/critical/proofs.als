@@ -10,8 +10,8 @@
  * together (…Event, …_keep); and in the scope of MUSIC's own model, or the next smaller one that has ended,
  * one by one (…_keeps_deep).
  *
- * That no proof is empty is shown by a run from the initial state in which every event happens
- * (all_can), and by each event alone, in some state that satisfies the invariant (…_can_deep).
+ * That no proof is empty is shown by runs from the initial state in which every event happens
+ * (all_can, parting_can), and by each event alone, in some state that satisfies the invariant (…_can_deep).
  */
 module proofs
 
@@ -22,7 +22,7 @@ initial_deep: check { fermata and init implies invariant } for 5 but 1..1 steps 
 
 pred lockEvent {
   (some r: Ref {
-    enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r]
+    enqueue[r] or leaveClean[r] or leaveDirty[r] or release[r] or settle[r] or putDone[r]
     or some s: Ref | resume[r, s]
   })
   or (some a: Attempt | synchDone[a]) or some c: Coordinator | learn[c]
@@ -66,7 +66,7 @@ all_are_asked: check {
     implies lockEvent or grantEvent or synchEvent or clientEvent
 } for 2 but 3 Write, 2..2 steps expect 0
 
-/* A run of four sections in which every event happens. */
+/* A run of four sections in which every event happens, but for those of parting_can. */
 all_can: run {
   fermata
   some r1, r2, s, r3: Ref, p: Put, a, b: Attempt, d: First, e: Again, g: Get, disj u, v: Eventual,
@@ -95,6 +95,19 @@ deposed_can: run {
     (e.reader = r1 and s in a.ref and invariant)
   }
 } for 3 but 3 Write, 2 Read, 1 Coordinator, 21..21 steps expect 1
+
+/* A put and its leave at once; the next one enters by the word of the put, before and after the flag
+ * is cleared. */
+parting_can: run {
+  fermata
+  some r1, r2, r3: Ref, p: Put, e, f: First {
+    init
+    enqueue[r1]; entryBegin[e]; entryEnd[e, Start]; enter[r1, Start]; issue[p];
+    sayLeaveDirty[r1]; enqueue[r2]; leaveDirty[r1]; put[p]; succeed[p]; settle[r1];
+    handOver[r2]; enter[r2, p]; sayLeaveClean[r2]; leaveClean[r2]; readAhead[f]; putDone[r1];
+    enqueue[r3]; entryEnd[f, p]; ack[p]; invariant
+  }
+} for 3 but 2 Write, 2 Read, 1 Coordinator, 22..22 steps expect 1
 
 enqueue_keeps_deep: check {
   fermata and invariant and { some r: Ref | enqueue[r] } implies after invariant
@@ -143,6 +156,20 @@ synchDone_keeps_deep: check {
 } for 5 but 6 Write, 2..2 steps expect 0
 synchDone_can_deep: run {
   fermata and invariant and { some a: Attempt | synchDone[a] }
+} for 3 but 5 Write, 2..2 steps expect 1
+
+settle_keeps_deep: check {
+  fermata and invariant and { some r: Ref | settle[r] } implies after invariant
+} for 4 but 5 Write, 2..2 steps expect 0
+settle_can_deep: run {
+  fermata and invariant and { some r: Ref | settle[r] }
+} for 3 but 5 Write, 2..2 steps expect 1
+
+putDone_keeps_deep: check {
+  fermata and invariant and { some r: Ref | putDone[r] } implies after invariant
+} for 5 but 6 Write, 2..2 steps expect 0
+putDone_can_deep: run {
+  fermata and invariant and { some r: Ref | putDone[r] }
 } for 3 but 5 Write, 2..2 steps expect 1
 
 learn_keeps_deep: check {

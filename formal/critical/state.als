@@ -28,6 +28,7 @@ one sig
   AttemptsBelow, // M3, F4: a synch's tag is its attempt, below all puts of its ref
   FenceOnTag, // F4: a fence is a whole tag, attempt and all, not a ref only
   DirtyLeave, // M5, F5: a leave is clean only when the last put was acknowledged
+  PutIsStored, // F5: a leave beside a put counts as clean only once a quorum has the put
   RefusedIsDoubtful, // G25: a put that was sent and refused may be stored yet
   CleanAsSaid, // G15: a leave is recorded as clean only if its client has said so
   Fence, // F1: replicas refuse what is below the tag of a fenced read
@@ -106,7 +107,8 @@ var sig queued in Ref {}
 /* Refs that have left the queue: without a flag, or as a head with it. (Others have waited only.) */
 var sig clean in Ref {}
 var sig dirty in Ref {}
-/* The flag, named by the removal that has set it. */
+/* The flag, named by the removal that has set it. Where that one has left beside a put, and a quorum
+ * has it by now, it is among the clean: its flag is as good as none, and only not cleared yet. */
 var lone sig flag in Ref {}
 
 /* Published: the flag in the data store. Refs whose forced release has written it, and refs whose
@@ -195,7 +197,7 @@ fun heads: set Ref { head + clean + dirty }
 /* Nobody before r has left a flag that was not cleared: so it is to the log if r is its head, and so
  * it is to whoever takes r for the head. */
 pred unflagged[r: Ref] {
-  r = head => no flag else dirty & refs/prevs[r] in refs/prevs[top.ref]
+  r = head => no standing else dirty & refs/prevs[r] in refs/prevs[top.ref]
 }
 
 /* The last write of the holder before r, if that has left cleanly. */
@@ -221,8 +223,11 @@ fun readable: set Write { { w: attempted | upTo[top, w] } }
 pred fencedAbove[w: Write] { on[Fence] and some b: Attempt - w | some b.found and fences[b, w] }
 pred fences[b, w: Write] { below[w, b] and (on[FenceOnTag] or b.ref != w.ref) }
 
+/* The flag, unless it is that of a put which is done. */
+fun standing: lone Ref { flag & dirty }
+
 /* The flag is clear, or its synch is done, which is only not noted yet. */
-pred cleared { no flag or (some a: done | a.clears = flag) }
+pred cleared { no standing or (some a: done | a.clears = flag) }
 
 /* An eventual value is newer than what w carries: values stand in the order of tags, an adopted one
  * where its put does, not where its adoption does (F6, G24). */

@@ -36,7 +36,7 @@ const PARTS: u64 = 2;
 const SHOWN: usize = 5;
 
 /// A wrong rule, the scenario in which it shows, and the event that the judge refuses.
-const PLANTED: [(&str, &str, &str); 29] = [
+const PLANTED: [(&str, &str, &str); 32] = [
     ("synch-without-fence", "f1-suspected-holder", "attemptRead"),
     ("past-read-answered", "f1-past-get", "getBegin"),
     (
@@ -52,6 +52,13 @@ const PLANTED: [(&str, &str, &str); 29] = [
         "f5-dirty-leave",
         "sayLeaveClean",
     ),
+    (
+        "leaving-put-taken-as-done",
+        "f5-put-beside-leave",
+        "leaveDirty",
+    ),
+    ("leaving-put-said-early", "f5-put-beside-leave", "putDone"),
+    ("put-done-unconditional", "f18-late-word", "putDone"),
     ("resume-reuses-numbers", "f16-restarted-client", "enter"),
     (
         "synch-done-unconditional",

@@ -287,6 +287,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 generation: held.generation,
                 of: request.session,
                 clean,
+                put: None,
                 waiting_only: false,
             };
             let (row, step) = (self.row(&held.key), command(request, leave));

@@ -262,6 +262,7 @@ pub(crate) fn leave_of(
         generation,
         of: Sessions::OWN,
         clean,
+        put: None,
         waiting_only,
     })
 }

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The layout of a row's state, first in its bytes.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// Refs that may wait for one key: a row is read and written whole.
 pub const QUEUE_MAX: usize = 1_000;
 /// Sessions that a row remembers.
@@ -599,6 +599,7 @@ mod tests {
             generation: 0,
             of: SessionId(session),
             clean,
+            put: None,
             waiting_only: false,
         };
         command(session, number, leave)

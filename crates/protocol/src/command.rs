@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// The format of commands that this version of the program writes.
-pub const FORMAT: u8 = 3;
+pub const FORMAT: u8 = 4;
 
 /// The format of a command, first in its bytes. A node that reads a format which it does not know
 /// must not apply the command differently from those that do: decoding fails, and the node stops.
@@ -76,13 +76,17 @@ impl Command {
         let keys = |keys: &[KeyId]| keys.iter().map(|id| id.key.len()).sum::<usize>();
         let lists = match &self.body {
             Body::Lock(LockCommand::Enqueue { keys: of, .. }) => list(of) + keys(of),
-            Body::Lock(LockCommand::Leave { clean, .. }) => {
-                list(clean) + clean.iter().map(|(id, _)| id.key.len()).sum::<usize>()
+            Body::Lock(LockCommand::Leave { clean, put, .. }) => {
+                let named = clean.iter().map(|(id, _)| id);
+                let named = named.chain(put.iter().map(|(id, _)| id));
+                list(clean) + named.map(|id| id.key.len()).sum::<usize>()
             }
             Body::Lock(LockCommand::Release { key, .. }) => {
                 key.as_slice().iter().map(|id| id.key.len()).sum()
             }
-            Body::Lock(LockCommand::SynchDone { key, .. }) => key.key.len(),
+            Body::Lock(LockCommand::SynchDone { key, .. } | LockCommand::PutDone { key, .. }) => {
+                key.key.len()
+            }
             Body::Lock(LockCommand::Resume { .. }) => 0,
             Body::Segment(SegmentCommand::Leases(leases)) => list(leases),
             Body::Segment(SegmentCommand::LeasesTaken | SegmentCommand::Floor(_)) => 0,
@@ -169,6 +173,9 @@ pub enum LockCommand {
         /// Keys whose last write was acknowledged, with its tag if there was one. The ref's other
         /// keys are left dirty.
         clean: Vec<(KeyId, Option<Tag>)>,
+        /// The last write of a key that is not clean, which travels beside the leave: until it is
+        /// known to be at its quorum ([`LockCommand::PutDone`]) the key is dirty.
+        put: Option<(KeyId, Tag)>,
         /// Only a waiting ref leaves; one that holds stays. So says a coordinator that gives up:
         /// the client may have gone on elsewhere and be in the section by now.
         waiting_only: bool,
@@ -183,6 +190,14 @@ pub enum LockCommand {
     },
     /// The synch of the flag set at `flag` has completed, which clears no other flag (F18).
     SynchDone {
+        /// The key.
+        key: KeyId,
+        /// Only this position's flag is cleared.
+        flag: u64,
+    },
+    /// The put beside which a holder left at `flag` is at its quorum: nothing of that section is in
+    /// flight any more. Clears no other flag, and makes the leave's outcome a clean one.
+    PutDone {
         /// The key.
         key: KeyId,
         /// Only this position's flag is cleared.

@@ -51,6 +51,8 @@ pub struct Applied {
     pub removed: Option<(LockRef, Ref)>,
     /// The refs that have come to hold one of its keys by that, key by key.
     pub next: Vec<LockRef>,
+    /// The leave, by session and number, whose put is now known to be at its quorum.
+    pub settles: Option<(SessionId, u64)>,
     /// Tags of last writes that a clean leave stated, for hand-overs of exactly that copy (F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
 }
@@ -65,6 +67,7 @@ impl Applied {
             touched: Vec::new(),
             removed: None,
             next: Vec::new(),
+            settles: None,
             left: Vec::new(),
         }
     }
@@ -178,6 +181,11 @@ impl SegmentState {
             applied.position,
             applied.outcome.clone(),
         );
+        if let Some((session, number)) = applied.settles
+            && !planted.has(Bug::LeavingPutNotRecorded)
+        {
+            self.sessions.left_cleanly(session, number);
+        }
         self.assert_applied(&applied);
         applied
     }

@@ -85,6 +85,15 @@ impl Sessions {
         }
     }
 
+    /// The put of a leave is known to be at its quorum: whoever asks for the outcome of the leave
+    /// is told of a clean one from now on.
+    pub fn left_cleanly(&mut self, session: SessionId, number: u64) {
+        let known = self.table.get_mut(&session);
+        if let Some(Outcome::Left { clean }) = known.and_then(|k| k.outcomes.get_mut(&number)) {
+            *clean = true;
+        }
+    }
+
     /// Sessions remembered.
     pub fn len(&self) -> usize {
         self.table.len()

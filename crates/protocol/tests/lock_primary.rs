@@ -166,6 +166,7 @@ impl Bench {
             generation: 0,
             of: SessionId(9),
             clean: vec![],
+            put: None,
             waiting_only: false,
         })
     }
@@ -580,6 +581,7 @@ fn granted_after_a_declined_enqueue(planted: Planted) -> EntryValue {
         generation: 0,
         of: SessionId(9),
         clean: vec![(key_of("k"), Some(v1))],
+        put: None,
         waiting_only: false,
     };
     bench.apply(&command(52, leave));
@@ -617,6 +619,7 @@ fn a_read_ahead_does_not_serve_an_enqueue_behind_another_section() {
             key_of("k"),
             Some(Tag::critical(lock_ref, 0, 1, SessionId(9))),
         )],
+        put: None,
         waiting_only: false,
     };
     bench.apply(&command(52, leave));

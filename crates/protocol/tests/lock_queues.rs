@@ -87,6 +87,7 @@ impl Script {
             generation: 0,
             of: SessionId(1),
             clean,
+            put: None,
             waiting_only: false,
         })
         .outcome
@@ -207,6 +208,67 @@ fn synch_done_clears_only_the_flag_that_it_names() {
     assert!(s.state.queues().is_idle(&key("k")));
 }
 
+/// F5: a holder leaves beside its put. Only that flag goes when the put is done, and the record of
+/// the leave says so from then on.
+#[test]
+fn a_put_that_is_done_clears_the_flag_of_the_leave_beside_it() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k", "l"], Mode::Exclusive);
+    let state = |s: &Script, name, generation| s.state.holder_state(&key(name), a, generation);
+    let left = leave_beside(&mut s, a, Tag::critical(a, 0, 7, SessionId(1)));
+    assert_eq!(left.outcome, Outcome::Left { clean: false });
+    let record = |s: &Script| s.state.outcome(SessionId(1), s.number, Planted::NONE);
+    assert_eq!(record(&s), Some(left.outcome));
+    assert_eq!(s.flag("k"), Some(left.position));
+    assert_eq!(state(&s, "k", 0), HolderState::Leaving);
+    assert_eq!(state(&s, "k", 1), HolderState::Past);
+    assert_eq!(state(&s, "l", 0), HolderState::Past);
+    let number = s.number;
+    for flag in [left.position - 1, left.position] {
+        assert_eq!(s.flag("k"), Some(left.position));
+        s.apply_as(
+            2,
+            flag,
+            LockCommand::PutDone {
+                key: key("k"),
+                flag,
+            },
+        );
+    }
+    s.number = number;
+    assert_eq!(s.flag("k"), None);
+    assert_eq!(state(&s, "k", 0), HolderState::Past);
+    assert_eq!(record(&s), Some(Outcome::Left { clean: true }));
+}
+
+#[test]
+fn a_put_of_another_section_is_none_that_a_leave_is_beside_of() {
+    for (generation, session) in [(1, 1), (0, 2)] {
+        let mut s = Script::new();
+        let a = s.enqueue(&["k"], Mode::Exclusive);
+        let put = Tag::critical(a, generation, 7, SessionId(session));
+        let flag = leave_beside(&mut s, a, put).position;
+        s.apply(LockCommand::PutDone {
+            key: key("k"),
+            flag,
+        });
+        assert_eq!(s.flag("k"), Some(flag));
+        let past = s.state.holder_state(&key("k"), a, 0);
+        assert_eq!(past, HolderState::Past);
+    }
+}
+
+fn leave_beside(s: &mut Script, lock_ref: LockRef, put: Tag) -> Applied {
+    s.apply(LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        of: SessionId(1),
+        clean: vec![(key("l"), None)],
+        put: Some((key("k"), put)),
+        waiting_only: false,
+    })
+}
+
 #[test]
 fn readers_hold_together_and_a_writer_waits_for_all_of_them() {
     let mut s = Script::new();
@@ -325,6 +387,7 @@ fn a_ref_is_left_and_resumed_by_its_session_alone() {
         generation,
         of: SessionId(of),
         clean: vec![(key("k"), None)],
+        put: None,
         waiting_only: false,
     };
     let resume = |of| LockCommand::Resume {

@@ -36,6 +36,7 @@ pub struct Row {
     pub primary: &'static str,
     /// `enter` (a key never written), `enter_value`, `get` (from a quorum, not from memory), `put`,
     /// `put_and_leave`, `leave` (not waited for), `section` (enter, `puts` pipelined puts, leave),
+    /// `section_left` (the same, the last put with the leave, which is waited for),
     /// `handover` (from one client's leave to another's entry with the value), `read`, `write`.
     pub step: &'static str,
     /// Puts in the section; 1 where the step is a single put, else 0.
@@ -166,6 +167,9 @@ impl Bench {
         for puts in [1, 10, 100] {
             let at = self.section(&key, puts);
             self.push(rows, "section", puts, at);
+            self.settle();
+            let at = self.section_left(&key, puts);
+            self.push(rows, "section_left", puts, at);
             self.settle();
         }
         let at = self.handover(&key);
@@ -313,6 +317,36 @@ impl Bench {
         self.world.now - begin
     }
 
+    /// A whole section: it has ended for its client, and with its primary, too.
+    fn section_left(&mut self, key: &KeyId, puts: u32) -> u64 {
+        let begin = self.world.now;
+        let (_, section) = self.enter(self.me, key);
+        let section = self.name(section);
+        let mut open = Vec::new();
+        for last in (0..puts).rev() {
+            let (key, value) = (key.clone(), self.value());
+            let call = match last {
+                0 => Call::PutAndLeave {
+                    section,
+                    key,
+                    value,
+                },
+                _ => Call::CriticalPut {
+                    section,
+                    key,
+                    value,
+                },
+            };
+            open.push(self.world.call(self.me, call));
+        }
+        for op in open {
+            if *self.world.outcome(op) == Heard::Open {
+                self.wait(op);
+            }
+        }
+        self.world.now - begin
+    }
+
     fn handover(&mut self, key: &KeyId) -> u64 {
         let (_, section) = self.enter(self.me, key);
         self.put(section, key);
@@ -410,6 +444,29 @@ mod tests {
                 let two = 2 * nearest.min().unwrap();
                 assert!((two..two + 2_000).contains(&after), "{after}, not {two}");
                 assert!(before > after, "{before} and {after}");
+            }
+        }
+    }
+
+    /// At every site beside its primary: with one put and with ten, and also when the next section
+    /// begins in the moment in which the last one has ended.
+    #[test]
+    fn a_whole_section_with_its_leave_is_two_round_trips() {
+        for name in ["lUs", "lUsEu"] {
+            let profile = Profile::named(name).unwrap();
+            for site in 0..3 {
+                let nearest = (0..3).filter(|s| *s != site).map(|s| profile.rtt(site, s));
+                let two = 2 * nearest.min().unwrap();
+                let mut bench = Bench::new(profile, site, site);
+                let key = bench.fresh(Keyspace::SECTIONS);
+                for puts in [1, 1, 10, 10, 1] {
+                    let took = bench.section_left(&key, puts);
+                    println!("{name} {site}, {puts} puts: {took} of {two}");
+                    assert!(took <= two + 1_000, "{name} {site}, {puts} puts: {took}");
+                }
+                bench.settle();
+                let took = bench.section_left(&key, 1);
+                assert!(took <= two + 1_000, "{name} {site}, later: {took}");
             }
         }
     }

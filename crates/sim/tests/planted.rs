@@ -9,8 +9,8 @@ use fermata_sim::planted::{all, spring};
 /// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
 /// does a primary that moves too often, or to a seat that lags, break any promise, nor one who
-/// waits in vain, nor a write that says that it may have taken effect.
-const EXPECTED: [Bug; 10] = [
+/// waits in vain, nor a write that says that it may have taken effect, or that it is past.
+const EXPECTED: [Bug; 12] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
     Bug::GoneCallerStays,
@@ -21,6 +21,8 @@ const EXPECTED: [Bug; 10] = [
     Bug::LaggardIsSteady,
     Bug::RetiringKeeps,
     Bug::CrowdWithoutOrder,
+    Bug::LeavingPutRefused,
+    Bug::LeavingPutNotRecorded,
 ];
 
 /// Not a scenario's own expectation, nor a panic.

@@ -77,6 +77,7 @@ fn leave(queues: &Queues, place: Place) -> LockCommand {
         generation: 0,
         of: SESSION,
         clean: Vec::new(),
+        put: None,
         waiting_only: false,
     }
 }

@@ -272,6 +272,7 @@ mod tests {
                 generation: u32::MAX,
                 of: SessionId(u128::MAX),
                 clean,
+                put: Some((key(limits), TAG)),
                 waiting_only: true,
             }),
         ]
@@ -489,10 +490,12 @@ mod tests {
         let session = SessionId(u128::MAX);
         let epoch = Epoch(u64::MAX);
         all.push(Command::new(session, u64::MAX, u64::MAX, epoch, body));
-        all.push(command(LockCommand::SynchDone {
-            key: key(&small()),
-            flag: u64::MAX,
+        let (key, flag) = (key(&small()), u64::MAX);
+        all.push(command(LockCommand::PutDone {
+            key: key.clone(),
+            flag,
         }));
+        all.push(command(LockCommand::SynchDone { key, flag }));
         let (_, without) = framed(accept(Vec::new()));
         for command in all {
             let bytes = command.bytes();

@@ -100,6 +100,19 @@ planted_bugs! {
     FenceOnRefOnly,
     /// F5: a leave after a put that was not acknowledged is clean.
     DirtyLeaveTakenAsClean,
+    /// F5: a leave beside a put that is under way is clean.
+    LeavingPutTakenAsDone,
+    /// F5: a leave beside a put that is under way is answered when it is agreed, whatever becomes
+    /// of the put.
+    LeavingPutNotAwaited,
+    /// F5: the primary is told that a put is at its quorum when it is sent.
+    LeavingPutSaidEarly,
+    /// F5: replicas refuse a put once the leave beside it is applied.
+    LeavingPutRefused,
+    /// F5: the leave's record does not learn that the put beside it is done.
+    LeavingPutNotRecorded,
+    /// F18: that a put is at its quorum clears whatever flag is set.
+    PutDoneUnconditional,
     /// F3: the speculative value is used whenever the ref becomes head.
     SpeculationNeverCancelled,
     /// F3: the speculative value is used when the ref is head at its apply, whatever came between.

@@ -6,10 +6,11 @@
 //! by tag and fence what it lets through by mistake (F1); the guard is worth its code because a
 //! refusal here is definite, and a shared section is kept from writing.
 //!
-//! `put_and_leave` leaves cleanly only after the put has its quorum; when the put fails, the ref is
-//! left dirty in the background (F5: the next holder then synchs). Where the ref is past already,
-//! the request may be the retry of one that has left: the leave's record, found by its identity,
-//! decides.
+//! `put_and_leave` sends the leave beside the put, and answers when both are at quorums. The leave
+//! is dirty and names the put (F5: the next holder then synchs), until the primary hears that the
+//! put has its quorum. If the put fails, nothing is left to do. Where the ref is past already, the
+//! request may be the retry of one that has left: the leave's record, found by its identity, says
+//! whether the put was done. If it does not know, the put is sent again, and fences decide.
 
 use super::desk::Desk;
 use super::leave::{Background, Leaves, Left, commands, segment_of};
@@ -18,9 +19,10 @@ use super::submit::{PrimaryAnswer, Question};
 use super::topology::AppliedRef;
 use super::{Client, Cx, Event, Job, Step, Target};
 use crate::base::tag::GENERATION_SPAN;
-use crate::base::{Micros, SegmentId, SessionId, Tag};
-use crate::register;
+use crate::base::{Bug, Micros, SegmentId, SessionId, Tag};
+use crate::command::LockCommand;
 use crate::request::{Code, Critical, Held, Leaving, Mode, QueueEntry, Refusal, Reply};
+use crate::{lock, register};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -58,11 +60,15 @@ pub(super) fn critical(
         doing: Doing::Guard,
         sent: false,
         unsure: false,
+        stored: false,
+        leaving: None,
+        left: None,
         past: None,
     };
     if job.leaves {
         job.leave.retain(|(held, _)| held.key != job.held.key);
-        commands(&job.leaving(Leaving::Dirty), client.session, cx)?;
+        job.leave.push((job.held.clone(), Leaving::Dirty));
+        commands(&job.leave, None, client.session, cx)?;
     }
     Ok(Box::new(job))
 }
@@ -72,9 +78,8 @@ enum Doing {
     Guard,
     Operating,
     Paused(Micros),
-    Leaving(Leaves),
-    /// The ref is past: did an earlier transmission of this request leave it?
-    Probing(Leaves),
+    /// The operation has ended; the leave has not.
+    Leaving,
 }
 
 #[derive(Debug)]
@@ -82,7 +87,7 @@ struct Operate {
     segment: SegmentId,
     held: Held,
     operation: Critical,
-    /// The other keys to leave.
+    /// The keys to leave, the put's own among them.
     leave: Vec<(Held, Leaving)>,
     /// Whether this is a `put_and_leave`.
     leaves: bool,
@@ -91,7 +96,14 @@ struct Operate {
     sent: bool,
     /// An earlier attempt of this job may have taken effect.
     unsure: bool,
-    /// What to say where a probe finds nothing.
+    /// The put is at its quorum.
+    stored: bool,
+    /// The leave, once it was sent, until it has its answers.
+    leaving: Option<Leaves>,
+    /// The answers.
+    left: Option<Left>,
+    /// The ref is past for the operation: what to say where the record of the leave says nothing
+    /// better.
     past: Option<Refusal>,
 }
 
@@ -107,10 +119,33 @@ impl Operate {
         matches!(self.operation, Critical::Put { .. })
     }
 
-    fn leaving(&self, own: Leaving) -> Vec<(Held, Leaving)> {
+    fn tag(&self, client: &Client) -> Option<Tag> {
+        let Critical::Put { number, .. } = self.operation else {
+            return None;
+        };
+        let (lock_ref, generation) = (self.held.lock_ref, self.held.generation);
+        let tag = Tag::critical(lock_ref, generation, number, client.session);
+        Some(tag)
+    }
+
+    /// The leave that travels beside the put, or comes after it. While nothing is known of the put
+    /// it is dirty, and names it.
+    fn leave_commands(
+        &self,
+        client: &Client,
+        cx: &Cx<'_>,
+    ) -> Result<Vec<(SegmentId, LockCommand)>, Refusal> {
+        let put = self.tag(client).map(|tag| (&self.held.key, tag));
+        if !self.stored {
+            return commands(&self.leave, put, client.session, cx);
+        }
         let mut keys = self.leave.clone();
-        keys.push((self.held.clone(), own));
-        keys
+        for (held, leaving) in &mut keys {
+            if held.key == self.held.key {
+                *leaving = Leaving::Clean(put.map(|(_, tag)| tag));
+            }
+        }
+        commands(&keys, None, client.session, cx)
     }
 
     fn guard(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
@@ -209,7 +244,29 @@ impl Operate {
         }
         self.sent = true;
         self.doing = Doing::Operating;
+        if self.leaves && self.leaving.is_none() && self.left.is_none() {
+            return self.send_leave(client, desk, cx);
+        }
         Step::Open
+    }
+
+    fn send_leave(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        match self.leave_commands(client, cx) {
+            Ok(leaves) => {
+                let mut leaves = Leaves::new(leaves);
+                let deadline = cx.after(cx.env.timing.request);
+                leaves.begin(client.task, client, deadline, desk, cx);
+                self.leaving = Some(leaves);
+                if cx.env.planted.has(Bug::LeavingPutSaidEarly) {
+                    self.tell_done(client, desk, cx);
+                }
+                Step::Open
+            }
+            Err(refusal) => Step::refuse(Refusal {
+                may_have_taken_effect: self.sent,
+                ..refusal
+            }),
+        }
     }
 
     fn pause(&mut self, cx: &Cx<'_>) -> Step {
@@ -227,8 +284,11 @@ impl Operate {
         let over = cx.env.now.monotonic >= client.deadline;
         match outcome {
             register::OpEnd::Value { value, tag } => Step::reply(Reply::Value { value, tag }),
-            register::OpEnd::Stored { tag } if self.leaves => {
-                self.leave_clean(tag, client, desk, cx)
+            register::OpEnd::Stored { .. } if self.leaves => {
+                self.stored = true;
+                self.doing = Doing::Leaving;
+                self.tell_done(client, desk, cx);
+                self.conclude(client, desk, cx)
             }
             register::OpEnd::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
             register::OpEnd::Past {
@@ -272,28 +332,25 @@ impl Operate {
         cx: &Cx<'_>,
     ) -> Step {
         refusal.may_have_taken_effect &= self.sent && self.puts();
-        if self.sent
-            && self.leaves
-            && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), client.session, cx)
-        {
-            desk.spawn(client, Box::new(Background::new(leaves, cx)));
+        if self.leaving.is_some() || matches!(self.left, Some(Left::Failed(_))) {
+            self.leave_later(client, desk, cx);
         }
         Step::refuse(refusal)
     }
 
-    fn leave_clean(&mut self, tag: Tag, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        match commands(&self.leaving(Leaving::Clean(Some(tag))), client.session, cx) {
-            Ok(leaves) => {
-                let mut leaves = Leaves::new(leaves);
-                let deadline = cx.after(cx.env.timing.request);
-                leaves.begin(client.task, client, deadline, desk, cx);
-                self.doing = Doing::Leaving(leaves);
-                Step::Open
-            }
-            Err(refusal) => Step::refuse(Refusal {
-                may_have_taken_effect: true,
-                ..refusal
-            }),
+    /// Goes on leaving when this request has its answer.
+    fn leave_later(&self, client: &Client, desk: &mut Desk, cx: &Cx<'_>) {
+        if let Ok(leaves) = self.leave_commands(client, cx) {
+            desk.spawn(client, Box::new(Background::new(leaves, cx)));
+        }
+    }
+
+    /// Tells the primary that the put beside the leave is at its quorum.
+    fn tell_done(&self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) {
+        if let Some(tag) = self.tag(client) {
+            let (segment, key) = (self.segment, self.held.key.clone());
+            let done = lock::Message::PutDone { segment, key, tag };
+            desk.submit.tell(Target::Segment(segment), done, cx);
         }
     }
 
@@ -303,58 +360,47 @@ impl Operate {
             .past
             .take()
             .unwrap_or_else(|| Refusal::past(self.what()));
-        if self.leaves
-            && let Ok(leaves) = commands(&self.leaving(Leaving::Dirty), client.session, cx)
-        {
-            let mut leaves = Leaves::new(leaves);
-            let deadline = cx.after(cx.env.timing.request);
-            leaves.begin(client.task, client, deadline, desk, cx);
-            self.past = Some(refusal);
-            self.doing = Doing::Probing(leaves);
-            return Step::Open;
+        if !self.leaves {
+            return Step::refuse(refusal);
         }
-        Step::refuse(refusal)
+        self.past = Some(refusal);
+        self.doing = Doing::Leaving;
+        if self.leaving.is_none() && self.left.is_none() {
+            return self.send_leave(client, desk, cx);
+        }
+        self.conclude(client, desk, cx)
     }
 
-    fn left(&mut self, left: Left, client: &Client, desk: &mut Desk, cx: &Cx<'_>) -> Step {
-        match left {
-            Left::Going => Step::Open,
+    /// Answers once both the put and the leave have ended.
+    fn conclude(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
+        let Some(left) = self.left.take() else {
+            return Step::Open;
+        };
+        let refusal = self.past.take();
+        match (left, refusal) {
             // The put has its quorum; if somebody ended the section since, its synch adopts the
             // put.
-            Left::All(_) | Left::Gone => Step::reply(Reply::Left),
-            Left::Failed(refusal) => {
-                let Critical::Put { number, .. } = self.operation else {
-                    return Step::refuse(refusal);
-                };
-                let Held {
-                    lock_ref,
-                    generation,
-                    ..
-                } = self.held;
-                let tag = Tag::critical(lock_ref, generation, number, client.session);
-                if let Ok(leaves) =
-                    commands(&self.leaving(Leaving::Clean(Some(tag))), client.session, cx)
-                {
-                    desk.spawn(client, Box::new(Background::new(leaves, cx)));
-                }
+            (Left::All(_) | Left::Gone, None) => Step::reply(Reply::Left),
+            (Left::Failed(refusal), None) => {
+                self.leave_later(client, desk, cx);
                 Step::refuse(Refusal {
                     may_have_taken_effect: true,
                     ..refusal
                 })
             }
-        }
-    }
-
-    fn probed(&mut self, left: Left) -> Step {
-        let refusal = self.past.clone();
-        let refusal = refusal.unwrap_or_else(|| Refusal::past(self.what()));
-        match left {
-            Left::Going => Step::Open,
-            Left::All(parts) if parts.contains(&(self.segment, true)) => Step::reply(Reply::Left),
-            // It has left, but dirty: its put had no confirmation.
-            Left::All(_) => Step::refuse(Refusal::past_unsure(self.what())),
-            Left::Gone => Step::refuse(refusal),
-            Left::Failed(_) => Step::refuse(Refusal::past_unsure(self.what())),
+            (Left::All(parts), Some(_)) if parts.contains(&(self.segment, true)) => {
+                Step::reply(Reply::Left)
+            }
+            // An earlier transmission of this request has left, and its put was under way then: the
+            // fences know whether it still may be.
+            (Left::All(parts), Some(_)) if !self.sent => {
+                self.left = Some(Left::All(parts));
+                self.unsure = true;
+                self.operate(client, desk, cx)
+            }
+            (Left::Failed(_), Some(_)) => Step::refuse(Refusal::past_unsure(self.what())),
+            (Left::All(_) | Left::Gone, Some(refusal)) => Step::refuse(refusal),
+            (Left::Going, _) => Step::Open,
         }
     }
 
@@ -366,7 +412,7 @@ impl Operate {
         desk: &mut Desk,
         cx: &mut Cx<'_>,
     ) -> Step {
-        match &mut self.doing {
+        match self.doing {
             Doing::Guard => match answer {
                 PrimaryAnswer::Queue(entries, _) => self.peeked(&entries, client, desk, cx),
                 other => {
@@ -374,15 +420,25 @@ impl Operate {
                     self.fail(refusal, client, desk, cx)
                 }
             },
-            Doing::Leaving(leaves) => {
+            Doing::Operating | Doing::Paused(_) | Doing::Leaving => {
+                let Some(leaves) = &mut self.leaving else {
+                    return Step::Open;
+                };
                 let left = leaves.on(ask, answer);
-                self.left(left, client, desk, cx)
+                if matches!(left, Left::Going) {
+                    return Step::Open;
+                }
+                (self.leaving, self.left) = (None, Some(left));
+                self.stored |= cx.env.planted.has(Bug::LeavingPutNotAwaited);
+                if !self.stored && !matches!(self.doing, Doing::Leaving) {
+                    return Step::Open;
+                }
+                if self.stored {
+                    // Whom it was told before may not have led.
+                    self.tell_done(client, desk, cx);
+                }
+                self.conclude(client, desk, cx)
             }
-            Doing::Probing(leaves) => {
-                let left = leaves.on(ask, answer);
-                self.probed(left)
-            }
-            Doing::Operating | Doing::Paused(_) => Step::Open,
         }
     }
 }

@@ -216,6 +216,7 @@ impl Desk {
             generation,
             of: client.session,
             clean: Vec::new(),
+            put: None,
             waiting_only: !client.alone,
         };
         let job = Background::new([(segment, leave)].into(), cx);

@@ -146,12 +146,14 @@ impl Leaves {
     }
 }
 
-/// The leave commands of the keys of a section of session `of`, one per segment.
+/// The leave commands of the keys of a section of session `of`, one per segment; `put` is a last
+/// write that is under way.
 ///
 /// # Errors
 /// No keys, too many, unknown keyspaces, or two refs in one segment, which no section has.
 pub(super) fn commands(
     keys: &[(Held, Leaving)],
+    put: Option<(&KeyId, Tag)>,
     of: SessionId,
     cx: &Cx<'_>,
 ) -> Result<Vec<(SegmentId, LockCommand)>, Refusal> {
@@ -175,12 +177,17 @@ pub(super) fn commands(
         part.2.retain(|(key, _)| *key != held.key);
         part.2.push((held.key.clone(), clean));
     }
+    let under_way = put.filter(|(key, _)| keys.iter().any(|(held, _)| held.key == **key));
     let command = |(segment, (lock_ref, generation, clean))| {
+        let here = |(key, tag): (&KeyId, Tag)| {
+            (cx.topology.segment(key) == Some(segment)).then(|| (key.clone(), tag))
+        };
         let leave = LockCommand::Leave {
             lock_ref,
             generation,
             of,
             clean,
+            put: under_way.and_then(here),
             waiting_only: false,
         };
         (segment, leave)
@@ -201,7 +208,7 @@ pub(super) fn leave(
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    let leaves = Leaves::new(commands(keys, client.session, cx)?);
+    let leaves = Leaves::new(commands(keys, None, client.session, cx)?);
     Ok(Box::new(Leave { leaves }))
 }
 

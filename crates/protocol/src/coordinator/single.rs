@@ -314,6 +314,7 @@ impl Section {
             generation: held.generation,
             of: self.owner.session,
             clean: [(self.key.clone(), tag)].into(),
+            put: None,
             waiting_only: false,
         };
         let leaves = [(self.segment, leave)].into();
@@ -435,6 +436,7 @@ impl Section {
             generation: held.first().map_or(0, |h| h.generation),
             of: self.owner.session,
             clean: [].into(),
+            put: None,
             waiting_only: false,
         };
         let mut leaves = Leaves::new([(self.segment, leave)].into());

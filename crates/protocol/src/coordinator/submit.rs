@@ -179,6 +179,14 @@ impl Submitter {
         self.hints.insert(target, node);
     }
 
+    /// Tells whoever is believed to lead, once, what nothing depends on.
+    pub(super) fn tell(&self, target: Target, message: lock::Message, cx: &mut Cx<'_>) {
+        let hint = self.hints.get(&target).copied();
+        if let Some(node) = hint.or_else(|| cx.topology.primary(target)) {
+            cx.env.fx.send(node, message);
+        }
+    }
+
     /// An answer of a primary, or of one that should be.
     pub(super) fn on_lock(
         &mut self,

@@ -47,6 +47,10 @@ use bytes::Bytes;
 /// A failed read or synch is tried again after so long.
 const PAUSE: Micros = 50_000;
 
+/// How many retry times the next holder waits for word of a put beside which the last one left, so
+/// that one that was lost once is not fenced while it is repeated.
+const PUTS_WAIT: u64 = 2;
+
 /// Why a grant is prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occasion {
@@ -135,6 +139,12 @@ pub(super) struct Grants {
     /// Keys whose settling in their front's name has failed, and when it may be tried again:
     /// something of it may be in flight, so that the front does not read but synch (G1).
     unsettled: BTreeMap<KeyId, Micros>,
+    /// Keys whose flag was set beside a put that was under way: that flag, and whether the put is
+    /// known to be at its quorum, which makes the key as good as clear. Not any more once a synch
+    /// has begun under the flag: that one clears it.
+    words: BTreeMap<KeyId, (u64, bool)>,
+    /// Puts that are known to be at their quorum before the leave beside them is applied.
+    early: BTreeMap<KeyId, Tag>,
     /// Keys that are being settled in the name of a front that is not being granted.
     settling: BTreeMap<KeyId, OpId>,
     // What the tasks say, in the orders in which it is asked for: a batch of readers may be as long
@@ -163,6 +173,8 @@ impl Grants {
             reads: BTreeMap::new(),
             left: BTreeMap::new(),
             settled: BTreeMap::new(),
+            words: BTreeMap::new(),
+            early: BTreeMap::new(),
             settling: BTreeMap::new(),
             behind: BTreeSet::new(),
             stirred: BTreeSet::new(),
@@ -329,6 +341,70 @@ impl Grants {
         }
     }
 
+    /// Whether this flag of a key was set beside a put that is now known to be at its quorum. Then
+    /// nothing that the flag was set for is in flight, and only the command that clears it is.
+    pub(super) fn is_done(&self, key: &KeyId, flag: Option<u64>) -> bool {
+        flag.is_some_and(|flag| self.words.get(key) == Some(&(flag, true)))
+    }
+
+    /// A put beside which its holder leaves, or has left, is at its quorum. Returns the command
+    /// that clears the flag. A word that comes when a synch has begun under that flag is too late
+    /// (its own clears it), and of another ref or generation it is none.
+    pub(super) fn put_done(
+        &mut self,
+        key: &KeyId,
+        tag: Tag,
+        queues: &Queues,
+        cx: &mut PrimaryEnv<'_>,
+    ) -> Option<LockCommand> {
+        let queue = queues.queue(key)?;
+        let named = queue.put.is_some_and(|put| put.tag == tag);
+        let Some(flag) = queue.flag.filter(|_| named) else {
+            if queues.holds_as(key, Holder::of(tag)) {
+                self.early.insert(key.clone(), tag);
+            }
+            return None;
+        };
+        if self.words.get(key).is_some_and(|(known, _)| *known == flag) {
+            return None;
+        }
+        self.words.insert(key.clone(), (flag, true));
+        if let Some(front) = queue.refs.front().copied() {
+            self.left.insert(key.clone(), tag);
+            let task = self.grants.get(&front).and_then(|g| g.tasks.get(key));
+            if matches!(task, Some(Task::Paused { .. })) {
+                self.begin_key(front, key, None, false, queues, cx);
+            }
+        }
+        Some(LockCommand::PutDone {
+            key: key.clone(),
+            flag,
+        })
+    }
+
+    /// A command was applied: words of other flags are void, and one that came before its leave
+    /// counts from now on.
+    pub(super) fn note_put(
+        &mut self,
+        applied: &Applied,
+        queues: &Queues,
+        cx: &mut PrimaryEnv<'_>,
+    ) -> Option<LockCommand> {
+        let mut done = None;
+        for key in &applied.touched {
+            let flag = queues.queue(key).and_then(|q| q.flag);
+            if self.words.get(key).is_some_and(|(of, _)| Some(*of) != flag) {
+                self.words.remove(key);
+            }
+            let early = self.early.get(key).copied();
+            if let Some(tag) = early.filter(|tag| !queues.holds_as(key, Holder::of(*tag))) {
+                self.early.remove(key);
+                done = self.put_done(key, tag, queues, cx).or(done);
+            }
+        }
+        done
+    }
+
     /// Starts to prepare the grant of a ref that holds all its keys.
     pub(super) fn begin(
         &mut self,
@@ -390,7 +466,13 @@ impl Grants {
             return;
         };
         let synch = synch || grant.synchs || self.unsettled.contains_key(key);
-        let flagged = queue.flag.is_some() && !grant.reads;
+        let done = self.is_done(key, queue.flag);
+        let flagged = queue.flag.is_some() && !grant.reads && !done;
+        if flagged && !synch && queue.put.is_some() && !self.words.contains_key(key) {
+            // The put may be at its quorum in a moment; a fence before that is its end.
+            let until = cx.env.now.monotonic + PUTS_WAIT * cx.env.timing.retry;
+            return self.set(lock_ref, key, Task::Paused { until, synch: true });
+        }
         if flagged || (synch && !self.settled.contains_key(key)) {
             return self.synch(lock_ref, key, queue.flag, cx);
         }
@@ -442,6 +524,7 @@ impl Grants {
             }
             return;
         }
+        self.begins_synch(key, queue.flag);
         let generation = queues.get(front).map_or(0, |k| k.generation);
         let adopts = front > self.before && !self.settled.contains_key(key);
         let tag = self.synch_tag(front, generation, cx.env.planted);
@@ -496,6 +579,19 @@ impl Grants {
         flag.map(|flag| LockCommand::SynchDone { key, flag })
     }
 
+    /// The flag that a command clears which is under way, as a put is known to be at its quorum.
+    fn clears(&self, key: &KeyId) -> Option<u64> {
+        let word = self.words.get(key);
+        word.and_then(|(flag, done)| done.then_some(*flag))
+    }
+
+    /// From here on the flag is the synch's to clear.
+    fn begins_synch(&mut self, key: &KeyId, flag: Option<u64>) {
+        if let Some(flag) = flag {
+            self.words.insert(key.clone(), (flag, false));
+        }
+    }
+
     fn synch_tag(&mut self, lock_ref: LockRef, generation: u32, planted: Planted) -> Tag {
         self.attempt += 1;
         if planted.has(Bug::SynchTagWithoutAttempt) {
@@ -526,7 +622,8 @@ impl Grants {
     /// section over many large values costs its primary no more than one grant.
     fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
         self.unsettled.remove(key);
-        self.settled.entry(key.clone()).or_default();
+        let cleared = self.clears(key);
+        self.settled.entry(key.clone()).or_insert(cleared);
         self.stir(key);
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
             let value = EntryValue::from(value).within(&mut grant.room);
@@ -612,6 +709,7 @@ impl Grants {
             return;
         };
         let generation = grant.generation;
+        self.begins_synch(key, flag);
         let adopts = self.adopts(lock_ref, key, cx.env.planted);
         let tag = self.synch_tag(lock_ref, generation, cx.env.planted);
         let synch = Op::Synch {
@@ -641,7 +739,7 @@ impl Grants {
         let flag = *flag;
         match outcome {
             OpEnd::Synched { value, tag } => {
-                self.settled.insert(key.clone(), flag);
+                self.settled.insert(key.clone(), flag.or(self.clears(key)));
                 self.ready_with(lock_ref, key, value, tag);
                 flag.map(|flag| LockCommand::SynchDone {
                     key: key.clone(),

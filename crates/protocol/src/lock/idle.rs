@@ -108,7 +108,7 @@ impl Primary {
             self.proposals.push(done);
             return None;
         }
-        Some(key)
+        (!self.clears_again(&key, queues)).then_some(key)
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Outcome {
     },
     /// `Leave`: the ref left; whether cleanly on all its keys.
     Left {
-        /// No flag was set.
+        /// No flag was set, or the put that was under way is known to be at its quorum.
         clean: bool,
     },
     /// `Release` or `SynchDone`, or a group command.
@@ -136,6 +136,16 @@ pub enum Message {
         call: u64,
         /// Or why not.
         result: Result<Vec<RefState>, Rejection>,
+    },
+    /// The put beside which a holder leaves, or has left, is at its quorum. Not answered, and
+    /// losing it costs time alone: the next holder's synch finds the put.
+    PutDone {
+        /// The segment.
+        segment: SegmentId,
+        /// The key.
+        key: KeyId,
+        /// The put.
+        tag: Tag,
     },
     /// The queue of a key, from the primary's memory under its lease.
     Queue {

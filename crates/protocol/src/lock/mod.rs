@@ -36,4 +36,4 @@ pub mod state;
 
 pub use message::{Grant, Latest, Message, Outcome, Rejection};
 pub use primary::{Primary, PrimaryEnv};
-pub use state::{Queue, Queues, Ref};
+pub use state::{LastPut, Queue, Queues, Ref};

@@ -453,7 +453,11 @@ impl Primary {
         // With a planted rule about speculation the second test is left out: it would hide it.
         let lax = self.planted.has(Bug::SpeculationNeverCancelled)
             || self.planted.has(Bug::SpeculationHeadOnly);
-        let free = |k| queues.is_idle(k) && (lax || !self.wanted.contains_key(k));
+        let idle = |k| match queues.queue(k) {
+            Some(queue) => queue.refs.is_empty() && self.grants.is_done(k, queue.flag),
+            None => true,
+        };
+        let free = |k| idle(k) && (lax || !self.wanted.contains_key(k));
         !keys.is_empty() && keys.iter().all(free)
     }
 
@@ -571,14 +575,22 @@ impl Primary {
     ) {
         let id = (command.session, command.number);
         let own = command.session == Sessions::OWN;
+        // That a put is at its quorum changes nothing of what is read: whoever reads ahead began
+        // after that was known, or with the flag clear.
+        let touched = match command.body {
+            Body::Lock(LockCommand::PutDone { .. }) => &[][..],
+            _ => &applied.touched[..],
+        };
         let speculation =
             self.grants
-                .take_speculation(id, &applied.touched, applied.repeated, cx.env.planted);
+                .take_speculation(id, touched, applied.repeated, cx.env.planted);
         if let Some((lock_ref, removed)) = &applied.removed {
             self.grants.stop(*lock_ref, cx);
             self.tell_lost(*lock_ref, removed, cx);
         }
         self.grants.note_left(applied, queues);
+        let done = self.grants.note_put(applied, queues, cx);
+        self.propose_own(done);
         for key in &applied.touched {
             let (now, grace) = (cx.env.now.monotonic, cx.env.timing.request);
             self.idle.look(key, queues, now, grace);
@@ -763,8 +775,7 @@ impl Primary {
             }
             Errand::Grant(lock_ref) => {
                 let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
-                self.proposals
-                    .extend(done.map(|body| self.own(Body::Lock(body))));
+                self.propose_own(done);
                 self.push_ready(lock_ref, queues, cx);
                 self.grants.wake_shared(queues, cx);
             }
@@ -772,12 +783,36 @@ impl Primary {
                 let done = self
                     .grants
                     .settled(front, key, flag, &outcome, queues, cx.env.now);
-                self.proposals
-                    .extend(done.map(|body| self.own(Body::Lock(body))));
+                self.propose_own(done);
                 self.grants.wake_shared(queues, cx);
                 self.push_all_ready(queues, cx);
             }
         }
+    }
+
+    /// A put beside which its holder leaves is at its quorum: the next one need not synch.
+    pub fn on_put_done(&mut self, key: &KeyId, tag: Tag, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
+        let done = self.grants.put_done(key, tag, queues, cx);
+        self.propose_own(done);
+        self.grants.wake_shared(queues, cx);
+        self.push_all_ready(queues, cx);
+    }
+
+    /// Whether a flagged key is as good as clear, and only the command that says so was lost.
+    pub(super) fn clears_again(&mut self, key: &KeyId, queues: &Queues) -> bool {
+        let flag = queues.queue(key).and_then(|q| q.flag);
+        let done = flag.filter(|_| self.grants.is_done(key, flag));
+        let command = |flag| LockCommand::PutDone {
+            key: key.clone(),
+            flag,
+        };
+        self.propose_own(done.map(command));
+        done.is_some()
+    }
+
+    fn propose_own(&mut self, body: Option<LockCommand>) {
+        let command = body.map(|body| self.own(Body::Lock(body)));
+        self.proposals.extend(command);
     }
 
     pub(super) fn own(&self, body: Body) -> Command {

@@ -8,7 +8,7 @@
 use super::message::Outcome;
 use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
 use crate::command::{Command, LockCommand, Origin};
-use crate::register::HolderState;
+use crate::register::{Holder, HolderState};
 use crate::request::{Code, Mode, Refusal};
 use crate::segment::Applied;
 use crate::sessions::Sessions;
@@ -53,6 +53,9 @@ pub struct Queue {
     /// The position of the command that removed a holder whose last write may be in flight: the
     /// next holder must synch first, which clears this very flag (F18).
     pub flag: Option<u64>,
+    /// What was under way when that command, a leave, removed it, if that is known: then this flag
+    /// goes, too, when the put is known to be at its quorum (F5).
+    pub put: Option<LastPut>,
 }
 
 impl Queue {
@@ -69,6 +72,15 @@ impl Queue {
         }
         self.refs.range(before..self.holders).copied()
     }
+}
+
+/// The put beside which a holder left, while it was under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastPut {
+    /// Its tag: the highest of that section.
+    pub tag: Tag,
+    /// The leave, by session and number.
+    leave: (SessionId, u64),
 }
 
 /// All lock queues of one segment.
@@ -129,6 +141,13 @@ impl Queues {
         !self.keys.contains_key(key)
     }
 
+    /// Whether the head of a key's queue is this very ref, in this generation.
+    pub(super) fn holds_as(&self, key: &KeyId, holder: Holder) -> bool {
+        let known = self.refs.get(&holder.lock_ref);
+        let same = known.is_some_and(|known| known.generation == holder.generation);
+        same && self.is_front(key, holder.lock_ref)
+    }
+
     /// Refs ahead of this one on the key where most are.
     pub fn ahead(&self, lock_ref: LockRef) -> u32 {
         let Some(known) = self.refs.get(&lock_ref) else {
@@ -164,7 +183,14 @@ impl Queues {
         lock_ref: LockRef,
         generation: u32,
     ) -> Option<HolderState> {
-        let known = self.refs.get(&lock_ref)?;
+        let Some(known) = self.refs.get(&lock_ref) else {
+            let put = self.keys.get(key)?.put?;
+            let own = Holder {
+                lock_ref,
+                generation,
+            };
+            return (Holder::of(put.tag) == own).then_some(HolderState::Leaving);
+        };
         Some(match known.generation.cmp(&generation) {
             Ordering::Greater => HolderState::Past,
             Ordering::Less => HolderState::Unknown,
@@ -207,6 +233,7 @@ impl Queues {
                 generation,
                 of,
                 clean,
+                put,
                 waiting_only,
             } => {
                 if self.is_anothers((*lock_ref, *generation), *of, planted) {
@@ -225,6 +252,10 @@ impl Queues {
                     clean = keys.iter().map(|key| (key.clone(), None)).collect();
                 }
                 self.leave(*lock_ref, *generation, &clean, planted, applied);
+                if let Some((key, tag)) = put {
+                    let leave = (command.session, command.number);
+                    self.note_put(key, LastPut { tag: *tag, leave }, planted, applied);
+                }
             }
             LockCommand::Release { lock_ref, key } => {
                 if self.is_on(*lock_ref, key.as_ref()) {
@@ -232,14 +263,14 @@ impl Queues {
                 }
             }
             LockCommand::SynchDone { key, flag } => {
-                applied.touched.push(key.clone());
-                applied.outcome = Outcome::Done;
-                if let Some(queue) = self.keys.get_mut(key)
-                    && (queue.flag == Some(*flag) || planted.has(Bug::SynchDoneUnconditional))
-                {
-                    queue.flag = None;
-                    self.forget_idle(key);
-                }
+                let any = planted.has(Bug::SynchDoneUnconditional);
+                self.clear(key, |queue| any || queue.flag == Some(*flag), applied);
+            }
+            LockCommand::PutDone { key, flag } => {
+                let any = planted.has(Bug::PutDoneUnconditional);
+                let so = |queue: &Queue| any || queue.flag == Some(*flag) && queue.put.is_some();
+                let put = self.clear(key, so, applied);
+                applied.settles = put.map(|put| put.leave);
             }
             LockCommand::Resume {
                 lock_ref,
@@ -353,7 +384,50 @@ impl Queues {
 
     fn flag(&mut self, key: &KeyId, position: u64) {
         let queue = self.keys.get_mut(key);
-        queue.expect("a ref's keys have queues").flag = Some(position);
+        let queue = queue.expect("a ref's keys have queues");
+        queue.flag = Some(position);
+        queue.put = None;
+    }
+
+    /// Clears a key's flag, if `so`; the put that it has waited for.
+    fn clear(
+        &mut self,
+        key: &KeyId,
+        so: impl Fn(&Queue) -> bool,
+        applied: &mut Applied,
+    ) -> Option<LastPut> {
+        applied.touched.push(key.clone());
+        applied.outcome = Outcome::Done;
+        let queue = self.keys.get_mut(key).filter(|queue| so(queue))?;
+        queue.flag = None;
+        let put = queue.put.take();
+        self.forget_idle(key);
+        put
+    }
+
+    /// A leave has named the put that travels beside it. It counts where the leave has set the flag
+    /// and the put is of the generation that has left: then all that this one may have in flight
+    /// lies at the put or below it.
+    fn note_put(&mut self, key: &KeyId, put: LastPut, planted: Planted, applied: &Applied) {
+        let Some((lock_ref, known)) = &applied.removed else {
+            return;
+        };
+        let left = Holder {
+            lock_ref: *lock_ref,
+            generation: known.generation,
+        };
+        let own = Holder::of(put.tag) == left && put.tag.writer == known.session.0;
+        if let Some(queue) = self.keys.get_mut(key)
+            && queue.flag == Some(applied.position)
+            && own
+        {
+            queue.put = Some(put);
+            if planted.has(Bug::LeavingPutTakenAsDone) {
+                queue.flag = None;
+                queue.put = None;
+                self.forget_idle(key);
+            }
+        }
     }
 
     /// Whether a ref is in the queue of `key`, or in any where none is named.
@@ -471,6 +545,10 @@ impl Queues {
         };
         let len = queue.refs.len();
         assert!(len > 0 || queue.flag.is_some(), "an idle key is not stored");
+        assert!(
+            queue.put.is_none() || queue.flag.is_some(),
+            "a put that was under way is that of a flag"
+        );
         assert!(
             len < 2 || queue.refs[len - 2] < queue.refs[len - 1],
             "a queue is in the order of its refs"

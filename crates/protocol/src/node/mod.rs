@@ -384,6 +384,11 @@ impl Node {
                 step.fx
                     .promise(from, lock::Message::Renewed { call, result });
             }
+            lock::Message::PutDone { segment, key, tag } => {
+                self.with_primary(segment, step, |primary, state, cx| {
+                    primary.on_put_done(&key, tag, state.queues(), cx);
+                });
+            }
             lock::Message::Queue { call, segment, key } => {
                 let result = match self.here.why_not_leased(segment, step) {
                     Some(why) => Err(why),

@@ -179,7 +179,9 @@ impl Topology for Known<'_> {
                 None => coordinator::AppliedRef::Unknown,
             },
             register::HolderState::Waiting => coordinator::AppliedRef::Waiting,
-            register::HolderState::Past => coordinator::AppliedRef::Past,
+            register::HolderState::Past | register::HolderState::Leaving => {
+                coordinator::AppliedRef::Past
+            }
             register::HolderState::Unknown => coordinator::AppliedRef::Unknown,
         }
     }

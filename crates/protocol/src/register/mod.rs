@@ -77,6 +77,9 @@ pub enum HolderState {
     Head,
     /// It waits, or was never given although its number has been applied.
     Waiting,
+    /// It left, beside a put that the queue knows to be still under way: whether that, and what
+    /// lies below it, is too late is for fences to say.
+    Leaving,
     /// It left, was released by force, or was resumed in a higher generation.
     Past,
     /// Its number, or its generation's, is above what is applied here.

@@ -243,7 +243,8 @@ impl Replica {
                 values,
             } => {
                 let holder = holder.filter(|_| !case.env.planted.has(Bug::PastReadAnswered));
-                let refused = holder.and_then(|holder| case.refused(&cell, holder, entering));
+                let asks = if entering { Asks::Grant } else { Asks::Get };
+                let refused = holder.and_then(|holder| case.refused(&cell, holder, asks));
                 match refused {
                     Some(answer) => Ok(answer),
                     None => case.read(cell, fence, eventual, values),
@@ -358,10 +359,19 @@ impl Replica {
     }
 }
 
+/// For what a holder's ask is judged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Get,
+    /// A read of the primary that grants the section: its ref may still wait, as far as is applied.
+    Grant,
+    Put,
+}
+
 impl Case<'_, '_> {
     /// Whether a holder's ask is refused. A fence or tag of a later section proves that the holder
     /// is past, whatever is applied here (F1: late puts are refused).
-    fn refused(&self, cell: &Cell<'_>, holder: Holder, entering: bool) -> Option<Answer> {
+    fn refused(&self, cell: &Cell<'_>, holder: Holder, asks: Asks) -> Option<Answer> {
         if self.env.planted.has(Bug::PastWriteAccepted) {
             return None;
         }
@@ -371,8 +381,13 @@ impl Case<'_, '_> {
         }
         match self.view.holder_state(&self.at.key, holder) {
             HolderState::Head | HolderState::Unknown => None,
-            HolderState::Past => Some(Answer::Past { tag: known }),
-            HolderState::Waiting if entering => None,
+            HolderState::Leaving
+                if asks == Asks::Put && !self.env.planted.has(Bug::LeavingPutRefused) =>
+            {
+                None
+            }
+            HolderState::Past | HolderState::Leaving => Some(Answer::Past { tag: known }),
+            HolderState::Waiting if asks == Asks::Grant => None,
             HolderState::Waiting => Some(Answer::NotHolder),
         }
     }
@@ -547,7 +562,7 @@ impl Case<'_, '_> {
             let later = Holder::of(highest).rank() > holder.rank();
             return (later || tag.lock_ref <= self.floor).then(|| self.past(highest));
         }
-        self.refused(cell, holder, false)
+        self.refused(cell, holder, Asks::Put)
     }
 
     /// A tag names one value: storing it again changes nothing, unless what is here is damaged.

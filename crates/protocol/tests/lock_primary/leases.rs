@@ -133,6 +133,7 @@ fn left_while_the_lease_runs(planted: Planted) -> [Option<Rejection>; 2] {
             generation,
             of: SessionId(9),
             clean: vec![],
+            put: None,
             waiting_only: false,
         });
         bench.refused(leave)

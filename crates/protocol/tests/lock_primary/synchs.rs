@@ -184,6 +184,7 @@ fn leaves(bench: &mut Bench, lock_ref: LockRef, written: Option<Tag>) -> usize {
         generation: 0,
         of: SessionId(9),
         clean: vec![(key_of("k"), written)],
+        put: None,
         waiting_only: false,
     });
     bench.step(|it, state, cx| it.on_submit(NODE, 1, leave, state, cx));
@@ -251,4 +252,94 @@ fn a_reader_behind_its_front_is_not_forgotten_when_settling_fails() {
 fn a_settling_that_is_not_repeated_leaves_a_reader_waiting() {
     let planted = Planted::only(Bug::SettlingNotRepeated);
     assert_eq!(begun_after_a_failed_settling(planted), 0);
+}
+
+/// The put beside which refs leave here.
+fn put_of(lock_ref: LockRef) -> Tag {
+    Tag::critical(lock_ref, 0, 3, SessionId(9))
+}
+
+impl Bench {
+    /// A ref leaves beside its put, and somebody waits; what that step has begun.
+    fn leaves_beside(&mut self, lock_ref: LockRef) -> Vec<OpId> {
+        let next = self.command(enqueue("k"));
+        let submitted = next.clone();
+        self.step(|it, state, cx| it.on_submit(NodeName(9), 1, submitted, state, cx));
+        self.primary.take_proposals();
+        self.apply(&next);
+        let leave = self.command(LockCommand::Leave {
+            lock_ref,
+            generation: 0,
+            of: SessionId(9),
+            clean: vec![],
+            put: Some((key_of("k"), put_of(lock_ref))),
+            waiting_only: false,
+        });
+        self.begins(|bench| {
+            let outcome = bench.apply(&leave);
+            assert_eq!(outcome, Outcome::Left { clean: false });
+        })
+    }
+
+    /// The primary is told that a put is at its quorum; what it proposes.
+    fn hears_of(&mut self, put: Tag) -> Vec<Command> {
+        let key = key_of("k");
+        self.step(|it, state, cx| it.on_put_done(&key, put, state.queues(), cx));
+        self.primary.take_proposals()
+    }
+
+    fn flag(&self) -> Option<u64> {
+        let queue = self.state.queues().queue(&key_of("k"));
+        queue.and_then(|queue| queue.flag)
+    }
+}
+
+/// F5: what is read without a fence is what grants.
+#[test]
+fn whoever_waits_for_a_put_that_is_done_reads_and_the_flag_goes_once() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.leaves_beside(refs[0]), vec![]);
+    for other in [
+        Tag::critical(refs[0], 0, 2, SessionId(9)),
+        Tag::critical(refs[0], 1, 3, SessionId(9)),
+        Tag::critical(refs[0], 0, 3, SessionId(8)),
+    ] {
+        assert_eq!(bench.hears_of(other), vec![]);
+    }
+    let mut done = Vec::new();
+    let read = bench.begins_one(|bench| done = bench.hears_of(put_of(refs[0])));
+    assert_eq!(done.len(), 1);
+    assert_eq!(bench.hears_of(put_of(refs[0])), vec![]);
+    bench.read_ends(read, entry(None, put_of(refs[0])));
+    assert!(bench.granted().is_some());
+    assert!(bench.flag().is_some());
+    bench.apply(&done[0]);
+    assert_eq!(bench.flag(), None);
+}
+
+#[test]
+fn the_word_of_a_put_may_come_before_its_leave() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.hears_of(put_of(refs[0])), vec![]);
+    let read = bench.leaves_beside(refs[0]);
+    assert_eq!(bench.primary.take_proposals().len(), 1);
+    bench.read_ends(read[0], entry(None, put_of(refs[0])));
+    assert!(bench.granted().is_some());
+}
+
+#[test]
+fn without_word_of_a_put_the_next_holder_is_synched_and_a_word_is_too_late() {
+    let (mut bench, refs) = Bench::new(1);
+    assert_eq!(bench.leaves_beside(refs[0]), vec![]);
+    bench.now += 2 * bench.config.timing.retry - 1;
+    assert_eq!(bench.begins(Bench::tick), vec![]);
+    bench.now += 1;
+    let synch = bench.begins_one(Bench::tick);
+    assert_eq!(bench.hears_of(put_of(refs[0])), vec![]);
+    let tag = Tag::synch(LockRef(2), 0, Epoch::FIRST, Ballot::default(), 1);
+    bench.read_ends(synch, synched(tag));
+    assert!(bench.granted().is_some());
+    let done = bench.primary.take_proposals();
+    bench.apply(&done[0]);
+    assert_eq!(bench.flag(), None);
 }

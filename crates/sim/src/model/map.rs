@@ -49,6 +49,8 @@ pub struct Traced {
 pub const LATE_GET: &str = "a get is answered to a client that has left";
 /// The same.
 pub const LATE_SYNCH: &str = "a synch is done whose flag is not set any more";
+/// The same.
+pub const LATE_PUT: &str = "a put is done whose flag is not set any more";
 
 /// Maps the facts of one key.
 pub struct Mapper<'a> {
@@ -77,6 +79,8 @@ pub struct Mapper<'a> {
     quorum: usize,
     /// The position that has set the flag.
     flag: Option<u64>,
+    /// Who has left beside a put that was under way, and the put.
+    parting: Option<(RefId, WriteId)>,
     modes: BTreeMap<LockRef, Mode>,
     now: u64,
     steps: Vec<String>,
@@ -163,6 +167,7 @@ impl<'a> Mapper<'a> {
             members: view.nodes().collect(),
             quorum: view.majority(),
             flag: None,
+            parting: None,
             modes: BTreeMap::new(),
             now: 0,
             steps: Vec::new(),
@@ -294,6 +299,8 @@ impl<'a> Mapper<'a> {
             | Event::HandOver(r)
             | Event::SayLeaveClean(r)
             | Event::SayLeaveDirty(r)
+            | Event::Settle(r)
+            | Event::PutDone(r)
             | Event::Close(r) => self.refs.extend([r]),
             Event::Resume(r, s) => self.refs.extend([r, s]),
             Event::SynchDone(w)
@@ -396,6 +403,7 @@ impl<'a> Mapper<'a> {
             }
             LockCommand::Leave {
                 clean,
+                put,
                 waiting_only,
                 ..
             } => {
@@ -407,6 +415,10 @@ impl<'a> Mapper<'a> {
                         (None, false) => self.leaves_dirty(of, now),
                         (None, true) => self.log_step(Event::Release(of), now),
                     }
+                    let named = put.as_ref().filter(|(key, _)| key == self.key);
+                    let parting = named.map(|(_, tag)| (of, WriteId::of_tag(*tag)));
+                    self.parting = parting.or(self.parting);
+                    self.settles();
                 }
             }
             LockCommand::Release { .. } => {
@@ -419,6 +431,14 @@ impl<'a> Mapper<'a> {
                 match key == self.key && clears {
                     true => self.synch_done(now),
                     false => self.aside(LATE_SYNCH),
+                }
+            }
+            LockCommand::PutDone { key, .. } => {
+                let of = self.state.flag.first().copied();
+                let clears = now.queues[key].flag != self.flag;
+                match of.filter(|_| key == self.key && clears) {
+                    Some(of) => self.log_step(Event::PutDone(of), now),
+                    None => self.aside(LATE_PUT),
                 }
             }
             LockCommand::Resume { lock_ref, .. } => {
@@ -499,6 +519,19 @@ impl<'a> Mapper<'a> {
             true => self.log_step(Event::LeaveDirty(of), now),
             // Somebody else's word: nothing is assumed about why a ref is ended by force.
             false => self.log_step(Event::Release(of), now),
+        }
+    }
+
+    /// Who has left beside a put has left cleanly once the put is at its quorum. When its primary
+    /// hears of it is left open: whatever it does before it has heard, it may do afterwards.
+    pub(super) fn settles(&mut self) {
+        if let Some((of, put)) = self.parting
+            && self.state.succeeded.contains(&put)
+            && self.state.say_dirty.contains(&of)
+            && self.state.flag.contains(&of)
+        {
+            self.parting = None;
+            self.step(Event::Settle(of));
         }
     }
 

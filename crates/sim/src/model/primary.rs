@@ -309,6 +309,7 @@ impl Mapper<'_> {
         let nodes = nodes.clone();
         if self.is_quorum(&nodes) {
             self.step(Event::Succeed(write));
+            self.settles();
         }
     }
 

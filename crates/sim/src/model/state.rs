@@ -24,6 +24,10 @@ pub enum Event {
     Decline(ReadId),
     /// The flag is cleared.
     SynchDone(WriteId),
+    /// The put beside which a ref has left is at its quorum: it has left cleanly.
+    Settle(RefId),
+    /// The flag of a ref that has left so is cleared.
+    PutDone(RefId),
     /// A value is read while its enqueue is being agreed.
     ReadAhead(ReadId),
     /// A read for a grant begins.
@@ -70,7 +74,7 @@ pub enum Event {
 
 impl Event {
     /// The names of all events, as the model calls them.
-    pub const NAMES: [&str; 28] = [
+    pub const NAMES: [&str; 30] = [
         "enqueue",
         "leaveClean",
         "leaveDirty",
@@ -99,6 +103,8 @@ impl Event {
         "close",
         "decline",
         "drop",
+        "settle",
+        "putDone",
     ];
 
     /// Its name in the model, and the names of its arguments.
@@ -133,6 +139,8 @@ impl Event {
             Close(r) => (25, vec![r.name()]),
             Decline(e) => (26, vec![e.name()]),
             Drop(e) => (27, vec![e.name()]),
+            Settle(r) => (28, vec![r.name()]),
+            PutDone(r) => (29, vec![r.name()]),
         };
         let mut words = vec![Event::NAMES[name].to_owned()];
         words.extend(arguments);
@@ -341,6 +349,11 @@ impl State {
         self.cancel_ahead();
     }
 
+    /// Nobody is queued, and no flag stands: the model's `standing`.
+    fn is_idle(&self) -> bool {
+        self.queued.is_empty() && self.flag.is_subset(&self.clean)
+    }
+
     /// An event happens.
     pub fn happens(&mut self, event: Event) {
         match event {
@@ -349,7 +362,9 @@ impl State {
             | Event::LeaveDirty(_)
             | Event::Release(_)
             | Event::Resume(..)
-            | Event::SynchDone(_) => self.in_log(event),
+            | Event::SynchDone(_)
+            | Event::Settle(_)
+            | Event::PutDone(_) => self.in_log(event),
             Event::ReadAhead(_)
             | Event::Decline(_)
             | Event::EntryBegin(_)
@@ -378,7 +393,7 @@ impl State {
     fn in_log(&mut self, event: Event) {
         match event {
             Event::Enqueue(r) => {
-                let idle = self.queued.is_empty() && self.flag.is_empty();
+                let idle = self.is_idle();
                 let ahead = std::mem::take(&mut self.ahead);
                 let kept = |e: &ReadId| idle && e.reader == r;
                 self.forgotten
@@ -404,6 +419,13 @@ impl State {
                 self.flag.clear();
                 self.cancel_ahead();
             }
+            Event::Settle(r) => {
+                self.dirty.remove(&r);
+                self.clean.insert(r);
+                self.say_dirty.remove(&r);
+                self.say_clean.insert(r);
+            }
+            Event::PutDone(_) => self.flag.clear(),
             _ => unreachable!("not of the log"),
         }
     }
@@ -412,7 +434,7 @@ impl State {
         match event {
             Event::ReadAhead(e) => {
                 let late = self.used.contains(&e.reader);
-                let idle = self.queued.is_empty() && self.flag.is_empty();
+                let idle = self.is_idle();
                 self.floor.insert(e, self.top());
                 match late || !idle {
                     true => self.forgotten.insert(e),

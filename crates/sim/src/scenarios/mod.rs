@@ -17,6 +17,7 @@ mod identity;
 mod leases;
 mod locks;
 mod machines;
+mod parting;
 mod placement;
 mod registers;
 mod rules;
@@ -97,6 +98,46 @@ pub const ALL: &[Scenario] = &[
         name: "f5-dirty-leave",
         about: "a holder leaves while its last put is at one replica",
         play: acknowledgements::dirty_leave,
+    },
+    Scenario {
+        name: "f5-put-beside-leave",
+        about: "a holder leaves beside a put that is at one replica",
+        play: parting::put_at_one,
+    },
+    Scenario {
+        name: "f5-leave-before-put",
+        about: "a leave is applied everywhere before the put beside it is stored",
+        play: parting::leave_first,
+    },
+    Scenario {
+        name: "f5-put-lost-once",
+        about: "the next holder waits while the put beside a leave is repeated",
+        play: parting::lost_once,
+    },
+    Scenario {
+        name: "f5-put-and-leave-twice",
+        about: "a put and its leave are repeated when the next holder has put",
+        play: parting::repeated,
+    },
+    Scenario {
+        name: "f5-half-put-and-leave",
+        about: "a coordinator dies beside a put whose leave is agreed",
+        play: parting::dead_coordinator,
+    },
+    Scenario {
+        name: "f5-word-to-one",
+        about: "only a primary that is cut off hears that a put is done",
+        play: parting::word_to_one,
+    },
+    Scenario {
+        name: "f5-word-beside-synch",
+        about: "the word of a put comes when the next holder's synch has begun",
+        play: parting::word_beside_synch,
+    },
+    Scenario {
+        name: "f5-readers-by-word",
+        about: "readers enter by the word of a put, whose note is on its way",
+        play: parting::readers_by_word,
     },
     Scenario {
         name: "f6-eventual-put-under-lock",
@@ -312,6 +353,11 @@ pub const ALL: &[Scenario] = &[
         name: "f18-late-synch-done",
         about: "the next holder is forced out while the synch before it is being concluded",
         play: acknowledgements::late_synch_done,
+    },
+    Scenario {
+        name: "f18-late-word",
+        about: "the word of a put clears no later flag",
+        play: parting::late_word,
     },
     Scenario {
         name: "f18-idle-key",

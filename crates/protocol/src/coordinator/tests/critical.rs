@@ -2,21 +2,73 @@
 
 use super::*;
 
-#[test]
-fn put_and_leave_leaves_cleanly_after_the_quorum() {
-    let mut bench = Bench::new();
+fn tag() -> Tag {
+    Tag::critical(LockRef(10), 0, 3, SESSION)
+}
+
+fn stored() -> register::OpEnd {
+    register::OpEnd::Stored { tag: tag() }
+}
+
+/// Puts, and leaves: the call of the leave beside the put.
+fn put_and_leave(bench: &mut Bench) -> u64 {
     let held = bench.entered(1, "a");
     bench.ask(2, put(&held, true));
-    assert!(bench.all_submitted().is_empty(), "the put comes first");
-    let tag = Tag::critical(held.lock_ref, 0, 3, SESSION);
-    bench.register(register::OpEnd::Stored { tag });
     let (_, call, _, command) = bench.submitted();
-    let clean = vec![(held.key.clone(), Some(tag))];
-    assert_eq!(leave_of(&command), (held.lock_ref, clean));
     assert_eq!(command.number, command_number(2, STEP_LEAVE));
-    bench.answer(1, call, Ok(Outcome::Left { clean: true }), 0);
-    assert_eq!(*bench.reply(), Reply::Left);
-    bench.quiet();
+    assert_eq!(leave_of(&command), (held.lock_ref, Vec::new()));
+    let Body::Lock(LockCommand::Leave { put, .. }) = command.body else {
+        panic!("a leave");
+    };
+    assert_eq!(put, Some((held.key, tag())));
+    call
+}
+
+/// Words to a primary that the put is at its quorum, sent by the last step.
+fn words(bench: &Bench) -> usize {
+    let said = bench.sent.iter().filter_map(|(_, message)| match message {
+        crate::Message::Lock(lock::Message::PutDone { tag, .. }) => Some(*tag),
+        _ => None,
+    });
+    said.filter(|of| *of == tag()).count()
+}
+
+#[test]
+fn a_put_and_its_leave_travel_together_and_are_answered_together() {
+    for put_first in [true, false] {
+        let mut bench = Bench::new();
+        let call = put_and_leave(&mut bench);
+        let left = Ok(Outcome::Left { clean: false });
+        if put_first {
+            bench.register(stored());
+            assert_eq!(words(&bench), 1);
+            assert!(bench.replies.is_empty());
+            bench.answer(1, call, left, 0);
+        } else {
+            bench.answer(1, call, left, 0);
+            assert!(bench.replies.is_empty());
+            bench.register(stored());
+        }
+        assert_eq!(words(&bench), 1);
+        assert_eq!(*bench.reply(), Reply::Left);
+        bench.quiet();
+    }
+}
+
+#[test]
+fn a_put_that_a_later_section_has_fenced_is_past_whatever_its_leave_says() {
+    for doubt in [false, true] {
+        let mut bench = Bench::new();
+        let call = put_and_leave(&mut bench);
+        bench.register(register::OpEnd::Past {
+            may_have_taken_effect: doubt,
+        });
+        assert!(bench.replies.is_empty());
+        bench.answer(1, call, Ok(Outcome::Left { clean: false }), 0);
+        assert_eq!(bench.refusal().code, Code::NoLongerHolder);
+        assert_eq!(bench.refusal().may_have_taken_effect, doubt);
+        bench.quiet();
+    }
 }
 
 #[test]
@@ -35,10 +87,14 @@ fn a_put_that_fails_leaves_dirty() {
 
 #[test]
 fn a_repeated_put_and_leave_learns_from_the_record_how_it_left() {
-    for (outcome, unsure) in [
-        (Outcome::Left { clean: true }, None),
-        (Outcome::Left { clean: false }, Some(true)),
-        (Outcome::Gone, Some(false)),
+    let past = register::OpEnd::Past {
+        may_have_taken_effect: false,
+    };
+    for (outcome, put_ends, unsure) in [
+        (Outcome::Left { clean: true }, None, None),
+        (Outcome::Left { clean: false }, Some(stored()), None),
+        (Outcome::Left { clean: false }, Some(past), Some(true)),
+        (Outcome::Gone, None, Some(false)),
     ] {
         let mut bench = Bench::new();
         let held = held("a", 10, 0);
@@ -48,6 +104,9 @@ fn a_repeated_put_and_leave_learns_from_the_record_how_it_left() {
         let (_, call, _, command) = bench.submitted();
         assert_eq!(command.number, command_number(2, STEP_LEAVE));
         bench.answer(1, call, Ok(outcome), 0);
+        if let Some(end) = put_ends {
+            bench.register(end);
+        }
         match unsure {
             None => assert_eq!(*bench.reply(), Reply::Left),
             Some(unsure) => {

@@ -1,0 +1,317 @@
+//! Puts beside which their holder leaves: the leave is agreed, and the put is not at its quorum
+//! yet.
+
+use super::stage::{A, B, C, LEASE, Stage, answers, candidacy_of, proposals_of, store_of, value};
+use super::upkeep::tended;
+use crate::history::{Heard, OpId, SectionIx};
+use crate::network::{ClientId, Parcel};
+use crate::random;
+use fermata_protocol::base::{Epoch, SegmentId, SessionId};
+use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, Command, LockCommand};
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, lock};
+
+/// Begins to put and to leave.
+fn begin(stage: &mut Stage, client: ClientId, section: SectionIx, text: &str) -> Option<OpId> {
+    let (key, value) = (stage.key.clone(), value(text));
+    let section = stage.world.clients[client.0 as usize].name_of(section)?;
+    Some(stage.call(
+        client,
+        Call::PutAndLeave {
+            section,
+            key,
+            value,
+        },
+    ))
+}
+
+/// The words that a put is at its quorum, on their way to a primary.
+fn words(parcel: &Parcel) -> bool {
+    matches!(parcel, Parcel::Peer { message: Message::Lock(message), .. }
+        if matches!(message, lock::Message::PutDone { .. }))
+}
+
+fn is_put_done(command: &LockCommand) -> bool {
+    matches!(command, LockCommand::PutDone { .. })
+}
+
+/// F5: the put is at C alone when the leave beside it is agreed; the next holder is answered by A
+/// and B first, and the put goes on.
+pub(super) fn put_at_one(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let late = stage.hold(store_of("v1", &[A, B]));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.gone(s1);
+    stage.pass(300);
+    let without_c = stage.hold(answers(C, A));
+    let entered = stage.enter(h2);
+    stage.release(without_c);
+    let Some(s2) = entered else { return };
+    for _ in 0..3 {
+        stage.get(h2, s2);
+        stage.pass(100);
+    }
+    stage.release(late);
+    let put = stage.wait(put);
+    let past = matches!(put, Heard::Failed(_) | Heard::Unknown(_));
+    stage.expect(past, "a put that a later section has fenced is said to be");
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F5: no replica has heard of the put when the leave beside it is applied everywhere; nobody else
+/// enters, and the put goes on.
+pub(super) fn leave_first(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let late = stage.hold(store_of("v1", &[A, B, C]));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.gone(s1);
+    stage.pass(1_000);
+    let flagged = stage.flag().is_some();
+    stage.release(late);
+    let put = stage.wait(put);
+    stage.expect(flagged, "a leave beside a put that is under way is dirty");
+    stage.expect(
+        matches!(put, Heard::Done(_)),
+        "a put that nobody has fenced is done after its leave",
+    );
+    stage.pass(500);
+    let clear = stage.flag().is_none();
+    stage.expect(clear, "the flag goes when the put is known to be done");
+    let found = stage.enter(h2).map(|s2| (s2, stage.found(s2)));
+    let Some((s2, found)) = found else { return };
+    stage.expect(found == value("v1"), "the next holder finds it");
+    stage.leave(h2, s2);
+}
+
+/// F5: somebody waits when the leave is agreed; the put was lost once on its way, and is repeated.
+pub(super) fn lost_once(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let lost = stage.lose(store_of("v1", &[A, B, C]));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.gone(s1);
+    stage.release(lost);
+    let put = stage.wait(put);
+    stage.expect(
+        matches!(put, Heard::Done(_)),
+        "the next holder waits for a put that is repeated",
+    );
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F5: all is done, and the answer is lost; the next holder has put when the request is repeated at
+/// another node.
+pub(super) fn repeated(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 3_000_000);
+    let h2 = stage.client(&[6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let deaf =
+        stage.lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.gone(s1);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
+    stage.leave(h2, s2);
+    let put = stage.wait(put);
+    stage.expect(
+        matches!(put, Heard::Done(_)),
+        "the record of a leave knows that the put beside it was done",
+    );
+    stage.release(deaf);
+}
+
+/// F5: the coordinator dies when the leave is agreed and the put is at C alone; the request is
+/// repeated at another node, when nobody has entered since.
+pub(super) fn dead_coordinator(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4, 5], |o| o.attempt = 2_000_000);
+    let h2 = stage.client(&[6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let from_4 = store_of("v1", &[A, B]);
+    let lost = stage
+        .lose(move |p| matches!(p, Parcel::Peer { from, .. } if from.name.0 == 4) && from_4(p));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.gone(s1);
+    stage.world.stop(fermata_protocol::base::NodeName(4), true);
+    let put = stage.wait(put);
+    stage.expect(
+        matches!(put, Heard::Done(_)),
+        "another node completes a put whose leave is agreed",
+    );
+    stage.release(lost);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F5: the word that the put is done reaches A alone, which is cut off before anybody has heard of
+/// it; the next one enters where B leads, beside what A has read for it.
+pub(super) fn word_to_one(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let note = stage.lose(proposals_of(A, is_put_done));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.wait(put);
+    stage.pass(50);
+    stage.isolate(A);
+    stage.release(note);
+    stage.leader_other_than(A);
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    stage.get(h2, s2);
+    stage.put(h2, s2, "v2");
+    stage.mend();
+    stage.pass(3_000);
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// F5: the word comes when the next holder's synch has begun under the flag, and its coordinator
+/// gives the put up for lost, or not: whatever the fence says.
+pub(super) fn word_beside_synch(stage: &mut Stage) {
+    tended(stage);
+    let [h1, r1, r2] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let first = stage.begin_enter(r1, Mode::Shared);
+    let second = stage.begin_enter(r2, Mode::Shared);
+    stage.pass(500);
+    let word = stage.hold(words);
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.wait(put);
+    let stores = stage.hold(store_of("v1", &[B, C]));
+    stage.until(|w| w.network.held(stores) >= 2);
+    stage.release(word);
+    stage.pass(300);
+    stage.discard(stores);
+    for (reader, section) in [(r1, stage.entered(first)), (r2, stage.entered(second))] {
+        if let Some(section) = section {
+            stage.leave(reader, section);
+        }
+    }
+    stage.world.stop(A, true);
+    stage.pass(1_000);
+    stage.world.start(A);
+    random::rest(&mut stage.world);
+}
+
+/// G28 beside such a put: readers enter by the word, while the command that clears the flag is on
+/// its way through the log; A goes down later.
+pub(super) fn readers_by_word(stage: &mut Stage) {
+    tended(stage);
+    let [h1, r1, r2] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let first = stage.begin_enter(r1, Mode::Shared);
+    let second = stage.begin_enter(r2, Mode::Shared);
+    stage.pass(500);
+    let note = stage.hold(proposals_of(A, is_put_done));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    let stores = stage.lose(|p: &Parcel| store_of("v1", &[B, C])(p) && is_from(p, A));
+    stage.wait(put);
+    let first = stage.entered(first);
+    let second = stage.entered(second);
+    stage.pass(300);
+    stage.release(note);
+    stage.pass(300);
+    for (reader, section) in [(r1, first), (r2, second)] {
+        if let Some(section) = section {
+            stage.expect(
+                stage.found(section) == value("v1"),
+                "readers find what was put beside the leave",
+            );
+            stage.leave(reader, section);
+        }
+    }
+    stage.world.stop(A, true);
+    stage.release(stores);
+    let c_waits = stage.lose(candidacy_of(C));
+    stage.leader_other_than(A);
+    stage.release(c_waits);
+    stage.world.start(A);
+    random::rest(&mut stage.world);
+}
+
+fn is_from(parcel: &Parcel, name: fermata_protocol::base::NodeName) -> bool {
+    matches!(parcel, Parcel::Peer { from, .. } if from.name == name)
+}
+
+/// F18: the word of a put comes late: in the meantime the next holder was forced out, with a put at
+/// one replica.
+pub(super) fn late_word(stage: &mut Stage) {
+    let [h1, h2, h3] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    let note = stage.hold(proposals_of(A, is_put_done));
+    let Some(put) = begin(stage, h1, s1, "v0") else {
+        return;
+    };
+    stage.wait(put);
+    let flag = stage.flag();
+    stage.release(note);
+    let Some(s2) = stage.enter(h2) else { return };
+    let late = stage.hold(store_of("v2", &[A, B]));
+    stage.begin_put(h2, s2, "v2");
+    stage.pass(300);
+    stage.world.kill_client(h2);
+    stage.gone(s2);
+    // The repetition by a node that was cut off since.
+    let (key, flag) = (stage.key.clone(), flag.unwrap_or(0));
+    let body = Body::Lock(LockCommand::PutDone { key, flag });
+    let command = Command::new(SessionId(0xdead), 1, 0, Epoch::FIRST, body);
+    let from = stage.world.machines[&B].id();
+    let submit = lock::Message::Submit {
+        call: 1,
+        segment: SegmentId(0),
+        command,
+    };
+    stage.world.inject(Parcel::Peer {
+        from,
+        to: A,
+        message: Message::Lock(submit),
+    });
+    stage.pass(LEASE / 2_000);
+    let without_c = stage.hold(answers(C, A));
+    let entered = stage.enter(h3);
+    stage.release(without_c);
+    if let Some(s3) = entered {
+        stage.get(h3, s3);
+        stage.pass(100);
+        stage.get(h3, s3);
+        stage.leave(h3, s3);
+    }
+    stage.release(late);
+}
