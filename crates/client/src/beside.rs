@@ -255,3 +255,45 @@ fn no_agreement() -> Error {
     let detail = "The key is held, and no majority of its nodes tells of the same value.";
     Refusal::definite(Code::Unavailable, detail).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{LockRef, SessionId};
+
+    fn put(lock_ref: u64, generation: u32, number: u64) -> Tag {
+        Tag::critical(LockRef(lock_ref), generation, number, SessionId(7))
+    }
+
+    #[test]
+    fn what_may_be_at_a_majority_is_the_least_that_a_read_returns() {
+        let (old, new) = (put(1, 0, 1), put(2, 0, 1));
+        let least = |tags: &[Tag]| {
+            let look = tags.iter().copied().enumerate().collect();
+            Members(3).least(&look)
+        };
+        assert_eq!(least(&[new, old]), Some(new), "the third may have it, too");
+        assert_eq!(least(&[new, old, old]), Some(old), "nobody was told of it");
+        assert_eq!(least(&[new, new, old]), Some(new));
+        assert_eq!(least(&[old, old]), Some(old));
+        assert_eq!(least(&[]), None);
+        let five = [new, new, old, old].into_iter().enumerate().collect();
+        assert_eq!(Members(5).least(&five), Some(new));
+        let all = [new, new, old, old, old].into_iter().enumerate().collect();
+        assert_eq!(Members(5).least(&all), Some(old));
+    }
+
+    #[test]
+    fn only_a_later_put_of_the_same_generation_stands_for_one() {
+        let synch = Tag {
+            sequence: Tag::sequence(1, 0),
+            ..put(2, 1, 1)
+        };
+        assert!(is_put_above(put(2, 0, 2), put(2, 0, 1)));
+        assert!(is_put_above(put(2, 1, 1), synch), "a synch came before it");
+        assert!(!is_put_above(put(2, 0, 1), put(2, 0, 1)));
+        assert!(!is_put_above(put(2, 1, 1), put(2, 0, 5)), "resumed");
+        assert!(!is_put_above(put(3, 0, 1), put(2, 0, 1)), "the next holder");
+        assert!(!is_put_above(synch, put(2, 0, 1)), "an attempt of a synch");
+    }
+}

@@ -305,6 +305,20 @@ fn a_command_ends_with_its_lease_although_its_lock_stands_still() {
 }
 
 #[test]
+fn a_command_ends_with_its_lease_where_no_node_can_be_reached() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "2s", "--timeout", "1s"]);
+    // Kept open: its end would end the command by itself.
+    let _stdin = holder.stdin.take();
+    dev.signal(0, Signal::STOP);
+    let ended = holder.wait_with_output().expect("it ends");
+    dev.signal(0, Signal::CONT);
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(75), "{said}");
+    assert!(said.contains("its lease ran out"), "{said}");
+}
+
+#[test]
 fn nothing_is_left_of_a_lock_that_is_killed() {
     let dev = Dev::start(&["--sites", "1"]);
     let folder = tempfile::tempdir().expect("a directory");

@@ -16,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::GRACE;
 
-/// Between two looks.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks at most.
+const LOOK_MAX: Duration = Duration::from_millis(100);
 
 /// A gap between two looks from which this process is said to have stood still.
 const STOOD_STILL: Duration = Duration::from_secs(1);
@@ -156,6 +156,15 @@ impl Times {
         Seen::Nothing
     }
 
+    /// How long until the next look.
+    pub(super) fn pause(&self) -> Duration {
+        pause(
+            self.lease_until
+                .unwrap_or_default()
+                .saturating_sub(boot_time()),
+        )
+    }
+
     /// Whether the lease was over, but for the margin, when this process looked last.
     pub(super) fn is_over(&self) -> bool {
         self.term.is_some_and(|term| boot_time() >= term.warns)
@@ -185,6 +194,12 @@ impl Times {
     }
 }
 
+/// How long until the next look, where so much of a lease is left: the guard must hear of a
+/// renewal, which comes three times in a lease, long before the lease that it knows of is over.
+fn pause(left: Duration) -> Duration {
+    (left / 64).clamp(Duration::from_millis(2), LOOK_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +218,17 @@ mod tests {
         );
         for wrong in ["", "1", "1 x", "x 1"] {
             assert_eq!(Term::parse(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_guard_hears_of_a_renewal_before_the_lease_that_it_knows_of_is_over() {
+        for lease in [100, 300, 1_000, 10_000, 3_600_000] {
+            let lease = Duration::from_millis(lease);
+            let known = Term::of(Duration::ZERO, lease);
+            // Renewed after a third of it, just when a look is over, and once in vain.
+            let told = lease * 2 / 3 + pause(lease);
+            assert!(told < known.warns, "{lease:?}");
         }
     }
 }

@@ -39,7 +39,7 @@ use fermata_client::{Client, Code, Enter, Mode, Section, SectionHandle};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
 
 use self::child::{Running, Signals};
 use self::lease::{Loss, Seen, Term, Times};
@@ -269,8 +269,7 @@ async fn run_command(
         .map_err(|error| Failure::local(format_args!("listening at {}", path.display()), error))?;
     let mut command = start(&path)?;
     let mut children = JoinSet::new();
-    let mut looks = tokio::time::interval(lease::LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look_at = Instant::now();
     let by_itself = loop {
         tokio::select! {
             status = command.wait() => break Ok(status),
@@ -284,15 +283,18 @@ async fn run_command(
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             },
             Some(_) = children.join_next() => {}
-            _ = looks.tick() => match times.look(section).await {
-                Seen::Nothing => {}
-                Seen::Renewed(term) => command.lease(term),
-                Seen::EndsIn(left, longest) if !args.quiet => ends_soon(left, longest, global),
-                Seen::EndsIn(..) => {}
-                Seen::Over(Term { ends, .. }) => {
-                    break Err(ends.saturating_sub(lease::boot_time()));
+            () = tokio::time::sleep_until(look_at) => {
+                match times.look(section).await {
+                    Seen::Nothing => {}
+                    Seen::Renewed(term) => command.lease(term),
+                    Seen::EndsIn(left, longest) if !args.quiet => ends_soon(left, longest, global),
+                    Seen::EndsIn(..) => {}
+                    Seen::Over(Term { ends, .. }) => {
+                        break Err(ends.saturating_sub(lease::boot_time()));
+                    }
                 }
-            },
+                look_at = Instant::now() + times.pause();
+            }
         }
     };
     // The guard may have ended it while this process stood still.
