@@ -181,7 +181,12 @@ pub(super) fn word_to_one(stage: &mut Stage) {
         return;
     };
     stage.wait(put);
-    stage.pass(50);
+    stage.pass(200);
+    let granted = *stage.world.outcome(enter) != Heard::Open && stage.flag().is_some();
+    stage.expect(
+        granted,
+        "the word of a put grants before the flag is cleared",
+    );
     stage.isolate(A);
     stage.release(note);
     stage.leader_other_than(A);
@@ -196,8 +201,7 @@ pub(super) fn word_to_one(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F5: the word comes when the next holder's synch has begun under the flag, and its coordinator
-/// gives the put up for lost, or not: whatever the fence says.
+/// F5: the word comes when a synch has begun under the flag, which is then given up.
 pub(super) fn word_beside_synch(stage: &mut Stage) {
     tended(stage);
     let [h1, r1, r2] = stage.clients([4, 5, 6]);
@@ -212,7 +216,8 @@ pub(super) fn word_beside_synch(stage: &mut Stage) {
     };
     stage.wait(put);
     let stores = stage.hold(store_of("v1", &[B, C]));
-    stage.until(|w| w.network.held(stores) >= 2);
+    let begun = stage.until(|w| w.network.held(stores) >= 2);
+    stage.expect(begun, "without a word the next holder is synched");
     stage.release(word);
     stage.pass(300);
     stage.discard(stores);
