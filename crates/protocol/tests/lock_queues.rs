@@ -576,3 +576,35 @@ fn a_full_queue_takes_nobody_until_somebody_is_gone() {
     let outcome = script.apply(enqueue("free")).outcome;
     assert!(matches!(outcome, Outcome::Enqueued { .. }), "{outcome:?}");
 }
+
+/// The put beside which one left is none of the flag that its follower leaves.
+#[test]
+fn a_flag_that_comes_later_waits_for_no_put() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k", "l"], Mode::Exclusive);
+    let b = s.enqueue(&["k"], Mode::Exclusive);
+    leave_beside(&mut s, a, Tag::critical(a, 0, 7, SessionId(1)));
+    let release = LockCommand::Release {
+        lock_ref: b,
+        key: None,
+    };
+    let flag = s.apply(release).position;
+    assert_eq!(s.state.queues().queue(&key("k")).unwrap().put, None);
+    s.apply(LockCommand::PutDone {
+        key: key("k"),
+        flag,
+    });
+    assert_eq!(s.flag("k"), Some(flag));
+}
+
+/// Nor, after a follower has left cleanly, of the flag that still stands.
+#[test]
+fn a_put_is_outlived_by_who_held_after_it() {
+    let mut s = Script::new();
+    let a = s.enqueue(&["k", "l"], Mode::Exclusive);
+    let b = s.enqueue(&["k"], Mode::Exclusive);
+    leave_beside(&mut s, a, Tag::critical(a, 0, 7, SessionId(1)));
+    s.leave(b, &["k"]);
+    assert!(s.flag("k").is_some());
+    assert_eq!(s.state.queues().queue(&key("k")).unwrap().put, None);
+}

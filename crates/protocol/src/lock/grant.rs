@@ -623,7 +623,11 @@ impl Grants {
     fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
         self.unsettled.remove(key);
         let cleared = self.clears(key);
-        self.settled.entry(key.clone()).or_insert(cleared);
+        let settled = self.settled.entry(key.clone()).or_insert(cleared);
+        if cleared.is_some() {
+            // What the holder before has left here is of another flag.
+            *settled = cleared;
+        }
         self.stir(key);
         if let Some(grant) = self.grants.get_mut(&lock_ref) {
             let value = EntryValue::from(value).within(&mut grant.room);

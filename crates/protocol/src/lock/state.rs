@@ -518,6 +518,10 @@ impl Queues {
                 && let Ok(place) = queue.refs.binary_search(&lock_ref)
             {
                 queue.refs.remove(place);
+                if place < queue.holders {
+                    // Who held the key after that put has outlived it: its word says nothing now.
+                    queue.put = None;
+                }
                 queue.holders -= usize::from(place < queue.holders);
                 applied.next.extend(queue.admit(&self.refs));
             }

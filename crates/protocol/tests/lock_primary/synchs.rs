@@ -343,3 +343,43 @@ fn without_word_of_a_put_the_next_holder_is_synched_and_a_word_is_too_late() {
     bench.apply(&done[0]);
     assert_eq!(bench.flag(), None);
 }
+
+/// H1 was granted by this very primary; two readers wait; H1 leaves beside its put. Once the first
+/// reader is granted by the word, the second begins no synch in its name.
+#[test]
+fn readers_behind_a_holder_of_this_primary_begin_no_synch_under_a_word() {
+    let (mut bench, _) = Bench::new(0);
+    let enters = command(50, enqueue("k"));
+    let read = bench.read_ahead(&enters);
+    let Outcome::Enqueued { lock_ref } = bench.apply(&enters) else {
+        panic!("enqueued")
+    };
+    bench.read_ends(read, entry(None, Tag::ZERO));
+    assert!(bench.granted().is_some());
+    bench.number = 100;
+    let r1 = bench.reader();
+    let r2 = bench.reader();
+    let leave = bench.command(LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        of: SessionId(9),
+        clean: vec![],
+        put: Some((key_of("k"), put_of(lock_ref))),
+        waiting_only: false,
+    });
+    bench.apply(&leave);
+    bench.primary.take_proposals();
+    let mut done = Vec::new();
+    let read = bench.begins_one(|bench| done = bench.hears_of(put_of(lock_ref)));
+    let ops = bench.begins(|bench| bench.read_ends(read, entry(None, put_of(lock_ref))));
+    assert!(bench.granted().is_some(), "{r1:?}");
+    let more = bench.begins(|bench| {
+        bench.tick();
+    });
+    let owners = bench.caller.under_way();
+    let owners: Vec<_> = owners.map(|(_, owner)| format!("{owner:?}")).collect();
+    assert!(
+        owners.iter().all(|owner| !owner.contains("Front")),
+        "{r2:?} {ops:?} {more:?} {done:?}: {owners:?}"
+    );
+}

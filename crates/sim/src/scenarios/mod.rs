@@ -130,6 +130,16 @@ pub const ALL: &[Scenario] = &[
         play: parting::word_to_one,
     },
     Scenario {
+        name: "f5-word-after-the-next",
+        about: "the word of a put comes when somebody has held the key after it",
+        play: parting::word_after_the_next,
+    },
+    Scenario {
+        name: "f5-readers-beside-note",
+        about: "a second reader, while the command that clears the flag is on its way",
+        play: parting::readers_beside_note,
+    },
+    Scenario {
         name: "f5-word-beside-synch",
         about: "the word of a put comes when the next holder's synch has begun",
         play: parting::word_beside_synch,

@@ -320,3 +320,91 @@ pub(super) fn late_word(stage: &mut Stage) {
     }
     stage.release(late);
 }
+
+/// Only A hears that v1 is done, and grants H2, which puts v2 at A and C and leaves clean
+/// where B leads: the flag of H1's leave stands. The second word, for the leave was answered by B,
+/// comes to B when H3 waits.
+pub(super) fn word_after_the_next(stage: &mut Stage) {
+    let [h1, h2, h3] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let enter = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let note = stage.lose(proposals_of(A, is_put_done));
+    let deaf = stage.lose(|p| {
+        matches!(p, Parcel::Peer { from, to, message: Message::Lock(lock::Message::Submitted { .. }) }
+            if from.name == A && to.0 == 4)
+    });
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    let Some(s2) = stage.entered(enter) else {
+        return;
+    };
+    let b_lacks = stage.lose(store_of("v2", &[B]));
+    let done = stage.put(h2, s2, "v2");
+    stage.expect(matches!(done, Some(Heard::Done(_))), "v2 is acknowledged");
+    let third = stage.begin_enter(h3, Mode::Exclusive);
+    stage.pass(200);
+    let word = stage.hold(|p| words(p) && matches!(p, Parcel::Peer { to, .. } if *to == B));
+    let c_waits = stage.lose(candidacy_of(C));
+    stage.isolate(A);
+    stage.release(note);
+    let leader = stage.leader_other_than(A);
+    stage.expect(leader == Some(B), "B leads");
+    let told = stage.until(|w| w.network.held(word) >= 1);
+    stage.expect(told, "the second word goes to B");
+    stage.leave(h2, s2);
+    let flagged = stage.flag().is_some();
+    stage.expect(flagged, "the flag of the first leave stands");
+    stage.pass(100);
+    stage.release(word);
+    let Some(s3) = stage.entered(third) else {
+        return;
+    };
+    stage.expect(stage.found(s3) == value("v2"), "H3 finds v2");
+    stage.get(h3, s3);
+    stage.release(b_lacks);
+    stage.release(deaf);
+    stage.release(c_waits);
+    stage.wait(put);
+    stage.mend();
+    stage.leave(h3, s3);
+}
+
+/// As `readers_by_word`, and the note is let go before the second reader is waited for.
+pub(super) fn readers_beside_note(stage: &mut Stage) {
+    tended(stage);
+    let [h1, r1, r2] = stage.clients([4, 5, 6]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let first = stage.begin_enter(r1, Mode::Shared);
+    let second = stage.begin_enter(r2, Mode::Shared);
+    stage.pass(500);
+    let note = stage.hold(proposals_of(A, is_put_done));
+    let Some(put) = begin(stage, h1, s1, "v1") else {
+        return;
+    };
+    stage.wait(put);
+    let stores = stage.lose(|p: &Parcel| store_of("v1", &[B, C])(p) && is_from(p, A));
+    let first = stage.entered(first);
+    stage.pass(300);
+    stage.release(note);
+    let second = stage.entered(second);
+    stage.pass(300);
+    for (reader, section) in [(r1, first), (r2, second)] {
+        if let Some(section) = section {
+            stage.leave(reader, section);
+        }
+    }
+    stage.pass(300);
+    let clear = stage.flag().is_none();
+    stage.expect(clear, "no flag stands");
+    stage.world.stop(A, true);
+    stage.release(stores);
+    let c_waits = stage.lose(candidacy_of(C));
+    stage.leader_other_than(A);
+    stage.release(c_waits);
+    stage.world.start(A);
+    random::rest(&mut stage.world);
+}
