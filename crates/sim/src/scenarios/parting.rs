@@ -332,8 +332,11 @@ pub(super) fn word_after_the_next(stage: &mut Stage) {
     stage.pass(500);
     let note = stage.lose(proposals_of(A, is_put_done));
     let deaf = stage.lose(|p| {
-        matches!(p, Parcel::Peer { from, to, message: Message::Lock(lock::Message::Submitted { .. }) }
-            if from.name == A && to.0 == 4)
+        let Parcel::Peer { from, to, message } = p else {
+            return false;
+        };
+        let answer = matches!(message, Message::Lock(lock::Message::Submitted { .. }));
+        answer && from.name == A && to.0 == 4
     });
     let Some(put) = begin(stage, h1, s1, "v1") else {
         return;
