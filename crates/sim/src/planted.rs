@@ -49,6 +49,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::LeavingPutRefused, "f5-leave-before-put"),
     (Bug::LeavingPutNotRecorded, "f5-put-and-leave-twice"),
     (Bug::PutDoneUnconditional, "f18-late-word"),
+    (Bug::LeavingPutOutlivesNext, "f5-word-after-the-next"),
+    (Bug::ClearedFlagUntold, "f5-readers-beside-note"),
     (Bug::SynchDoneUnconditional, "f18-late-synch-done"),
     (Bug::RegisterQuorumTooSmall, "quorum"),
     (Bug::LogQuorumTooSmall, "log-quorum"),

@@ -113,6 +113,10 @@ planted_bugs! {
     LeavingPutNotRecorded,
     /// F18: that a put is at its quorum clears whatever flag is set.
     PutDoneUnconditional,
+    /// F5: a flag goes on waiting for its put when somebody has held the key since.
+    LeavingPutOutlivesNext,
+    /// G28: of a flag that is being cleared, those behind a reader hear nothing.
+    ClearedFlagUntold,
     /// F3: the speculative value is used whenever the ref becomes head.
     SpeculationNeverCancelled,
     /// F3: the speculative value is used when the ref is head at its apply, whatever came between.

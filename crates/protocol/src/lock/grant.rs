@@ -613,18 +613,24 @@ impl Grants {
             && let Some(value) = local_critical(cx.env.memory, cx.place, address, key, *tag)
         {
             let tag = *tag;
-            return self.ready_with(lock_ref, key, value, tag);
+            return self.ready_with(lock_ref, key, (value, tag), cx.env.planted);
         }
         self.read(lock_ref, key, cx);
     }
 
     /// The key's value is certain. A value that the grant cannot carry is let go at once, so that a
     /// section over many large values costs its primary no more than one grant.
-    fn ready_with(&mut self, lock_ref: LockRef, key: &KeyId, value: Option<Bytes>, tag: Tag) {
+    fn ready_with(
+        &mut self,
+        lock_ref: LockRef,
+        key: &KeyId,
+        (value, tag): (Option<Bytes>, Tag),
+        planted: Planted,
+    ) {
         self.unsettled.remove(key);
         let cleared = self.clears(key);
         let settled = self.settled.entry(key.clone()).or_insert(cleared);
-        if cleared.is_some() {
+        if cleared.is_some() && !planted.has(Bug::ClearedFlagUntold) {
             // What the holder before has left here is of another flag.
             *settled = cleared;
         }
@@ -744,7 +750,7 @@ impl Grants {
         match outcome {
             OpEnd::Synched { value, tag } => {
                 self.settled.insert(key.clone(), flag.or(self.clears(key)));
-                self.ready_with(lock_ref, key, value, tag);
+                self.ready_with(lock_ref, key, (value, tag), cx.env.planted);
                 flag.map(|flag| LockCommand::SynchDone {
                     key: key.clone(),
                     flag,
@@ -781,7 +787,7 @@ impl Grants {
                 self.synch(lock_ref, key, None, cx);
             }
             OpEnd::Entry { value, tag, .. } => {
-                self.ready_with(lock_ref, key, value, tag);
+                self.ready_with(lock_ref, key, (value, tag), cx.env.planted);
             }
             _ => {
                 self.pause(lock_ref, key, false, cx);

@@ -364,7 +364,7 @@ impl Queues {
             }
         }
         applied.outcome = Outcome::Left { clean: all_clean };
-        self.remove(lock_ref, known, applied);
+        self.remove(lock_ref, known, planted, applied);
     }
 
     /// The keys to which something may be in flight in a ref's name: a write of its holder, or the
@@ -453,7 +453,7 @@ impl Queues {
             }
         }
         applied.outcome = Outcome::Done;
-        self.remove(lock_ref, known, applied);
+        self.remove(lock_ref, known, planted, applied);
     }
 
     fn resume(
@@ -512,13 +512,13 @@ impl Queues {
     }
 
     /// Takes a ref that is known no more out of the queues of its keys.
-    fn remove(&mut self, lock_ref: LockRef, known: Ref, applied: &mut Applied) {
+    fn remove(&mut self, lock_ref: LockRef, known: Ref, planted: Planted, applied: &mut Applied) {
         for key in &known.keys {
             if let Some(queue) = self.keys.get_mut(key)
                 && let Ok(place) = queue.refs.binary_search(&lock_ref)
             {
                 queue.refs.remove(place);
-                if place < queue.holders {
+                if place < queue.holders && !planted.has(Bug::LeavingPutOutlivesNext) {
                     // Who held the key after that put has outlived it: its word says nothing now.
                     queue.put = None;
                 }

@@ -259,6 +259,17 @@ fn put_of(lock_ref: LockRef) -> Tag {
     Tag::critical(lock_ref, 0, 3, SessionId(9))
 }
 
+fn leave_beside(lock_ref: LockRef) -> LockCommand {
+    LockCommand::Leave {
+        lock_ref,
+        generation: 0,
+        of: SessionId(9),
+        clean: vec![],
+        put: Some((key_of("k"), put_of(lock_ref))),
+        waiting_only: false,
+    }
+}
+
 impl Bench {
     /// A ref leaves beside its put, and somebody waits; what that step has begun.
     fn leaves_beside(&mut self, lock_ref: LockRef) -> Vec<OpId> {
@@ -267,14 +278,7 @@ impl Bench {
         self.step(|it, state, cx| it.on_submit(NodeName(9), 1, submitted, state, cx));
         self.primary.take_proposals();
         self.apply(&next);
-        let leave = self.command(LockCommand::Leave {
-            lock_ref,
-            generation: 0,
-            of: SessionId(9),
-            clean: vec![],
-            put: Some((key_of("k"), put_of(lock_ref))),
-            waiting_only: false,
-        });
+        let leave = self.command(leave_beside(lock_ref));
         self.begins(|bench| {
             let outcome = bench.apply(&leave);
             assert_eq!(outcome, Outcome::Left { clean: false });
@@ -359,14 +363,7 @@ fn readers_behind_a_holder_of_this_primary_begin_no_synch_under_a_word() {
     bench.number = 100;
     let r1 = bench.reader();
     let r2 = bench.reader();
-    let leave = bench.command(LockCommand::Leave {
-        lock_ref,
-        generation: 0,
-        of: SessionId(9),
-        clean: vec![],
-        put: Some((key_of("k"), put_of(lock_ref))),
-        waiting_only: false,
-    });
+    let leave = bench.command(leave_beside(lock_ref));
     bench.apply(&leave);
     bench.primary.take_proposals();
     let mut done = Vec::new();

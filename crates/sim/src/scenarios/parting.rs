@@ -201,15 +201,22 @@ pub(super) fn word_to_one(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-/// F5: the word comes when a synch has begun under the flag, which is then given up.
-pub(super) fn word_beside_synch(stage: &mut Stage) {
+/// H1 holds v0, and two readers wait behind it.
+fn readers_behind(stage: &mut Stage) -> Option<(ClientId, SectionIx, [(ClientId, OpId); 2])> {
     tended(stage);
     let [h1, r1, r2] = stage.clients([4, 5, 6]);
-    let Some(s1) = stage.enter(h1) else { return };
+    let s1 = stage.enter(h1)?;
     stage.put(h1, s1, "v0");
-    let first = stage.begin_enter(r1, Mode::Shared);
-    let second = stage.begin_enter(r2, Mode::Shared);
+    let readers = [r1, r2].map(|reader| (reader, stage.begin_enter(reader, Mode::Shared)));
     stage.pass(500);
+    Some((h1, s1, readers))
+}
+
+/// F5: the word comes when a synch has begun under the flag, which is then given up.
+pub(super) fn word_beside_synch(stage: &mut Stage) {
+    let Some((h1, s1, [(r1, first), (r2, second)])) = readers_behind(stage) else {
+        return;
+    };
     let word = stage.hold(words);
     let Some(put) = begin(stage, h1, s1, "v1") else {
         return;
@@ -235,24 +242,35 @@ pub(super) fn word_beside_synch(stage: &mut Stage) {
 /// G28 beside such a put: readers enter by the word, while the command that clears the flag is on
 /// its way through the log; A goes down later.
 pub(super) fn readers_by_word(stage: &mut Stage) {
-    tended(stage);
-    let [h1, r1, r2] = stage.clients([4, 5, 6]);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let first = stage.begin_enter(r1, Mode::Shared);
-    let second = stage.begin_enter(r2, Mode::Shared);
-    stage.pass(500);
+    by_word(stage, false);
+}
+
+/// The same, and the command arrives between the first reader's entry and the second's.
+pub(super) fn readers_beside_note(stage: &mut Stage) {
+    by_word(stage, true);
+}
+
+fn by_word(stage: &mut Stage, between: bool) {
+    let Some((h1, s1, [(r1, first), (r2, second)])) = readers_behind(stage) else {
+        return;
+    };
     let note = stage.hold(proposals_of(A, is_put_done));
     let Some(put) = begin(stage, h1, s1, "v1") else {
         return;
     };
-    let stores = stage.lose(|p: &Parcel| store_of("v1", &[B, C])(p) && is_from(p, A));
     stage.wait(put);
+    let stores = stage.lose(|p: &Parcel| store_of("v1", &[B, C])(p) && is_from(p, A));
     let first = stage.entered(first);
+    if between {
+        stage.pass(300);
+        stage.release(note);
+    }
     let second = stage.entered(second);
     stage.pass(300);
-    stage.release(note);
-    stage.pass(300);
+    if !between {
+        stage.release(note);
+        stage.pass(300);
+    }
     for (reader, section) in [(r1, first), (r2, second)] {
         if let Some(section) = section {
             stage.expect(
@@ -262,6 +280,9 @@ pub(super) fn readers_by_word(stage: &mut Stage) {
             stage.leave(reader, section);
         }
     }
+    stage.pass(300);
+    let clear = stage.flag().is_none();
+    stage.expect(clear, "no flag stands");
     stage.world.stop(A, true);
     stage.release(stores);
     let c_waits = stage.lose(candidacy_of(C));
@@ -373,41 +394,4 @@ pub(super) fn word_after_the_next(stage: &mut Stage) {
     stage.wait(put);
     stage.mend();
     stage.leave(h3, s3);
-}
-
-/// As `readers_by_word`, and the note is let go before the second reader is waited for.
-pub(super) fn readers_beside_note(stage: &mut Stage) {
-    tended(stage);
-    let [h1, r1, r2] = stage.clients([4, 5, 6]);
-    let Some(s1) = stage.enter(h1) else { return };
-    stage.put(h1, s1, "v0");
-    let first = stage.begin_enter(r1, Mode::Shared);
-    let second = stage.begin_enter(r2, Mode::Shared);
-    stage.pass(500);
-    let note = stage.hold(proposals_of(A, is_put_done));
-    let Some(put) = begin(stage, h1, s1, "v1") else {
-        return;
-    };
-    stage.wait(put);
-    let stores = stage.lose(|p: &Parcel| store_of("v1", &[B, C])(p) && is_from(p, A));
-    let first = stage.entered(first);
-    stage.pass(300);
-    stage.release(note);
-    let second = stage.entered(second);
-    stage.pass(300);
-    for (reader, section) in [(r1, first), (r2, second)] {
-        if let Some(section) = section {
-            stage.leave(reader, section);
-        }
-    }
-    stage.pass(300);
-    let clear = stage.flag().is_none();
-    stage.expect(clear, "no flag stands");
-    stage.world.stop(A, true);
-    stage.release(stores);
-    let c_waits = stage.lose(candidacy_of(C));
-    stage.leader_other_than(A);
-    stage.release(c_waits);
-    stage.world.start(A);
-    random::rest(&mut stage.world);
 }
