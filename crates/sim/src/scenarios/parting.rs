@@ -201,8 +201,11 @@ pub(super) fn word_to_one(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
+/// A client that enters.
+type Entering = (ClientId, OpId);
+
 /// H1 holds v0, and two readers wait behind it.
-fn readers_behind(stage: &mut Stage) -> Option<(ClientId, SectionIx, [(ClientId, OpId); 2])> {
+fn readers_behind(stage: &mut Stage) -> Option<(ClientId, SectionIx, [Entering; 2])> {
     tended(stage);
     let [h1, r1, r2] = stage.clients([4, 5, 6]);
     let s1 = stage.enter(h1)?;
