@@ -3,12 +3,13 @@
 //! **Two ways.** Where a peek shows the key free, the value is read beside the compare-and-set that
 //! enqueues: if that replaces exactly the row that was peeked at, the key was free from before the
 //! value was read until this ref became the head; every section before it had left cleanly, after
-//! its puts had their quorums. One trip of the compare-and-set, and the value is there. Otherwise
-//! the ref waits; once it is seen to hold, the value is read beside a deciding read, which tells
-//! that it still does, and whether the flag is set. A peek alone never grants: a node that slept
-//! may look at a replica that did, too (F11.1). That the flag is clear must have been seen *before*
-//! the value was read: another node that prepares the same ref's grant may settle the value, and
-//! clear the flag, between that read and the deciding one.
+//! its puts had their quorums. One trip of the compare-and-set, and the value is there, if both are
+//! back soon: who is silent for a lease is followed by others. Otherwise the ref waits; once it is
+//! seen to hold, the value is read beside a deciding read, which tells that it still does, and
+//! whether the flag is set. A peek alone never grants: a node that slept may look at a replica that
+//! did, too (F11.1). That the flag is clear must have been seen *before* the value was read: another
+//! node that prepares the same ref's grant may settle the value, and clear the flag, between that
+//! read and the deciding one.
 //!
 //! **Synch.** Where the flag is set, or an eventual value is the newer one, the value is written
 //! back under the ref. The row allots a number to each attempt, and only the attempt that was begun
@@ -455,6 +456,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             false => None,
         };
         let peeked = row.peek().await.map_err(|e| failed(what, &e, false))?;
+        let begun = Instant::now();
         let (applied, read) = if peeked.is_idle() && wish.mode == Mode::Exclusive {
             let reading = async {
                 match early {
@@ -499,8 +501,13 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             self.firsts.enqueued(way.name());
         }
         let alone = applied.replaced == Some(peeked.version) && state.is_front(lock_ref);
+        // It is the head for as long as that at most: others may have followed it since.
+        let fresh =
+            begun.elapsed() <= way.good_for() || self.settings.planted.has(Bug::FirstReadOld);
         let granted = match read.map(|read| read.map(Latest::of)) {
-            Some(Ok(latest)) if alone && !latest.eventual && self.firsts.grant(&way.name()) => {
+            Some(Ok(latest))
+                if alone && fresh && !latest.eventual && self.firsts.grant(&way.name()) =>
+            {
                 Some(latest)
             }
             _ => None,

@@ -33,6 +33,8 @@ fermata_protocol::planted_bugs! {
     ExpireUnconditional,
     /// A grant may come however long after the row was seen to allow it.
     OldDecision,
+    /// An enter of a free key is granted however long its value has been on its way.
+    FirstReadOld,
     /// A last put is done where its section was left, even if an earlier transmission left it
     /// dirty.
     LeftAnyhow,

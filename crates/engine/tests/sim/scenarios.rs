@@ -245,6 +245,13 @@ const TABLE: &[Line] = &[
         &[Promise::Exclusivity],
     ),
     (
+        "F11.1, a free key",
+        first_read_long_in_coming,
+        &[Bug::FirstReadOld],
+        &[],
+        &[Promise::LatestState],
+    ),
+    (
         "F11.7",
         resumption_of_unknown_outcome,
         &[Bug::UnknownAsRefused],

@@ -416,6 +416,29 @@ schedule! {
 }
 
 schedule! {
+    /// F11.1. H2 finds the key free, and the value that is read beside its compare-and-set is long
+    /// in coming. H3 ends it, as it is silent, puts and leaves; then the read goes on.
+    first_read_long_in_coming(cluster, world) {
+        let k = key("k");
+        base(&cluster, "v0").await;
+        let (mut h2, mut h3) = (cluster.client(2, 0).quiet(), cluster.client(3, 2));
+        let slow = world.hold(reads(0).step(Step::Begin).times(1));
+        let mut enter = h2.wants(Mode::Exclusive);
+        let enters = tokio::spawn(async move {
+            h2.enter_at(0, &key("k"), &mut enter, 5 * LEASE).await
+        });
+        world.caught(slow, 1).await;
+        sleep(Duration::from_millis(500)).await;
+        let mut third = h3.enter(&k, Mode::Exclusive).await.expect("the second is silent");
+        h3.put_at(2, &mut third, value("v1")).await;
+        h3.leave_at(2, third).await;
+        world.end(slow);
+        let _ = enters.await;
+        Vec::new()
+    }
+}
+
+schedule! {
     /// F11.7. A resumption is done, and its node is not told.
     resumption_of_unknown_outcome(cluster, world) {
         let k = key("k");
