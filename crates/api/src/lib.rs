@@ -9,13 +9,15 @@
 //! [`fermata_protocol::Refusal`] that says what is wrong with it; after it nobody checks again.
 //! [`errors`] maps the stable codes to gRPC and HTTP statuses, once for every face. [`Names`]
 //! stands between the API, which names keyspaces and sites by strings, and the protocol, which
-//! numbers them. A [`Secret`] is what a client proves its session by.
+//! numbers them. A [`Secret`] is what a client proves its session by, a [`condition`] what a change
+//! may depend on.
 //!
 //! ```text
 //!  bytes ── prost ──► v1::… ── convert ──► protocol::Request ──► Node
 //!                                              protocol::Reply ── convert ──► v1::… ──► bytes
 //! ```
 
+pub mod condition;
 pub mod convert;
 pub mod errors;
 mod names;

@@ -60,14 +60,18 @@ impl Secret {
 
     /// From text; none of anything but 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Secret> {
-        let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let bits = digits.then(|| u128::from_str_radix(text, 16).ok())?;
-        bits.map(Secret)
+        bits(text).map(Secret)
     }
 }
 
+/// 128 bits from text; none of anything but 32 hexadecimal digits.
+pub(crate) fn bits(text: &str) -> Option<u128> {
+    let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    digits.then(|| u128::from_str_radix(text, 16).ok())?
+}
+
 /// The first half of the SHA-256 of some bytes.
-fn hash(bytes: &[u8]) -> u128 {
+pub(crate) fn hash(bytes: &[u8]) -> u128 {
     let digest = Sha256::digest(bytes);
     let mut half = [0; 16];
     half.copy_from_slice(&digest[..16]);

@@ -3,10 +3,12 @@
 mod options;
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fermata_client::{Condition, Version};
 
 use crate::commands::server::EngineArgs;
 use crate::duration;
@@ -142,8 +144,46 @@ impl Command {
 pub(crate) struct KeyArgs {
     /// The key.
     pub(crate) key: OsString,
+    /// Print the version of the value instead, for `--if-version`.
+    #[arg(long)]
+    pub(crate) only_version: bool,
     #[command(flatten)]
     pub(crate) how: HowArgs,
+}
+
+/// What must be so of the key for a change; nothing, unless one is given.
+#[derive(Debug, Args)]
+#[group(multiple = false, conflicts_with = "eventual")]
+pub(crate) struct IfArgs {
+    /// Only if the key has this value.
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    if_value: Option<OsString>,
+    /// Only if the key has a value of this version, as `get --only-version` prints it.
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    if_version: Option<Version>,
+    /// Only if the key has no value.
+    #[arg(long)]
+    if_absent: bool,
+    /// Only if the key has a value.
+    #[arg(long)]
+    if_present: bool,
+}
+
+impl IfArgs {
+    /// The one that is given.
+    pub(crate) fn condition(self) -> Option<Condition> {
+        let value = |value: OsString| Condition::Value(value.into_vec().into());
+        let flag = |given: bool, condition| given.then_some(condition);
+        (self.if_value.map(value))
+            .or(self.if_version.map(Condition::Version))
+            .or(flag(self.if_absent, Condition::Absent))
+            .or(flag(self.if_present, Condition::Present))
+    }
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    let wrong = "a version is 32 hexadecimal digits, as `fermata get --only-version` prints it";
+    Version::from_hex(text).ok_or_else(|| wrong.to_owned())
 }
 
 /// See `fermata del --help`.
@@ -154,8 +194,10 @@ pub(crate) struct DelArgs {
     pub(crate) key: Option<OsString>,
     /// Delete all keys that start so, one after the other: whoever looks meanwhile finds some of
     /// them, and a failure in the middle leaves the rest.
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", conflicts_with = "IfArgs")]
     pub(crate) prefix: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) only: IfArgs,
     #[command(flatten)]
     pub(crate) how: HowArgs,
 }
@@ -220,7 +262,10 @@ another engine than the native one, it always waits.";
 
 const PUT_HELP: &str = "\
 On disk at a majority when the command ends with 0. Where somebody else holds the key for two
-seconds it is refused (65); with --wait it waits for the holder, as long as --timeout says.";
+seconds it is refused (65); with --wait it waits for the holder, as long as --timeout says.
+
+With --if-... the key is compared and changed in one section of its own (compare-and-set). Where
+that is not so nothing is changed, and the exit status is 1.";
 
 /// See `fermata locks --help`.
 #[derive(Debug, Args)]
@@ -272,6 +317,8 @@ pub(crate) struct ValueArgs {
     /// The value; `-` reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: OsString,
+    #[command(flatten)]
+    pub(crate) only: IfArgs,
     #[command(flatten)]
     pub(crate) how: HowArgs,
 }

@@ -10,7 +10,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// The answer is no: the key has no value, or a check did not hold.
+    /// The answer is no: the key has no value, or not what a condition asks for, or a check did not
+    /// hold.
     No = 1,
     /// Wrong usage of the command line.
     Usage = 2,
@@ -48,7 +49,8 @@ pub(crate) enum Exit {
 pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
     0  done
-    1  the answer is no: the key has no value; a check or demo found a violation
+    1  the answer is no: the key has no value, or not what --if-... asks for; a check or demo
+       found a violation
     2  wrong usage, or a configuration that makes no sense
     3  server: the data directory is not this node's, or cannot be read
     4  server: an address cannot be listened on

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::link;
 use crate::section::Section;
 use bytes::Bytes;
+use fermata_api::condition::{Change, Condition};
 use fermata_api::convert::label_from;
 use fermata_api::{Names, Secret};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
@@ -398,6 +399,31 @@ impl Client {
     ) -> Result<(), Error> {
         let key = self.key(keyspace, key);
         self.shared.call(Call::Write { key, value }).await.map(drop)
+    }
+
+    /// Linearizable write, or delete, of a key of a section keyspace if `condition` is so of it
+    /// (compare-and-set): a section of its own, in two round trips where nobody is in line. Behind
+    /// a holder it waits for `wait`, at most a day.
+    ///
+    /// # Errors
+    /// `WaitOver` where others held the key all the time; `WrongPurpose` in a register keyspace,
+    /// which has no sections; and as [`Client::write`].
+    pub async fn write_if(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+        value: Option<Bytes>,
+        condition: &Condition,
+        wait: Duration,
+    ) -> Result<Change, Error> {
+        let (key, wait) = (key.as_ref(), Some(wait));
+        let enter = Enter {
+            wait,
+            ..Enter::default()
+        };
+        let entered = self.enter(keyspace, &[key], enter).await;
+        let section = entered.map_err(|error| error.of_change(false))?;
+        section.write_and_leave_if(key, value, condition).await
     }
 
     /// Up to `limit` keys of a keyspace in order: those that start with `prefix` and are above

@@ -1,5 +1,6 @@
 //! What can go wrong, and what is known of it afterwards.
 
+use fermata_api::condition::not_changed;
 use fermata_protocol::{Code, Refusal};
 use std::fmt;
 
@@ -23,6 +24,14 @@ impl Error {
             Error::Refused(refusal) => refusal.may_have_taken_effect,
             Error::Options(_) => false,
             Error::Closed => true,
+        }
+    }
+
+    /// The error of a change under a condition, whose section this is of.
+    pub(crate) fn of_change(self, wrote: bool) -> Error {
+        match self {
+            Error::Refused(refusal) => Error::Refused(not_changed(refusal, wrote)),
+            other => other,
         }
     }
 

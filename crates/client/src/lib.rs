@@ -54,6 +54,7 @@ pub use section::{Acknowledgement, Section, SectionHandle};
 
 pub use bytes::Bytes;
 pub use fermata_api::Secret;
+pub use fermata_api::condition::{Change, Condition, Version};
 pub use fermata_protocol::base::{Keyspace, LockRef, Purpose, SiteId, Tag};
 pub use fermata_protocol::client::LostReason;
 pub use fermata_protocol::request::{

@@ -4,6 +4,7 @@ use crate::client::{Client, Pending, value};
 use crate::driver::{Command, Fate};
 use crate::error::Error;
 use bytes::Bytes;
+use fermata_api::condition::{Change, Condition, Version};
 use fermata_protocol::base::{KeyId, LockRef};
 use fermata_protocol::client::{Call, LostReason, SectionId, Success};
 use fermata_protocol::request::{Entered, EntryValue, Held};
@@ -231,6 +232,29 @@ impl Section {
     /// As [`SectionHandle::put`].
     pub async fn delete_and_leave(self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         self.write_and_leave(key.as_ref(), None).await
+    }
+
+    /// Puts a value and leaves, or deletes with none, if `condition` is so of the key; else it
+    /// leaves, in the background, and changes nothing.
+    ///
+    /// # Errors
+    /// `Unavailable` where the section was lost, and as [`SectionHandle::put`].
+    pub async fn write_and_leave_if(
+        self,
+        key: impl AsRef<[u8]>,
+        value: Option<Bytes>,
+        condition: &Condition,
+    ) -> Result<Change, Error> {
+        let key = key.as_ref();
+        let found = self.get(key).await;
+        let found = found.map_err(|error| error.of_change(false))?;
+        if !condition.holds(found.as_ref()) {
+            return Ok(Change::Failed(found));
+        }
+        let version = value.as_deref().map(Version::of);
+        let written = self.write_and_leave(key, value).await;
+        written.map_err(|error| error.of_change(true))?;
+        Ok(Change::Done(version))
     }
 
     async fn write_and_leave(mut self, key: &[u8], value: Option<Bytes>) -> Result<(), Error> {

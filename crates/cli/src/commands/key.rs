@@ -5,7 +5,8 @@
 //! | `get` | the library's `read_beside` | `read` | `get` |
 //! | `put`, `del` | a section of its own; refused where somebody holds the key | `write` | `put` |
 //!
-//! Under `fermata lock` the verbs as they are are operations of the section around them.
+//! Under `fermata lock` the verbs as they are are operations of the section around them. A change
+//! under a condition (`--if-…`) is always a section of its own.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -14,12 +15,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fermata_client::{Client, Code, Enter, Error, Section};
+use fermata_client::{Change, Client, Code, Condition, Enter, Error, Section, Version};
 use serde_json::json;
 
 use super::lock::socket::{self, Action};
 use super::lock::{GIVE_UP, not_entered};
-use super::{refuse_if_held_around, surrounding_section};
+use super::{is_held_around, refuse_if_held_around, surrounding_section};
 use crate::args::{DelArgs, Global, How, KeyArgs, ValueArgs};
 use crate::connect::connect;
 use crate::exit::{Exit, Failure};
@@ -44,33 +45,45 @@ pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
             value.map_err(eventual)?
         }
     };
-    show(global, key, value)
+    show(global, key, value, args.only_version)
+}
+
+/// Prints what is told of a key as JSON, with its name.
+fn tell(global: &Global, key: &[u8], mut told: serde_json::Value) -> Result<(), Failure> {
+    told["keyspace"] = global.keyspace().into();
+    told["key"] = output::bytes_as_json(key);
+    output::json(&told)
+}
+
+/// A value and its version as JSON; both are null where there is none.
+fn value_as_json(value: Option<&Bytes>) -> serde_json::Value {
+    let version = value.map(|value| Version::of(value).to_string());
+    json!({ "value": value.map(|value| output::bytes_as_json(value)), "version": version })
 }
 
 /// Prints a value. A missing one prints nothing, and the exit status says so.
-fn show(global: &Global, key: &[u8], value: Option<Bytes>) -> Result<u8, Failure> {
+fn show(
+    global: &Global,
+    key: &[u8],
+    value: Option<Bytes>,
+    only_version: bool,
+) -> Result<u8, Failure> {
     if global.json {
-        let found = value.is_some();
-        let value = value.map(|value| output::bytes_as_json(&value));
-        let key = output::bytes_as_json(key);
-        output::json(&json!({ "keyspace": global.keyspace(), "key": key, "value": value }))?;
-        return if found {
-            Ok(0)
-        } else {
-            Err(Failure::silent_no())
-        };
+        tell(global, key, value_as_json(value.as_ref()))?;
     }
     match value {
+        Some(_) if global.json => Ok(0),
+        Some(value) if only_version => output::text(Version::of(&value)).map(|()| 0),
         Some(value) => output::value(&value).map(|()| 0),
         None => Err(Failure::silent_no()),
     }
 }
 
 /// Says that a change is done: nothing to people, an object to programs.
-fn done(global: &Global, key: &[u8]) -> Result<u8, Failure> {
+fn done(global: &Global, key: &[u8], value: Option<&Bytes>) -> Result<u8, Failure> {
     if global.json {
-        let key = output::bytes_as_json(key);
-        output::json(&json!({ "keyspace": global.keyspace(), "key": key, "done": true }))?;
+        let version = value.map(|value| Version::of(value).to_string());
+        tell(global, key, json!({ "done": true, "version": version }))?;
     }
     Ok(0)
 }
@@ -95,8 +108,12 @@ async fn in_section(
 
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let value = value_of(&args.value)?;
-    change(global, args.key.as_bytes(), Some(value), args.how.how()).await
+    let value = Some(value_of(&args.value)?);
+    let (key, how) = (args.key.as_bytes(), args.how.how());
+    match args.only.condition() {
+        Some(only) => change_if(global, key, value, (&only, how)).await,
+        None => change(global, key, value, how).await,
+    }
 }
 
 /// `fermata del`.
@@ -106,7 +123,10 @@ pub(crate) async fn del(global: &Global, args: DelArgs) -> Result<u8, Failure> {
         Some(prefix) => super::keys::delete(global, prefix.as_bytes(), how).await,
         None => {
             let key = args.key.expect("the parser requires one of the two");
-            change(global, key.as_bytes(), None, how).await
+            match args.only.condition() {
+                Some(only) => change_if(global, key.as_bytes(), None, (&only, how)).await,
+                None => change(global, key.as_bytes(), None, how).await,
+            }
         }
     }
 }
@@ -124,14 +144,15 @@ async fn change(
                 Some(_) => Action::Put,
                 None => Action::Delete,
             };
-            in_section(global, &path, action, key, &value.unwrap_or_default()).await?;
+            let bytes = value.as_deref().unwrap_or_default();
+            in_section(global, &path, action, key, bytes).await?;
         }
         _ => {
             if how == How::Wait {
                 refuse_if_held_around(global, key, "put").await?;
             }
             let client = connect(global).await?;
-            let changed = store(global, &client, (key, value), how).await;
+            let changed = store(global, &client, (key, value.clone()), how).await;
             if changed.is_err() {
                 // A place in the queue is being given up: nobody shall find it there.
                 client.close(GIVE_UP).await;
@@ -139,7 +160,61 @@ async fn change(
             changed?;
         }
     }
-    done(global, key)
+    done(global, key, value.as_ref())
+}
+
+/// Puts a value, or deletes it, under a condition.
+async fn change_if(
+    global: &Global,
+    key: &[u8],
+    value: Option<Bytes>,
+    (only, how): (&Condition, How),
+) -> Result<u8, Failure> {
+    if let Some(around) = surrounding_section()
+        && is_held_around(&around, global, key).await
+    {
+        let sentence = "the section around this command holds the key, and nobody else changes it: \
+                        look at it with `fermata get`, and put without a condition";
+        return Err(Failure::new(Exit::Refused, sentence));
+    }
+    let client = connect(global).await?;
+    let changed = match enter_free(global, &client, key, how).await {
+        Ok(Some(section)) => {
+            let changed = section.write_and_leave_if(key, value.clone(), only).await;
+            changed.map_err(Failure::from)
+        }
+        Ok(None) => {
+            let sentence = "keys of a register keyspace have no locks, and so no section in which \
+                            to compare: use a section keyspace, or put without a condition";
+            let code = Code::WrongPurpose.name().to_owned();
+            Err(Failure {
+                code,
+                ..Failure::new(Exit::Refused, sentence)
+            })
+        }
+        Err(failure) => Err(failure),
+    };
+    if !matches!(changed, Ok(Change::Done(_))) {
+        // The section is being left: the next command shall find the key free.
+        client.close(global.timeout()).await;
+    }
+    match changed? {
+        Change::Done(_) => done(global, key, value.as_ref()),
+        Change::Failed(found) => {
+            if global.json {
+                let mut told = value_as_json(found.as_ref());
+                told["done"] = false.into();
+                tell(global, key, told)?;
+                return Err(Failure::silent_no());
+            }
+            let has = match found {
+                Some(value) => format!("a value of version {}", Version::of(&value)),
+                None => "no value".to_owned(),
+            };
+            let sentence = format!("nothing was changed: the key has {has}");
+            Err(Failure::new(Exit::No, sentence))
+        }
+    }
 }
 
 /// Deletes a key's value, outside of sections.
@@ -179,7 +254,8 @@ async fn put_alone(
     client: &Client,
     (key, value): (&[u8], Option<Bytes>),
 ) -> Result<(), Failure> {
-    let put = match (enter_free(global, client, key).await?, value) {
+    let entered = enter_free(global, client, key, How::Plain).await?;
+    let put = match (entered, value) {
         (Some(section), Some(value)) => section.put_and_leave(key, value).await,
         (Some(section), None) => section.delete_and_leave(key).await,
         (None, value) => client.write(global.keyspace(), key, value).await,
@@ -201,11 +277,16 @@ async fn enter_free(
     global: &Global,
     client: &Client,
     key: &[u8],
+    how: How,
 ) -> Result<Option<Section>, Failure> {
     let (space, began) = (global.keyspace(), Instant::now());
+    let (wait, instead) = match how {
+        How::Wait => (global.timeout(), "longer with --timeout"),
+        _ => (HELD_FOR, "for the holder with --wait"),
+    };
     loop {
         let enter = Enter {
-            wait: Some(HELD_FOR),
+            wait: Some(wait),
             ..Enter::default()
         };
         let error = match client.enter(space, &[key], enter).await {
@@ -219,7 +300,7 @@ async fn enter_free(
             if let Some(holder) = entries.iter().find(|entry| entry.session != own) {
                 let sentence = format!(
                     "the put was refused: the key is locked by lock ref {} of site {}; put inside \
-                     its `fermata lock`, or wait for the holder with --wait",
+                     its `fermata lock`, or wait {instead}",
                     holder.lock_ref.0,
                     client.site_name(holder.site)
                 );

@@ -5,6 +5,7 @@ mod clients;
 mod closed;
 #[path = "../common/mod.rs"]
 mod common;
+mod conditional;
 mod dev;
 mod keyspaces;
 mod lock;

@@ -39,6 +39,10 @@ fn wrong_usage_has_status_2() {
         &["get", "k", "--endpoint", "https://h:1"],
         &["get", "k", "--timeout", "0s"],
         &["get", "k", "--wait", "--eventual"],
+        &["put", "k", "v", "--if-absent", "--eventual"],
+        &["put", "k", "v", "--if-absent", "--if-value", "w"],
+        &["put", "k", "v", "--if-version", "1"],
+        &["del", "--prefix", "k", "--if-present"],
         &["keyspace", "create", "x", "--tag-before", "é"],
     ] {
         let output = fermata().args(args).output().expect("it runs");
@@ -128,12 +132,19 @@ fn where_nobody_can_be_reached_a_command_does_not_wait_its_time_out() {
 #[test]
 fn changes_are_told_as_json() {
     let dev = Dev::start(&["--sites", "1"]);
-    let all = [&["put", "k", "v"][..], &["del", "k"]];
+    // printf v | sha256sum
+    let version = serde_json::json!("4c94485e0c21ae6c41ce1dfe7b6bface");
+    let all = [
+        (&["put", "k", "v"][..], version),
+        (&["del", "k"], ().into()),
+    ];
     let how = [&["--json"][..], &["--json", "--wait"]];
-    for (args, how) in all.iter().flat_map(|one| how.map(|how| (one, how))) {
+    for ((args, version), how) in all.iter().flat_map(|one| how.map(|how| (one, how))) {
         let output = dev.run(&[args, how].concat());
         let told = json(&output.stdout);
-        let expected = serde_json::json!({"keyspace": "default", "key": "k", "done": true});
+        let expected = serde_json::json!({
+            "keyspace": "default", "key": "k", "done": true, "version": version
+        });
         assert_eq!(told, expected, "{args:?}");
     }
     let output = dev.run(&["--json", "keyspace", "create", "new"]);

@@ -2,7 +2,8 @@
 //! of them.
 
 use super::Cluster;
-use fermata_client::{Bytes, Client, Code, Enter, EntryValue, LostReason, Mode, Options, Section};
+use fermata_client::{Bytes, Change, Client, Code, Condition, Enter, EntryValue, LostReason, Mode};
+use fermata_client::{Options, Section, Version};
 use fermata_server::config::LimitsConfig;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ macro_rules! every_client_check {
         every_client_check! { $run,
             a_section_sees_what_the_one_before_it_wrote
             no_increment_is_lost_although_a_node_stops
+            a_change_is_done_under_its_condition_alone
+            no_increment_by_compare_and_set_is_lost
             a_wait_ends_and_a_waiter_that_is_removed_learns_of_it
             a_section_is_resumed_by_another_client
             operations_without_a_section
@@ -114,6 +117,89 @@ pub(crate) async fn no_increment_is_lost_although_a_node_stops() {
     let section = entered(&client, "default", &["counter"]).await;
     let counted = number(section.get("counter").await.expect("held"));
     assert_eq!(counted, 15);
+}
+
+pub(crate) async fn a_change_is_done_under_its_condition_alone() {
+    let cluster = Cluster::start().await;
+    let (one, two) = (cluster.client(0).await, cluster.client(1).await);
+    let wait = Duration::from_secs(60);
+    let some = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+    let version = |text: &str| Version::of(text.as_bytes());
+    let done = |text: &str| Change::Done(Some(version(text)));
+    use Condition::{Absent, Present, Value};
+    let steps = [
+        (some("1"), Present, Change::Failed(None)),
+        (some("1"), Value("".into()), Change::Failed(None)),
+        (some("1"), Absent, done("1")),
+        (some("2"), Absent, Change::Failed(some("1"))),
+        (some("2"), Value("2".into()), Change::Failed(some("1"))),
+        (
+            None,
+            Condition::Version(version("2")),
+            Change::Failed(some("1")),
+        ),
+        (some("2"), Condition::Version(version("1")), done("2")),
+        (some("3"), Value("2".into()), done("3")),
+        (some(""), Present, done("")),
+        (None, Value("".into()), Change::Done(None)),
+    ];
+    for (at, (value, condition, expected)) in steps.into_iter().enumerate() {
+        let (client, other) = if at % 2 == 0 {
+            (&one, &two)
+        } else {
+            (&two, &one)
+        };
+        let now = match &expected {
+            Change::Done(_) => value.clone(),
+            Change::Failed(found) => found.clone(),
+        };
+        let changed = client.write_if("default", "k", value, &condition, wait);
+        assert_eq!(changed.await.expect("a quorum"), expected, "{condition:?}");
+        assert_eq!(other.read("default", "k").await.expect("a quorum"), now);
+    }
+    let held = entered(&one, "default", &["k"]).await;
+    let brief = Duration::from_millis(200);
+    let over = two.write_if("default", "k", some("4"), &Absent, brief);
+    let over = over.await.expect_err("held");
+    assert_eq!(over.code(), Code::WaitOver);
+    assert!(!over.may_have_taken_effect(), "{over}");
+    held.leave_and_wait().await.expect("left");
+    assert_eq!(one.read("default", "k").await.expect("a quorum"), None);
+    let register = one.write_if("registers", "k", some("1"), &Absent, wait);
+    let refused = register.await.expect_err("no sections");
+    assert_eq!(refused.code(), Code::WrongPurpose);
+    assert!(
+        refused.to_string().contains("no section in which"),
+        "{refused}"
+    );
+    assert_eq!(one.read("registers", "k").await.expect("a quorum"), None);
+}
+
+pub(crate) async fn no_increment_by_compare_and_set_is_lost() {
+    let cluster = Cluster::start().await;
+    let mut workers = Vec::new();
+    for at in 0..3 {
+        let client = cluster.client(at).await;
+        workers.push(tokio::spawn(async move {
+            let (mut now, mut done) = (None, 0);
+            while done < 5 {
+                let condition = now.clone().map_or(Condition::Absent, Condition::Value);
+                let next = Bytes::from((number(now) + 1).to_string());
+                let wait = Duration::from_secs(60);
+                let value = Some(next.clone());
+                let change = client.write_if("default", "counter", value, &condition, wait);
+                match change.await.expect("a quorum") {
+                    Change::Done(_) => (now, done) = (Some(next), done + 1),
+                    Change::Failed(found) => now = found,
+                }
+            }
+        }));
+    }
+    for worker in workers {
+        worker.await.expect("no panic");
+    }
+    let counted = cluster.client(0).await.read("default", "counter").await;
+    assert_eq!(number(counted.expect("a quorum")), 15);
 }
 
 pub(crate) async fn a_wait_ends_and_a_waiter_that_is_removed_learns_of_it() {

@@ -14,7 +14,7 @@
 //!
 //! **Users.** The gRPC [`service`], whose clients name a session by its secret; and MUSIC's face
 //! ([`crate::music`]), whose locks and calls have a session for one section each, which they hold
-//! in a [`Kept`].
+//! in a [`Kept`]. So has a change under a condition, over gRPC and REST ([`own`]).
 //!
 //! **Life.** A session lives while a stream of it is open, or a call, and for its idle time
 //! afterwards; then its sections are left, as cleanly as its account allows. One that is kept for
@@ -26,6 +26,7 @@
 //! Sessions that last as long as a call are bounded by the calls.
 
 mod keeper;
+pub(crate) mod own;
 pub(crate) mod service;
 
 use crate::porter::Porter;

@@ -3,11 +3,13 @@
 use super::{Command, Hosted, Kept, Life, Told};
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
+use fermata_api::condition::{Change, Condition, Version};
 use fermata_api::convert::{label_from, reply_to_proto};
 use fermata_api::v1::section_event::Event;
 use fermata_api::v1::session_reply::Reply as WireReply;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::v1::sessions_server::{Sessions, SessionsServer};
+use fermata_api::v1::write_if_request::Condition as Wanted;
 use fermata_api::{Secret, errors, v1};
 use fermata_protocol::base::{KeyId, Label, Micros, SessionId};
 use fermata_protocol::client::{Call, Options, SectionId, Success, Ticket};
@@ -201,6 +203,30 @@ impl Service {
         }
     }
 
+    async fn changed(&self, m: v1::WriteIfRequest) -> Result<v1::WrittenIf, Refusal> {
+        let condition = condition_of(m.condition)?;
+        let secret = Bytes::copy_from_slice(&self.0.porter.draw_secret().to_bytes());
+        let write = Wire::Write(v1::WriteRequest {
+            header: Some(header(&secret)),
+            key: m.key,
+            value: m.value,
+        });
+        let write = self.operation(write).await?;
+        let holds = |value: Option<&Bytes>| condition.holds(value);
+        Ok(match self.0.change_if(write, m.wait_us, holds).await? {
+            Change::Done(version) => v1::WrittenIf {
+                done: true,
+                version: version.map(|version| version.to_string()),
+                found: None,
+            },
+            Change::Failed(found) => v1::WrittenIf {
+                done: false,
+                version: (found.as_deref()).map(|value| Version::of(value).to_string()),
+                found,
+            },
+        })
+    }
+
     /// The next write of a section.
     async fn write(
         &self,
@@ -222,6 +248,23 @@ impl Service {
             },
         };
         done(self.ask(&m.secret, call).await?)
+    }
+}
+
+/// What must be so of a key.
+fn condition_of(given: Option<Wanted>) -> Result<Condition, Refusal> {
+    let bad = |detail| Refusal::definite(Code::BadRequest, detail);
+    match given {
+        Some(Wanted::Absent(_)) => Ok(Condition::Absent),
+        Some(Wanted::Present(_)) => Ok(Condition::Present),
+        Some(Wanted::Equal(value)) => Ok(Condition::Value(value)),
+        Some(Wanted::Version(text)) => {
+            let version = Version::from_hex(&text).map(Condition::Version);
+            version.ok_or_else(|| bad("a version is 32 hexadecimal digits"))
+        }
+        None => Err(bad(
+            "a condition is missing: absent, present, equal or version",
+        )),
     }
 }
 
@@ -321,6 +364,10 @@ impl Sessions for Service {
         let (section, wait) = (SectionId(m.section), true);
         let left = self.ask(&m.secret, Call::Leave { section, wait }).await;
         answered(left.and_then(done))
+    }
+
+    async fn write_if(&self, r: Request<v1::WriteIfRequest>) -> Answered<v1::WrittenIf> {
+        answered(self.changed(r.into_inner()).await)
     }
 
     async fn close(&self, r: Request<v1::CloseSessionRequest>) -> Answered<v1::Done> {

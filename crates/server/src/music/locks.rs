@@ -22,7 +22,8 @@
 use super::answers::Failure;
 use super::forward::Forward;
 use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
-use super::store::{MusicStore, WAIT, Wish, ask, get, known};
+use super::store::{MusicStore, WAIT, Wish};
+use crate::hosted::own::{ask, get, known};
 use crate::hosted::{Awaited, Kept};
 use crate::porter::unexpected;
 use bytes::Bytes;

@@ -105,7 +105,7 @@ impl Call {
         if !is_escaped(uri) {
             return Err(Failure::error(NOT_ESCAPED));
         }
-        if let Some(why) = conditional(&headers) {
+        if let Some(why) = conditional(&headers, &[]) {
             return Err(Failure::error(why));
         }
         let path = uri.path().strip_prefix(ROOT).unwrap_or_default();

@@ -107,7 +107,7 @@ pub(super) async fn create(
     })?;
     match create_beside(locks, name, owner, wish, own.value.as_ref()).await {
         Ok((lock, list)) => {
-            if let Err(failure) = own.end(Ok(Some(Some(list)))).await {
+            if let Err(failure) = own.end::<Failure>(Ok(Some(Some(list)))).await {
                 // A lock that is not listed would be in no cycle.
                 locks.release(&lock).await?;
                 return Err(unable(name, failure));
@@ -115,7 +115,7 @@ pub(super) async fn create(
             Ok(lock)
         }
         Err(failure) => {
-            own.end(Ok(None)).await?;
+            own.end::<Failure>(Ok(None)).await?;
             Err(failure)
         }
     }

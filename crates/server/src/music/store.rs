@@ -6,14 +6,15 @@
 //! suit; it is then used as it is.
 
 use super::answers::Failure;
+use crate::hosted::own::Own;
 use crate::hosted::{Hosted, Kept, Life};
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
 use fermata_protocol::base::{
     KeyId, Keyspace, KeyspaceId, Label, Micros, Purpose, SessionId, StoragePolicy, TagRule,
 };
-use fermata_protocol::client::{Call, Options, SectionId, Success};
-use fermata_protocol::request::{EntryValue, Mode, Operation, QueueEntry, Request};
+use fermata_protocol::client::Options;
+use fermata_protocol::request::{Operation, QueueEntry, Request};
 use fermata_protocol::{Code, Refusal, Reply};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,8 +30,6 @@ const LEASE: Duration = Duration::from_secs(6);
 const SECTION_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// How long a section of one's own waits for its key: less than the time that clients wait.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
-/// How long a call waits for the answer of its session: less than a node waits for another's.
-const PATIENCE: Duration = Duration::from_secs(8);
 /// Keys in one page of a listing.
 const PAGE: u32 = 1_000;
 /// Rows read at a time for one listing.
@@ -49,39 +48,6 @@ pub(super) struct MusicStore {
 /// A duration in the protocol's microseconds.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Asks a session. It goes on with what it has not answered in time.
-pub(super) async fn ask(kept: &Kept, call: Call) -> Result<Success, Refusal> {
-    let writes = matches!(
-        call,
-        Call::CriticalPut { .. } | Call::PutAndLeave { .. } | Call::Leave { .. }
-    );
-    let asked = tokio::time::timeout(PATIENCE, kept.ask(call)).await;
-    asked.unwrap_or_else(|_| {
-        let detail = "too few nodes have answered for 8 s; ask again";
-        Err(match writes {
-            true => Refusal::unknown(Code::Unavailable, detail),
-            false => Refusal::definite(Code::Unavailable, detail),
-        })
-    })
-}
-
-/// What an entry told of its key's value.
-pub(super) fn known(value: &EntryValue) -> Option<Option<Bytes>> {
-    value.known().map(|value| value.cloned())
-}
-
-/// The latest value of a section's key.
-pub(super) async fn get(
-    kept: &Kept,
-    section: SectionId,
-    key: KeyId,
-) -> Result<Option<Bytes>, Refusal> {
-    match ask(kept, Call::CriticalGet { section, key }).await? {
-        Success::Value { value, .. } => Ok(value),
-        other => Err(unexpected(&other)),
-    }
 }
 
 /// What a session of this interface is kept with.
@@ -276,28 +242,7 @@ impl MusicStore {
     /// [`Code::WaitOver`] where somebody else held the key all the time; nothing was done.
     pub(super) async fn enter(&self, key: KeyId) -> Result<Own, Refusal> {
         let kept = self.host(self.session(), Wish::of(WAIT), None);
-        let enter = Call::Enter {
-            keys: vec![key.clone()],
-            mode: Mode::Exclusive,
-            wait: micros(WAIT),
-            lease: None,
-        };
-        let (section, value) = match ask(&kept, enter).await? {
-            Success::Entered { section, mut keys } if keys.len() == 1 => {
-                (section, keys.remove(0).value)
-            }
-            other => return Err(unexpected(&other)),
-        };
-        let value = match known(&value) {
-            Some(value) => value,
-            None => get(&kept, section, key.clone()).await?,
-        };
-        Ok(Own {
-            kept,
-            section,
-            key,
-            value,
-        })
+        Own::enter(kept, key, micros(WAIT)).await
     }
 
     /// All keys with a prefix and their values, as the nearest replicas have them.
@@ -371,40 +316,5 @@ impl MusicStore {
             found.extend(read?);
         }
         Ok(found)
-    }
-}
-
-/// A section of one's own: one key, entered, to be ended by [`Own::end`]; dropped, its session
-/// leaves it.
-pub(super) struct Own {
-    kept: Kept,
-    section: SectionId,
-    key: KeyId,
-    /// The key's latest value.
-    pub(super) value: Option<Bytes>,
-}
-
-impl Own {
-    /// Ends it: with a new value, or, with none and on a failure, without a write.
-    ///
-    /// # Errors
-    /// The failure; or the refusal, which says whether the put may have taken effect.
-    pub(super) async fn end(
-        self,
-        to: Result<Option<Option<Bytes>>, Failure>,
-    ) -> Result<(), Failure> {
-        let (section, key) = (self.section, self.key);
-        if let Ok(Some(value)) = to {
-            let put = Call::PutAndLeave {
-                section,
-                key,
-                value,
-            };
-            return Ok(ask(&self.kept, put).await.map(drop)?);
-        }
-        let wait = true;
-        // A section that is not left now is left in the background.
-        let _ = ask(&self.kept, Call::Leave { section, wait }).await;
-        to.map(drop)
     }
 }

@@ -5,6 +5,7 @@ use super::problem::Problem;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use fermata_api::condition::Version;
 use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
 use fermata_protocol::base::{Purpose, TagRule};
@@ -100,14 +101,26 @@ pub(super) struct Done {
     /// The number that the write took in its section.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sequence: Option<u64>,
+    /// The version that the key has by a change under a condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
 }
 
 impl Done {
+    /// Of a change under a condition.
+    pub(super) fn under(version: Option<Version>) -> Done {
+        Done {
+            version: version.map(|version| version.to_string()),
+            ..Done::new(None, None)
+        }
+    }
+
     pub(super) fn new(tag: Option<Tag>, sequence: Option<u64>) -> Done {
         Done {
             done: true,
             tag: tag.map(TagOut::from),
             sequence,
+            version: None,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Keys outside of sections.
 
+use super::conditions::{Conditions, Unmet, entity_tag};
 use super::{Asked, Body, Handled, Problem, Shared, header_text, json, key_of, parse, query};
-use super::{Rest, text_segment, unexpected};
+use super::{Rest, micros, text_segment, unexpected};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
+use fermata_api::condition::{Change, Version};
 use fermata_api::v1;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_protocol::Reply;
@@ -28,17 +30,49 @@ enum Consistency {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyQuery {
-    #[serde(default)]
-    consistency: Consistency,
+    consistency: Option<Consistency>,
+    /// How long a change under a condition waits for its key.
+    wait_ms: Option<u64>,
 }
 
-/// A value as JSON, or as its bytes where the client asks for them.
-pub(super) fn value_answer(headers: &HeaderMap, value: Option<Bytes>, tag: Tag) -> Handled {
-    let value = value.ok_or_else(Problem::no_value)?;
-    if header_text(headers, "accept")?.is_some_and(|a| a.contains("application/octet-stream")) {
-        return Ok(([(header::CONTENT_TYPE, "application/octet-stream")], value).into_response());
+impl KeyQuery {
+    /// How strong a request without a condition is.
+    fn consistency(&self) -> Result<Consistency, Problem> {
+        if self.wait_ms.is_some() {
+            let why =
+                "wait_ms is for a PUT or DELETE with If-Match or If-None-Match: leave it away";
+            return Err(Problem::bad(why));
+        }
+        Ok(self.consistency.unwrap_or_default())
     }
-    Ok(Json(json::Value::new(&value, tag)).into_response())
+}
+
+/// A value as JSON, or as its bytes where the client asks for them, unless that is not to be told.
+pub(super) fn value_answer(
+    headers: &HeaderMap,
+    conditions: Option<&Conditions>,
+    (value, tag): (Option<Bytes>, Tag),
+) -> Handled {
+    let version = value.as_deref().map(Version::of);
+    let unmet = conditions.and_then(|conditions| conditions.unmet(version));
+    if unmet == Some(Unmet::Match) {
+        return Err(Problem::unmet(version));
+    }
+    let (Some(value), Some(version)) = (value, version) else {
+        return Err(Problem::no_value());
+    };
+    let told = [
+        (header::ETAG, entity_tag(version)),
+        (header::VARY, header::ACCEPT.to_string()),
+    ];
+    if unmet.is_some() {
+        return Ok((StatusCode::NOT_MODIFIED, told).into_response());
+    }
+    if header_text(headers, "accept")?.is_some_and(|a| a.contains("application/octet-stream")) {
+        let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+        return Ok((told, kind, value).into_response());
+    }
+    Ok((told, Json(json::Value::new(&value, tag))).into_response())
 }
 
 pub(super) async fn get(
@@ -48,12 +82,13 @@ pub(super) async fn get(
     asked: Asked<KeyQuery>,
 ) -> Handled {
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
-    let wire = match query(asked)?.consistency {
+    let conditions = Conditions::of(&headers)?;
+    let wire = match query(asked)?.consistency()? {
         Consistency::Eventual => Wire::Get(v1::GetRequest { header, key }),
         Consistency::Linearizable => Wire::Read(v1::ReadRequest { header, key }),
     };
     match rest.ask(wire).await? {
-        Reply::Value { value, tag } => value_answer(&headers, value, tag),
+        Reply::Value { value, tag } => value_answer(&headers, conditions.as_ref(), (value, tag)),
         other => Err(unexpected(&other)),
     }
 }
@@ -68,13 +103,48 @@ pub(super) async fn change(
 ) -> Handled {
     let value = rest.value_of(&method, &headers, given)?;
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
-    let wire = match query(asked)?.consistency {
+    let query = query(asked)?;
+    if let Some(conditions) = Conditions::of(&headers)? {
+        let write = v1::WriteRequest { header, key, value };
+        return rest.change_if(&headers, conditions, (write, query)).await;
+    }
+    let wire = match query.consistency()? {
         Consistency::Eventual => Wire::Put(v1::PutRequest { header, key, value }),
         Consistency::Linearizable => Wire::Write(v1::WriteRequest { header, key, value }),
     };
     match rest.ask(wire).await? {
         Reply::Done { tag } => Ok(Json(json::Done::new(tag, None)).into_response()),
         other => Err(unexpected(&other)),
+    }
+}
+
+impl Rest {
+    /// Compare-and-set: a section of its own, in a session that this node keeps for it.
+    async fn change_if(
+        &self,
+        headers: &HeaderMap,
+        conditions: Conditions,
+        (write, query): (v1::WriteRequest, KeyQuery),
+    ) -> Handled {
+        if query.consistency == Some(Consistency::Eventual) {
+            let why = "a change under a condition is linearizable: leave consistency away";
+            return Err(Problem::bad(why));
+        }
+        // Its session numbers it, and would not know a number of the client's again.
+        if headers.contains_key("fermata-secret") {
+            return Err(Problem::bad(
+                "a change under a condition has a session of its own: leave Fermata-Secret and \
+                 Fermata-Number away; with If-Match a repetition does nothing that is done",
+            ));
+        }
+        let wait = query.wait_ms.map(micros).transpose()?;
+        let write = self.porter.parse(Wire::Write(write)).await?.operation;
+        let version = |value: Option<&Bytes>| value.map(|value| Version::of(value));
+        let holds = |value: Option<&Bytes>| conditions.unmet(version(value)).is_none();
+        match self.hosted.change_if(write, wait, holds).await? {
+            Change::Done(version) => Ok(Json(json::Done::under(version)).into_response()),
+            Change::Failed(found) => Err(Problem::unmet(version(found.as_ref()))),
+        }
     }
 }
 

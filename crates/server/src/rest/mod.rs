@@ -4,6 +4,7 @@
 //! same [`Porter`] as gRPC: malformed requests are refused in one place. Keys in paths are
 //! percent-encoded bytes, any bytes; errors are [`Problem`]s.
 
+mod conditions;
 mod json;
 mod keys;
 mod problem;
@@ -17,7 +18,7 @@ use crate::porter::Porter;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
@@ -41,6 +42,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 /// What all handlers share.
 pub(crate) struct Rest {
     porter: Arc<Porter>,
+    hosted: Arc<Hosted>,
     counters: Counters,
 }
 
@@ -104,6 +106,7 @@ pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
         .layer(DefaultBodyLimit::max(largest))
         .with_state(Arc::new(Rest {
             porter,
+            hosted: hosted.clone(),
             counters: Counters::default(),
         }))
         .merge(crate::music::router(hosted))
@@ -118,7 +121,7 @@ async fn well_formed(State(largest): State<usize>, request: Request, next: Next)
         return Problem::bad(NOT_ESCAPED).into_response();
     }
     if request.uri().path().starts_with("/v1/")
-        && let Some(why) = conditional(request.headers())
+        && let Some(why) = conditional(request.headers(), understood(request.uri()))
     {
         return Problem::bad(why).into_response();
     }
@@ -155,14 +158,24 @@ pub(crate) fn is_escaped(uri: &Uri) -> bool {
     target.split('%').skip(1).all(byte)
 }
 
-/// The refusal of a request that is to be done under a condition: no header of that kind is
-/// understood, and a condition that is not looked at would be taken for one that holds.
-pub(crate) fn conditional(headers: &HeaderMap) -> Option<String> {
-    let mut names = headers.keys().map(header::HeaderName::as_str);
-    let name = names.find(|name| *name == "if" || name.starts_with("if-"))?;
+/// The conditions that are understood at a path: those of a key outside of sections.
+fn understood(uri: &Uri) -> &'static [HeaderName] {
+    let path: Vec<&str> = uri.path().split('/').collect();
+    match path[..] {
+        ["", "v1", "keyspaces", _, "keys", _] => &conditions::UNDERSTOOD,
+        _ => &[],
+    }
+}
+
+/// The refusal of a request that is to be done under a condition which is not understood: one that
+/// is not looked at would be taken for one that holds.
+pub(crate) fn conditional(headers: &HeaderMap, understood: &[HeaderName]) -> Option<String> {
+    let mut names = headers.keys().filter(|name| !understood.contains(name));
+    let name = names.find(|name| *name == "if" || name.as_str().starts_with("if-"))?;
     Some(format!(
         "the header {name} sets a condition that is not understood here, and nothing was done: \
-         decide in a section, and send the request without it"
+         keys outside of sections take If-Match and If-None-Match; decide in a section, and send \
+         the request without it"
     ))
 }
 
@@ -214,6 +227,11 @@ fn no_route(uri: &Uri) -> Problem {
 
 fn parse<T: for<'a> Deserialize<'a>>(bytes: &Bytes) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|e| Problem::bad(format!("the body: {e}")))
+}
+
+fn micros(ms: u64) -> Result<u64, Problem> {
+    ms.checked_mul(1_000)
+        .ok_or_else(|| Problem::bad("a duration is too long"))
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {

@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use fermata_api::condition::Version;
 use fermata_api::errors::face;
 use fermata_protocol::{Code, Refusal};
 use serde::Serialize;
@@ -17,6 +18,9 @@ pub(crate) struct Problem {
     detail: String,
     code: &'static str,
     may_have_taken_effect: bool,
+    /// Of a condition that was not met: the version of the key's value, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
 }
 
 impl Problem {
@@ -29,6 +33,7 @@ impl Problem {
             detail,
             code,
             may_have_taken_effect: false,
+            version: None,
         }
     }
 
@@ -40,6 +45,20 @@ impl Problem {
     /// The key has no value.
     pub(crate) fn no_value() -> Problem {
         Problem::new("no_value", 404, "No value", "the key has no value".into())
+    }
+
+    /// A condition is not so of the key, whose value has this version.
+    pub(crate) fn unmet(version: Option<Version>) -> Problem {
+        let version = version.map(|version| version.to_string());
+        let has = match &version {
+            Some(version) => format!("a value of version \"{version}\""),
+            None => "no value".into(),
+        };
+        let detail = format!("the condition is not met: the key has {has}; nothing was changed");
+        Problem {
+            version,
+            ..Problem::new("condition_failed", 412, "Condition failed", detail)
+        }
     }
 
     /// No such path.

@@ -3,7 +3,7 @@
 use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
 use super::keys::value_answer;
 use super::token::Token;
-use super::{Asked, Body, Handled, Problem, Rest, Shared, header_number, parse, query};
+use super::{Asked, Body, Handled, Problem, Rest, Shared, header_number, micros, parse, query};
 use super::{segment, text_segment, unexpected};
 use crate::porter::Porter;
 use axum::Json;
@@ -56,11 +56,6 @@ pub(super) struct SectionKeyQuery {
 
 fn token_of(uri: &Uri) -> Result<Token, Problem> {
     Token::parse(&text_segment(uri, 2, "section id")?)
-}
-
-fn micros(ms: u64) -> Result<u64, Problem> {
-    ms.checked_mul(1_000)
-        .ok_or_else(|| Problem::bad("a duration is too long"))
 }
 
 /// The request that enters, or asks again, in the words it was asked first. A client that asks
@@ -483,7 +478,7 @@ pub(super) async fn get(
         .ask(Wire::CriticalGet(v1::CriticalGetRequest { header, held }))
         .await?
     {
-        Reply::Value { value, tag } => value_answer(&headers, value, tag),
+        Reply::Value { value, tag } => value_answer(&headers, None, (value, tag)),
         other => Err(unexpected(&other)),
     }
 }

@@ -56,6 +56,7 @@ fn the_description_has_every_code() {
         "no_such_method",
         "body_timeout",
         "unsupported_media_type",
+        "condition_failed",
     ];
     let codes = fermata_api::errors::CODES.map(fermata_protocol::Code::name);
     let codes = codes.into_iter().chain(of_rest);

@@ -5,6 +5,7 @@ mod clock;
 mod cluster;
 mod coded;
 mod common;
+mod conditional;
 mod cut;
 mod disk;
 mod engine;

@@ -349,11 +349,13 @@ async fn a_condition_that_is_not_understood_is_refused_and_nothing_happens() {
         "/v1/keyspaces/registers/keys/k?consistency=linearizable",
         format!("{section}/keys/h"),
     );
-    let calls = [
+    let of_keys = [
         ("PUT", key, r#"{"value": "v"}"#),
         ("PUT", register, r#"{"value": "v"}"#),
         ("DELETE", key, ""),
         ("GET", key, ""),
+    ];
+    let of_others = [
         (
             "POST",
             "/v1/keyspaces",
@@ -373,7 +375,9 @@ async fn a_condition_that_is_not_understood_is_refused_and_nothing_happens() {
     ] {
         // With it, a write in the section would be taken.
         let headers = [(name, "*"), ("fermata-sequence", "1")];
-        for (method, path, body) in calls {
+        let understood = name.ends_with("Match");
+        let of_keys = of_keys.into_iter().filter(|_| !understood);
+        for (method, path, body) in of_keys.chain(of_others) {
             let (status, kind, said) = rest.send(method, path, &headers, body.as_bytes()).await;
             let said = String::from_utf8(said).unwrap();
             let told = (status, kind.as_str());

@@ -5,10 +5,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tonic::codegen::Bytes;
-use tonic::codegen::http::Request;
+use tonic::codegen::http::{HeaderMap, Request};
 
 /// What came back: status, content type, body.
 pub(crate) type Answered = (u16, String, Vec<u8>);
+
+/// The same with all headers; none, if nothing came back.
+pub(crate) type Whole = Option<(u16, HeaderMap, Vec<u8>)>;
 
 pub(crate) struct Rest(pub(crate) String);
 
@@ -20,6 +23,20 @@ impl Rest {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answered {
+        let answer = self.whole(method, path, headers, body).await;
+        let (status, headers, body) = answer.unwrap();
+        let kind = headers.get("content-type");
+        let kind = kind.map_or(String::new(), |k| k.to_str().unwrap().to_owned());
+        (status, kind, body)
+    }
+
+    pub(crate) async fn whole(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Whole {
         let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
         let mut request = Request::builder()
             .method(method)
@@ -33,12 +50,9 @@ impl Rest {
         let request = request
             .body(Full::new(Bytes::copy_from_slice(body)))
             .unwrap();
-        let response = client.request(request).await.unwrap();
-        let status = response.status().as_u16();
-        let kind = response.headers().get("content-type");
-        let kind = kind.map_or(String::new(), |k| k.to_str().unwrap().to_owned());
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, kind, body.to_vec())
+        let (head, body) = client.request(request).await.ok()?.into_parts();
+        let body = body.collect().await.ok()?.to_bytes();
+        Some((head.status.as_u16(), head.headers, body.to_vec()))
     }
 
     pub(crate) async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
