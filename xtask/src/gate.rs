@@ -4,7 +4,7 @@
 //! scripts; before it stands how long each section took to compile and to run. Every section is one
 //! cargo command that is printed before it runs, so that a failure can be repeated by hand. A test
 //! target that a manifest declares and that no section has run is a failure, too
-//! ([`crate::coverage`]).
+//! ([`crate::coverage`]). What failed is shown once more before that table, where it is found.
 //!
 //! Tests of the product wait for processes, disks and clocks most of the time, those of engines for
 //! other servers, and those of the laboratory compute: once all are compiled they run side by side,
@@ -63,7 +63,12 @@ struct Done {
     what: &'static str,
     seconds: u64,
     tally: Tally,
+    /// What its failed programs said first.
+    failures: String,
 }
+
+/// Lines that are shown again of a program that failed, and characters of each.
+const SHOWN: (usize, usize) = (60, 400);
 
 /// What is built with planted bugs. The simulator and the protocol are compiled once for all that
 /// asks cargo with these words behind its command.
@@ -340,6 +345,7 @@ fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool 
                 what: ", unchanged since it passed",
                 seconds: 0,
                 tally,
+                failures: String::new(),
             });
             return true;
         }
@@ -393,8 +399,8 @@ fn step(
     let title = section.title;
     println!("\n== {title}{what} ==\n$ cargo {}", words.join(" "));
     let start = Instant::now();
-    let mut tally = Tally::default();
-    let ran = run_cargo(section, words, beside, trios, &mut tally);
+    let (mut tally, mut failures) = (Tally::default(), String::new());
+    let ran = run_cargo(section, words, beside, trios, (&mut tally, &mut failures));
     let ok = ran.unwrap_or_else(|error| {
         eprintln!("cargo could not be run: {error}");
         false
@@ -407,18 +413,23 @@ fn step(
         what,
         seconds: start.elapsed().as_secs(),
         tally,
+        failures,
     });
     ok
 }
 
-/// The table of sections, and the closing line.
+/// What failed once more, the table of sections, and the closing line.
 fn close(done: &[Done], start: Instant, failed: u64) -> ExitCode {
+    for done in done.iter().filter(|done| !done.failures.is_empty()) {
+        println!("\n== what failed in: {} ==\n{}", done.title, done.failures);
+    }
     println!("\n{:>8} {:>8}  section", "seconds", "tests");
     for Done {
         title,
         what,
         seconds,
         tally,
+        ..
     } in done
     {
         println!("{seconds:>8} {:>8}  {title}{what}", tally.passed);
@@ -442,7 +453,7 @@ fn run_cargo(
     words: &[&str],
     beside: Option<u8>,
     trios: Option<&Trios>,
-    tally: &mut Tally,
+    (tally, failures): (&mut Tally, &mut String),
 ) -> std::io::Result<bool> {
     let (output, input) = std::io::pipe()?;
     let mut child = Command::new("nice")
@@ -456,7 +467,7 @@ fn run_cargo(
         .stderr(input.try_clone()?)
         .stdout(input)
         .spawn()?;
-    let mut piece = String::new();
+    let (mut piece, mut program) = (String::new(), Vec::new());
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
@@ -464,6 +475,13 @@ fn run_cargo(
         piece.push('\n');
         let counted = Tally::of_line(&line);
         tally.add(counted.unwrap_or_default());
+        program.push(line.into_owned());
+        if let Some(counted) = counted {
+            if counted.failed > 0 {
+                failures.push_str(&excerpt(&program));
+            }
+            program.clear();
+        }
         if counted.is_some() || beside.is_none() {
             print!("{piece}");
             piece.clear();
@@ -471,6 +489,13 @@ fn run_cargo(
     }
     print!("{piece}");
     Ok(child.wait()?.success())
+}
+
+/// How a program's report of its failures begins.
+fn excerpt(program: &[String]) -> String {
+    let report = program.iter().skip_while(|line| *line != "failures:");
+    let cut = |line: &String| line.chars().take(SHOWN.1).chain(['\n']).collect::<String>();
+    report.take(SHOWN.0).map(cut).collect()
 }
 
 /// The root of the workspace.
@@ -520,6 +545,25 @@ mod tests {
             failed: 3,
         };
         assert_eq!(Tally::of_line(line), Some(counted));
+    }
+
+    #[test]
+    fn what_failed_is_shown_from_its_report_on() {
+        let lines = [
+            "test a ... FAILED",
+            "",
+            "failures:",
+            "",
+            "---- a stdout ----",
+        ];
+        let mut program: Vec<String> = lines.map(String::from).into();
+        program.push("é".repeat(2 * SHOWN.1));
+        program.extend((0..SHOWN.0).map(|line| line.to_string()));
+        let shown = excerpt(&program);
+        let mut shown = shown.lines();
+        assert_eq!(shown.next(), Some("failures:"));
+        assert_eq!(shown.nth(2).map(|line| line.chars().count()), Some(SHOWN.1));
+        assert_eq!(shown.count(), SHOWN.0 - 4);
     }
 
     #[test]

@@ -7,9 +7,9 @@
 //! back soon: who is silent for a lease is followed by others. Otherwise the ref waits; once it is
 //! seen to hold, the value is read beside a deciding read, which tells that it still does, and
 //! whether the flag is set. A peek alone never grants: a node that slept may look at a replica that
-//! did, too (F11.1). That the flag is clear must have been seen *before* the value was read: another
-//! node that prepares the same ref's grant may settle the value, and clear the flag, between that
-//! read and the deciding one.
+//! did, too (F11.1). That the flag is clear must have been seen *before* the value was read:
+//! another node that prepares the same ref's grant may settle the value, and clear the flag,
+//! between that read and the deciding one.
 //!
 //! **Synch.** Where the flag is set, or an eventual value is the newer one, the value is written
 //! back under the ref. The row allots a number to each attempt, and only the attempt that was begun

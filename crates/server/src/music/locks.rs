@@ -39,6 +39,10 @@ use tokio::time::timeout;
 /// How long a lock lives of which nobody speaks, unless its creation says otherwise.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 
+/// How long an acquire waits for a lock to be taken over from its former home: a client that asks
+/// for its locks one after the other would lose the last ones by then (G56).
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// A lock's ref, as it stands in the queue: its session.
 #[derive(Clone)]
 pub(super) struct Place {
@@ -287,7 +291,7 @@ impl Locks {
             return Ok(Standing::Gone);
         }
         if !work.entered {
-            return self.poll(lock, &mut work).await;
+            return self.poll(lock, &mut work, MOMENT).await;
         }
         // The session's knowledge may be as old as its last renewal.
         let entries = match self.store.queue(lock.key.clone()).await {
@@ -306,18 +310,23 @@ impl Locks {
         })
     }
 
-    /// Asks the session again for what it was asked first.
-    async fn poll(&self, lock: &Lock, work: &mut Work) -> Result<Standing, Failure> {
+    /// Asks the session again for what it was asked first. A resumption, which waits for a lease,
+    /// is waited for as long as `patience`, and goes on.
+    async fn poll(
+        &self,
+        lock: &Lock,
+        work: &mut Work,
+        patience: Duration,
+    ) -> Result<Standing, Failure> {
         let kept = lock.place().kept;
         let mut awaited = match (work.awaited.take(), work.section) {
             (Some(awaited), _) => awaited,
             (None, Some(section)) => kept.begin(Call::Poll { section })?,
             (None, None) => return Ok(Standing::Gone),
         };
-        // A resumption waits for a lease.
         let wait = match work.section {
             Some(_) => WAIT,
-            None => WAIT + self.store.lease(),
+            None => patience,
         };
         let Ok(came) = timeout(wait, &mut awaited).await else {
             work.awaited = Some(awaited);
@@ -358,7 +367,10 @@ impl Locks {
         let standing = match work.entered && !work.left {
             true => Standing::Holds,
             false if work.left => Standing::Gone,
-            false => self.poll(lock, &mut work).await?,
+            false => {
+                let patience = WAIT + self.store.lease();
+                self.poll(lock, &mut work, patience).await?
+            }
         };
         match (standing, work.section) {
             (Standing::Holds, Some(section)) => {

@@ -100,6 +100,29 @@ async fn without_a_quorum_nobody_is_told_that_a_lock_is_gone() {
     assert!(said.contains("may have taken effect"), "{said}");
 }
 
+/// G56. Each lock has to be spoken of within its lease once its home has gone, and a client may ask
+/// for one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_many_locks_keeps_them_all_when_their_home_stops() {
+    let (mut cluster, nodes) = start(3).await;
+    define(&nodes[0], json!({"k": "text", "PRIMARY KEY": "(k)"})).await;
+    let mut locks = Vec::new();
+    for number in 0..8 {
+        let id = nodes[0].lock(&format!("ks.t.k{number}")).await;
+        nodes[0].acquire(&id).await;
+        locks.push(id);
+    }
+    cluster.0.stop(0).await;
+    for id in &locks {
+        let path = format!("/locks/acquire/{id}");
+        let (status, answer) = nodes[1].call("GET", &path, Value::Null).await;
+        assert!(status == 200 || answer.get("message").is_some(), "{answer}");
+    }
+    for id in &locks {
+        nodes[1].acquire(id).await;
+    }
+}
+
 /// What a home knows of the unit is no answer once the lock is somebody else's: neither to a write
 /// that would change nothing, nor to a condition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
