@@ -426,8 +426,9 @@ impl Client {
         section.write_and_leave_if(key, value, condition).await
     }
 
-    /// Up to `limit` keys of a keyspace in order: those that start with `prefix` and are above
-    /// `after`. May be stale.
+    /// Up to `limit` keys of a keyspace in order, 1 to 10,000 (0: 1,000), or fewer although there
+    /// are more ([`Client::pages`] has all): those that start with `prefix` and are above `after`.
+    /// May be stale.
     ///
     /// # Errors
     /// As [`Client::get`].

@@ -45,11 +45,13 @@ mod discovery;
 mod driver;
 mod error;
 mod link;
+mod pages;
 mod section;
 
 pub use client::{Client, EngineStatus, Enter, Options};
 pub use discovery::Node;
 pub use error::Error;
+pub use pages::Pages;
 pub use section::{Acknowledgement, Section, SectionHandle};
 
 pub use bytes::Bytes;

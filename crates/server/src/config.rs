@@ -300,15 +300,21 @@ pub struct Resolved {
 }
 
 impl ServerConfig {
-    /// Reads a TOML file. A relative `cluster_file` or `engine.password_file` is taken relative to
-    /// it.
+    /// Reads a TOML file. A relative `cluster_file`, `data_dir` or `engine.password_file` is taken
+    /// relative to it.
     ///
     /// # Errors
     /// One sentence that names the file, line and field.
     pub fn load(path: &Path) -> Result<ServerConfig, String> {
         let mut config: ServerConfig = parse(path)?;
         let files = [&mut config.cluster_file, &mut config.engine.password_file];
-        for file in files.into_iter().flatten() {
+        let data = Some(&mut config.data_dir).filter(|data| !is_empty(data));
+        for file in files
+            .map(Option::as_mut)
+            .into_iter()
+            .chain([data])
+            .flatten()
+        {
             *file = path.with_file_name(&*file);
         }
         Ok(config)

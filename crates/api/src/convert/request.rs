@@ -144,14 +144,20 @@ fn some<T>(all: Vec<T>, field: &str) -> Result<Vec<T>, Refusal> {
     Ok(all)
 }
 
-/// The label in a text.
+/// The label in a text. Of a label that was taken once none of this is asked again.
 ///
 /// # Errors
-/// It is no label.
+/// It is no label, or would show otherwise than it reads: it has another end of line, or changes
+/// the direction of what follows.
 pub fn label_from(text: &str) -> Result<Label, Refusal> {
-    Label::new(text).ok_or_else(|| {
+    let misleads = |sign: char| matches!(sign, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let label = Label::new(text).filter(|_| !text.chars().any(misleads));
+    label.ok_or_else(|| {
         let max = Label::MAX;
-        bad(format!("a label is one line of at most {max} bytes"))
+        bad(format!(
+            "a label is one line of at most {max} bytes, without characters that change the \
+             direction of text"
+        ))
     })
 }
 

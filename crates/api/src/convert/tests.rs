@@ -337,3 +337,16 @@ fn a_value_is_there_or_omitted() {
     assert_eq!(entered(None, true), Some(EntryValue::Omitted));
     assert_eq!(entered(Some("v"), true), None);
 }
+
+#[test]
+fn a_label_shows_as_it_reads() {
+    for text in ["", "ann@host:17", "שלום", "日本"] {
+        assert_eq!(label_from(text).unwrap().as_str(), text);
+    }
+    for sign in [
+        "\n", "\u{2028}", "\u{2029}", "\u{202a}", "\u{202e}", "\u{2066}", "\u{2069}",
+    ] {
+        let refused = label_from(&format!("ann{sign}@host")).unwrap_err();
+        assert_eq!(refused.code, Code::BadRequest, "{sign:?}");
+    }
+}

@@ -1,7 +1,4 @@
 //! `fermata keys` and `fermata del --prefix`: all keys of a keyspace, page by page.
-//!
-//! A page is what one replica of each group knows, and as much of it as a node's message holds: an
-//! answer that is shorter than what was asked for is not the last one. Only an empty one is.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -23,33 +20,11 @@ const PAGE: u32 = 1_000;
 /// Keys got or deleted at a time.
 const AT_ONCE: usize = 16;
 
-/// The keys with a prefix, in order.
-struct Pages<'a> {
-    client: &'a Client,
-    keyspace: &'a str,
-    prefix: &'a [u8],
-    after: Option<Bytes>,
-}
-
-impl Pages<'_> {
-    /// The next ones, at most so many; none are left where it is empty.
-    async fn next(&mut self, most: u32) -> Result<Vec<Bytes>, Failure> {
-        let (space, after) = (self.keyspace, self.after.as_deref());
-        let page = self.client.keys(space, self.prefix, after, most).await?;
-        self.after = page.last().cloned().or(self.after.take());
-        Ok(page)
-    }
-}
-
 /// `fermata keys`.
 pub(crate) async fn list(global: &Global, args: KeysArgs) -> Result<u8, Failure> {
     let client = connect(global).await?;
-    let mut pages = Pages {
-        client: &client,
-        keyspace: global.keyspace(),
-        prefix: args.prefix.as_bytes(),
-        after: (args.after.as_ref()).map(|after| Bytes::copy_from_slice(after.as_bytes())),
-    };
+    let after = args.after.as_ref().map(|after| after.as_bytes());
+    let mut pages = client.pages(global.keyspace(), args.prefix.as_bytes(), after);
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut first = true;
     while left > 0 {
@@ -144,12 +119,7 @@ pub(crate) async fn delete(global: &Global, prefix: &[u8], how: How) -> Result<u
         return Err(Failure::new(Exit::Refused, sentence));
     }
     let client = connect(global).await?;
-    let mut pages = Pages {
-        client: &client,
-        keyspace: global.keyspace(),
-        prefix,
-        after: None,
-    };
+    let mut pages = client.pages(global.keyspace(), prefix, None);
     let mut deleted = 0_u64;
     loop {
         let page = pages.next(PAGE).await?;

@@ -383,16 +383,20 @@ fn load(path: &Path) -> Result<toml::Table, String> {
             error.message().trim()
         )
     })?;
-    relative(&mut table, "cluster_file", path);
+    for field in ["cluster_file", "data_dir"] {
+        relative(&mut table, field, path);
+    }
     if let Some(toml::Value::Table(engine)) = table.get_mut("engine") {
         relative(engine, "password_file", path);
     }
     Ok(table)
 }
 
-/// A file named in the file at `path`.
+/// A file or directory named in the file at `path`.
 fn relative(table: &mut toml::Table, field: &str, path: &Path) {
-    if let Some(toml::Value::String(file)) = table.get_mut(field) {
+    if let Some(toml::Value::String(file)) = table.get_mut(field)
+        && !file.is_empty()
+    {
         *file = path.with_file_name(&*file).to_string_lossy().into_owned();
     }
 }
@@ -531,6 +535,9 @@ mod tests {
             (Some(5), Some(9))
         );
         assert_eq!(read.cluster_file, Some(folder.path().join("c.toml")));
+        assert_eq!(read.data_dir, folder.path().join("d"));
+        let flag = config(&["--config", file, "--data-dir", "e"]).unwrap();
+        assert_eq!(flag.data_dir, PathBuf::from("e"));
         assert_eq!((read.clock.bound_us, read.insecure), (None, false));
         let bound = ["--config", file, "--clock-bound-us", "700"];
         assert_eq!(config(&bound).unwrap().clock.bound_us, Some(700));

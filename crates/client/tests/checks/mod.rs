@@ -265,6 +265,19 @@ pub(crate) async fn a_section_is_resumed_by_another_client() {
     resumed.put_and_leave("k", "after").await.expect("left");
 }
 
+/// The keys with `f` above `f1`, one a page.
+async fn all_pages(client: &Client) -> Vec<Bytes> {
+    let mut pages = client.pages("default", "f", Some(b"f1"));
+    let mut all = Vec::new();
+    loop {
+        let page = pages.next(1).await.expect("a listing");
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
 pub(crate) async fn operations_without_a_section() {
     let cluster = Cluster::start().await;
     let client = cluster.client(0).await;
@@ -290,6 +303,11 @@ pub(crate) async fn operations_without_a_section() {
         .await
         .expect("a listing");
     assert_eq!(keys, ["e"]);
+    for key in ["f1", "f2", "f3", "g"] {
+        client.put("default", key, "v").await.expect("one replica");
+    }
+    // The replica that is asked may hear of them last.
+    while all_pages(&client).await != ["f2", "f3"] {}
     let names = client.keyspaces().await.expect("the catalogue");
     assert!(names.iter().any(|k| k.name == "registers"));
     let unknown = client

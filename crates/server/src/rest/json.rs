@@ -283,15 +283,22 @@ pub(super) struct Keys {
     pub(super) cursor: Option<String>,
 }
 
-/// The key after which the page of a cursor begins.
-pub(super) fn key_of_cursor(cursor: &str) -> Result<Bytes, Problem> {
-    let key = URL_SAFE_NO_PAD.decode(cursor);
-    let wrong = |_| Problem::bad("the cursor is not one that the page before has told");
-    key.map(Bytes::from).map_err(wrong)
+/// What a cursor begins with: which list it is of, 32 digits. Of another it would leave keys out.
+pub(super) fn list_of(keyspace: &str, prefix: &[u8]) -> String {
+    Version::of(&[keyspace.as_bytes(), b"/", prefix].concat()).to_string()
+}
+
+/// The key after which the page of a cursor of `list` begins.
+pub(super) fn key_of_cursor(cursor: &str, list: &str) -> Result<Bytes, Problem> {
+    let key = cursor.strip_prefix(list);
+    let key = key.and_then(|key| URL_SAFE_NO_PAD.decode(key).ok());
+    let wrong = "the cursor is not one that the page before has told, of the same keyspace and \
+                 prefix: send it with these, or begin without it";
+    key.map(Bytes::from).ok_or_else(|| Problem::bad(wrong))
 }
 
 impl Keys {
-    pub(super) fn new(keys: Vec<Bytes>, more: bool) -> Keys {
+    pub(super) fn new(keys: Vec<Bytes>, more: bool, list: &str) -> Keys {
         let one = |k: Bytes| KeyOut {
             key: text(&k),
             key_base64: STANDARD.encode(&k),
@@ -299,7 +306,7 @@ impl Keys {
         let last = keys.last().filter(|_| more);
         Keys {
             more,
-            cursor: last.map(|last| URL_SAFE_NO_PAD.encode(last)),
+            cursor: last.map(|last| format!("{list}{}", URL_SAFE_NO_PAD.encode(last))),
             keys: keys.into_iter().map(one).collect(),
         }
     }

@@ -158,17 +158,16 @@ pub(super) struct ListQuery {
     after_base64: Option<String>,
     /// Instead of `after`: what the page before has told.
     cursor: Option<String>,
-    #[serde(default)]
-    limit: u32,
+    limit: Option<u32>,
 }
 
 impl ListQuery {
-    /// Above which key the page begins.
-    fn after(&mut self) -> Result<Option<Bytes>, Problem> {
+    /// Above which key the page of a list begins.
+    fn after(&mut self, list: &str) -> Result<Option<Bytes>, Problem> {
         let after = json::bytes_of(self.after.take(), self.after_base64.take(), "after")?;
         match (self.cursor.take(), after) {
             (None, after) => Ok(after),
-            (Some(cursor), None) => json::key_of_cursor(&cursor).map(Some),
+            (Some(cursor), None) => json::key_of_cursor(&cursor, list).map(Some),
             (Some(_), Some(_)) => Err(Problem::bad("give cursor or after, one of them")),
         }
     }
@@ -181,20 +180,28 @@ pub(super) async fn list(
     asked: Asked<ListQuery>,
 ) -> Handled {
     let mut q = query(asked)?;
+    if q.limit == Some(0) {
+        return Err(Problem::bad(
+            "limit is at least 1; without it a page has 1,000 keys",
+        ));
+    }
+    let keyspace = text_segment(&uri, 2, "keyspace")?;
+    let prefix = json::bytes_of(q.prefix.take(), q.prefix_base64.take(), "prefix")?;
+    let prefix = prefix.unwrap_or_default();
+    let list = json::list_of(&keyspace, &prefix);
     let wire = Wire::Keys(v1::KeysRequest {
         header: Some(rest.header(&headers)?),
-        keyspace: text_segment(&uri, 2, "keyspace")?,
-        prefix: json::bytes_of(q.prefix.take(), q.prefix_base64.take(), "prefix")?
-            .unwrap_or_default(),
-        after: q.after()?,
-        limit: q.limit,
+        keyspace,
+        prefix,
+        after: q.after(&list)?,
+        limit: q.limit.unwrap_or(0),
     });
     let mut request = rest.porter.parse(wire).await?;
     let page = rest.porter.page(&mut request.operation);
     match rest.porter.ask(request).await? {
         Reply::Keys(mut keys) => {
             let more = page.is_some_and(|page| page.cut(&mut keys));
-            Ok(Json(json::Keys::new(keys, more)).into_response())
+            Ok(Json(json::Keys::new(keys, more, &list)).into_response())
         }
         other => Err(unexpected(&other)),
     }

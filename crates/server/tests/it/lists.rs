@@ -85,10 +85,22 @@ async fn a_listing_says_whether_there_are_more_and_where_they_begin() {
     let page = list("prefix=k00&limit=100".into()).await;
     assert_eq!(page["keys"].as_array().unwrap().len(), 100);
     assert_eq!((&page["more"], page.get("cursor")), (&false.into(), None));
-    for query in ["cursor=!", "cursor=azA&after=k"] {
-        let path = format!("/v1/keyspaces/registers/keys?{query}");
-        assert_eq!(rest.json("GET", &path, Value::Null).await.0, 400, "{query}");
+    let page = list("prefix=k0&limit=1".into()).await;
+    let cursor = page["cursor"].as_str().unwrap();
+    for (space, query) in [
+        ("registers", "cursor=!".into()),
+        ("registers", "limit=0".into()),
+        ("registers", format!("prefix=k0&cursor={cursor}&after=k")),
+        // It is of another list, and would leave keys of this one out.
+        ("registers", format!("cursor={cursor}")),
+        ("registers", format!("prefix=k&cursor={cursor}")),
+        ("default", format!("prefix=k0&cursor={cursor}")),
+    ] {
+        let path = format!("/v1/keyspaces/{space}/keys?{query}");
+        assert_eq!(rest.json("GET", &path, Value::Null).await.0, 400, "{path}");
     }
+    let page = list(format!("prefix=k0&limit=2&cursor={cursor}")).await;
+    assert_eq!(page["keys"][0]["key"], "k0001", "{page}");
     // The same by gRPC, by a call of its own and on a stream.
     let mut keys = |after: Option<&str>| v1::KeysRequest {
         header: session.header(),
