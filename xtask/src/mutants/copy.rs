@@ -267,8 +267,9 @@ impl Copy {
 
 /// Whether a file is of what is compiled.
 fn belongs(path: &str) -> bool {
-    let code = path.starts_with("crates/") || path.starts_with("xtask/");
-    code || ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"].contains(&path)
+    let members = ["crates/", "examples/", "xtask/"];
+    members.iter().any(|member| path.starts_with(member))
+        || ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"].contains(&path)
 }
 
 fn write_if_other(path: &Path, text: &str) -> std::io::Result<()> {
@@ -305,6 +306,14 @@ mod tests {
                 "{number}: {mutated}"
             );
         }
+    }
+
+    #[test]
+    fn every_member_of_the_workspace_belongs() {
+        let tree = Tree::at(&crate::gate::root());
+        let mut manifests = tree.ending("Cargo.toml").peekable();
+        assert!(manifests.peek().is_some());
+        assert!(manifests.all(|manifest| belongs(&manifest.path)));
     }
 
     #[test]
