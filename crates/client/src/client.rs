@@ -423,7 +423,7 @@ impl Client {
         };
         let entered = self.enter(keyspace, &[key], enter).await;
         let section = entered.map_err(|error| error.of_change(false))?;
-        section.write_and_leave_if(key, value, condition).await
+        section.change_at_entry(key, value, condition).await
     }
 
     /// Up to `limit` keys of a keyspace in order, 1 to 10,000 (0: 1,000), or fewer although there

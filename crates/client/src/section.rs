@@ -245,9 +245,32 @@ impl Section {
         value: Option<Bytes>,
         condition: &Condition,
     ) -> Result<Change, Error> {
-        let key = key.as_ref();
-        let found = self.get(key).await;
+        let found = self.get(key.as_ref()).await;
         let found = found.map_err(|error| error.of_change(false))?;
+        self.decide(key.as_ref(), found, value, condition).await
+    }
+
+    /// The same in a section that was just entered, whose values need not be asked for again.
+    pub(crate) async fn change_at_entry(
+        self,
+        key: &[u8],
+        value: Option<Bytes>,
+        condition: &Condition,
+    ) -> Result<Change, Error> {
+        let entered = self.entry_value(key);
+        match entered.as_ref().and_then(EntryValue::known) {
+            Some(found) => self.decide(key, found.cloned(), value, condition).await,
+            None => self.write_and_leave_if(key, value, condition).await,
+        }
+    }
+
+    async fn decide(
+        self,
+        key: &[u8],
+        found: Option<Bytes>,
+        value: Option<Bytes>,
+        condition: &Condition,
+    ) -> Result<Change, Error> {
         if !condition.holds(found.as_ref()) {
             return Ok(Change::Failed(found));
         }

@@ -174,6 +174,33 @@ async fn what_cannot_be_under_a_condition_is_refused_and_nothing_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_hangs_up_in_line_changes_nothing() {
+    let cluster = TestCluster::start(1).await;
+    cluster.client(0).await;
+    let rest = Rest(cluster.node(0).rest.clone());
+    let section = json!({"keys": [{"key": "k"}], "wait_ms": 20_000});
+    let (_, section) = rest.json("POST", "/v1/sections", section).await;
+    let queue = format!("{KEY}/queue");
+    let waiting = async || {
+        let (_, queue) = rest.json("GET", &queue, Value::Null).await;
+        queue["entries"].as_array().unwrap().len() - 1
+    };
+    let gone = Rest(rest.0.clone());
+    let put = tokio::spawn(async move {
+        let path = format!("{KEY}?wait_ms=60000");
+        let put = json!({ "value": "v" }).to_string();
+        ask(&gone, ("PUT", &path), &[("If-None-Match", "*")], &put).await
+    });
+    eventually!(waiting().await == 1);
+    put.abort();
+    eventually!(waiting().await == 0);
+    let id = section["id"].as_str().unwrap();
+    let leave = format!("/v1/sections/{id}");
+    assert_eq!(rest.json("DELETE", &leave, Value::Null).await.0, 200);
+    assert_eq!(rest.json("GET", READ, Value::Null).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_synch_keeps_the_version() {
     let cluster = TestCluster::start(3).await;
     cluster.client(0).await;
