@@ -48,6 +48,10 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::LeavingPutSaidEarly, "f5-put-beside-leave"),
     (Bug::LeavingPutRefused, "f5-leave-before-put"),
     (Bug::LeavingPutNotRecorded, "f5-put-and-leave-twice"),
+    (
+        Bug::PutDoneUnhurriedForEver,
+        "f5-put-and-leave-twice-beside-holder",
+    ),
     (Bug::PutDoneUnconditional, "f18-late-word"),
     (Bug::LeavingPutOutlivesNext, "f5-word-after-the-next"),
     (Bug::ClearedFlagUntold, "f5-readers-beside-note"),

@@ -10,7 +10,7 @@ use fermata_sim::planted::{all, spring};
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
 /// does a primary that moves too often, or to a seat that lags, break any promise, nor one who
 /// waits in vain, nor a write that says that it may have taken effect, or that it is past.
-const EXPECTED: [Bug; 12] = [
+const EXPECTED: [Bug; 13] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
     Bug::GoneCallerStays,
@@ -23,6 +23,7 @@ const EXPECTED: [Bug; 12] = [
     Bug::CrowdWithoutOrder,
     Bug::LeavingPutRefused,
     Bug::LeavingPutNotRecorded,
+    Bug::PutDoneUnhurriedForEver,
 ];
 
 /// Not a scenario's own expectation, nor a panic.

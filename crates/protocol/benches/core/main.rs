@@ -42,6 +42,8 @@ const KEYS: u64 = 512;
 enum Kind {
     /// Enter, put, leave.
     Section,
+    /// The same of a key that all clients want, the leave beside the put.
+    HotSection,
     /// A put inside a section that stays.
     CriticalPut,
     /// A put at one replica.
@@ -68,10 +70,11 @@ const fn case(kind: Kind, bits: u8, in_flight: usize) -> Case {
     }
 }
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     case(Kind::Section, 4, 1),
     case(Kind::Section, 8, 32),
     case(Kind::Section, 10, 32),
+    case(Kind::HotSection, 4, 32),
     case(Kind::CriticalPut, 4, 1),
     case(Kind::CriticalPut, 8, 32),
     case(Kind::EventualPut, 4, 1),
@@ -88,6 +91,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Section => "section",
+            Kind::HotSection => "hot-section",
             Kind::CriticalPut => "critical-put",
             Kind::EventualPut => "eventual-put",
             Kind::RegisterWrite => "register-write",
@@ -143,6 +147,9 @@ impl Load {
                 Answer::Reply(call, reply) => (call.0 as usize % self.clients.len(), Some(reply)),
                 Answer::Submitted(call, _) => ((call - DIRECT) as usize % self.clients.len(), None),
             };
+            if matches!(reply, Some(Reply::Queued { .. })) {
+                continue;
+            }
             if self.go_on(i, reply) {
                 ended += 1;
                 self.cluster.pace();
@@ -159,15 +166,20 @@ impl Load {
                 self.decide(i);
                 return !first;
             }
-            (Kind::Section | Kind::CriticalPut, None) => (false, self.enter(i)),
+            (Kind::Section | Kind::HotSection | Kind::CriticalPut, None) => (false, self.enter(i)),
             (Kind::Section, Some(Reply::Done { tag: Some(tag) }))
                 if self.clients[i].held.is_some() =>
             {
                 self.clients[i].written = Some(tag);
                 (false, self.leave(i))
             }
-            (Kind::Section, Some(Reply::Done { .. } | Reply::Left)) => (true, self.enter(i)),
-            (Kind::Section | Kind::CriticalPut, Some(Reply::Entered { mut keys, .. })) => {
+            (Kind::Section | Kind::HotSection, Some(Reply::Done { .. } | Reply::Left)) => {
+                (true, self.enter(i))
+            }
+            (
+                Kind::Section | Kind::HotSection | Kind::CriticalPut,
+                Some(Reply::Entered { mut keys, .. }),
+            ) => {
                 self.clients[i].held = Some(keys.pop().expect("one key").held);
                 self.clients[i].puts = 0;
                 (false, self.critical_put(i))
@@ -227,10 +239,14 @@ impl Load {
             value: Some(self.value.clone()),
         };
         let held = client.held.clone().expect("in the section");
+        let leave = match self.case.kind {
+            Kind::HotSection => vec![(held.clone(), Leaving::Dirty)],
+            _ => Vec::new(),
+        };
         Operation::Critical {
             held,
             operation,
-            leave: Vec::new(),
+            leave,
         }
     }
 
@@ -282,9 +298,13 @@ fn key(kind: Kind, client: usize, turn: u64) -> KeyId {
         Kind::RegisterWrite => Keyspace::REGISTERS,
         _ => Keyspace::SECTIONS,
     };
+    let key = match kind {
+        Kind::HotSection => "one key".into(),
+        _ => format!("client-{client:02}-key-{:04}", turn % KEYS),
+    };
     KeyId {
         keyspace,
-        key: Bytes::from(format!("client-{client:02}-key-{:04}", turn % KEYS)),
+        key: Bytes::from(key),
     }
 }
 

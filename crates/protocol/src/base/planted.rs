@@ -111,6 +111,8 @@ planted_bugs! {
     LeavingPutRefused,
     /// F5: the leave's record does not learn that the put beside it is done.
     LeavingPutNotRecorded,
+    /// F5: that the put is done waits for ever for a command that takes the note along.
+    PutDoneUnhurriedForEver,
     /// F18: that a put is at its quorum clears whatever flag is set.
     PutDoneUnconditional,
     /// F5: a flag goes on waiting for its put when somebody has held the key since.

@@ -210,6 +210,8 @@ pub struct Primary {
     /// Keys that nobody wants, to be synched.
     pub(super) idle: Idle,
     pub(super) proposals: Vec<Command>,
+    /// Commands that nobody waits for: they travel before the next one, or with the next beat.
+    unhurried: Vec<Command>,
     /// Whether it grants and renews.
     pub(super) leasing: Leasing,
     /// When it began.
@@ -253,6 +255,7 @@ impl Primary {
             grants: Grants::new(epoch, ballot, LockRef(state.commands())),
             idle: Idle::new(queues, since, config.timing.request),
             proposals: Vec::new(),
+            unhurried: Vec::new(),
             leasing: Leasing::new(state, now),
             since,
             planted: config.planted,
@@ -295,6 +298,9 @@ impl Primary {
 
     /// Commands to propose.
     pub fn take_proposals(&mut self) -> Vec<Command> {
+        if !self.proposals.is_empty() {
+            self.proposals.splice(0..0, self.unhurried.drain(..));
+        }
         core::mem::take(&mut self.proposals)
     }
 
@@ -590,7 +596,7 @@ impl Primary {
         }
         self.grants.note_left(applied, queues);
         let done = self.grants.note_put(applied, queues, cx);
-        self.propose_own(done);
+        self.propose_clearing(done, queues);
         for key in &applied.touched {
             let (now, grace) = (cx.env.now.monotonic, cx.env.timing.request);
             self.idle.look(key, queues, now, grace);
@@ -793,7 +799,7 @@ impl Primary {
     /// A put beside which its holder leaves is at its quorum: the next one need not synch.
     pub fn on_put_done(&mut self, key: &KeyId, tag: Tag, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         let done = self.grants.put_done(key, tag, queues, cx);
-        self.propose_own(done);
+        self.propose_clearing(done, queues);
         self.grants.wake_shared(queues, cx);
         self.push_all_ready(queues, cx);
     }
@@ -808,6 +814,20 @@ impl Primary {
         };
         self.propose_own(done.map(command));
         done.is_some()
+    }
+
+    /// A flag is to be cleared that is taken for clear already. Where somebody comes in behind it
+    /// nobody waits for that: proposed at once, it would keep the grant waiting for the disk.
+    fn propose_clearing(&mut self, done: Option<LockCommand>, queues: &Queues) {
+        let Some(LockCommand::PutDone { key, .. }) = &done else {
+            return;
+        };
+        if queues.queue(key).is_some_and(|q| !q.refs.is_empty()) {
+            let command = done.map(|body| self.own(Body::Lock(body)));
+            self.unhurried.extend(command);
+        } else {
+            self.propose_own(done);
+        }
     }
 
     fn propose_own(&mut self, body: Option<LockCommand>) {
@@ -909,6 +929,9 @@ impl Primary {
     pub fn tick(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
         if !cx.leased {
             return;
+        }
+        if !cx.env.planted.has(Bug::PutDoneUnhurriedForEver) {
+            self.proposals.append(&mut self.unhurried);
         }
         let now = cx.env.now.monotonic;
         let mut expired = Vec::new();

@@ -120,6 +120,11 @@ pub const ALL: &[Scenario] = &[
         play: parting::repeated,
     },
     Scenario {
+        name: "f5-put-and-leave-twice-beside-holder",
+        about: "the same, and the next holder stays",
+        play: parting::repeated_beside_holder,
+    },
+    Scenario {
         name: "f5-half-put-and-leave",
         about: "a coordinator dies beside a put whose leave is agreed",
         play: parting::dead_coordinator,

@@ -121,24 +121,44 @@ pub(super) fn lost_once(stage: &mut Stage) {
 /// F5: all is done, and the answer is lost; the next holder has put when the request is repeated at
 /// another node.
 pub(super) fn repeated(stage: &mut Stage) {
+    twice(stage, false);
+}
+
+/// The same, and the next holder stays: nothing else is agreed that could take the note along.
+pub(super) fn repeated_beside_holder(stage: &mut Stage) {
+    twice(stage, true);
+}
+
+fn twice(stage: &mut Stage, stays: bool) {
     let h1 = stage.client_with(&[4, 5], |o| o.attempt = 3_000_000);
     let h2 = stage.client(&[6]);
     let Some(s1) = stage.enter(h1) else { return };
     stage.put(h1, s1, "v0");
+    let waits = stays.then(|| stage.begin_enter(h2, Mode::Exclusive));
+    stage.pass(500);
     let deaf =
         stage.lose(|p| matches!(p, Parcel::Reply { from, reply: Some(_), .. } if from.0 == 4));
     let Some(put) = begin(stage, h1, s1, "v1") else {
         return;
     };
     stage.gone(s1);
-    let Some(s2) = stage.enter(h2) else { return };
+    let entered = match waits {
+        Some(enter) => stage.entered(enter),
+        None => stage.enter(h2),
+    };
+    let Some(s2) = entered else { return };
     stage.put(h2, s2, "v2");
-    stage.leave(h2, s2);
+    if !stays {
+        stage.leave(h2, s2);
+    }
     let put = stage.wait(put);
     stage.expect(
         matches!(put, Heard::Done(_)),
         "the record of a leave knows that the put beside it was done",
     );
+    if stays {
+        stage.leave(h2, s2);
+    }
     stage.release(deaf);
 }
 
