@@ -93,6 +93,11 @@ impl Queue {
         self.messages.len()
     }
 
+    /// Bytes of messages that wait, by [`weight`].
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether none does.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()

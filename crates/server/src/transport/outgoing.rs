@@ -1,5 +1,6 @@
 //! The sending half of a connection: a [queue](fermata_driver::outgoing), and a task that empties
-//! it.
+//! it. While the task has nothing to write, whoever has little to send writes it without the task,
+//! which would have to be woken for it.
 
 use super::ending::{BEAT, Ended, Patience};
 use super::{GREETING_MAX, Greeting, MAGIC, NOBODY};
@@ -15,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -24,14 +24,26 @@ const EMPTY: [u8; wire::frame::LENGTH] = [0; wire::frame::LENGTH];
 /// First and longest pause between attempts to connect.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
+/// Bytes of messages, by weight, that are little.
+const LITTLE: usize = 16 << 10;
+
 /// What waits for one peer.
 pub(super) struct Outgoing {
     clock: Arc<Clock>,
     greeting: Greeting,
-    queue: Mutex<Queue>,
+    line: Mutex<Line>,
     arrived: Notify,
     waiting: Gauge,
     dropped: Counter,
+}
+
+/// What waits, and where it may be written.
+struct Line {
+    queue: Queue,
+    /// The connection, while the task writes nothing.
+    free: Option<Arc<TcpStream>>,
+    /// What found no room of a frame that was written without the task.
+    rest: Vec<u8>,
 }
 
 impl Outgoing {
@@ -40,19 +52,23 @@ impl Outgoing {
         clock: Arc<Clock>,
         (waiting, dropped): (Gauge, Counter),
     ) -> Outgoing {
-        let queue = Mutex::new(Queue::new(Bounds::SERVER));
+        let line = Mutex::new(Line {
+            queue: Queue::new(Bounds::SERVER),
+            free: None,
+            rest: Vec::new(),
+        });
         Outgoing {
             clock,
             greeting,
-            queue,
+            line,
             arrived: Notify::new(),
             waiting,
             dropped,
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Messages to this peer were given up.
@@ -62,19 +78,65 @@ impl Outgoing {
 
     /// Adds messages; never waits.
     pub(super) fn push(&self, messages: Vec<Message>) {
-        let mut queue = self.lock();
-        self.count_lost(queue.push(messages).len());
-        self.waiting.set(queue.len() as f64);
-        drop(queue);
-        self.arrived.notify_one();
+        let mut line = self.lock();
+        self.count_lost(line.queue.push(messages).len());
+        self.write_little(&mut line);
+        self.waiting.set(line.queue.len() as f64);
+        let left = !line.queue.is_empty() || !line.rest.is_empty();
+        drop(line);
+        if left {
+            self.arrived.notify_one();
+        }
     }
 
-    /// The next frame's messages, in order; empty if nothing waits.
-    fn take(&self) -> Vec<Message> {
-        let mut queue = self.lock();
-        let taken = queue.take();
-        self.waiting.set(queue.len() as f64);
-        taken
+    /// Writes what waits, if that is little and the connection is free. What fails here will fail
+    /// where the task writes the rest.
+    fn write_little(&self, line: &mut Line) {
+        let little = line.queue.bytes() <= LITTLE && line.rest.is_empty();
+        let Some(stream) = line.free.clone().filter(|_| little) else {
+            return;
+        };
+        for frame in self.seal(line.queue.take()) {
+            let written = match line.rest.is_empty() {
+                true => stream.try_write(&frame).unwrap_or(0),
+                false => 0,
+            };
+            line.rest.extend_from_slice(&frame[written..]);
+        }
+    }
+
+    fn seal(&self, messages: Vec<Message>) -> Vec<Vec<u8>> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        // Only now: after all that the messages say has been.
+        let interval = self.clock.now().interval;
+        frames(self.greeting.from, interval, messages, FRAME_MAX)
+    }
+
+    /// What is to be written next, in order. If that is nothing, and no beat is due, the connection
+    /// is free until this is asked again.
+    fn take(&self, stream: &Arc<TcpStream>, beats: bool) -> Vec<Vec<u8>> {
+        let mut line = self.lock();
+        let rest = std::mem::take(&mut line.rest);
+        let messages = line.queue.take();
+        let nothing = rest.is_empty() && messages.is_empty();
+        line.free = (nothing && !beats).then(|| stream.clone());
+        self.waiting.set(line.queue.len() as f64);
+        drop(line);
+        if nothing {
+            return Vec::from_iter(beats.then(|| EMPTY.to_vec()));
+        }
+        let mut next = self.seal(messages);
+        next.insert(0, rest);
+        next
+    }
+
+    /// The connection is over, and what was written for it is lost with it.
+    fn hang_up(&self) {
+        let mut line = self.lock();
+        line.free = None;
+        line.rest.clear();
     }
 }
 
@@ -92,10 +154,12 @@ pub(super) async fn run(
     let to = peer.greeting.to.0;
     loop {
         match connect(&peer, &address, patience).await {
-            Ok(mut stream) => {
+            Ok(stream) => {
                 tracing::info!(peer = to, %address, "connected");
                 (backoff, complaint) = (first, String::new());
-                let ended = serve(&peer, &mut stream, patience).await;
+                let stream = Arc::new(stream);
+                let ended = serve(&peer, &stream, patience).await;
+                peer.hang_up();
                 ended.settle(&stream, format!("node {to}"), &metrics);
                 tracing::info!(peer = to, why = %ended, "connection lost");
             }
@@ -194,12 +258,11 @@ pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Er
 
 /// Sends until the connection ends. Messages taken for it are not sent again: a peer gets a message
 /// once at most.
-async fn serve(peer: &Outgoing, stream: &mut TcpStream, patience: Patience) -> Ended {
-    let (read, write) = stream.split();
+async fn serve(peer: &Outgoing, stream: &Arc<TcpStream>, patience: Patience) -> Ended {
     let writing = AtomicBool::new(false);
     tokio::select! {
-        ended = send(peer, write, patience, &writing) => ended,
-        ended = watch(read, patience) => match ended {
+        ended = send(peer, stream, patience, &writing) => ended,
+        ended = watch(stream, patience) => match ended {
             Ended::Silent if writing.load(Ordering::Relaxed) => Ended::Stalled,
             ended => ended,
         },
@@ -209,27 +272,23 @@ async fn serve(peer: &Outgoing, stream: &mut TcpStream, patience: Patience) -> E
 /// Sends, and says in `writing` while the system takes nothing.
 async fn send(
     peer: &Outgoing,
-    mut write: WriteHalf<'_>,
+    stream: &Arc<TcpStream>,
     patience: Patience,
     writing: &AtomicBool,
 ) -> Ended {
+    let mut beats = false;
     loop {
-        let messages = peer.take();
-        let frames = if !messages.is_empty() {
-            // Only now: after all that the messages say has been.
-            let interval = peer.clock.now().interval;
-            frames(peer.greeting.from, interval, messages, FRAME_MAX)
-        } else if timeout(patience.beat, peer.arrived.notified())
-            .await
-            .is_err()
-        {
-            vec![EMPTY.to_vec()]
-        } else {
+        let next = peer.take(stream, beats);
+        beats = false;
+        if next.is_empty() {
+            beats = timeout(patience.beat, peer.arrived.notified())
+                .await
+                .is_err();
             continue;
-        };
-        for frame in frames {
+        }
+        for bytes in next {
             writing.store(true, Ordering::Relaxed);
-            if let Err(error) = write.write_all(&frame).await {
+            if let Err(error) = write_all(stream, &bytes).await {
                 return error.into();
             }
             writing.store(false, Ordering::Relaxed);
@@ -237,19 +296,33 @@ async fn send(
     }
 }
 
+async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => stream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Listens to the other end's beats.
-async fn watch(mut read: ReadHalf<'_>, patience: Patience) -> Ended {
+async fn watch(stream: &TcpStream, patience: Patience) -> Ended {
     let mut silence = patience.silence();
     let mut beats = [0; 64];
     loop {
-        let heard = match timeout(patience.beat, read.read(&mut beats)).await {
-            Ok(Ok(0)) => return Error::from(ErrorKind::UnexpectedEof).into(),
-            Ok(Ok(count)) => &beats[..count],
-            Ok(Err(error)) => return error.into(),
-            Err(_) => match silence.goes_on() {
+        if timeout(patience.beat, stream.readable()).await.is_err() {
+            match silence.goes_on() {
                 Ok(()) => continue,
                 Err(ended) => return ended,
-            },
+            }
+        }
+        let heard = match stream.try_read(&mut beats) {
+            Ok(0) => return Error::from(ErrorKind::UnexpectedEof).into(),
+            Ok(count) => &beats[..count],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) => return error.into(),
         };
         if heard.iter().any(|byte| *byte != BEAT) {
             let wrong = "the peer sent where it only beats";
@@ -262,7 +335,68 @@ async fn watch(mut read: ReadHalf<'_>, patience: Patience) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ClockConfig;
     use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
+    use fermata_protocol::message::Hello;
+    use tokio::net::TcpListener;
+
+    fn hello(number: u128) -> Message {
+        Message::Hello(Hello {
+            cluster: ClusterId(number),
+            registry: vec![(NodeName(7), Incarnation(u128::MAX)); 500],
+            complete: false,
+            answer: false,
+        })
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_in_the_socket_is_written_before_what_comes_later() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let stream = Arc::new(stream.unwrap());
+        let (mut reader, _) = listener.accept().await.unwrap();
+        let name = |name| NodeId {
+            name: NodeName(name),
+            incarnation: Incarnation(7),
+        };
+        let greeting = Greeting {
+            magic: MAGIC,
+            version: wire::VERSION,
+            cluster: ClusterId(1),
+            from: name(1),
+            to: NodeName(2),
+        };
+        let clock = Arc::new(Clock::new(&ClockConfig::default()));
+        let peer = Outgoing::new(greeting, clock, (Gauge::noop(), Counter::noop()));
+        assert!(peer.take(&stream, false).is_empty());
+        let mut sent = Vec::new();
+        while peer.lock().rest.is_empty() {
+            sent.push(hello(sent.len() as u128));
+            peer.push(vec![hello(sent.len() as u128 - 1)]);
+        }
+        assert!(
+            sent.len() > 1,
+            "the first ones are written where they are pushed"
+        );
+        sent.push(hello(sent.len() as u128));
+        peer.push(vec![hello(sent.len() as u128 - 1)]);
+        let writes = async {
+            for bytes in peer.take(&stream, false) {
+                write_all(&stream, &bytes).await.unwrap();
+            }
+        };
+        let reads = async {
+            let mut arrived = Vec::new();
+            while arrived.len() < sent.len() {
+                let mut frame = vec![0; reader.read_u32().await.unwrap() as usize];
+                reader.read_exact(&mut frame).await.unwrap();
+                arrived.extend(wire::frame::open(&frame).unwrap().messages);
+            }
+            arrived
+        };
+        let ((), arrived) = tokio::join!(writes, reads);
+        assert_eq!(arrived, sent);
+    }
 
     #[test]
     fn an_answer_that_does_not_fit_says_why() {
