@@ -17,15 +17,20 @@ use super::place::{LUS, PROFILES};
 use super::{Effort, Measured, Point, targets};
 
 pub(super) use names::{
-    CRITICAL, DISTINCT, HOT, PLAIN_PUTS, QUEUE, SMALL, hundred_name, shared_name, steps_name,
+    CRITICAL, DISTINCT, HOT, HOT_NATIVE, MEDIUM, PLAIN_PUTS, QUEUE, SMALL, hundred_name,
+    many_puts_name, shared_name, steps_name,
 };
-pub(super) use points::{critical_puts, distinct, hot, hundred, plain_puts, queue, shared, steps};
+pub(super) use points::{
+    critical_puts, distinct, hot, hot_native, hundred, many_puts, plain_puts, queue, shared, steps,
+};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Figure {
     /// One table of what was aimed at.
     Targets,
+    /// Those of them that processors and disks bound, and no distance.
+    Rates,
     /// Throughput of `CassaEV`, MUSIC and MSCP by profile.
     #[value(name = "4")]
     Four,
@@ -62,6 +67,7 @@ impl Figure {
     pub(super) fn points(self, effort: Effort) -> Vec<Point> {
         match self {
             Figure::Targets => targets::points(effort),
+            Figure::Rates => targets::rate_points(effort),
             Figure::Four => PROFILES.map(|p| points::many(p, effort)).into(),
             Figure::Five => PROFILES.map(|p| points::steps(p, effort, false)).into(),
             Figure::Six => points::six(effort),
@@ -81,6 +87,7 @@ impl Figure {
     pub(super) fn draw(self, measured: &Measured, page: &mut Page) -> Result<()> {
         match self {
             Figure::Targets => targets::draw(measured, page),
+            Figure::Rates => targets::draw_rates(measured, page),
             Figure::Four => throughput::draw_four(measured, page),
             Figure::Five => latency::draw_five(measured, page),
             Figure::Six => throughput::draw_six(measured, page),

@@ -6,6 +6,9 @@ use crate::music::system::Kind;
 /// Bytes of a value where nothing else is said: the paper's.
 pub(crate) const SMALL: usize = 10;
 
+/// Bytes of one that is neither small nor large.
+pub(crate) const MEDIUM: usize = 16 << 10;
+
 /// What the paper calls MUSIC, and what stands beside it.
 pub(super) const LAYERS: [Kind; 5] = [
     Kind::Native,
@@ -19,6 +22,7 @@ pub(crate) const DISTINCT: &str = "distinct keys";
 pub(crate) const PLAIN_PUTS: &str = "plain puts";
 pub(crate) const CRITICAL: &str = "critical puts";
 pub(crate) const HOT: &str = "one key";
+pub(crate) const HOT_NATIVE: &str = "one key, native";
 pub(crate) const QUEUE: &str = "one queue";
 pub(super) const PLAIN_GETS: &str = "plain gets";
 
@@ -40,6 +44,11 @@ pub(crate) fn hundred_name(small: bool, piped: bool) -> String {
     let size = if small { "small" } else { "large" };
     let how = if piped { " in flight" } else { "" };
     format!("100 {size} puts{how}")
+}
+
+/// Puts of 64 clients, by bytes of each.
+pub(crate) fn many_puts_name(size: usize) -> String {
+    format!("64 clients, puts of {size} B")
 }
 
 /// A point of Figure 6 or 7, by puts in a section and bytes of each.

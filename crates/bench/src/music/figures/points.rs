@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::names::{
-    CRITICAL, DISTINCT, HOT, LAYERS, NINE, PIPED, PLAIN_GETS, PLAIN_PUTS, QUEUE, SEVEN, SIX, SMALL,
-    YCSB, batch_name, hundred_name, many_name, piped_name, shapes, shared_name, steps_name,
-    ycsb_name,
+    CRITICAL, DISTINCT, HOT, HOT_NATIVE, LAYERS, MEDIUM, NINE, PIPED, PLAIN_GETS, PLAIN_PUTS,
+    QUEUE, SEVEN, SIX, SMALL, YCSB, batch_name, hundred_name, many_name, many_puts_name,
+    piped_name, shapes, shared_name, steps_name, ycsb_name,
 };
 use crate::music::load::{Keys, Load, Sites, Work};
 use crate::music::place::{LOOPBACK, LUS, Profile};
@@ -99,17 +99,25 @@ pub(crate) fn distinct(effort: Effort) -> Point {
 }
 
 pub(crate) fn hot(effort: Effort) -> Point {
-    let kinds = [Kind::Engine, Kind::Paper, Kind::Native];
+    let kinds = [Kind::Engine, Kind::Paper];
     let load = (Work::Section, Keys::One, SMALL, CROWD);
     // In MUSIC's layout so many in one queue get a section through in several seconds.
     point(HOT, LOOPBACK, &kinds, load, effort.of((7.0, 1), (30.0, 5)))
+}
+
+/// The same key beside systems that have locks of their own.
+pub(crate) fn hot_native(effort: Effort) -> Point {
+    let kinds = [Kind::Native, Kind::Zookeeper, Kind::Etcd];
+    let load = (Work::Section, Keys::One, SMALL, CROWD);
+    let time = effort.of((1.0, 1), (15.0, 5));
+    point(HOT_NATIVE, LOOPBACK, &kinds, load, time)
 }
 
 /// The same clients and key, but nobody waits for the lock: what the queue itself can take.
 pub(crate) fn queue(effort: Effort) -> Point {
     let kinds = [Kind::Engine, Kind::Paper];
     let load = (Work::Queue, Keys::One, SMALL, CROWD);
-    let time = effort.of((3.0, 1), (20.0, 5));
+    let time = effort.of((2.0, 1), (20.0, 5));
     point(QUEUE, LOOPBACK, &kinds, load, time)
 }
 
@@ -154,6 +162,17 @@ pub(crate) fn critical_puts(effort: Effort) -> Point {
         load,
         effort.of((1.5, 1), (15.0, 5)),
     )
+}
+
+/// Puts of twice as many holders, of two sizes.
+pub(crate) fn many_puts(effort: Effort) -> Vec<Point> {
+    let of_size = |size| {
+        let kinds = [Kind::Native, Kind::Zookeeper];
+        let load = (Work::Batch(200), Keys::Own, size, [22, 21, 21]);
+        let time = effort.of((1.0, 1), (15.0, 5));
+        point(many_puts_name(size), LOOPBACK, &kinds, load, time)
+    };
+    [SMALL, MEDIUM].map(of_size).into()
 }
 
 /// Sections of a hundred puts, small and large, one after the other and in flight together.
