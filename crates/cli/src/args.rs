@@ -469,8 +469,9 @@ pub(crate) struct KeyspaceArgs {
     /// How long a silent holder keeps its section.
     #[arg(long, value_parser = duration::positive, default_value = "10s", value_name = "DURATION")]
     pub(crate) lease: Duration,
-    /// The longest section.
-    #[arg(long, value_parser = duration::positive, default_value = "1h", value_name = "DURATION")]
+    /// The longest section, however often it is renewed. Default: ten years, the most.
+    #[arg(long, value_parser = duration::positive, default_value = "3660d",
+        hide_default_value = true, value_name = "DURATION")]
     pub(crate) section_max: Duration,
 }
 

@@ -85,7 +85,8 @@ pub(crate) fn show(duration: Duration) -> String {
         0..1_000 => format!("{micros} us"),
         1_000..1_000_000 => format!("{:.2} ms", micros as f64 / 1e3),
         1_000_000..120_000_000 => format!("{:.2} s", micros as f64 / 1e6),
-        _ => format!("{} min", micros / 60_000_000),
+        120_000_000..172_800_000_000 => format!("{} min", micros / 60_000_000),
+        _ => format!("{} d", micros / 86_400_000_000),
     }
 }
 
@@ -142,5 +143,6 @@ mod tests {
         assert_eq!(show(Duration::from_micros(54_320)), "54.32 ms");
         assert_eq!(show(Duration::from_secs(3)), "3.00 s");
         assert_eq!(show(Duration::from_secs(180)), "3 min");
+        assert_eq!(show(Duration::from_secs(3_660 * 86_400)), "3660 d");
     }
 }

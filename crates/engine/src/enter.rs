@@ -409,7 +409,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
         let mut keyspaces = Vec::with_capacity(wish.keys.len());
         for key in &wish.keys {
-            keyspaces.push(self.checked(key, Some(Purpose::Sections)).await?);
+            let keyspace = self.checked(key, Some(Purpose::Sections)).await?;
+            let lease = Keyspace::lease_of(wish.lease, (keyspace.lease, keyspace.section_max));
+            lease.map_err(|why| Refusal::definite(Code::BadRequest, why))?;
+            keyspaces.push(keyspace);
         }
         let mut sorted: Vec<&KeyId> = wish.keys.iter().collect();
         sorted.sort();

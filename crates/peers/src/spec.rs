@@ -143,7 +143,7 @@ pub struct Spec {
     /// they win over ours. A key that begins with `-` is an option of Java (`-Dcassandra.x`,
     /// `-XX:X`).
     pub settings: Vec<(String, String)>,
-    /// How long the whole start may take before it fails; by default 300 s for Cassandra and 120 s
+    /// How long the whole start may take before it fails; by default 600 s for Cassandra and 120 s
     /// for the others. Installing does not count.
     pub patience: Option<Duration>,
 }
@@ -231,7 +231,7 @@ impl Spec {
     pub(crate) fn patience(&self) -> Duration {
         self.patience
             .unwrap_or(Duration::from_secs(match self.system {
-                System::Cassandra => 300,
+                System::Cassandra => 600,
                 System::Zookeeper | System::Etcd => 120,
             }))
     }

@@ -191,6 +191,32 @@ impl Keyspace {
         Ok(())
     }
 
+    /// The lease of a section that asks for one, in keyspaces with these as their shortest lease
+    /// and longest section; for none the keyspaces' own.
+    ///
+    /// # Errors
+    /// One sentence that names the bound.
+    pub fn lease_of(
+        asked: Option<Micros>,
+        (lease, longest): (Micros, Micros),
+    ) -> Result<Micros, String> {
+        let most = longest.min(Keyspace::LEASE_MAX);
+        match asked {
+            None => Ok(lease.min(most)),
+            Some(asked) if (Keyspace::LEASE_MIN..=most).contains(&asked) => Ok(asked),
+            Some(asked) => {
+                let ms = |micros: Micros| micros / 1_000;
+                Err(format!(
+                    "a lease of {} ms was asked for: one is at least {} ms and at most {} ms, a \
+                     day or the keyspace's longest section",
+                    ms(asked),
+                    ms(Keyspace::LEASE_MIN),
+                    ms(most)
+                ))
+            }
+        }
+    }
+
     /// The keyspace with its times within their bounds. One that was made before there were any is
     /// used by the nearest that are.
     pub fn bounded(mut self) -> Keyspace {
@@ -214,7 +240,7 @@ impl Keyspace {
             storage: StoragePolicy::Replicated,
             tag_rule: TagRule::Whole,
             lease: 10_000_000,
-            section_max: 3_600_000_000,
+            section_max: Keyspace::SECTION_MAX,
         };
         let registers = Keyspace {
             id: Keyspace::REGISTERS,

@@ -10,7 +10,6 @@ use crate::base::{Address, Bug, KeyId, Keyspace, Label, Micros, Purpose, Segment
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::vec::Vec;
 
 /// How a section is waited for.
@@ -166,20 +165,7 @@ fn origin(
         silent = silent.min(keyspace.lease);
         longest = longest.min(keyspace.section_max);
     }
-    let lease = match lease {
-        None => silent.min(longest),
-        Some(asked) if (Keyspace::LEASE_MIN..=longest).contains(&asked) => asked,
-        Some(asked) => {
-            let ms = |micros: Micros| micros / 1_000;
-            return Err(refuse::bad(&format!(
-                "a lease of {} ms was asked for: one is at least {} ms and at most {} ms, the \
-                 longest section of the keyspace",
-                ms(asked),
-                ms(Keyspace::LEASE_MIN),
-                ms(longest)
-            )));
-        }
-    };
+    let lease = Keyspace::lease_of(lease, (silent, longest)).map_err(|why| refuse::bad(&why))?;
     Ok(Origin {
         node: cx.topology.me(),
         site: client.site,

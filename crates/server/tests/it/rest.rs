@@ -168,9 +168,9 @@ async fn what_is_over_a_bound_names_it() {
             "at most 64 bytes",
         ),
         (
-            json!({"keys": key, "lease_ms": 3_600_001}),
+            json!({"keys": key, "lease_ms": 86_400_001}),
             400,
-            "at most 3600000 ms",
+            "at most 86400000 ms",
         ),
     ] {
         let (answered, problem) = rest.json("POST", "/v1/sections", body).await;
