@@ -244,14 +244,14 @@ impl DriverThread {
             for event in events.drain(..) {
                 self.handle(event)?;
             }
+            if self.abandoned {
+                return Ok(());
+            }
             while self.driver.go_on(&mut self.hands)? {}
             self.driver.close_round(&mut self.hands);
             self.tell();
             let started = self.driver.node().is_started();
             self.pulse.beat(clock::monotonic(), started);
-            if self.abandoned {
-                return Ok(());
-            }
             let brief = self.hands.calls.values().any(|call| !call.lasting);
             if self.driver.may_end(self.hands.now().monotonic, brief) {
                 return self.drain();

@@ -270,10 +270,11 @@ pub async fn run_on(
     // What the driver draws with shows in its session: the porter's secret is another number.
     let (seed, own) = (random()?, Secret::new(random()?));
     let mailbox = Arc::new(Mailbox::default());
-    let _abandon = Abandon(mailbox.clone());
     let metrics = Arc::new(Metrics::new());
     metrics.void_records.set(opened.recovery.void.len() as f64);
     let mut tasks = JoinSet::new();
+    // Dropped before the tasks are, whose end cancels requests: a process that dies cancels none.
+    let _abandon = Abandon(mailbox.clone());
     let clock = Arc::new(Clock::new(&resolved.clock));
     let peers = Peers::start(&resolved, id, &clock, &mailbox, &metrics, &mut tasks);
     let peers = peers.map_err(no_thread)?;
