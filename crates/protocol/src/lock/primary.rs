@@ -19,7 +19,7 @@ use crate::command::{Body, Command, LockCommand, SegmentCommand};
 use crate::io::{Effects, Env};
 use crate::register::{self, Caller, Errand, OpId, Owner, Place};
 use crate::request::{QueueEntry, RefState};
-use crate::segment::{Applied, SegmentState};
+use crate::segment::{Applied, SegmentState, next_floor};
 use crate::sessions::Sessions;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -167,18 +167,7 @@ fn leave_no_cleaner(clean: &mut Vec<(KeyId, Option<Tag>)>, planted: Planted) {
     }
 }
 
-/// Tells a coordinator that its command was not taken. Where a floor rises to that is `floor`, is
-/// wanted at `wanted`, and must stop at `highest`: halfway to where it must stop, since it has to
-/// rise once more before a trace goes, and a section may go on (G54). What is wanted may lie
-/// beyond, for a key that was deleted later; other keys wait all the same.
-fn next_floor(floor: LockRef, wanted: LockRef, highest: LockRef) -> LockRef {
-    let left = match highest.0.checked_sub(wanted.0) {
-        Some(beyond) => beyond.div_ceil(2),
-        None => (highest.0 - floor.0) / 2,
-    };
-    LockRef(highest.0 - left)
-}
-
+/// Tells a coordinator that its command was not taken.
 fn reject(to: NodeName, call: u64, why: Rejection, fx: &mut Effects) {
     let answer = Message::Submitted {
         call,
@@ -982,32 +971,5 @@ impl Primary {
             }
         }
         self.grants.stop_all(cx);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// G54: a key is deleted at 5, a section begins at 10 and goes on, another key is deleted
-    /// at 20.
-    #[test]
-    fn a_floor_that_has_to_stop_can_rise_once_more_above_what_was_deleted_before() {
-        for wanted in [5, 20] {
-            let next = next_floor(LockRef(3), LockRef(wanted), LockRef(9)).0;
-            assert!(next > 5 && next < 9, "{wanted}: {next}");
-        }
-    }
-
-    #[test]
-    fn a_floor_that_is_wanted_rises_and_stops_where_it_must() {
-        for (floor, wanted, highest) in [(0, 1, 1), (0, 1, 2), (0, 9, 1), (6, 7, 9), (6, 99, 7)] {
-            let next = next_floor(LockRef(floor), LockRef(wanted), LockRef(highest)).0;
-            assert!(
-                next > floor && next <= highest,
-                "{floor}, {wanted}, {highest}: {next}"
-            );
-            assert!(next >= wanted.min(highest) || wanted > highest);
-        }
     }
 }
