@@ -55,6 +55,9 @@ const UNHURRIED: Micros = 2_000;
 const HANDOVER: Micros = 300_000;
 /// How long it stays for requests that are open and brief.
 const GRACE: Micros = 3_000_000;
+/// An hour is quiet, and then the table is tidied up, where so few batches were written in such a
+/// time.
+const QUIET: (Lsn, Micros) = (1_000, 10_000_000);
 /// Most outputs that wait for a stuck log; then messages to peers are lost.
 pub const HELD_MAX: usize = 65_536;
 
@@ -130,6 +133,11 @@ pub struct Driver {
     /// Whether the reserve is being made.
     raising: bool,
     checkpoint_after: Micros,
+    /// A checkpoint is out.
+    at_table: bool,
+    /// When it was last asked whether the hour is quiet, the last batch then, and whether it is and
+    /// something is left to be tidied up.
+    quiet: (Micros, Lsn, bool),
     /// Since when it retires.
     retiring: Option<Micros>,
     draining: bool,
@@ -153,6 +161,8 @@ impl Driver {
             id: node.id(),
             node,
             alone,
+            at_table: false,
+            quiet: (now.monotonic, store.last(), false),
             store,
             planted,
             held_max: HELD_MAX,
@@ -231,6 +241,7 @@ impl Driver {
                 if matches!(done.outcome(), Persisted::Full(_)) {
                     self.checkpoint_after = shell.now().monotonic + FULL_RETRY;
                 }
+                self.at_table = false;
                 self.store.checkpointed(done);
                 self.trust()
             }
@@ -465,10 +476,36 @@ impl Driver {
             }
         }
         if self.checkpoint_after <= now
-            && let Some(checkpoint) = self.store.take_checkpoint()
+            && let Some(checkpoint) = self.table_work(now)
         {
+            self.at_table = true;
             shell.act(Action::Checkpoint(checkpoint));
         }
+    }
+
+    /// What is to be done at the table: what is due, then what the start has left, then, where
+    /// little else is to be done, what can wait.
+    fn table_work(&mut self, now: Micros) -> Option<Checkpoint> {
+        if self.at_table || self.draining {
+            return None;
+        }
+        let due = self.store.take_checkpoint();
+        if due.is_some() {
+            return due;
+        }
+        let (batches, time) = QUIET;
+        let (since, last, _) = self.quiet;
+        if now >= since + time {
+            let last_now = self.store.last();
+            self.quiet = (now, last_now, last_now - last < batches);
+        }
+        let check = self.store.take_check();
+        if check.is_some() || !self.quiet.2 {
+            return check;
+        }
+        let tidying = self.store.take_tidying();
+        self.quiet.2 = tidying.is_some();
+        tidying
     }
 }
 

@@ -78,6 +78,8 @@ pub(crate) struct DriverThread {
     mailbox: Arc<Mailbox>,
     /// What the log says of the interval clock.
     clock_told: Option<ClockStatus>,
+    /// Void records that the log has been told of.
+    void_told: u64,
     retiring: bool,
     abandoned: bool,
     pulse: Arc<Pulse>,
@@ -117,10 +119,7 @@ impl Shell for Hands {
                 self.measure |= self.full;
                 self.flusher.send(flush);
             }
-            Action::Checkpoint(checkpoint) => {
-                self.measure = true;
-                self.chores.send(Chore::Checkpoint(checkpoint));
-            }
+            Action::Checkpoint(checkpoint) => self.chores.send(Chore::Checkpoint(checkpoint)),
             Action::Raise => {
                 self.measure |= self.full;
                 self.chores.send(Chore::Raise);
@@ -220,13 +219,14 @@ impl DriverThread {
             chores,
             calls: HashMap::new(),
             full: false,
-            measure: false,
+            measure: true,
         };
         Ok(DriverThread {
             driver,
             hands,
             mailbox,
             clock_told: None,
+            void_told: 0,
             retiring: false,
             abandoned: false,
             pulse,
@@ -290,7 +290,10 @@ impl DriverThread {
                 seconds.record(took.as_secs_f64());
                 Happened::Flushed(done)
             }
-            Event::Checkpointed(done) => Happened::Checkpointed(done),
+            Event::Checkpointed(done) => {
+                self.hands.measure = true;
+                Happened::Checkpointed(done)
+            }
             Event::Ballast(raised) => {
                 if let Err(error) = &raised
                     && Lack::of(error).is_none()
@@ -333,6 +336,12 @@ impl DriverThread {
             metrics.wal_bytes.set(stats.wal_bytes as f64);
             metrics.table_bytes.set(stats.table_bytes as f64);
             metrics.unsaved_bytes.set(stats.unsaved_bytes as f64);
+            metrics.void_records.set(stats.void as f64);
+            if stats.void > self.void_told {
+                let records = stats.void - self.void_told;
+                tracing::warn!(records, "corrupt records are left to the replicas");
+                self.void_told = stats.void;
+            }
         }
         let status = self.driver.node().clock();
         metrics.clock(&status);

@@ -18,7 +18,7 @@ use crate::serve::Medium;
 use fermata_driver::ballast::Ballast;
 use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
 use fermata_protocol::wire;
-use fermata_storage::{Batch, FileDisk, Options, Persisted, Recovery, Store};
+use fermata_storage::{Batch, FileDisk, Options, Persisted, Store};
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::path::Path;
@@ -68,7 +68,7 @@ pub(crate) fn open(
     let place = dir.join("store");
     std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
     let medium = given.map_or_else(|| medium(dir), Ok)?;
-    let (mut store, recovery) = Store::open(medium.disk.clone(), medium.options)
+    let (mut store, _) = Store::open(medium.disk.clone(), medium.options)
         .map_err(|e| format!("cannot open {}: {e}", place.display()))?;
     let record = match store.get(RECORD) {
         Ok(record) => record,
@@ -115,7 +115,6 @@ pub(crate) fn open(
         store,
         ballast: Ballast::new(medium.disk, medium.options.segment_bytes),
         id,
-        recovery,
     })
 }
 
@@ -124,7 +123,6 @@ pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) ballast: Ballast,
     pub(crate) id: NodeId,
-    pub(crate) recovery: Recovery,
 }
 
 const REPLACE: &str = "refusing to start, since promises may be lost; leave this node down, \

@@ -338,9 +338,9 @@ fn describe() {
     );
     g!(
         "fermata_void_records",
-        "Corrupt records found at the start, left to the replicas."
+        "Corrupt records found by reading all since the start, left to the replicas."
     );
-    g!("fermata_table_bytes", "Bytes of the table's file.");
+    g!("fermata_table_bytes", "Bytes of the table's files.");
     g!("fermata_disk_writable", "1 while the disk takes writes.");
     g!("fermata_logs_led", "Logs whose primary this node is.");
     c!(

@@ -271,7 +271,6 @@ pub async fn run_on(
     let (seed, own) = (random()?, Secret::new(random()?));
     let mailbox = Arc::new(Mailbox::default());
     let metrics = Arc::new(Metrics::new());
-    metrics.void_records.set(opened.recovery.void.len() as f64);
     let mut tasks = JoinSet::new();
     // Dropped before the tasks are, whose end cancels requests: a process that dies cancels none.
     let _abandon = Abandon(mailbox.clone());
@@ -323,14 +322,7 @@ async fn open_store(
     let open = move || identity::open(&dir, cluster, name, medium);
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|e| StartError::Data(e.to_string()))?;
-    let opened = opened.map_err(StartError::Data)?;
-    if !opened.recovery.void.is_empty() {
-        tracing::warn!(
-            records = opened.recovery.void.len(),
-            "corrupt records are left to the replicas"
-        );
-    }
-    Ok(opened)
+    opened.map_err(StartError::Data)
 }
 
 fn no_thread(error: std::io::Error) -> StartError {

@@ -55,8 +55,7 @@ impl Disk {
             options: Options {
                 segment_bytes,
                 checkpoint_bytes,
-                table_cache_bytes: 1 << 20,
-                verify_table: true,
+                verify_table: false,
             },
             incarnation,
             latency: (0, 0),

@@ -91,6 +91,15 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     Lack::of(error) == Some(Lack::Space)
 }
 
+/// A sync that fails is final whatever its reason, so its error must not look like a full disk.
+pub(crate) fn final_if_full(error: io::Error) -> io::Error {
+    if is_full(&error) {
+        io::Error::other(error)
+    } else {
+        error
+    }
+}
+
 /// Real files in one directory, which this process holds under an exclusive lock.
 #[derive(Debug)]
 pub struct FileDisk {

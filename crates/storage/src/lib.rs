@@ -10,16 +10,17 @@
 //! that was appended since the last time as one [`Flush`], whose `run` is one write and one
 //! `fdatasync` on whatever thread the caller likes; [`Store::flushed`] takes the result and moves
 //! [`Store::durable`]. When the log has grown, the memtable is frozen and a [`Checkpoint`] moves it
-//! into the table (a `redb` B-tree) while new batches go on; then the covered log segments go.
+//! into the table, sorted files that are merged now and then, while new batches go on; then the
+//! covered log segments go.
 //!
 //! ```text
-//!  append ─► active memtable ─► frozen memtable ─► table.redb     get and scan look left to right
+//!  append ─► active memtable ─► frozen memtable ─► table          get and scan look left to right
 //!     └────► pending bytes ─► Flush::run ─► wal-N                 one Flush outstanding at most
 //! ```
 //!
 //! The store knows nobody: keys and values are byte strings. It has no threads, no clock and no
 //! randomness; the only blocking calls are [`Store::open`], `Flush::run`, `Checkpoint::run`, and
-//! reads of the table that miss its cache.
+//! reads of the table that miss the system's cache.
 //!
 //! **Invariants.**
 //!
@@ -28,8 +29,9 @@
 //! * **S2, void, not old.** A stored value whose checksum fails reads as [`Void`], never as absent
 //!   and never as a former value, until the key is written again; restarts do not change that.
 //! * **S3, refuse.** Damage that could hide which keys were written (a record's header, a segment's
-//!   header, a missing file) makes [`Store::open`] fail; only what can be the torn end of a flush
-//!   that nobody had an answer from is dropped.
+//!   header, the table's keys, a missing file) makes [`Store::open`] fail, or the store, where it
+//!   is met later; only what can be the torn end of a flush that nobody had an answer from is
+//!   dropped.
 //! * **S4, one outstanding.** A flush starts only after the one before it is durable. Hence a later
 //!   flush in the log proves that an earlier one was complete, which is what S3 judges by. So does
 //!   a mark at the segment's start, which each flush leaves when it is durable: it outlives the end

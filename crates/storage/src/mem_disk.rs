@@ -34,7 +34,10 @@ struct State {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
-    full: bool,
+    /// So many changes that take space still fit; `None`: any number.
+    room: Option<u64>,
+    /// After so many syncs of the directory one fails with "full".
+    dir_syncs: Option<u64>,
     copies: bool,
     crowded: bool,
     changes: u64,
@@ -178,14 +181,15 @@ impl State {
         Ok(())
     }
 
-    fn space(&self, grows: bool) -> io::Result<()> {
-        if self.full && grows {
-            return Err(io::Error::new(
-                ErrorKind::StorageFull,
-                "simulated full disk",
-            ));
+    fn space(&mut self, grows: bool) -> io::Result<()> {
+        match &mut self.room {
+            Some(0) if grows => lacks_space(),
+            Some(left) if grows => {
+                *left -= 1;
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn id(&self, name: &str) -> io::Result<usize> {
@@ -204,7 +208,8 @@ impl Clone for MemDisk {
             names: state.names.clone(),
             durable_names: state.durable_names.clone(),
             unsynced_names: state.unsynced_names.clone(),
-            full: state.full,
+            room: state.room,
+            dir_syncs: state.dir_syncs,
             copies: state.copies,
             crowded: state.crowded,
             changes: state.changes,
@@ -295,7 +300,17 @@ impl MemDisk {
 
     /// While `full`, whatever takes more space fails with `StorageFull` and changes nothing.
     pub fn set_full(&self, full: bool) {
-        self.state().full = full;
+        self.state().room = full.then_some(0);
+    }
+
+    /// The disk gets full after so many changes that take more space.
+    pub fn full_after(&self, changes: u64) {
+        self.state().room = Some(changes);
+    }
+
+    /// After so many more syncs of the directory one fails, and says that there is no space.
+    pub fn full_at_dir_sync(&self, syncs: Option<u64>) {
+        self.state().dir_syncs = syncs;
     }
 
     /// While it `copies`, every write takes new space, as on file systems that copy on write.
@@ -318,6 +333,13 @@ impl MemDisk {
     pub fn changes(&self) -> u64 {
         self.state().changes
     }
+}
+
+fn lacks_space() -> io::Result<()> {
+    Err(io::Error::new(
+        ErrorKind::StorageFull,
+        "simulated full disk",
+    ))
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -383,6 +405,10 @@ impl Disk for MemDisk {
     fn sync_dir(&self) -> io::Result<()> {
         let mut state = self.state();
         state.change()?;
+        match state.dir_syncs.take() {
+            Some(0) => return lacks_space(),
+            left => state.dir_syncs = left.map(|left| left - 1),
+        }
         state.durable_names = state.names.clone();
         state.unsynced_names.clear();
         Ok(())
@@ -399,7 +425,8 @@ impl MemFile {
     fn change(&self, grows: impl FnOnce(&Content) -> bool, change: Change) -> io::Result<()> {
         let mut state = lock(&self.state);
         let copies = state.copies && matches!(change, Change::Write(..));
-        state.space(copies || grows(&state.files[self.id].now))?;
+        let takes = copies || grows(&state.files[self.id].now);
+        state.space(takes)?;
         state.change()?;
         let inode = &mut state.files[self.id];
         inode.now.apply(&change);

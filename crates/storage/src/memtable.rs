@@ -29,11 +29,11 @@ pub(crate) struct Memtable {
     ranges: BTreeMap<Bytes, Option<Bytes>>,
 }
 
-/// A range of keys as `BTreeMap` and `redb` take it.
-pub(crate) type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+/// A range of keys as `BTreeMap` takes it.
+type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// The bounds of `from..to`, where an empty `to` is no bound; `None` if nothing lies between.
-pub(crate) fn bounds<'a>(from: &'a [u8], to: &'a [u8]) -> Option<Range<'a>> {
+fn bounds<'a>(from: &'a [u8], to: &'a [u8]) -> Option<Range<'a>> {
     if to.is_empty() {
         return Some((Bound::Included(from), Bound::Unbounded));
     }
@@ -119,6 +119,11 @@ impl Memtable {
             Some((_, None)) => true,
             None => false,
         }
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Entries within `from..to` in order.

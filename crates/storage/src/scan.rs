@@ -6,12 +6,13 @@
 
 use crate::memtable::{Entry, Memtable};
 use crate::store::Void;
-use crate::table::Snapshot;
+use crate::table::{self, Snapshot};
 use bytes::Bytes;
+use std::io;
 use std::iter::Peekable;
 
 type Entries<'a> = Peekable<Box<dyn Iterator<Item = (&'a Bytes, &'a Entry)> + 'a>>;
-type Stored = Result<(Bytes, Result<Bytes, Void>), redb::StorageError>;
+type Stored = io::Result<table::Stored>;
 
 /// One memtable with the place of the walk in it.
 struct Layer<'a> {
@@ -51,7 +52,7 @@ pub(crate) struct Scan<'a, F> {
     ended: bool,
 }
 
-impl<'a, F: Fn(&redb::StorageError)> Scan<'a, F> {
+impl<'a, F: Fn(&io::Error)> Scan<'a, F> {
     /// Walks `from..to`, an empty `to` being no bound; `layers` newest first.
     pub(crate) fn new(
         layers: impl Iterator<Item = &'a Memtable>,
@@ -73,7 +74,7 @@ impl<'a, F: Fn(&redb::StorageError)> Scan<'a, F> {
     }
 
     /// The smallest key that any layer has next; an error is the table's.
-    fn next_key(&mut self) -> Result<Option<Bytes>, redb::StorageError> {
+    fn next_key(&mut self) -> io::Result<Option<Bytes>> {
         let mut smallest = match self.table.next_if(Result::is_err) {
             Some(Err(error)) => return Err(error),
             _ => match self.table.peek() {
@@ -112,7 +113,7 @@ impl<'a, F: Fn(&redb::StorageError)> Scan<'a, F> {
     }
 }
 
-impl<F: Fn(&redb::StorageError)> Iterator for Scan<'_, F> {
+impl<F: Fn(&io::Error)> Iterator for Scan<'_, F> {
     type Item = (Bytes, Result<Bytes, Void>);
 
     fn next(&mut self) -> Option<Self::Item> {

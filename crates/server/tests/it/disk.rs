@@ -18,7 +18,6 @@ use std::time::Duration;
 const SMALL: Options = Options {
     segment_bytes: 64 << 10,
     checkpoint_bytes: 256 << 10,
-    table_cache_bytes: 1 << 20,
     verify_table: true,
 };
 

@@ -2,33 +2,66 @@
 //!
 //! The memtable is frozen when a flush is taken, because then it ends exactly where the flush ends:
 //! as soon as that flush is durable, the table may hold all of it without getting ahead of the log.
+//!
+//! What the table has to merge is done in steps of one file, so that a checkpoint waits for no more
+//! than that: so many per checkpoint as keep up with what comes in, and more in quiet hours, when
+//! [`Store::take_tidying`] hands them out. So does [`Store::take_check`] with what a start has not
+//! read.
 
 use super::{Frozen, Lsn, Persisted, Store};
-use crate::disk::{Disk, Lack};
+use crate::disk::{Disk, Lack, final_if_full};
 use crate::memtable::Memtable;
-use crate::table::{Table, Written};
+use crate::table::{Snapshot, Table};
 use crate::wal;
+use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// A frozen memtable to be written to the table. Run it on a thread that may block for long;
-/// flushes go on beside it. Then give the result to `Store::checkpointed`.
+/// So many bytes are read by one step of a check.
+const CHECK: u64 = 16 << 20;
+/// So many steps of merges may be owed while a checkpoint is written first.
+const OWED: u64 = 16;
+
+/// Work at the table. Run it on a thread that may block for long; flushes go on beside it. Then
+/// give the result to [`Store::checkpointed`].
 #[must_use = "the log grows until it has run"]
 pub struct Checkpoint {
     disk: Arc<dyn Disk>,
     table: Arc<Table>,
-    memtable: Arc<Memtable>,
-    last: Lsn,
-    stalled: bool,
-    /// Numbers of the segments it covers.
-    covered: Vec<u64>,
+    work: Work,
+}
+
+enum Work {
+    /// A frozen memtable is written.
+    Write {
+        memtable: Arc<Memtable>,
+        /// The last batch in it, and the bytes of its records.
+        last: Lsn,
+        bytes: u64,
+        /// Numbers of the segments it covers.
+        covered: Vec<u64>,
+    },
+    /// A step of a merge, in a quiet hour or not.
+    Merge { quiet: bool },
+    /// Entries are read, from a key on.
+    Check(Snapshot, Bytes),
 }
 
 /// What became of a [`Checkpoint`].
 #[must_use = "give it to `Store::checkpointed`"]
 pub struct CheckpointDone {
     outcome: Persisted,
-    covered: Vec<u64>,
+    did: Did,
+}
+
+/// What is to be known of it where it succeeded.
+enum Did {
+    /// Segments that it covered, and the steps of merges that it is worth.
+    Write { covered: Vec<u64>, steps: u64 },
+    /// Whether there may be more to do.
+    Merge { quiet: bool, more: bool },
+    /// Void keys, and where to go on.
+    Check(u64, Option<Bytes>),
 }
 
 impl CheckpointDone {
@@ -39,41 +72,54 @@ impl CheckpointDone {
 }
 
 impl Checkpoint {
-    /// The last batch in it.
-    pub fn last(&self) -> Lsn {
-        self.last
-    }
-
-    /// Writes the table durably and removes the log segments that it covers; blocks.
+    /// Writes a memtable durably and removes the log segments that it covers, or does another step
+    /// of work; blocks.
     pub fn run(self) -> CheckpointDone {
-        let result = if self.stalled {
-            self.table.drain()
-        } else {
-            self.table
-                .write(&self.memtable, self.last)
-                .map_err(io::Error::other)
+        let (result, did) = match self.work {
+            Work::Write {
+                memtable,
+                last,
+                bytes,
+                covered,
+            } => {
+                let written = write(&*self.disk, &self.table, &memtable, last, &covered);
+                let steps = self.table.steps(bytes);
+                (written, Did::Write { covered, steps })
+            }
+            Work::Merge { quiet } => {
+                let merged = self.table.merge(quiet);
+                let more = matches!(merged, Ok(true));
+                (merged.map(drop), Did::Merge { quiet, more })
+            }
+            Work::Check(snapshot, from) => match snapshot.verify(&from, CHECK) {
+                Ok((void, next)) => (Ok(()), Did::Check(void.len() as u64, next)),
+                Err(error) => (Err(error), Did::Check(0, None)),
+            },
         };
         let outcome = match result {
-            Ok(Written::Done) => match self.remove_covered() {
-                Ok(()) => Persisted::Done,
-                Err(error) => Persisted::Fatal(error),
+            Ok(()) => Persisted::Done,
+            Err(error) => match Lack::of(&error) {
+                Some(lack) => Persisted::Full(lack),
+                None => Persisted::Fatal(error),
             },
-            Ok(Written::Full) => Persisted::Full(Lack::Space),
-            Err(error) => Persisted::Fatal(error),
         };
-        CheckpointDone {
-            outcome,
-            covered: self.covered,
-        }
+        CheckpointDone { outcome, did }
     }
+}
 
-    /// A crash may undo any of the removals; recovery then repeats them.
-    fn remove_covered(&self) -> io::Result<()> {
-        for number in &self.covered {
-            self.disk.remove(&wal::name(*number))?;
-        }
-        self.disk.sync_dir()
+fn write(
+    disk: &dyn Disk,
+    table: &Table,
+    memtable: &Memtable,
+    last: Lsn,
+    covered: &[u64],
+) -> io::Result<()> {
+    table.write(memtable, last)?;
+    // A crash may undo any of the removals; recovery then repeats them.
+    for number in covered {
+        disk.remove(&wal::name(*number))?;
     }
+    disk.sync_dir().map_err(final_if_full)
 }
 
 impl Store {
@@ -87,39 +133,75 @@ impl Store {
             memtable: Arc::new(std::mem::take(&mut self.active)),
             last: self.taken,
             bytes: std::mem::take(&mut self.active_bytes),
-            writing: false,
-            stalled: false,
         });
     }
 
-    /// Takes the checkpoint that is due: when the log since the last one exceeds
-    /// `options.checkpoint_bytes` and is durable. `None` if none is due or one is outstanding.
+    /// Takes the checkpoint that is due, when the log since the last one exceeds
+    /// `options.checkpoint_bytes` and is durable, or a step of what is to be merged by then. `None`
+    /// if nothing is due or one is outstanding.
     pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
-        if self.failure.get().is_some() {
-            return None;
+        let merge = Work::Merge { quiet: false };
+        if self.owed > OWED {
+            // Reads would have to look into ever more runs.
+            return self.hand_out(merge);
         }
         let due = self.active_bytes > 0 && self.active_bytes >= self.options.checkpoint_bytes;
+        match self.take(due) {
+            None if self.owed > 0 => self.hand_out(merge),
+            checkpoint => checkpoint,
+        }
+    }
+
+    /// Takes a step of what can be tidied up when little else is to be done, so that the space of
+    /// deleted data comes back: a checkpoint of many deletions, or a step of merging everything.
+    /// `None` if there is nothing, or a checkpoint is outstanding.
+    pub fn take_tidying(&mut self) -> Option<Checkpoint> {
+        let due = self.active_bytes > 0 && self.table.is_hidden_by(&self.active);
+        let checkpoint = self.take(due);
+        if checkpoint.is_some() || self.tidy {
+            return checkpoint;
+        }
+        self.hand_out(Work::Merge { quiet: true })
+    }
+
+    /// Takes a step of reading what the table has, where `open` has not done that. No read needs
+    /// it: what a check finds is told early, and not when somebody asks for it.
+    pub fn take_check(&mut self) -> Option<Checkpoint> {
+        let from = self.unchecked.clone()?;
+        self.hand_out(Work::Check(self.snapshot.clone(), from))
+    }
+
+    fn take(&mut self, due: bool) -> Option<Checkpoint> {
         if self.frozen.is_none() && due && self.durable == self.last {
             self.freeze();
         }
-        let frozen = self.frozen.as_mut()?;
-        if frozen.writing || frozen.last > self.durable {
+        let frozen = self.frozen.as_ref()?;
+        if frozen.last > self.durable {
             return None;
         }
-        frozen.writing = true;
         // A segment goes only when the next one is durable: the log is never without a segment.
         let closed = self.segments.len().saturating_sub(1);
         let covered = self.segments.iter().take(closed);
-        Some(Checkpoint {
-            disk: self.disk.clone(),
-            table: self.table.clone(),
+        self.hand_out(Work::Write {
             memtable: frozen.memtable.clone(),
             last: frozen.last,
-            stalled: frozen.stalled,
+            bytes: frozen.bytes,
             covered: covered
                 .filter(|s| s.last <= frozen.last)
                 .map(|s| s.number)
                 .collect(),
+        })
+    }
+
+    fn hand_out(&mut self, work: Work) -> Option<Checkpoint> {
+        if self.checkpointing || self.failure.get().is_some() {
+            return None;
+        }
+        self.checkpointing = true;
+        Some(Checkpoint {
+            disk: self.disk.clone(),
+            table: self.table.clone(),
+            work,
         })
     }
 
@@ -129,25 +211,36 @@ impl Store {
     ///
     /// If none is outstanding.
     pub fn checkpointed(&mut self, done: CheckpointDone) {
-        let frozen = self.frozen.as_mut().filter(|frozen| frozen.writing);
-        let frozen = frozen.expect("a checkpoint result without an outstanding checkpoint");
-        frozen.writing = false;
+        let outstanding = std::mem::take(&mut self.checkpointing);
+        assert!(
+            outstanding,
+            "a checkpoint result without an outstanding checkpoint"
+        );
         match done.outcome {
-            Persisted::Done => match self.table.snapshot() {
-                Ok(snapshot) => {
-                    self.snapshot = snapshot;
-                    self.frozen = None;
-                    self.segments
-                        .retain(|segment| !done.covered.contains(&segment.number));
-                    self.stats.checkpoints += 1;
-                }
-                Err(error) => self.fail(&error),
-            },
-            Persisted::Full(_) => {
-                frozen.stalled = true;
-                self.stats.full += 1;
-            }
+            Persisted::Done => self.learn(done.did),
+            Persisted::Full(_) => self.stats.full += 1,
             Persisted::Fatal(error) => self.fail(&error),
+        }
+    }
+
+    fn learn(&mut self, did: Did) {
+        self.snapshot = self.table.snapshot();
+        match did {
+            Did::Write { covered, steps } => {
+                self.frozen = None;
+                (self.tidy, self.owed) = (false, self.owed + steps);
+                self.segments
+                    .retain(|segment| !covered.contains(&segment.number));
+                self.stats.checkpoints += 1;
+            }
+            Did::Merge { quiet, more } => {
+                self.owed = if more { self.owed.saturating_sub(1) } else { 0 };
+                self.tidy = quiet && !more;
+            }
+            Did::Check(void, next) => {
+                self.unchecked = next;
+                self.stats.void += void;
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::table::{Snapshot, Table};
 use crate::wal::{self, Flush, FlushDone, Pending, RECORDS_START, SegmentInfo, Tail};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 pub use checkpoint::{Checkpoint, CheckpointDone};
@@ -34,6 +35,14 @@ pub struct Store {
     /// Bytes of the records of `active`.
     active_bytes: u64,
     frozen: Option<Frozen>,
+    /// A [`Checkpoint`] is outstanding.
+    checkpointing: bool,
+    /// Steps of merges that are due before a checkpoint is.
+    owed: u64,
+    /// Nothing was to be tidied, and no checkpoint was done since.
+    tidy: bool,
+    /// From here on the table was not read since `open`; `None` if all of it was.
+    unchecked: Option<Bytes>,
     /// Batches after `taken`; they are all of `last - taken`.
     pending: Pending,
     /// The keys of batches that are not durable.
@@ -63,10 +72,6 @@ struct Frozen {
     last: Lsn,
     /// Bytes of its records.
     bytes: u64,
-    /// A [`Checkpoint`] with it is outstanding.
-    writing: bool,
-    /// It was written but a full disk holds it up.
-    stalled: bool,
 }
 
 impl Store {
@@ -80,14 +85,14 @@ impl Store {
     /// creation and log segments that the table covers, which are removed.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), OpenError> {
         let names = disk.list()?;
-        let (table, table_lsn) = Table::open(&disk, &names, options.table_cache_bytes)?;
+        let (table, table_lsn) = Table::open(&disk, &names, options.checkpoint_bytes)?;
         for name in names.iter().filter(|name| wal::is_unfinished(name)) {
             disk.remove(name)?;
         }
         let log = wal::recover(&*disk, &names, table_lsn)?;
-        let snapshot = table.snapshot().map_err(OpenError::table)?;
+        let snapshot = table.snapshot();
         let mut void = if options.verify_table {
-            snapshot.verify()?
+            snapshot.verify(&[], u64::MAX).map_err(OpenError::table)?.0
         } else {
             Vec::new()
         };
@@ -108,10 +113,14 @@ impl Store {
             disk,
             options,
             table: Arc::new(table),
+            owed: 0,
+            tidy: snapshot.is_one_run(),
+            unchecked: (!options.verify_table && !snapshot.is_empty()).then(Bytes::new),
             snapshot,
             active: log.memtable,
             active_bytes: log.bytes,
             frozen: None,
+            checkpointing: false,
             pending: Pending::default(),
             unflushed: Unflushed::default(),
             spare: Vec::new(),
@@ -124,7 +133,10 @@ impl Store {
             segments: log.segments,
             failure: OnceLock::new(),
             is_new: log.last == 0,
-            stats: Stats::default(),
+            stats: Stats {
+                void: recovery.void.len() as u64,
+                ..Stats::default()
+            },
         };
         Ok((store, recovery))
     }
@@ -159,14 +171,17 @@ impl Store {
     }
 
     /// All keys `k` with `from <= k < to` in order, as [`Self::get`] sees them; an empty `to` means
-    /// no upper bound. If the table cannot be read, the last item is a void one.
+    /// no upper bound. If the table cannot be read, the last item is a void one; from then on
+    /// scans are empty.
     pub fn scan<'a>(
         &'a self,
         from: &[u8],
         to: &[u8],
     ) -> impl Iterator<Item = (Bytes, Result<Bytes, Void>)> + use<'a> {
-        let on_error = |error: &redb::StorageError| self.fail(error);
-        Scan::new(self.memtables(), &self.snapshot, from, to, on_error)
+        let on_error = |error: &io::Error| self.fail(error);
+        // Who goes on behind each void key would meet this one for ever.
+        let most = self.failure.get().map_or(usize::MAX, |_| 0);
+        Scan::new(self.memtables(), &self.snapshot, from, to, on_error).take(most)
     }
 
     fn memtables(&self) -> impl Iterator<Item = &Memtable> {
@@ -339,7 +354,7 @@ impl Store {
     pub fn stats(&self) -> Stats {
         Stats {
             wal_bytes: self.segments.iter().map(|segment| segment.used).sum(),
-            table_bytes: self.table.bytes().unwrap_or(0),
+            table_bytes: self.table.bytes(),
             unsaved_bytes: self.active_bytes
                 + self.frozen.as_ref().map_or(0, |frozen| frozen.bytes),
             ..self.stats

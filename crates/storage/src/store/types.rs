@@ -16,21 +16,18 @@ pub struct Options {
     pub segment_bytes: u64,
     /// A checkpoint is due when the records since the last one are this long; 0: after each flush.
     pub checkpoint_bytes: u64,
-    /// Most memory for the table's pages, in bytes.
-    pub table_cache_bytes: usize,
-    /// Read the whole table at `open`, to list its void keys and to refuse a damaged key. Without
-    /// it a void value shows only when it is read, and a damaged key may read as absent.
+    /// Read the whole table at `open`, to list its void keys and to refuse damage that hides keys.
+    /// Without it [`crate::Store::take_check`] does that later; no read is wrong meanwhile.
     pub verify_table: bool,
 }
 
 impl Default for Options {
-    /// 16 MiB segments, a checkpoint every 64 MiB, 64 MiB of cache, verification on.
+    /// 16 MiB segments, a checkpoint every 64 MiB, the table read behind the start.
     fn default() -> Self {
         Self {
             segment_bytes: 16 << 20,
             checkpoint_bytes: 64 << 20,
-            table_cache_bytes: 64 << 20,
-            verify_table: true,
+            verify_table: false,
         }
     }
 }
@@ -110,10 +107,11 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn table(error: impl Into<redb::Error>) -> Self {
-        match error.into() {
-            redb::Error::Io(error) => Self::Io(error),
-            error => Self::Table(error.to_string()),
+    /// What reading the table met.
+    pub(crate) fn table(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Self::Table(error.to_string()),
+            _ => Self::Io(error),
         }
     }
 }
@@ -164,7 +162,7 @@ impl std::error::Error for OpenError {
 pub struct Stats {
     /// Bytes of header and records in all log segments.
     pub wal_bytes: u64,
-    /// Length of the table's file.
+    /// Length of the table's files.
     pub table_bytes: u64,
     /// Bytes of records that the table does not hold yet; memory use is of this order. It grows
     /// without bound if checkpoints are not run, or meet a full disk.
@@ -175,6 +173,8 @@ pub struct Stats {
     pub records: u64,
     /// Checkpoints done.
     pub checkpoints: u64,
+    /// Void keys that were found by reading all, at `open` or since.
+    pub void: u64,
     /// Flushes and checkpoints that met a full disk.
     pub full: u64,
 }

@@ -183,12 +183,7 @@ mod tests {
     #[test]
     fn names_read_back_and_others_are_not_ours() {
         assert_eq!(number(&name(12)), Some(12));
-        for other in [
-            "wal-12",
-            "wal-+000000000000012",
-            "table.redb",
-            "segment.new",
-        ] {
+        for other in ["wal-12", "wal-+000000000000012", "table", "segment.new"] {
             assert_eq!(number(other), None, "{other}");
         }
     }

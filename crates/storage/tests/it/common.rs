@@ -8,7 +8,6 @@ pub(crate) fn small() -> Options {
     Options {
         segment_bytes: 4096,
         checkpoint_bytes: 8192,
-        table_cache_bytes: 1 << 20,
         verify_table: true,
     }
 }
@@ -87,4 +86,11 @@ pub(crate) fn find(disk: &MemDisk, name: &str, needle: &[u8]) -> u64 {
     let (at, _) = hits.next().expect("the needle is there");
     assert!(hits.next().is_none(), "the needle is there twice");
     at as u64
+}
+
+/// The names of the table's files, but for the one that says which count.
+pub(crate) fn runs(disk: &MemDisk) -> Vec<String> {
+    let mut names = disk.list().expect("lists");
+    names.retain(|name| name.starts_with("run-"));
+    names
 }

@@ -1,7 +1,7 @@
 //! Torn ends, rotten bytes, full disks, power loss at every single change.
 
 use crate::common::{
-    checkpoint, contents, find, flush, log_only, open, put, read, small, try_open,
+    checkpoint, contents, find, flush, log_only, open, put, read, runs, small, try_open,
 };
 use fermata_storage::{Batch, Disk, Lack, MemDisk, OpenError, Options, Persisted, Void};
 use std::sync::Arc;
@@ -135,7 +135,8 @@ fn a_corrupt_value_in_the_table_voids_its_key() {
     flush(&mut store);
     checkpoint(&mut store);
     drop(store);
-    disk.corrupt("table.redb", find(&disk, "table.redb", b"aaaa-value"));
+    let file = runs(&disk).remove(0);
+    disk.corrupt(&file, find(&disk, &file, b"aaaa-value"));
     let (store, recovery) = open(&disk, small());
     assert_eq!(recovery.void, ["a"]);
     assert_eq!((recovery.replayed, recovery.last), (0, 1));
@@ -323,7 +324,7 @@ fn a_missing_file_refuses() {
         assert!(refusal.is_some_and(|line| line.contains("missing") && !line.contains('\n')));
     }
     let disk = Arc::new(origin.as_ref().clone());
-    disk.remove("table.redb").unwrap();
+    disk.remove("table").unwrap();
     assert!(matches!(
         try_open(&disk, small()),
         Err(OpenError::Missing { .. })
