@@ -387,6 +387,13 @@ impl KeyState {
                     "this section was resumed too often; leave it and enter again",
                 ))
             }
+            LockCommand::Resume {
+                lock_ref, origin, ..
+            } if self.is_over(*lock_ref, origin.since) => Some(Refusal::definite(
+                Code::NoLongerHolder,
+                "this section has lasted its keyspace's longest time, and ends with its lease; \
+                 enter a new one",
+            )),
             _ => None,
         }
     }
@@ -435,17 +442,26 @@ impl KeyState {
         self.queues.is_anothers(held, of, exact)
     }
 
+    /// Whether a holder's section has lasted its longest time, MUSIC's T: nothing that is said of
+    /// it keeps it any longer (G58). The time counts from the first renewal.
+    fn is_over(&self, lock_ref: LockRef, wall: u64) -> bool {
+        let since = self.extras.get(&lock_ref).map_or(0, |e| e.held_since);
+        let longest = self.queues.get(lock_ref).map(|k| k.origin.section_max);
+        since > 0
+            && self.queues.holds(lock_ref)
+            && longest.is_some_and(|longest| wall.saturating_sub(since) > longest)
+    }
+
     fn renew(&mut self, (lock_ref, generation): (LockRef, u32), of: SessionId, wall: u64) -> Done {
         if self.is_anothers((lock_ref, generation), of) {
             return Done::Gone;
         }
-        let holds = self.queues.holds(lock_ref);
-        self.with(lock_ref, Some(generation), |extra, known| {
+        let (holds, over) = (self.queues.holds(lock_ref), self.is_over(lock_ref, wall));
+        self.with(lock_ref, Some(generation), |extra, _| {
             if holds && extra.held_since == 0 {
                 extra.held_since = wall;
             }
-            let held = wall.saturating_sub(extra.held_since);
-            if extra.ending || (holds && held > known.origin.section_max) {
+            if extra.ending || over {
                 return Done::No;
             }
             extra.renewals = extra.renewals.wrapping_add(1);
@@ -736,6 +752,33 @@ mod tests {
         assert!(row.0.holds(first, 0));
         let resumed = row.step(&resume(2, 3, first, 0, 1));
         assert_eq!(resumed, Done::Command(Outcome::Resumed { generation: 1 }));
+    }
+
+    #[test]
+    fn a_section_that_has_lasted_its_longest_time_is_neither_renewed_nor_resumed() {
+        let longest = origin(100).section_max;
+        for (wall, holds) in [(1 + longest, true), (2 + longest, false)] {
+            let mut row = Row::new();
+            let first = row.enter(1, 1, Mode::Exclusive);
+            let renew = |wall| Step::Renew {
+                lock_ref: first,
+                generation: 0,
+                of: SessionId(1),
+                wall,
+            };
+            assert_eq!(row.step(&renew(1)), Done::Yes(0));
+            assert_eq!(row.step(&renew(wall)) == Done::Yes(0), holds);
+            let mut resume = resume(2, 1, first, 0, 1);
+            if let Step::Command(Command {
+                body: Body::Lock(LockCommand::Resume { origin, .. }),
+                ..
+            }) = &mut resume
+            {
+                origin.since = wall;
+            }
+            let resumed = row.step(&resume) == Done::Command(Outcome::Resumed { generation: 1 });
+            assert_eq!(resumed, holds);
+        }
     }
 
     #[test]

@@ -458,11 +458,13 @@ impl Cluster {
                 )));
             }
             if start.elapsed() >= patience {
-                let folder = self.place.folder.display();
                 let seconds = patience.as_secs();
-                let error = format!(
-                    "{system} does not serve after {seconds} s: {why}; logs are below {folder}"
-                );
+                let mut error = format!("{system} does not serve after {seconds} s: {why}");
+                // An owned cluster's files go with it.
+                for i in nodes {
+                    let end = end_of(&self.place.node(*i).join("log"), LOG_LINES);
+                    error.push_str(&format!("; the log of node {i} ends with:\n{end}"));
+                }
                 return Err(io::Error::new(io::ErrorKind::TimedOut, error));
             }
             std::thread::sleep(LOOK);

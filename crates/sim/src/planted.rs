@@ -102,6 +102,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::InheritedLeavesClean, "g29-synch-beside-a-leave"),
     (Bug::SettlingNotRepeated, "g30-reader-behind-its-front"),
     (Bug::SectionTimeRestarts, "g31-longest-section"),
+    (Bug::OverByRenewalAlone, "g58-resumed-again-and-again"),
     (Bug::TombstoneBuriedEarly, "f8f-absent-member"),
     (Bug::RepairWithoutFloor, "f8f-late-repair"),
     (Bug::RepairBelowFence, "f1-late-repair"),

@@ -271,6 +271,8 @@ planted_bugs! {
     SettlingNotRepeated,
     /// G31: the longest time of a section starts anew with each primary.
     SectionTimeRestarts,
+    /// G58: renewals alone ask how long a section has lasted.
+    OverByRenewalAlone,
     /// G47: a caller that is gone, and does not come back, keeps its place until its lease ends.
     GoneCallerStays,
     /// G48: a wait that is open is renewed as often, whatever lease was asked for.

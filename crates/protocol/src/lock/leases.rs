@@ -190,8 +190,10 @@ impl Primary {
                 holding.before = spent;
                 holding.entered = Some(self.since);
             }
-            // A ref that was heard since, or came since, is counted from then.
-            if holding.heard > self.since {
+            // A ref that was heard since, or came since, is counted from then, but for a section
+            // whose longest time is over: it was given no lease, and gets none (G58).
+            let over = holding.is_over(known, cx.env.now, cx.env.planted);
+            if holding.heard > self.since && !over {
                 continue;
             }
             // A generation that is younger than the table has no lease: nobody could give it one.

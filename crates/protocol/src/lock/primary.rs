@@ -140,6 +140,12 @@ impl Holding {
         self.before + here
     }
 
+    /// Whether its section has lasted its longest time, MUSIC's T: nothing that is said of it keeps
+    /// it any longer (G58).
+    pub(super) fn is_over(&self, known: &Ref, now: Now, planted: Planted) -> bool {
+        self.spent(now) >= known.origin.section_max && !planted.has(Bug::OverByRenewalAlone)
+    }
+
     /// Whether the ref gets no lease any more, neither by a renewal nor by a grant: a release of it
     /// waits (G7), or is being agreed (G10).
     fn ends(&self) -> bool {
@@ -513,7 +519,7 @@ impl Primary {
             };
             ahead = queues.ahead(lock_ref);
             let generation = known.generation;
-            self.attend(lock_ref, from, true, cx.env.now);
+            self.attend((lock_ref, known), from, true, cx.env.now);
             if queues.holds(lock_ref) {
                 self.grant_again(lock_ref, generation, queues, cx);
             }
@@ -524,13 +530,15 @@ impl Primary {
     /// The client behind a ref is alive, and its coordinator is `from`.
     ///
     /// A heartbeat may come through any node: grants go to the one that waits for them.
-    fn attend(&mut self, lock_ref: LockRef, from: NodeName, waits: bool, now: Now) {
+    fn attend(&mut self, known: (LockRef, &Ref), from: NodeName, waits: bool, now: Now) {
+        let (lock_ref, known) = known;
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
             if waits || holding.waiter.is_none() {
                 holding.waiter = Some(from);
             }
             let lax = self.planted.has(Bug::ReleaseWaitsForever);
-            if lax || (!holding.ending && holding.releases == 0) {
+            let over = holding.is_over(known, now, self.planted);
+            if lax || !(holding.ending || holding.releases > 0 || over) {
                 holding.heard = now.monotonic;
                 holding.told = Told::Nothing;
             }
@@ -656,7 +664,9 @@ impl Primary {
     ) -> bool {
         self.grants.stop(lock_ref, cx);
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
-            let lease = queues.get(lock_ref).map_or(0, |k| k.origin.lease);
+            let known = queues.get(lock_ref);
+            let lease = known.map_or(0, |k| k.origin.lease);
+            let over = known.is_some_and(|k| holding.is_over(k, cx.env.now, cx.env.planted));
             let told_before = holding.granted || holding.inherited;
             let waits = !cx.env.planted.has(Bug::ResumeBesideLease);
             if told_before && waits && queues.holds(lock_ref) {
@@ -666,7 +676,7 @@ impl Primary {
             }
             // One that is ending is not granted any more, whoever resumes it: its end waits for the
             // lease that was given, and for no other.
-            if !holding.ending {
+            if !holding.ending && !over {
                 holding.heard = cx.env.now.monotonic;
                 holding.told = Told::Nothing;
             }
@@ -730,7 +740,8 @@ impl Primary {
         let Some(waiter) = holding.waiter else {
             return false;
         };
-        if holding.ends() || cx.env.now.monotonic < holding.free_at {
+        let over = holding.is_over(known, cx.env.now, cx.env.planted);
+        if holding.ends() || over || cx.env.now.monotonic < holding.free_at {
             return false;
         }
         if !holding.granted {
@@ -865,7 +876,12 @@ impl Primary {
             return RefState::Gone;
         }
         if !queues.holds(lock_ref) {
-            self.attend(lock_ref, from, again.contains(&lock_ref), cx.env.now);
+            self.attend(
+                (lock_ref, known),
+                from,
+                again.contains(&lock_ref),
+                cx.env.now,
+            );
             return RefState::Queued {
                 ahead: queues.ahead(lock_ref),
             };
@@ -881,7 +897,12 @@ impl Primary {
             // The lease runs out from here on; then the section ends (MUSIC's T).
             return RefState::Holding { lease: 0 };
         }
-        self.attend(lock_ref, from, again.contains(&lock_ref), cx.env.now);
+        self.attend(
+            (lock_ref, known),
+            from,
+            again.contains(&lock_ref),
+            cx.env.now,
+        );
         if again.contains(&lock_ref) {
             self.grant_again(lock_ref, generation, queues, cx);
             return RefState::Queued { ahead: 0 };

@@ -387,3 +387,57 @@ fn readers_behind_a_holder_of_this_primary_begin_no_synch_under_a_word() {
         "{r2:?} {ops:?} {more:?} {done:?}: {owners:?}"
     );
 }
+
+/// G58: whether a section that has lasted its longest time is still there after eight more leases,
+/// if this is said of it twice in each.
+fn outlives(planted: Planted, word: impl Fn(&mut Bench, LockRef, u32)) -> bool {
+    let (mut bench, refs) = Bench::planted(1, planted);
+    assert_eq!(bench.renews_for(refs[0], 2 * LONGEST), LONGEST);
+    (0..16).all(|said| {
+        bench.now += LEASE / 2;
+        word(&mut bench, refs[0], said);
+        bench.tick();
+        bench.primary.take_proposals().is_empty()
+    })
+}
+
+fn resumes_it(bench: &mut Bench, lock_ref: LockRef, generation: u32) {
+    let resume = bench.command(LockCommand::Resume {
+        lock_ref,
+        generation,
+        of: SessionId(9),
+        origin: ORIGIN,
+    });
+    assert!(matches!(bench.apply(&resume), Outcome::Resumed { .. }));
+}
+
+fn enters_it_once_more(bench: &mut Bench, _: LockRef, _: u32) {
+    let late = command(1, enqueue("k"));
+    bench.step(|it, state, cx| it.on_submit(NODE, 1, late, state, cx));
+}
+
+/// The next primary is asked before it knows how long the section has lasted.
+fn renews_it_in_between(bench: &mut Bench, lock_ref: LockRef, _: u32) {
+    let table = bench.closes().expect("somebody holds");
+    bench.apply(&table);
+    bench.succeed();
+    bench.now += 1;
+    assert_eq!(bench.renew(lock_ref), NO_LEASE);
+    let taken = bench.primary.take_proposals().pop();
+    bench.apply(&taken.expect("the table is taken"));
+}
+
+const WORDS: [fn(&mut Bench, LockRef, u32); 3] =
+    [resumes_it, enters_it_once_more, renews_it_in_between];
+
+#[test]
+fn g58_nothing_that_is_said_of_a_section_keeps_it_beyond_its_longest_time() {
+    assert_eq!(WORDS.map(|word| outlives(Planted::NONE, word)), [false; 3]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn g58_a_section_of_which_renewals_alone_ask_how_long_it_has_lasted_has_no_end() {
+    let planted = Planted::only(Bug::OverByRenewalAlone);
+    assert_eq!(WORDS.map(|word| outlives(planted, word)), [true; 3]);
+}

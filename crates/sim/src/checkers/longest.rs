@@ -5,6 +5,7 @@
 use super::Violation;
 use crate::history::{History, SectionIx};
 use crate::show;
+use fermata_protocol::base::{KeyId, LockRef};
 use std::collections::BTreeMap;
 
 /// What the checker calls itself in a violation.
@@ -30,6 +31,13 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
             *at = op.invoked.max(*at);
         }
     }
+    // One that is resumed is the same section, which began when it was entered first (G58).
+    let mut begun: BTreeMap<(&KeyId, LockRef), u64> = BTreeMap::new();
+    for section in &history.sections {
+        let held = &section.held[0];
+        let name = (&held.key, held.lock_ref);
+        begun.entry(name).or_insert(section.entered);
+    }
     for (index, put) in last {
         let section = &history.sections[index.0];
         let keyspaces = section.held.iter().map(|held| held.key.keyspace);
@@ -37,14 +45,15 @@ pub fn check(history: &History, found: &mut Vec<Violation>) {
         let Some(longest) = longest.min() else {
             continue;
         };
-        let lasted = put.saturating_sub(section.entered);
+        let held = &section.held[0];
+        let lasted = put.saturating_sub(begun[&(&held.key, held.lock_ref)]);
         if lasted > longest + longest / 7 + SLACK {
             let detail = format!(
-                "key {}: client {} has put {lasted} us after it was granted ref {}, and its \
+                "key {}: client {} has put {lasted} us after ref {} was granted first, and its \
                  sections last {longest} us",
-                show::key(&section.held[0].key),
+                show::key(&held.key),
                 section.client.0,
-                section.held[0].lock_ref.0
+                held.lock_ref.0
             );
             found.push(Violation::new(NAME, detail));
         }

@@ -342,6 +342,30 @@ pub(super) fn longest_section(stage: &mut Stage) {
     stage.section(h2, "v2");
 }
 
+/// G58: a client that would hold for ever puts, and resumes its section, of 8 s at most, every
+/// other second.
+pub(super) fn resumed_again_and_again(stage: &mut Stage) {
+    stage.key = stage.short_sections(8_000_000);
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(mut section) = stage.enter(h1) else {
+        return;
+    };
+    stage.world.history.calm = true;
+    for _ in 0..9 {
+        stage.put(h1, section, "v1");
+        stage.pass(2_000);
+        let resume = stage.resume(h1, section);
+        stage.wait(resume);
+        let Some(again) = stage.world.history.ops[resume.0].section else {
+            break;
+        };
+        section = again;
+    }
+    let over = stage.queue_at(A).is_empty();
+    stage.expect(over, "a section ends with its longest time, resumed or not");
+    stage.section(h2, "v2");
+}
+
 /// F19: H1 holds two keys of different segments; the heartbeats of one are lost, so that it
 /// expires.
 pub(super) fn lost_key(stage: &mut Stage) {

@@ -600,6 +600,11 @@ pub const ALL: &[Scenario] = &[
         play: locks::longest_section,
     },
     Scenario {
+        name: "g58-resumed-again-and-again",
+        about: "a client resumes its section, before and after the longest time of one",
+        play: locks::resumed_again_and_again,
+    },
+    Scenario {
         name: "g32-lagging-home",
         about: "the home of a segment is back, and fetches a snapshot that does not arrive",
         play: placement::lagging_home,
