@@ -79,7 +79,7 @@ pub(crate) enum Command {
     /// End a section or a wait by force, by its lock ref; `fermata locks` shows them.
     Release(OnKeys<ReleaseArgs>),
     /// Show sites, nodes, segments and primaries.
-    Status(ClusterOptions),
+    Status(StatusArgs),
     /// Create, list or describe keyspaces.
     #[command(mut_args(|option| option.global(true)))]
     Keyspace {
@@ -124,7 +124,8 @@ impl Command {
             | Command::Bench {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
-            Command::Status(own) | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
+            Command::Status(StatusArgs { cluster: own, .. })
+            | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) => Uses::Keys(&on.options),
             Command::Del(on) => Uses::Keys(&on.options),
             Command::Keys(on) => Uses::Keys(&on.options),
@@ -266,6 +267,17 @@ seconds it is refused (65); with --wait it waits for the holder, as long as --ti
 
 With --if-... the key is compared and changed in one section of its own (compare-and-set). Where
 that is not so nothing is changed, and the exit status is 1.";
+
+/// See `fermata status --help`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Show it again and again, this far apart, until Ctrl-C. Default: 2s.
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s",
+          value_parser = duration::patience)]
+    pub(crate) watch: Option<Duration>,
+    #[command(flatten)]
+    cluster: ClusterOptions,
+}
 
 /// See `fermata locks --help`.
 #[derive(Debug, Args)]

@@ -1,7 +1,11 @@
 //! What goes to standard output: tables for people, JSON for programs, raw values.
+//!
+//! Colours are for terminals alone, and not where `NO_COLOR` says so: [`coloured`] writes what has
+//! some, and nothing else does, since keys and values are any bytes.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -12,7 +16,16 @@ use crate::exit::Failure;
 pub(crate) struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    judged: Option<Judged>,
 }
+
+/// Of which column cells are green where they are well, and red otherwise.
+type Judged = (usize, fn(&str) -> bool);
+
+/// Draws the eye to something that is wrong.
+pub(crate) const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+pub(crate) const PLAIN: &str = "\x1b[0m";
 
 impl Table {
     /// An empty table.
@@ -20,6 +33,16 @@ impl Table {
         Table {
             head: head.to_vec(),
             rows: Vec::new(),
+            judged: None,
+        }
+    }
+
+    /// The same with colours: green where a cell of this column is well, and else red.
+    pub(crate) fn judged(self, column: &str, is_well: fn(&str) -> bool) -> Table {
+        let at = self.head.iter().position(|head| *head == column);
+        Table {
+            judged: at.map(|at| (at, is_well)),
+            ..self
         }
     }
 
@@ -46,23 +69,30 @@ impl fmt::Display for Table {
                 cells.all(|c| c.starts_with(|c: char| c.is_ascii_digit()) && !c.contains(':'))
             })
             .collect();
-        let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = |cells: &mut dyn Iterator<Item = &str>, judged: Option<Judged>| {
             let mut text = String::new();
             for (column, cell) in cells.enumerate() {
                 let gap = if column == 0 { "" } else { "  " };
                 let (width, right) = (widths[column], numeric[column]);
-                text += gap;
-                text += &if right {
+                let padded = if right {
                     format!("{cell:>width$}")
                 } else {
                     format!("{cell:<width$}")
                 };
+                text += gap;
+                text += &match judged {
+                    Some((at, is_well)) if at == column => {
+                        let colour = if is_well(cell) { GREEN } else { RED };
+                        format!("{colour}{padded}{PLAIN}")
+                    }
+                    _ => padded,
+                };
             }
             writeln!(f, "{}", text.trim_end())
         };
-        line(&mut self.head.iter().copied())?;
+        line(&mut self.head.iter().copied(), None)?;
         for row in &self.rows {
-            line(&mut row.iter().map(String::as_str))?;
+            line(&mut row.iter().map(String::as_str), self.judged)?;
         }
         Ok(())
     }
@@ -76,6 +106,16 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
             Err(Failure::local("standard output", error))
         }
         _ => Ok(()),
+    }
+}
+
+/// Prints text that may have colours. Says whether anybody reads it.
+pub(crate) fn coloured(text: &str) -> Result<bool, Failure> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::local("standard output", error)),
     }
 }
 
@@ -104,10 +144,27 @@ pub(crate) fn value(value: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What takes no longer needs no word.
+const SOON: Duration = Duration::from_secs(1);
+
 /// A progress bar of so many steps, on standard error where that is a terminal.
 pub(crate) fn progress_bar(steps: u64, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(steps).with_style(style.progress_chars("=> "))
+}
+
+/// On a terminal says, from a second on, what is being done and for how long.
+pub(crate) async fn while_it_lasts<T>(what: &str, done: impl Future<Output = T>) -> T {
+    let mut done = std::pin::pin!(done);
+    if let Ok(done) = tokio::time::timeout(SOON, done.as_mut()).await {
+        return done;
+    }
+    let line = progress_bar(0, "{spinner} {msg}, {elapsed}");
+    let line = line.with_message(what.to_owned()).with_elapsed(SOON);
+    line.enable_steady_tick(SOON / 10);
+    let done = done.await;
+    line.finish_and_clear();
+    done
 }
 
 /// Bytes in JSON: a string where they are UTF-8, otherwise `{"hex": "…"}`.
@@ -134,6 +191,17 @@ mod tests {
         assert_eq!(lines[0], "site   ms  at");
         assert_eq!(lines[1], "ohio  5.2  127.0.0.1:7100");
         assert_eq!(lines[2], "é     100  x");
+    }
+
+    #[test]
+    fn what_is_wrong_is_red_and_lines_up() {
+        let mut table = Table::new(&["node", "health", "ms"]).judged("health", |h| h == "well");
+        table.row(vec!["a".into(), "well".into(), "1".into()]);
+        table.row(vec!["b".into(), "no answer".into(), "2".into()]);
+        let lines: Vec<String> = table.to_string().lines().map(str::to_owned).collect();
+        assert_eq!(lines[0], "node  health     ms");
+        assert_eq!(lines[1], "a     \x1b[32mwell     \x1b[0m   1");
+        assert_eq!(lines[2], "b     \x1b[31mno answer\x1b[0m   2");
     }
 
     #[test]

@@ -242,6 +242,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             storage: Vec::new(),
             upkeep: Box::new(UpkeepStatus::default()),
             closed: Box::default(),
+            version: String::new(),
+            held: Box::default(),
         })
     }
 }

@@ -501,6 +501,37 @@ pub struct NodeStatus {
     pub upkeep: Box<UpkeepStatus>,
     /// Connections that it has refused or ended since it started; whoever has the sockets tells it.
     pub closed: Box<[ClosedStatus]>,
+    /// The version of its program; whoever answers for it tells it.
+    pub version: String,
+    /// Sections that are long in the queues of segments which it leads, the first
+    /// [`HeldStatus::MOST`]; for whoever watches the node, and not told to clients.
+    pub held: Box<[HeldStatus]>,
+}
+
+/// A ref that holds its keys of one segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldStatus {
+    /// The keyspace of its first key.
+    pub keyspace: String,
+    /// Its first key.
+    pub key: Bytes,
+    /// The ref.
+    pub lock_ref: LockRef,
+    /// Its client's site.
+    pub site: SiteId,
+    /// What its client calls itself.
+    pub label: Label,
+    /// Wall clock of the primary when it was enqueued, microseconds since 1970.
+    pub since: u64,
+}
+
+impl HeldStatus {
+    /// So many of a node are told at most, whoever holds what: the first of each segment, and of
+    /// these those that were enqueued first.
+    pub const MOST: usize = 20;
+    /// How long ago one was enqueued that is told, microseconds. Those that come and go are no
+    /// news, and would be forgotten names in whatever keeps them.
+    pub const LONG: Micros = 10_000_000;
 }
 
 /// Connections that one node has refused or ended for one cause, since it started.

@@ -29,6 +29,7 @@
 mod clients;
 mod engine;
 
+use crate::LogLevel;
 use crate::wan::Profile;
 pub use clients::{Clients, ClientsConfig};
 pub use engine::{EngineConfig, EngineKind, Secret};
@@ -70,6 +71,9 @@ pub struct ServerConfig {
     /// How logs are written.
     #[serde(default)]
     pub log_format: LogFormat,
+    /// What they show.
+    #[serde(default)]
+    pub log_level: LogLevel,
     /// A file with the cluster, relative to the working directory; or `cluster` itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_file: Option<PathBuf>,
@@ -105,6 +109,7 @@ impl ServerConfig {
             insecure: false,
             rtt: no_delay(),
             log_format: LogFormat::default(),
+            log_level: LogLevel::default(),
             cluster_file: None,
             timing: TimingConfig::default(),
             limits: LimitsConfig::default(),

@@ -8,9 +8,9 @@
 //! [`driver`] (one thread that owns node and store, with the decisions of [`fermata_driver`]),
 //! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`listen`] (clients'
 //! connections, within [`descriptors`]), [`porter`] (admission of their requests), [`grpc`] and
-//! [`rest`] (the faces), [`music`] (MUSIC's own REST interface), [`metrics`]; and [`engine`], which
-//! stands in for driver, disk and transport where the same faces serve an engine over stores that
-//! others run.
+//! [`rest`] (the faces), [`music`] (MUSIC's own REST interface), [`metrics`], [`logs`]; and
+//! [`engine`], which stands in for driver, disk and transport where the same faces serve an engine
+//! over stores that others run.
 //!
 //! ```text
 //!  gRPC, REST ─► porter ─► mailbox ─► driver (Node + Store) ─► transport ─► peers
@@ -34,6 +34,7 @@ mod hosted;
 mod identity;
 mod listen;
 pub mod local;
+mod logs;
 mod mailbox;
 mod memory;
 mod metrics;
@@ -49,6 +50,5 @@ mod worker;
 pub use clock::random;
 pub use config::{ClientsConfig, ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
 pub use descriptors::raise_open_files;
-pub use serve::{
-    Faces, Listeners, Medium, StartError, init_logs, run, run_engine, run_engine_on, run_on,
-};
+pub use logs::{LogLevel, Logs};
+pub use serve::{Faces, Listeners, Medium, StartError, run, run_engine, run_engine_on, run_on};

@@ -1,13 +1,15 @@
 //! What a node counts, in its own Prometheus registry: several nodes may live in one process.
 
 use crate::closings::{Cause, Closings, PEER};
+use fermata_protocol::base::SiteId;
 use fermata_protocol::register::message::Ask;
 use fermata_protocol::request::{
-    ClockState, ClockStatus, ClosedStatus, Critical, NodeStatus, Operation,
+    ClockState, ClockStatus, ClosedStatus, Critical, HeldStatus, NodeStatus, Operation,
 };
 use fermata_protocol::{Code, Reply, wire};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 /// An operation as metrics and logs spell it.
@@ -53,6 +55,8 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
 pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
     closings: Closings,
+    /// The series of who holds what: as text, since the registry forgets no series.
+    held: RwLock<String>,
     pub(crate) steps: Counter,
     pub(crate) flushes: Counter,
     pub(crate) records: Counter,
@@ -108,6 +112,7 @@ impl Metrics {
         let made = with_local_recorder(&recorder, || Metrics {
             recorder: PrometheusBuilder::new().build_recorder(),
             closings: Closings::default(),
+            held: RwLock::default(),
             steps: counter!("fermata_steps_total"),
             flushes: counter!("fermata_flushes_total"),
             records: counter!("fermata_flushed_records_total"),
@@ -141,6 +146,7 @@ impl Metrics {
         Metrics {
             recorder,
             closings: Closings::default(),
+            held: RwLock::default(),
             open_requests,
             steps: Counter::noop(),
             flushes: Counter::noop(),
@@ -166,7 +172,8 @@ impl Metrics {
 
     /// The text that Prometheus scrapes.
     pub(crate) fn render(&self) -> String {
-        self.handle().render() + &crate::process::metrics()
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        self.handle().render() + &held + &crate::process::metrics()
     }
 
     /// Folds samples into buckets; to be called now and then, scraped or not.
@@ -185,6 +192,10 @@ impl Metrics {
             _ => "ok",
         };
         self.request(operation, code);
+        // The node asks itself for these all the time.
+        if !matches!(operation, "status" | "list_keyspaces") {
+            tracing::debug!(operation, code, ?took, "answered");
+        }
         with_local_recorder(&self.recorder, || {
             histogram!("fermata_request_seconds", "operation" => operation)
                 .record(took.as_secs_f64());
@@ -258,6 +269,28 @@ impl Metrics {
         });
     }
 
+    /// Who is long in the queues that the node leads, and holds.
+    pub(crate) fn holders(&self, held: &[HeldStatus], site: impl Fn(SiteId) -> String) {
+        let name = "fermata_section_start_time_seconds";
+        let mut text = format!(
+            "# HELP {name} When a section that has its keys for long was enqueued; by its first \
+             key, at most {} sections.\n# TYPE {name} gauge\n",
+            HeldStatus::MOST
+        );
+        for one in held {
+            let (keyspace, key, at) = (&one.keyspace, spelled(&one.key), one.lock_ref.0);
+            let (site, label) = (site(one.site), quoted(one.label.as_str()));
+            text += &format!(
+                "{name}{{keyspace=\"{keyspace}\",key=\"{}\",lock_ref=\"{at}\",site=\"{}\",\
+                 label=\"{label}\"}} {}\n",
+                quoted(&key),
+                quoted(&site),
+                one.since as f64 / 1e6,
+            );
+        }
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
     /// What a face counts of its clients' connections.
     pub(crate) fn connections(&self, face: &'static str) -> Connections {
         with_local_recorder(&self.recorder, || Connections {
@@ -295,6 +328,24 @@ impl Metrics {
             )
         })
     }
+}
+
+/// Bytes as text from which no others could be meant: two series must never look alike.
+fn spelled(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text += &chunk.valid().replace('\\', "\\\\");
+        for byte in chunk.invalid() {
+            text += &format!("\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// Text within the quotes of a label.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\\', "\\\\");
+    text.replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn describe() {
@@ -457,5 +508,37 @@ fn describe_stores() {
         ),
     ] {
         c!(name, what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use fermata_protocol::base::{Label, LockRef};
+
+    #[test]
+    fn who_holds_is_told_in_a_form_that_any_key_and_label_fit() {
+        let metrics = Metrics::new();
+        let held = |key: &'static [u8], lock_ref| HeldStatus {
+            keyspace: "default".into(),
+            key: Bytes::from_static(key),
+            lock_ref: LockRef(lock_ref),
+            site: SiteId(0),
+            label: Label::new("a \"b\" \\").unwrap(),
+            since: 1_500_000,
+        };
+        let all = [held(b"\xff\n", 1), held(b"\\xff\n", 1)];
+        metrics.holders(&all, |_| "ohio".into());
+        let text = metrics.render();
+        for key in ["\\\\xff\\n", "\\\\\\\\xff\\n"] {
+            let line = format!(
+                "fermata_section_start_time_seconds{{keyspace=\"default\",key=\"{key}\",\
+                 lock_ref=\"1\",site=\"ohio\",label=\"a \\\"b\\\" \\\\\"}} 1.5\n"
+            );
+            assert!(text.contains(&line), "{line}{text}");
+        }
+        metrics.holders(&[], |_| String::new());
+        assert!(!metrics.render().contains("lock_ref"));
     }
 }

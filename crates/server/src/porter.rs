@@ -410,6 +410,9 @@ impl Porter {
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
         self.metrics.stores(&status);
+        let names = self.names();
+        let site = |site| names.site_name(site);
+        self.metrics.holders(&status.held, site);
         let healthy = self.pulse.is_started() && self.has_quorums(&status);
         let short = status.storage.iter().filter_map(shortage).collect();
         Ok((healthy, short))

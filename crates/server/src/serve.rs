@@ -1,7 +1,7 @@
 //! Start, run and stop of one node.
 
 use crate::clock::Clock;
-use crate::config::{Clients, LogFormat, Resolved, ServerConfig};
+use crate::config::{Clients, Resolved, ServerConfig};
 use crate::descriptors::Descriptors;
 use crate::driver::{DriverThread, Parts};
 use crate::engine::Engine;
@@ -17,16 +17,12 @@ use fermata_engine::Service;
 use fermata_protocol::base::NodeName;
 use fermata_storage::{Disk, Options};
 use std::future::Future;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 /// How long the last answers may take to leave once the node has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -132,22 +128,6 @@ async fn bind(address: SocketAddr, who: &str) -> Result<TcpListener, StartError>
     TcpListener::bind(address)
         .await
         .map_err(|e| StartError::Listen(format!("cannot listen on {address} for {who}: {e}")))
-}
-
-/// Sends logs to standard error in the given format; the first call in a process counts. The client
-/// of Cassandra tells of every connection: of it, only what is wrong is shown.
-pub fn init_logs(format: LogFormat) {
-    let shown = Targets::new()
-        .with_default(LevelFilter::INFO)
-        .with_target("scylla", LevelFilter::WARN);
-    let logs = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    // A subscriber that was set before stays.
-    let _ = match format {
-        LogFormat::Text => logs.with_target(false).finish().with(shown).try_init(),
-        LogFormat::Json => logs.json().finish().with(shown).try_init(),
-    };
 }
 
 /// Where a node keeps its store, if not in files of its data directory.

@@ -437,5 +437,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
         storage: s.storage.into_iter().map(storage_from).collect(),
         upkeep: Box::new(s.upkeep.map(|u| upkeep_from(*u)).unwrap_or_default()),
         closed: s.closed.into_iter().map(closed_from).collect(),
+        version: s.version,
+        held: Box::default(),
     })
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fermata_client::{Change, Client, Code, Condition, Enter, Error, Section, Version};
+use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::lock::socket::{self, Action};
@@ -32,20 +33,25 @@ const HELD_FOR: Duration = Duration::from_secs(2);
 
 /// `fermata get`.
 pub(crate) async fn get(global: &Global, args: KeyArgs) -> Result<u8, Failure> {
-    let (space, key) = (global.keyspace(), args.key.as_bytes());
-    let value = match (surrounding_section(), args.how.how()) {
-        (Some(path), How::Plain) => in_section(global, &path, Action::Get, key, &[]).await?,
-        (None, How::Plain) => connect(global).await?.read_beside(space, key).await?,
+    let (key, how) = (args.key.as_bytes(), args.how.how());
+    let value = output::while_it_lasts("getting", value(global, key, how)).await?;
+    show(global, key, value, args.only_version)
+}
+
+async fn value(global: &Global, key: &[u8], how: How) -> Result<Option<Bytes>, Failure> {
+    let space = global.keyspace();
+    match (surrounding_section(), how) {
+        (Some(path), How::Plain) => in_section(global, &path, Action::Get, key, &[]).await,
+        (None, How::Plain) => Ok(connect(global).await?.read_beside(space, key).await?),
         (_, How::Wait) => {
             refuse_if_held_around(global, key, "get").await?;
-            connect(global).await?.read(space, key).await?
+            Ok(connect(global).await?.read(space, key).await?)
         }
         (_, How::Eventual) => {
             let value = connect(global).await?.get(space, key).await;
-            value.map_err(eventual)?
+            value.map_err(eventual)
         }
-    };
-    show(global, key, value, args.only_version)
+    }
 }
 
 /// Prints what is told of a key as JSON, with its name.
@@ -108,11 +114,19 @@ async fn in_section(
 
 /// `fermata put`.
 pub(crate) async fn put(global: &Global, args: ValueArgs) -> Result<u8, Failure> {
-    let value = Some(value_of(&args.value)?);
+    let value = value_of(&args.value)?;
     let (key, how) = (args.key.as_bytes(), args.how.how());
-    match args.only.condition() {
-        Some(only) => change_if(global, key, value, (&only, how)).await,
-        None => change(global, key, value, how).await,
+    let what = format!("putting {}", HumanBytes(value.len() as u64));
+    let put = async {
+        match args.only.condition() {
+            Some(only) => change_if(global, key, Some(value), (&only, how)).await,
+            None => change(global, key, Some(value), how).await,
+        }
+    };
+    match global.json {
+        // Its object is not to be mixed with another line.
+        true => put.await,
+        false => output::while_it_lasts(&what, put).await,
     }
 }
 
@@ -298,9 +312,13 @@ async fn enter_free(
             let (entries, _) = client.queue(space, key).await?;
             let own = client.secret().session();
             if let Some(holder) = entries.iter().find(|entry| entry.session != own) {
+                let who = match holder.label.as_str() {
+                    "" => String::new(),
+                    label => format!(" ({label})"),
+                };
                 let sentence = format!(
-                    "the put was refused: the key is locked by lock ref {} of site {}; put inside \
-                     its `fermata lock`, or wait {instead}",
+                    "the put was refused: the key is locked by lock ref {} of site {}{who}; put \
+                     inside its `fermata lock`, or wait {instead}",
                     holder.lock_ref.0,
                     client.site_name(holder.site)
                 );

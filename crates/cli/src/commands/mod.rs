@@ -36,7 +36,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::BeginLocked { command } => on_this_thread(lock::child::begin(&command)),
         Command::Locks(on) => on_this_thread(locks::run(global, on.args)),
         Command::Release(on) => on_this_thread(release::run(global, on.args)),
-        Command::Status(_) => on_this_thread(status::run(global)),
+        Command::Status(args) => on_this_thread(status::run(global, args.watch)),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Check(args) => check::run(global, args),
         Command::Completions { shell } => shell::completions(shell),

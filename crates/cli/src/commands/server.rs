@@ -2,19 +2,21 @@
 //! variable, too; a flag wins over the environment, and that over the file.
 
 use std::future::Future;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fermata_server::config::EngineKind;
-use fermata_server::{EngineConfig, ServerConfig, StartError};
+use fermata_server::{EngineConfig, Logs, ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind};
 
 use crate::exit::{Exit, Failure};
-use crate::signals::Stop;
+use crate::signals::{Stop, caught};
 
 /// See `fermata server --help`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The node's TOML file.
     #[arg(long, env = "FERMATA_CONFIG", value_name = "FILE")]
@@ -47,6 +49,10 @@ pub(crate) struct ServerArgs {
     /// How logs are written: text or json.
     #[arg(long, env = "FERMATA_LOG_FORMAT", value_parser = ["text", "json"])]
     log_format: Option<String>,
+    /// What they show: error, warn, info, debug, trace, or besides levels of single targets, as
+    /// info,fermata_server=debug. With --config, SIGHUP reads it from the file again.
+    #[arg(long, env = "FERMATA_LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -136,7 +142,7 @@ pub(crate) struct EngineArgs {
 const PASSWORD_ENV: &str = "FERMATA_ENGINE_PASSWORD";
 
 /// `[timing]`, in milliseconds.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Durations, in milliseconds")]
 struct TimingArgs {
     /// Peers exchange a beat this often.
@@ -167,7 +173,7 @@ struct TimingArgs {
 }
 
 /// `[limits]`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
     /// Bytes of a key.
@@ -188,7 +194,7 @@ struct LimitArgs {
 }
 
 /// `[clients]`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connections of clients")]
 struct ClientArgs {
     /// Connections of each face: of gRPC, and of REST.
@@ -215,7 +221,7 @@ struct ClientArgs {
 }
 
 /// `[clock]`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Interval clock")]
 struct ClockArgs {
     /// Promise that this machine's clock is never further off than this, microseconds, at most
@@ -249,7 +255,7 @@ fn password() -> Option<String> {
 /// Runs the node until SIGTERM or SIGINT.
 pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
     let until_stdin_closes = args.until_stdin_closes;
-    let config = config_of(args, password()).map_err(Failure::usage)?;
+    let config = config_of(args.clone(), password()).map_err(Failure::usage)?;
     let runtime = super::runtime(Builder::new_multi_thread())?;
     let ran = runtime.block_on(async {
         let mut stop = Stop::catch()?;
@@ -259,7 +265,11 @@ pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
                 () = parent_gone(), if until_stdin_closes => {}
             }
         };
-        fermata_server::init_logs(config.log_format);
+        let logs = Logs::begin(config.log_format, &config.log_level);
+        // A terminal that goes away sends the same signal, which ends a program in it.
+        if args.config.is_some() && !std::io::stderr().is_terminal() {
+            tokio::spawn(reread(caught(SignalKind::hangup())?, args, logs));
+        }
         serve(config, shutdown).await
     });
     // A reader of standard input may still be blocked in its thread.
@@ -292,6 +302,15 @@ async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Resu
     ran.map_err(ended)
 }
 
+/// At every SIGHUP takes what the log shows from the configuration, which is read again.
+async fn reread(mut hangups: Signal, args: ServerArgs, logs: Logs) {
+    while hangups.recv().await.is_some() {
+        let config = config_of(args.clone(), password());
+        let level = config.as_ref().map(|config| &config.log_level);
+        logs.change(level.map_err(String::as_str));
+    }
+}
+
 /// Standard input closes when the parent ends, however it ends.
 async fn parent_gone() {
     let mut nothing = [0; 64];
@@ -308,7 +327,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
     if args.cluster_file.is_some() {
         table.remove("cluster");
     }
-    let given: [(&str, Option<toml::Value>); 9] = [
+    let given: [(&str, Option<toml::Value>); 10] = [
         ("node", args.node.map(Into::into)),
         ("data_dir", args.data_dir.map(text)),
         ("cluster_file", args.cluster_file.map(text)),
@@ -318,6 +337,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
         ("insecure", args.insecure.map(Into::into)),
         ("rtt", args.rtt.map(Into::into)),
         ("log_format", args.log_format.map(Into::into)),
+        ("log_level", args.log_level.map(Into::into)),
     ];
     overlay(&mut table, given);
     let timing = [
@@ -652,6 +672,7 @@ mod tests {
         for (text, word) in [
             ("node = \"a\"\nnode = \"b\"", "line 2"),
             ("nodes = 1", "node"),
+            ("log_level = \"loud\"", "TARGET=LEVEL"),
             ("", "--config"),
         ] {
             std::fs::write(&path, text).unwrap();

@@ -2,6 +2,7 @@
 
 mod engine;
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use fermata_client::{Client, Node, NodeStatus};
@@ -14,18 +15,48 @@ use crate::args::Global;
 use crate::connect::connect;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Table};
+use crate::output::{self, PLAIN, RED, Table};
+use tokio::time::MissedTickBehavior;
 
 /// A node, and what it said of itself.
 type Asked = (Node, Result<NodeStatus, fermata_client::Error>);
 
+/// The health of a node that has nothing to complain of.
+const WELL: &str = "well";
+
+/// Empties a terminal, so that what follows is a page of its own.
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+
 /// How long a node may take to tell its state.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Asks every node. Exit status 69 if one of them does not answer, or its engine's stores have no
-/// quorum.
-pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
+/// Shows the cluster, once or at every interval. Exit status 69 if a node does not answer, or its
+/// engine's stores have no quorum.
+pub(crate) async fn run(global: &Global, watch: Option<Duration>) -> Result<u8, Failure> {
     let client = connect(global).await?;
+    let Some(interval) = watch else {
+        let (text, well) = look(global, &client, false).await?;
+        output::coloured(&text)?;
+        return Ok(if well { 0 } else { Exit::Unavailable as u8 });
+    };
+    let page = std::io::stdout().is_terminal() && !global.json;
+    let mut again = tokio::time::interval(interval);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        again.tick().await;
+        let (text, _) = look(global, &client, true).await?;
+        if page {
+            output::bytes(CLEAR)?;
+        }
+        if !output::coloured(&text)? {
+            return Ok(0);
+        }
+    }
+}
+
+/// Asks every node: what to show, and whether all is well. What is shown again and again is one
+/// line for programs.
+async fn look(global: &Global, client: &Client, one_line: bool) -> Result<(String, bool), Failure> {
     // A dead node must not make a living one's state wait.
     let patience = global.timeout().min(PATIENCE);
     let ask = |index| {
@@ -42,32 +73,38 @@ pub(crate) async fn run(global: &Global) -> Result<u8, Failure> {
     let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
     let mut asked: Vec<Asked> = client.nodes().iter().cloned().zip(answers).collect();
     asked.sort_by_key(|(node, _)| node.name);
-    let engines = engine::ask(&client, &asked, patience).await;
-    if !engines.is_empty() {
-        if global.json {
-            output::json(&engine::as_json(&engines, &asked))?;
-        } else {
-            output::text(engine::in_words(&engines))?;
-            output::bytes(closed_lines(&asked).as_bytes())?;
+    let engines = engine::ask(client, &asked, patience).await;
+    let text = match (global.json, engines.is_empty()) {
+        (true, native) => {
+            let value = match native {
+                true => as_json(client, &asked),
+                false => engine::as_json(&engines, &asked),
+            };
+            match one_line {
+                true => format!("{value}\n"),
+                false => format!("{value:#}\n"),
+            }
         }
-    } else if global.json {
-        output::json(&as_json(&client, &asked))?;
-    } else {
-        output::text(nodes_table(&asked))?;
-        for line in clock_lines(&asked) {
-            output::text(line)?;
-        }
-        output::text(format!("\n{}", segments_table(&asked)))?;
-        output::text(format!("\n{}", storage_table(&asked)))?;
-        output::text(walked_line(&asked))?;
-        output::bytes(closed_lines(&asked).as_bytes())?;
-        for keyspace in keyspaces(&asked).iter().filter(|k| !k.is_available()) {
-            output::text(format!("\n{}", keyspace.line(&asked)))?;
-        }
-    }
+        (false, true) => in_words(&asked),
+        (false, false) => engine::in_words(&engines, &asked) + &closed_lines(&asked),
+    };
     let well = asked.iter().all(|(_, status)| status.is_ok());
-    let well = well && engines.iter().all(engine::is_well);
-    Ok(if well { 0 } else { Exit::Unavailable as u8 })
+    Ok((text, well && engines.iter().all(engine::is_well)))
+}
+
+/// A native cluster, for people.
+fn in_words(asked: &[Asked]) -> String {
+    let mut text = nodes_table(asked).to_string();
+    for line in clock_lines(asked) {
+        text += &format!("{line}\n");
+    }
+    text += &format!("\n{}", segments_table(asked));
+    text += &format!("\n{}{}\n", storage_table(asked), walked_line(asked));
+    text += &closed_lines(asked);
+    for keyspace in keyspaces(asked).iter().filter(|k| !k.is_available()) {
+        text += &format!("\n{RED}{}{PLAIN}\n", keyspace.line(asked));
+    }
+    text
 }
 
 fn nodes_table(asked: &[Asked]) -> Table {
@@ -75,6 +112,7 @@ fn nodes_table(asked: &[Asked]) -> Table {
         "node",
         "site",
         "gRPC",
+        "version",
         "health",
         "hears",
         "leads",
@@ -82,10 +120,12 @@ fn nodes_table(asked: &[Asked]) -> Table {
         "busy keys",
         "requests",
         "clock",
-    ]);
+    ])
+    .judged("health", |health| health == WELL);
     for (node, status) in asked {
         let endpoint = node.endpoint.trim_start_matches("http://").to_owned();
         let mut row = vec![node.label.clone(), node.site.clone(), endpoint];
+        row.push(version(status).unwrap_or("-").to_owned());
         row.extend(match status {
             Ok(status) => {
                 let leads = status
@@ -123,8 +163,14 @@ fn health(status: &NodeStatus, nodes: usize) -> &'static str {
     } else if status.logs.iter().any(|log| log.primary.is_none()) {
         "a segment without primary"
     } else {
-        "well"
+        WELL
     }
+}
+
+/// What a node's program is; none where it does not tell.
+fn version(status: &Result<NodeStatus, fermata_client::Error>) -> Option<&str> {
+    let version = status.as_ref().ok().map(|status| status.version.as_str());
+    version.filter(|version| !version.is_empty())
 }
 
 /// Whether the node runs the native engine: others have no groups of members.
@@ -459,6 +505,7 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
         let said = match status {
             Ok(status) => json!({
                 "health": health(status, asked.len()),
+                "version": status.version,
                 "writable": status.writable,
                 "clock": {
                     "state": status.clock.state.name(),

@@ -108,6 +108,7 @@ pub(super) fn write(
             insecure: false,
             rtt: plan.rtt.clone(),
             log_format: Default::default(),
+            log_level: Default::default(),
             cluster_file: Some(cluster.clone()),
             timing: Default::default(),
             limits: Default::default(),

@@ -1,9 +1,13 @@
 //! `fermata put` and `del` under a condition: compare-and-set from a shell.
 
+use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
+use fermata_client::{Change, Client, Condition, Options};
 use rustix::process::Signal;
 
+use crate::music::call;
 use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
 
 fn said(output: &Output) -> String {
@@ -131,4 +135,66 @@ fn no_increment_is_lost_or_done_twice_although_a_node_is_killed() {
         (done..=done + unknown).contains(&value),
         "{value}, {unknown} unknown"
     );
+}
+
+/// What clients have asked of the only node so far. Left out is what nobody waits for: renewals,
+/// and what the node asks itself.
+fn asked(dev: &Dev) -> BTreeMap<String, u64> {
+    let rest = dev.nodes[0]["rest"].as_str().expect("announced");
+    let (_, metrics) = call(rest, "GET /metrics", "", "").expect("it answers");
+    let lines = metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix("fermata_requests_total{operation=\"")?;
+        let (operation, rest) = rest.split_once('"')?;
+        let count: u64 = rest.rsplit(' ').next()?.parse().ok()?;
+        let own = matches!(operation, "status" | "list_keyspaces" | "renew");
+        (!own).then(|| (operation.to_owned(), count))
+    });
+    let mut asked = BTreeMap::new();
+    for (operation, count) in lines {
+        *asked.entry(operation).or_default() += count;
+    }
+    asked
+}
+
+/// From beside a key's primary each of both is one round trip to a quorum, as the laboratory counts
+/// them in virtual time.
+#[test]
+fn a_change_under_a_condition_is_an_enter_and_a_put_that_leaves() {
+    let dev = Dev::start(&["--sites", "1"]);
+    let uri = format!(
+        "http://{}",
+        dev.nodes[0]["grpc"].as_str().expect("announced")
+    );
+    let by_command = |value: &str, condition: &[&str]| {
+        let put = dev.run(&[&["put", "k", value], condition].concat());
+        assert_eq!(status(&put), 0, "{}", said(&put));
+    };
+    let by_library = |value: Option<&'static str>, condition: Condition| {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let client = Client::connect(Options::new([uri.clone()])).await?;
+            let (value, wait) = (value.map(Into::into), Duration::from_secs(20));
+            let change = client
+                .write_if("default", "k", value, &condition, wait)
+                .await?;
+            assert!(matches!(change, Change::Done(_)), "{change:?}");
+            Ok::<_, fermata_client::Error>(())
+        })
+    };
+    let mut changes: Vec<Box<dyn Fn()>> = vec![
+        Box::new(|| by_command("1", &["--if-absent"])),
+        Box::new(|| by_command("2", &["--if-value", "1"])),
+        Box::new(|| by_library(Some("3"), Condition::Present).expect("it is done")),
+        Box::new(|| by_library(None, Condition::Value("3".into())).expect("it is done")),
+    ];
+    let mut before = asked(&dev);
+    assert_eq!(before, BTreeMap::new());
+    for change in changes.drain(..) {
+        change();
+        let after = asked(&dev);
+        for operation in ["enter", "put_and_leave"] {
+            *before.entry(operation.to_owned()).or_default() += 1;
+        }
+        assert_eq!(after, before);
+    }
 }

@@ -16,5 +16,6 @@ mod ports;
 #[cfg(feature = "python")]
 mod python;
 mod quorum;
+mod status;
 mod support;
 mod usage;

@@ -10,7 +10,12 @@ use rustix::process::{Signal, kill_process};
 use crate::support::{ByHand, Dev, eventually, fermata, json};
 
 /// One call with these lines of headers: the answer's head and body. None if it is not answered.
-fn call(address: &str, call: &str, headers: &str, body: &str) -> Option<(String, String)> {
+pub(crate) fn call(
+    address: &str,
+    call: &str,
+    headers: &str,
+    body: &str,
+) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     let length = body.len();
     let request = format!(

@@ -10,10 +10,10 @@ use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
 use crate::paxos::Log;
 use crate::register::{self, Place, Replica, SegmentView, SegmentViews, StoreId};
-use crate::request::{LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
+use crate::request::{HeldStatus, LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -45,6 +45,36 @@ impl Known<'_> {
             rebuilt: self.replica.counts().repairs,
             voids: self.replica.counts().voids,
         }
+    }
+
+    /// Who is long in the queues that this node leads, and holds. Refs of a segment grow, so that
+    /// its first ones were enqueued first.
+    fn held(&self) -> Box<[HeldStatus]> {
+        let me = Some(self.here.id.name);
+        let led = |room: &&super::Segment| room.log.primary_node() == me;
+        let long = |since: u64| since.saturating_add(HeldStatus::LONG) <= self.now.wall;
+        let mut held = Vec::new();
+        for room in self.here.segments.values().filter(led) {
+            let queues = room.state.queues();
+            let refs = queues.refs();
+            let refs = refs.filter(|(at, known)| long(known.origin.since) && queues.holds(*at));
+            held.extend(refs.take(HeldStatus::MOST));
+        }
+        held.sort_by_key(|(_, known)| known.origin.since);
+        held.truncate(HeldStatus::MOST);
+        let status = |(lock_ref, known): (LockRef, &crate::lock::Ref)| {
+            let key = known.keys.first()?;
+            let named = self.here.catalogue.iter().find(|k| k.id == key.keyspace);
+            Some(HeldStatus {
+                keyspace: named.map_or_else(String::new, |keyspace| keyspace.name.clone()),
+                key: key.key.clone(),
+                lock_ref,
+                site: known.origin.site,
+                label: known.origin.label,
+                since: known.origin.since,
+            })
+        };
+        held.into_iter().filter_map(status).collect()
     }
 
     /// How many members of a view this node is in touch with, and how many the policy needs.
@@ -281,6 +311,8 @@ impl Topology for Known<'_> {
             storage: self.storage(),
             upkeep: Box::new(self.upkeep()),
             closed: Box::default(),
+            version: String::new(),
+            held: self.held(),
         }
     }
 }

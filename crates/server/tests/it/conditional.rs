@@ -291,6 +291,57 @@ async fn a_change_over_grpc_is_done_under_its_condition_alone() {
     }
 }
 
+/// What clients have asked of a node so far. Left out is what nobody waits for: renewals, and what
+/// the node asks itself.
+async fn asked(rest: &Rest) -> Vec<String> {
+    let (_, _, text) = rest.send("GET", "/metrics", &[], b"").await;
+    let text = String::from_utf8(text).unwrap();
+    let prefix = "fermata_requests_total{operation=\"";
+    let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let own = ["status\"", "list_keyspaces\"", "renew\""];
+    let mut asked: Vec<String> = lines
+        .filter(|line| own.iter().all(|own| !line.starts_with(own)))
+        .map(str::to_owned)
+        .collect();
+    asked.sort();
+    asked
+}
+
+/// From beside a key's primary each of both is one round trip to a quorum, as the laboratory counts
+/// them in virtual time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_under_a_condition_is_an_enter_and_a_put_that_leaves() {
+    let cluster = TestCluster::start(1).await;
+    cluster.client(0).await;
+    let rest = Rest(cluster.node(0).rest.clone());
+    let uri = format!("http://{}", cluster.node(0).grpc);
+    let mut stub = SessionsClient::connect(uri).await.unwrap();
+    for done in 1..=4 {
+        let value = done.to_string();
+        if done % 2 == 1 {
+            let put = json!({ "value": value }).to_string();
+            let (absent, last) = (("If-None-Match", "*"), etag("2"));
+            let condition = if done == 1 {
+                absent
+            } else {
+                ("If-Match", &*last)
+            };
+            assert_eq!(ask(&rest, ("PUT", KEY), &[condition], &put).await.0, 200);
+        } else {
+            let asked = v1::WriteIfRequest {
+                key: Some(key("k")),
+                value: Some(value.into()),
+                condition: Some(Condition::Present(v1::Nothing {})),
+                wait_us: None,
+            };
+            assert!(stub.write_if(asked).await.unwrap().into_inner().done);
+        }
+        let both = ["enter", "put_and_leave"];
+        let both = both.map(|operation| format!("{operation}\",code=\"ok\"}} {done}"));
+        assert_eq!(asked(&rest).await, both);
+    }
+}
+
 /// What the counters have done.
 #[derive(Default)]
 struct Counted {

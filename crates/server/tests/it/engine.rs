@@ -121,6 +121,8 @@ impl Small {
                 storage: vec![],
                 upkeep: Box::default(),
                 closed: Box::default(),
+                version: String::new(),
+                held: Box::default(),
             }),
             _ => Reply::Refused(Refusal::definite(Code::WrongPurpose, "not here")),
         })

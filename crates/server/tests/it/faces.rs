@@ -1,7 +1,7 @@
 //! What faces offer beside the operations themselves: reflection, health, one port for both, the
 //! cluster's description, cancellation, the events of a resumed section.
 
-use crate::common::{Choice, Session, TestCluster, enter, key, read, register, write};
+use crate::common::{Choice, Session, TestCluster, enter, eventually, key, read, register, write};
 use crate::http::Rest;
 use fermata_api::v1;
 use fermata_api::v1::session_reply::Reply;
@@ -121,6 +121,39 @@ async fn reflection_has_its_older_name_too_and_a_status_its_version() {
     ] {
         assert!(cluster.metric(0, name).await > 0.0, "{name}");
     }
+}
+
+/// Who holds a key for long is told with its label, by the key's primary alone, while it holds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_a_key_for_long_is_in_the_metrics_of_its_primary() {
+    let cluster = TestCluster::start(3).await;
+    cluster.client(0).await;
+    let rest = Rest(cluster.node(0).rest.clone());
+    let enter = json!({
+        "keys": [{"key": "k"}], "wait_ms": 20_000, "lease_ms": 60_000, "label": "ann@vm:7"
+    });
+    let (_, section) = rest.json("POST", "/v1/sections", enter).await;
+    let queue = "/v1/keyspaces/default/keys/k/queue";
+    let (_, queue) = rest.json("GET", queue, Value::Null).await;
+    let entry = &queue["entries"][0];
+    let series = format!(
+        "fermata_section_start_time_seconds{{keyspace=\"default\",key=\"k\",lock_ref=\"{}\",\
+         site={},label=\"ann@vm:7\"}}",
+        entry["lock_ref"], entry["site"]
+    );
+    let since = entry["since_us"].as_f64().unwrap() / 1e6;
+    let told = async || {
+        let mut told = vec![];
+        for at in 0..3 {
+            told.push(cluster.metric(at, &series).await);
+        }
+        told.retain(|at| *at > 0.0);
+        told
+    };
+    eventually!(told().await == [since]);
+    let section = format!("/v1/sections/{}", section["id"].as_str().unwrap());
+    assert_eq!(rest.json("DELETE", &section, Value::Null).await.0, 200);
+    eventually!(told().await.is_empty());
 }
 
 /// Health follows the quorum.

@@ -42,7 +42,7 @@ pub(super) async fn ask(client: &Client, asked: &[Asked], patience: Duration) ->
 /// `well`, or what is wrong.
 fn health(told: &Told) -> &str {
     match &told.1 {
-        Ok(status) => status.ailment.as_deref().unwrap_or("well"),
+        Ok(status) => status.ailment.as_deref().unwrap_or(super::WELL),
         Err(_) => "no answer",
     }
 }
@@ -53,8 +53,9 @@ pub(super) fn is_well((_, told): &Told) -> bool {
 }
 
 /// The nodes, and below them each engine once.
-pub(super) fn in_words(told: &[Told]) -> String {
-    let mut table = Table::new(&["node", "site", "gRPC", "health"]);
+pub(super) fn in_words(told: &[Told], asked: &[Asked]) -> String {
+    let mut table = Table::new(&["node", "site", "gRPC", "version", "health"])
+        .judged("health", |health| health == super::WELL);
     let mut engines: Vec<(&str, Vec<&str>)> = Vec::new();
     for one in told {
         let (node, status) = one;
@@ -62,6 +63,7 @@ pub(super) fn in_words(told: &[Told]) -> String {
             node.label.clone(),
             node.site.clone(),
             node.endpoint.trim_start_matches("http://").to_owned(),
+            version(node, asked).unwrap_or("-").to_owned(),
             health(one).to_owned(),
         ]);
         let Ok(EngineStatus { engine, .. }) = status else {
@@ -73,8 +75,14 @@ pub(super) fn in_words(told: &[Told]) -> String {
         }
     }
     let lines = engines.iter();
-    let lines = lines.map(|(engine, labels)| format!("\n{}: {engine}", labels.join(" ")));
+    let lines = lines.map(|(engine, labels)| format!("\n{}: {engine}\n", labels.join(" ")));
     format!("{table}{}", lines.collect::<String>())
+}
+
+/// What a node's program is, where it has told its state.
+fn version<'a>(node: &Node, asked: &'a [Asked]) -> Option<&'a str> {
+    let said = asked.iter().find(|(known, _)| known == node);
+    said.and_then(|(_, status)| super::version(status))
 }
 
 /// For programs.
@@ -87,6 +95,7 @@ pub(super) fn as_json(told: &[Told], asked: &[Asked]) -> Value {
             "label": node.label,
             "site": node.site,
             "endpoint": node.endpoint,
+            "version": version(node, asked),
             "health": health(one),
             "engine": status.as_ref().ok().map(|status| status.engine.as_str()),
             "error": status.as_ref().err(),

@@ -127,6 +127,8 @@ impl Topology for Cluster {
             storage: Vec::new(),
             upkeep: Default::default(),
             closed: Box::default(),
+            version: Default::default(),
+            held: Box::default(),
         }
     }
 }
