@@ -494,7 +494,7 @@ impl Client {
     pub async fn status(&self, node: Option<usize>) -> Result<NodeStatus, Error> {
         let at = self.endpoint(node)?;
         match self.shared.call(Call::Status { at }).await? {
-            Success::Status(status) => Ok(status),
+            Success::Status(status) => Ok(*status),
             other => Err(surprised(&other)),
         }
     }

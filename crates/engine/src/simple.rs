@@ -229,7 +229,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// This node's state. It has no logs and no peers: those are the stores'.
     pub(crate) fn status(&self) -> Reply {
-        Reply::Status(NodeStatus {
+        Reply::Status(Box::new(NodeStatus {
             node: self.settings.node,
             label: self.settings.label.clone(),
             site: self.settings.site,
@@ -244,7 +244,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             closed: Box::default(),
             version: String::new(),
             held: Box::default(),
-        })
+        }))
     }
 }
 

@@ -260,7 +260,7 @@ pub enum Reply {
     /// The catalogue.
     Keyspaces(Vec<Keyspace>),
     /// The node's state.
-    Status(NodeStatus),
+    Status(Box<NodeStatus>),
     /// Refused or failed.
     Refused(Refusal),
 }

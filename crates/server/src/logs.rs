@@ -134,7 +134,7 @@ mod tests {
                 Level::TRACE,
             ];
             let would = |level: &Level| shown.would_enable(target, level);
-            let last = levels.into_iter().filter(would).next_back();
+            let last = levels.into_iter().rfind(would);
             assert_eq!(last, Some(most), "{text}, {target}");
         }
         for wrong in ["", "loud", "info,fermata_server", "info,h2=loud"] {

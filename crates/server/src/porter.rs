@@ -375,7 +375,7 @@ impl Porter {
     /// The native node's state.
     async fn status(&self) -> Result<NodeStatus, Refusal> {
         match self.ask_self(Operation::Status).await? {
-            Reply::Status(status) => Ok(status),
+            Reply::Status(status) => Ok(*status),
             other => Err(unexpected(&other)),
         }
     }

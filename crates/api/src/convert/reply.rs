@@ -63,7 +63,7 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             let keyspaces = all.iter().map(keyspace_to).collect();
             Wire::Keyspaces(v1::KeyspaceList { keyspaces })
         }
-        Reply::Status(status) => Wire::Status(status_to(status, names)),
+        Reply::Status(status) => Wire::Status(status_to(*status, names)),
         Reply::Refused(refusal) => Wire::Refusal(refusal_to_proto(&refusal)),
     }
 }
@@ -314,7 +314,7 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
             let all = k.keyspaces.into_iter().map(keyspace_from);
             Reply::Keyspaces(all.collect::<Result<_, _>>()?)
         }
-        Wire::Status(s) => Reply::Status(status_from(s, names)?),
+        Wire::Status(s) => Reply::Status(Box::new(status_from(s, names)?)),
         Wire::Refusal(r) => Reply::Refused(refusal_from_proto(r)),
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag};
 use crate::request::{Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -273,7 +274,7 @@ pub enum Success {
     /// The catalogue.
     Keyspaces(Vec<Keyspace>),
     /// A node's state.
-    Status(NodeStatus),
+    Status(Box<NodeStatus>),
 }
 
 /// Why a section is over although its holder did not leave.

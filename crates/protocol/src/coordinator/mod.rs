@@ -539,7 +539,7 @@ fn job_for(
         Operation::Status => {
             let mut status = cx.topology.status();
             status.requests = open;
-            Ok(simple::known(Reply::Status(status)))
+            Ok(simple::known(Reply::Status(Box::new(status))))
         }
     }
 }

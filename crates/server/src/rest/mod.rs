@@ -375,7 +375,7 @@ async fn status(State(rest): Shared) -> Handled {
     match rest.porter.ask_self(Operation::Status).await? {
         Reply::Status(status) => {
             let healthy = rest.porter.is_healthy();
-            Ok(Json(json::Status::new(status, &rest.porter, healthy)).into_response())
+            Ok(Json(json::Status::new(*status, &rest.porter, healthy)).into_response())
         }
         other => Err(unexpected(&other)),
     }

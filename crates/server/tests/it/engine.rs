@@ -108,7 +108,7 @@ impl Small {
             Operation::Keyspaces | Operation::Catalogue => {
                 Reply::Keyspaces(Keyspace::built_in().into())
             }
-            Operation::Status => Reply::Status(NodeStatus {
+            Operation::Status => Reply::Status(Box::new(NodeStatus {
                 node: NodeName(1),
                 label: "one".into(),
                 site: SiteId(0),
@@ -123,7 +123,7 @@ impl Small {
                 closed: Box::default(),
                 version: String::new(),
                 held: Box::default(),
-            }),
+            })),
             _ => Reply::Refused(Refusal::definite(Code::WrongPurpose, "not here")),
         })
     }
