@@ -21,6 +21,16 @@ const LEFT_OUT: [&str; 8] = [
     "placement",
     "model",
 ];
+/// Tests that take seconds, where the others of their programs take milliseconds: asked later.
+const SLOW: [&str; 7] = [
+    "planted::",
+    "random::",
+    "transfer::",
+    "sections::",
+    "explore::",
+    "atomicity::",
+    "epochs::",
+];
 /// Address space of a program, in KiB: a mutant may collect without end.
 const MEMORY_KIB: u64 = 6 << 20;
 /// A mutant that takes so many times as long as no mutant, and a minute, goes round in circles.
@@ -79,12 +89,21 @@ pub(super) fn programs(
                 base: Duration::ZERO,
             });
         } else if !LEFT_OUT.contains(&&*built.name) {
-            programs.push(Program {
-                built,
-                args: vec!["--test-threads=1".to_owned()],
-                is_last: false,
-                base: Duration::ZERO,
-            });
+            let one = "--test-threads=1";
+            let skips = SLOW.iter().flat_map(|slow| ["--skip", slow]);
+            let quick: Vec<&str> = std::iter::once(one).chain(skips).collect();
+            let slow: Vec<&str> = std::iter::once(one).chain(SLOW).collect();
+            let name = format!("{}, what takes long", built.name);
+            for (name, args) in [(built.name.clone(), quick), (name, slow)] {
+                let file = built.file.clone();
+                let folder = built.folder.clone();
+                programs.push(Program {
+                    built: Built { name, file, folder },
+                    args: args.into_iter().map(str::to_owned).collect(),
+                    is_last: false,
+                    base: Duration::ZERO,
+                });
+            }
         }
     }
     for program in &mut programs {
