@@ -31,6 +31,14 @@ impl Names {
         self.ids.get(name).copied()
     }
 
+    /// The dictionary in which this name, if it is not known, is that of a deleted keyspace:
+    /// no keyspace has the number 0.
+    #[must_use]
+    pub fn or_deleted(mut self, name: &str) -> Names {
+        self.ids.entry(name.to_owned()).or_insert(KeyspaceId(0));
+        self
+    }
+
     /// The name of a keyspace; a number nobody named reads as `#number`.
     pub fn keyspace_name(&self, id: KeyspaceId) -> String {
         match self.keyspaces.get(&id) {

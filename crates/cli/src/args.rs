@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Release(OnKeys<ReleaseArgs>),
     /// Show sites, nodes, segments and primaries.
     Status(StatusArgs),
-    /// Create, list or describe keyspaces.
+    /// Create, list, describe, change or delete keyspaces.
     #[command(mut_args(|option| option.global(true)))]
     Keyspace {
         #[command(flatten)]
@@ -448,6 +448,30 @@ pub(crate) enum KeyspaceCommand {
         /// Its name.
         name: String,
     },
+    /// Change a keyspace for whoever enters from now on; who holds or waits keeps its terms.
+    Change(ChangeArgs),
+    /// Delete a keyspace and all that is in it: nothing of it comes back.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Do not ask for the name again.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Other times of a keyspace.
+#[derive(Debug, Args)]
+#[group(id = "times", required = true, multiple = true, args = ["lease", "section_max"])]
+pub(crate) struct ChangeArgs {
+    /// Its name.
+    pub(crate) name: String,
+    /// How long a silent holder keeps its section.
+    #[arg(long, value_parser = duration::positive, value_name = "DURATION")]
+    pub(crate) lease: Option<Duration>,
+    /// The longest section, however often it is renewed.
+    #[arg(long, value_parser = duration::positive, value_name = "DURATION")]
+    pub(crate) section_max: Option<Duration>,
 }
 
 /// A new keyspace.

@@ -540,6 +540,38 @@ impl Client {
         self.shared.call(call).await.map(drop)
     }
 
+    /// Changes the lease, or the longest section, of a keyspace; none: as it is. Who is in a
+    /// section, or waits for one, keeps the terms with which it asked.
+    ///
+    /// # Errors
+    /// `NoSuchKeyspace`, `BadRequest` for one that every cluster has or for times out of bounds;
+    /// and as [`Client::get`].
+    pub async fn change_keyspace(
+        &self,
+        keyspace: &str,
+        lease: Option<Duration>,
+        section_max: Option<Duration>,
+    ) -> Result<(), Error> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let call = Call::ChangeKeyspace {
+            keyspace: driver::names(&self.shared.names).add_keyspace(keyspace),
+            lease: lease.map(micros),
+            section_max: section_max.map(micros),
+        };
+        self.shared.call(call).await.map(drop)
+    }
+
+    /// Deletes a keyspace and all that is in it: nothing of it comes back, and a new one of the
+    /// same name begins empty. Sections in it are lost.
+    ///
+    /// # Errors
+    /// `NoSuchKeyspace`, `BadRequest` for one that every cluster has; and as [`Client::get`].
+    pub async fn delete_keyspace(&self, keyspace: &str) -> Result<(), Error> {
+        let keyspace = driver::names(&self.shared.names).add_keyspace(keyspace);
+        let call = Call::DeleteKeyspace { keyspace };
+        self.shared.call(call).await.map(drop)
+    }
+
     /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take
     /// one lease, which the holder may still be using.
     ///

@@ -4,8 +4,8 @@ use crate::engine::{Engine, failed};
 use crate::store::{DataStore, LockStore, Row, StoreError, Swapped};
 use bytes::Bytes;
 use fermata_protocol::Reply;
-use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, StoragePolicy};
-use fermata_protocol::group::place_in;
+use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, Planted, StoragePolicy};
+use fermata_protocol::catalogue::Catalogue as Keyspaces;
 use fermata_protocol::request::{Code, Refusal};
 use fermata_protocol::wire;
 use std::sync::{PoisonError, RwLock};
@@ -119,18 +119,16 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 self.catalogue.learn(&all);
                 return Ok(Reply::Done { tag: None });
             }
-            let id = place_in(&all, &wanted)?;
-            let mut next = all;
-            next.push(Keyspace {
-                id,
-                ..wanted.clone()
-            });
             let built_in = Keyspace::built_in().len();
+            let changes = 1 + (all.len() - built_in) as u64;
+            let mut next = Keyspaces::of(all, changes);
+            next.create(&wanted, Planted::NONE)?;
+            let next = next.all();
             let state = wire::encode(&next[built_in..].to_vec());
             let version = present.map(|row| row.version);
             match self.locks.swap(&row_key(), version, state).await {
                 Ok(Swapped::Applied(_)) => {
-                    self.catalogue.learn(&next);
+                    self.catalogue.learn(next);
                     return Ok(Reply::Done { tag: None });
                 }
                 Ok(Swapped::Refused(now)) => row = now,

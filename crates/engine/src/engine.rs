@@ -225,6 +225,11 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             Operation::Queue { key } => self.queue(&key).await,
             Operation::Inspect { key } => self.inspect(&key).await,
             Operation::CreateKeyspace(keyspace) => self.create_keyspace(keyspace).await,
+            Operation::ChangeKeyspace { .. } | Operation::DeleteKeyspace { .. } => {
+                let why = "on this engine keyspaces can neither be changed nor deleted; create \
+                           another one";
+                Err(Refusal::definite(Code::BadRequest, why))
+            }
             Operation::Keyspaces => self.keyspaces().await,
             Operation::Catalogue => self.catalogue_now().await,
             Operation::Status => Ok(self.status()),

@@ -1,7 +1,9 @@
 //! Commands: what a replicated log orders. They carry nothing of the protocol that orders them, and
 //! their results are computed when they are applied, from the log's state alone.
 
-use crate::base::{Epoch, Keyspace, Label, LockRef, Micros, NodeName, SessionId, SiteId, View};
+use crate::base::{
+    Epoch, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, SessionId, SiteId, View,
+};
 use crate::base::{KeyId, Tag};
 use crate::request::Mode;
 use alloc::vec::Vec;
@@ -99,6 +101,7 @@ impl Command {
                 | GroupCommand::Take(bytes),
             )
             | Body::Transaction(bytes) => bytes.len(),
+            Body::Group(GroupCommand::ChangeKeyspace { .. } | GroupCommand::DeleteKeyspace(_)) => 0,
         };
         // Numbers may take a little more encoded than in memory.
         2 * size_of::<Command>() + lists
@@ -259,6 +262,17 @@ pub enum GroupCommand {
     Vote(Vec<u8>),
     /// Reserved.
     Take(Vec<u8>),
+    /// Other times for whoever enters from now on.
+    ChangeKeyspace {
+        /// Which.
+        id: KeyspaceId,
+        /// Its lease from now on, microseconds; none: as it is.
+        lease: Option<Micros>,
+        /// Its longest section, microseconds; none: as it is.
+        section_max: Option<Micros>,
+    },
+    /// Take a keyspace away, and all that is in it.
+    DeleteKeyspace(KeyspaceId),
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod base;
+pub mod catalogue;
 pub mod client;
 pub mod command;
 pub mod coordinator;

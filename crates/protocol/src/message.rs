@@ -2,7 +2,8 @@
 //! [`Envelope`] what travels.
 
 use crate::base::{Ballot, Incarnation};
-use crate::base::{ClusterId, Interval, Keyspace, LogId, Micros, NodeId, NodeName, Slot};
+use crate::base::{ClusterId, Interval, LogId, Micros, NodeId, NodeName, Slot};
+use crate::catalogue::Catalogue;
 use crate::{coordinator, lock, paxos, register};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -42,12 +43,7 @@ pub enum Message {
     /// The answer to a beat.
     BeatAck(BeatAck),
     /// The keyspace catalogue, higher version wins.
-    Catalogue {
-        /// The number of changes.
-        version: u64,
-        /// All keyspaces.
-        keyspaces: Vec<Keyspace>,
-    },
+    Catalogue(Catalogue),
 }
 
 /// Who a node is and whom it knows. A node answers nothing and counts nobody before it knows the

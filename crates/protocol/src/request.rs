@@ -190,10 +190,24 @@ pub enum Operation {
     },
     /// Create a keyspace; its id in the argument is ignored.
     CreateKeyspace(Keyspace),
+    /// Change a keyspace for whoever enters from now on: who holds or waits keeps its terms.
+    ChangeKeyspace {
+        /// Which.
+        keyspace: KeyspaceId,
+        /// The lease from now on, microseconds; none: as it is.
+        lease: Option<Micros>,
+        /// The longest section, microseconds; none: as it is.
+        section_max: Option<Micros>,
+    },
+    /// Delete a keyspace and all that is in it. Its id, and what was under it, never comes back.
+    DeleteKeyspace {
+        /// Which.
+        keyspace: KeyspaceId,
+    },
     /// The catalogue as this node knows it.
     Keyspaces,
-    /// The catalogue as its keeper knows it: with every keyspace whose creation was answered
-    /// before.
+    /// The catalogue as its keeper knows it: with every creation, change and deletion that was
+    /// answered before.
     Catalogue,
     /// This node's state: for support.
     Status,
@@ -340,6 +354,8 @@ pub enum RefState {
     },
     /// Not in the queue: never was, left, or released.
     Gone,
+    /// The keyspace of its key was deleted.
+    Deleted,
     /// The primary could not be reached: nothing is known.
     Unknown,
 }

@@ -13,6 +13,7 @@ use fermata_protocol::base::{
     Member, NodeName, Now, Planted, Seat, SegmentId, SessionId, SiteId, StoragePolicy, Tag, Timing,
     View,
 };
+use fermata_protocol::catalogue::Catalogue;
 use fermata_protocol::command::{Body, Command, LockCommand, Origin};
 use fermata_protocol::lock::PrimaryEnv;
 use fermata_protocol::lock::{Message, Outcome, Primary, Rejection};
@@ -41,6 +42,7 @@ struct Bench {
     state: SegmentState,
     config: Config,
     memory: Ram,
+    catalogue: Catalogue,
     place: Place,
     now: u64,
     number: u64,
@@ -102,6 +104,7 @@ impl Bench {
             state,
             config,
             memory: Ram::default(),
+            catalogue: Catalogue::default(),
             place: Place {
                 store: StoreId {
                     segment: SEGMENT,
@@ -136,7 +139,7 @@ impl Bench {
             },
             registers: &mut self.caller,
             place: &self.place,
-            keyspaces: &Keyspace::built_in(),
+            catalogue: &self.catalogue,
             leased: self.leased,
             segment: SEGMENT,
         };

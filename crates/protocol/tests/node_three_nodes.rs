@@ -11,6 +11,7 @@ use fermata_protocol::base::{
     Config, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, Limits, LockRef, LogId, NodeName,
     Planted, Scope, SegmentId, SessionId, SiteId, Timing, View,
 };
+use fermata_protocol::catalogue::Catalogue;
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::{Code, Critical, EntryValue, Held, Leaving, Mode};
 use fermata_protocol::wire::record::LogRecord;
@@ -315,7 +316,7 @@ fn a_keyspace_is_created_while_the_view_changes() {
     let here = small.nodes[1].0.here();
     let group = &here.groups[&GroupId(1)].state;
     assert_eq!(group.view().epoch, Epoch::FIRST.next());
-    assert!(group.catalogue().1.iter().any(|k| k.name == "new"));
+    assert!(group.catalogue().all().iter().any(|k| k.name == "new"));
     // Nothing is left of the log that has ended.
     let log = LogId {
         group: GroupId(1),
@@ -347,7 +348,7 @@ fn keyspaces_of_odd_times_are_used_with_the_nearest_that_are_allowed() {
     let (node, ram) = &mut small.nodes[0];
     ram.append(vec![Write::Put {
         key: record::node("catalogue"),
-        value: wire::encode(&(7_u64, &catalogue)),
+        value: wire::encode(&Catalogue::of(catalogue, 7)),
     }]);
     let config = config(0, 3, BITS);
     *node = Node::recover(config, node.id(), ram, at(small.now), 77).expect("it is its own");
@@ -462,8 +463,8 @@ fn a_keyspace_whose_times_are_out_of_bounds_is_refused_by_the_group() {
         };
         small.ask(0, 2 * number + 1, Operation::CreateKeyspace(keyspace));
         let here = small.nodes[1].0.here();
-        let (_, known) = here.groups[&GroupId(1)].state.catalogue();
-        let names: Vec<&str> = known.iter().map(|k| &k.name[..]).collect();
+        let known = here.groups[&GroupId(1)].state.catalogue();
+        let names: Vec<&str> = known.all().iter().map(|k| &k.name[..]).collect();
         assert_eq!(names, ["default", "registers", "good"]);
     }
 }

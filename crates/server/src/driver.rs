@@ -250,6 +250,8 @@ impl DriverThread {
             while self.driver.go_on(&mut self.hands)? {}
             self.driver.close_round(&mut self.hands);
             self.tell();
+            let catalogue = self.driver.node().here().catalogue().version();
+            self.mailbox.catalogue.store(catalogue, Ordering::Relaxed);
             let started = self.driver.node().is_started();
             self.pulse.beat(clock::monotonic(), started);
             let brief = self.hands.calls.values().any(|call| !call.lasting);

@@ -336,6 +336,14 @@ impl Fermata for Service {
         done
     }
 
+    async fn change_keyspace(&self, r: Request<v1::ChangeKeyspaceRequest>) -> Handled<v1::Done> {
+        unary!(self, ChangeKeyspace(r) -> Done)
+    }
+
+    async fn delete_keyspace(&self, r: Request<v1::DeleteKeyspaceRequest>) -> Handled<v1::Done> {
+        unary!(self, DeleteKeyspace(r) -> Done)
+    }
+
     async fn list_keyspaces(
         &self,
         r: Request<v1::ListKeyspacesRequest>,

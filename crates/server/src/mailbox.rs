@@ -11,6 +11,7 @@ use crate::porter::is_last;
 use fermata_protocol::base::{Interval, Micros, NodeId, NodeName};
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
@@ -92,6 +93,8 @@ pub(crate) enum Event {
 pub(crate) struct Mailbox {
     events: Mutex<Events>,
     arrived: Condvar,
+    /// How new the catalogue is that the node knows: names are looked up again when it changes.
+    pub(crate) catalogue: AtomicU64,
 }
 
 #[derive(Default)]

@@ -46,6 +46,8 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
         Operation::Queue { .. } => "queue",
         Operation::Inspect { .. } => "inspect",
         Operation::CreateKeyspace(_) => "create_keyspace",
+        Operation::ChangeKeyspace { .. } => "change_keyspace",
+        Operation::DeleteKeyspace { .. } => "delete_keyspace",
         Operation::Keyspaces => "list_keyspaces",
         Operation::Catalogue => "catalogue",
         Operation::Status => "status",

@@ -63,6 +63,8 @@ pub(crate) struct Porter {
     pub(crate) closing: watch::Sender<bool>,
     backend: Backend,
     names: RwLock<Arc<Names>>,
+    /// The version of the native catalogue that they are of.
+    named: AtomicU64,
     requests: Arc<Semaphore>,
     /// For the bytes of requests that arrive, and of values in those that are open, in KiB.
     kib: Arc<Semaphore>,
@@ -178,6 +180,7 @@ impl Porter {
             short: RwLock::default(),
             pulse: Arc::default(),
             closing: watch::Sender::new(false),
+            named: AtomicU64::new(0),
             names: RwLock::new(Arc::new(Names::new(
                 &catalogue,
                 config.cluster.sites.clone(),
@@ -205,6 +208,14 @@ impl Porter {
 
     /// The request that a message asks for. A keyspace that is not known is looked for first.
     pub(crate) async fn parse(&self, wire: Wire) -> Result<Request, Refusal> {
+        if let Backend::Driver(mailbox) = &self.backend {
+            // A name may be that of another keyspace by now.
+            let version = mailbox.catalogue.load(Ordering::Relaxed);
+            if self.named.load(Ordering::Relaxed) != version {
+                self.refresh_names().await;
+                self.named.store(version, Ordering::Relaxed);
+            }
+        }
         let parsed = match names_unknown_keyspace(&wire, &self.names()) {
             false => request_from_proto(wire, &self.names(), self.home),
             true => self.parse_new(wire).await,
@@ -229,7 +240,14 @@ impl Porter {
             ));
         };
         self.learn_names(&all);
-        known(wire)
+        // A heartbeat is of many sections, and goes on for the others.
+        let Wire::Renew(renew) = &wire else {
+            return known(wire);
+        };
+        let keys = renew.held.iter().filter_map(|held| held.key.as_ref());
+        let names = Names::clone(&self.names());
+        let names = keys.fold(names, |names, key| names.or_deleted(&key.keyspace));
+        request_from_proto(wire, &names, self.home)
     }
 
     /// The page that an operation asks for, if it lists. What comes for it must be [`Page::cut`].

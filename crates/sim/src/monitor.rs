@@ -7,15 +7,17 @@
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
 use crate::checkers::{
-    agreement, begin, data_store, driver, durability, eventual, leases, stuck, tags,
+    agreement, begin, data_store, driver, durability, eventual, gone, leases, stuck, tags,
 };
 use crate::client::Client;
 use crate::disk::Flushed;
 use crate::history::{History, OpId};
 use crate::machine::{Machine, Stepped};
 use crate::network::{ClientId, Parcel};
+use bytes::Bytes;
 use fermata_protocol::Message;
 use fermata_protocol::base::{Cluster, KeyId, NodeName};
+use fermata_protocol::wire::record;
 use std::collections::BTreeMap;
 
 /// All watchers of one world.
@@ -106,10 +108,14 @@ impl Monitor {
         }
         let machine = &machines[&name];
         self.durability.wrote(name, done);
-        let heads = tags::heads(&done.writes);
+        gone::wrote(machine, &done.writes, found);
+        let mut heads = tags::heads(&done.writes);
+        heads.retain(|head| !catalogue.is_deleted(&head.key));
         self.tags.wrote(name, &heads, catalogue, found);
         self.eventual.wrote(machine, &heads, catalogue, found);
-        let removed = tags::removed(&done.writes);
+        let mut removed = tags::removed(&done.writes);
+        let of = |place: &Bytes| record::key_of(place);
+        removed.retain(|place| of(place).is_none_or(|key| !catalogue.is_deleted(&key)));
         self.tags.removed(name, &removed, catalogue, found);
         self.eventual.removed(name, &removed);
         self.data_store.removed(name, &removed, found);
@@ -148,7 +154,8 @@ impl Monitor {
         if self.on
             && let Flushed::Through(lsn) = result
         {
-            let heads = self.durability.flushed(name, lsn);
+            let mut heads = self.durability.flushed(name, lsn);
+            heads.retain(|head| !world.1.is_deleted(&head.key));
             self.eventual.flushed(name, &heads, world.1);
             self.stuck.flushed(name, &heads, world, found);
         }
@@ -200,7 +207,7 @@ impl Monitor {
         restless: &[KeyId],
         found: &mut Vec<Violation>,
     ) {
-        let rests = |key: &KeyId| !restless.contains(key);
+        let rests = |key: &KeyId| !restless.contains(key) && !catalogue.is_deleted(key);
         if self.on {
             self.eventual.at_rest(machines, catalogue, rests, found);
         }
@@ -218,11 +225,11 @@ impl Monitor {
         if !self.on {
             return;
         }
+        let catalogue = &history.catalogue;
         for section in &history.sections[self.sections..] {
-            self.data_store.entered(section, found);
+            self.data_store.entered(section, catalogue, found);
         }
         self.sections = history.sections.len();
-        let catalogue = &history.catalogue;
         for (i, op) in history.ops.iter().enumerate().skip(self.ops) {
             self.stuck.began(OpId(i), op);
         }
@@ -231,6 +238,9 @@ impl Monitor {
             let op = &history.ops[id.0];
             let key = op.what.key();
             let promised = key.is_none_or(|key| !self.stuck.is_excused(key, catalogue));
+            if key.is_some_and(|key| catalogue.is_deleted(key)) {
+                continue;
+            }
             let world = (cluster, catalogue);
             self.durability.acknowledged(op, promised, world, found);
             self.stuck.ended(*id, op, catalogue, found);

@@ -131,6 +131,11 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::UsageForgotten, "placement-user"),
     (Bug::LaggardIsSteady, "g32-lagging-home"),
     (Bug::RetiringKeeps, "g33-retiring"),
+    (Bug::KeyspaceIdReused, "g59-made-again"),
+    (Bug::DeadKeyspaceServed, "g59-deleted-keyspace"),
+    (Bug::DeadCellsKept, "g59-deleted-keyspace"),
+    (Bug::DeadFlagsKept, "g59-deleted-keyspace"),
+    (Bug::ChangedTermsAtOnce, "g60-changed-terms"),
     (Bug::ResumedGrantedAtOnce, "g14-resumed-before-primary"),
     (Bug::LeaveBesideLease, "g14-leave-beside-lease"),
     (Bug::BeginBeforeCreation, "created-twice"),
@@ -150,7 +155,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::FullToldAgain, "full-disk"),
     (Bug::FullForEver, "full-disk"),
     (Bug::LostUnlessStuck, "full-disk"),
-    (Bug::UnhurriedForEver, "coded-quorum"),
+    (Bug::UnhurriedForEver, "upkeep-missed"),
     (Bug::FloorRisesAtOnce, "g54-beside-a-section"),
 ];
 

@@ -6,7 +6,7 @@
 //! read once more.
 
 use crate::catalogue;
-use crate::checkers::{self, Violation, at_rest, linearizable};
+use crate::checkers::{self, Violation, at_rest, gone, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
@@ -19,10 +19,11 @@ use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Bug, KeyId, Keyspace, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms, Timing,
+    Bug, KeyId, Keyspace, KeyspaceId, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms,
+    Timing,
 };
 use fermata_protocol::client::Options;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All who live must end within this virtual time after healing, microseconds.
 pub const PROGRESS_MAX: u64 = 180_000_000;
@@ -131,6 +132,9 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
         let rounds = dice.between(2, 8);
         workers.push(Worker::new(client, rounds, ground.clone(), dice.fork()));
     }
+    if !world.setup.model {
+        revise(&mut world, &ground, length);
+    }
     nemesis::schedule(&mut world, &plan);
     if kind.calm {
         world.at(2_000_000, |w| nemesis::watch_calm(w, true));
@@ -201,6 +205,30 @@ fn vary(world: &mut World, ground: &mut Ground, kind: &Kind, dice: &mut Dice) {
         code(world, ground, dice);
     }
     world.at(500_000, catalogue::furnish);
+}
+
+/// Mixed into the seed for what becomes of the keyspaces.
+const REVISED: u64 = 0x7265_7669;
+
+/// Keyspaces that somebody changes, or deletes, while they are used.
+fn revise(world: &mut World, ground: &Ground, length: u64) {
+    let mut dice = Dice::new(world.setup.seed ^ REVISED);
+    let keys = ground.sections.iter().chain(&ground.registers);
+    let of_their_own = |id: &KeyspaceId| Keyspace::built_in().iter().all(|k| k.id != *id);
+    let ids: BTreeSet<KeyspaceId> = keys.map(|key| key.keyspace).filter(of_their_own).collect();
+    for id in ids {
+        if dice.chance(30) {
+            let lease = dice.between(500_000, 3_000_000);
+            // As long as the lease that the workers ask for, at least.
+            let times = (lease, 3_000_000 + dice.below(4_000_000));
+            let at = dice.between(2_000_000, length);
+            world.at(at, move |world| catalogue::change(world, id, times));
+        }
+        if dice.chance(30) {
+            let at = dice.between(2_000_000, length);
+            world.at(at, move |world| catalogue::delete(world, id));
+        }
+    }
 }
 
 /// Keyspaces with storage policies, and keys of theirs: registers mostly.
@@ -327,12 +355,15 @@ pub fn rest(world: &mut World) {
         let mut left = at_rest::unrest(&world.machines, cluster, catalogue);
         let restless: Vec<KeyId> = left.iter().map(|unrest| unrest.key.clone()).collect();
         left.retain(|unrest| !world.monitor.is_excused(&unrest.key, catalogue));
-        if world.now >= deadline || left.is_empty() {
+        let gone = gone::left(&world.machines, catalogue);
+        if world.now >= deadline || (left.is_empty() && gone.is_none()) {
             let (machines, found) = (&world.machines, &mut world.violations);
             let monitor = &world.monitor;
             monitor.at_rest(machines, catalogue, &restless, found);
             let idle = left.iter().find(|unrest| !unrest.busy);
             let told = idle.map(|unrest| Violation::new(at_rest::NAME, unrest.what.clone()));
+            world.violations.extend(told);
+            let told = gone.map(|what| Violation::new(gone::NAME, what));
             world.violations.extend(told);
             return;
         }
@@ -345,7 +376,11 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
     if !world.violations.is_empty() {
         return;
     }
-    let mut audit = Audit::new(client, ground);
+    let mut ground = ground.clone();
+    let catalogue = &world.history.catalogue;
+    ground.sections.retain(|key| !catalogue.is_deleted(key));
+    ground.registers.retain(|key| !catalogue.is_deleted(key));
+    let mut audit = Audit::new(client, &ground);
     while !audit.act(world) {
         let before = world.clients[client.0 as usize].ended.len();
         let ended = |w: &World| {

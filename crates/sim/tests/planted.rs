@@ -6,11 +6,12 @@ use fermata_protocol::base::Bug;
 use fermata_sim::checkers::NAMES;
 use fermata_sim::planted::{all, spring};
 
-/// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
-/// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
-/// does a primary that moves too often, or to a seat that lags, break any promise, nor one who
-/// waits in vain, nor a write that says that it may have taken effect, or that it is past.
-const EXPECTED: [Bug; 13] = [
+/// Seen by the scenario alone: an eventual put may be ordered behind the section that does not
+/// find it, since a grant that is prepared again does not adopt (G5); no history calls that wrong.
+/// Nor does a primary that moves too often, or to a seat that lags, break any promise, nor one who
+/// waits in vain, nor a section that is shorter than it was said to be, nor a write that says that
+/// it may have taken effect, or that it is past.
+const EXPECTED: [Bug; 14] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
     Bug::GoneCallerStays,
@@ -24,6 +25,7 @@ const EXPECTED: [Bug; 13] = [
     Bug::LeavingPutRefused,
     Bug::LeavingPutNotRecorded,
     Bug::PutDoneUnhurriedForEver,
+    Bug::ChangedTermsAtOnce,
 ];
 
 /// Not a scenario's own expectation, nor a panic.

@@ -78,6 +78,7 @@ fn state_to(state: RefState) -> v1::RefState {
         RefState::Holding { lease } => State::HoldingLeaseUs(lease),
         RefState::Gone => State::Gone(v1::Nothing {}),
         RefState::Unknown => State::Unknown(v1::Nothing {}),
+        RefState::Deleted => State::Deleted(v1::Nothing {}),
     };
     v1::RefState { state: Some(state) }
 }
@@ -356,6 +357,7 @@ fn state_from(state: v1::RefState) -> Result<RefState, Refusal> {
             State::HoldingLeaseUs(lease) => RefState::Holding { lease },
             State::Gone(_) => RefState::Gone,
             State::Unknown(_) => RefState::Unknown,
+            State::Deleted(_) => RefState::Deleted,
         },
     )
 }

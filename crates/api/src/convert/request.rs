@@ -89,6 +89,18 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
                 .ok_or_else(|| bad("the request has no keyspace"))?;
             (m.header, Operation::CreateKeyspace(keyspace_from(wire)?))
         }
+        Wire::ChangeKeyspace(m) => (
+            m.header,
+            Operation::ChangeKeyspace {
+                keyspace: keyspace(names, &m.keyspace)?,
+                lease: m.lease_us,
+                section_max: m.section_max_us,
+            },
+        ),
+        Wire::DeleteKeyspace(m) => {
+            let keyspace = keyspace(names, &m.keyspace)?;
+            (m.header, Operation::DeleteKeyspace { keyspace })
+        }
         Wire::ListKeyspaces(m) => (m.header, Operation::Keyspaces),
         Wire::Status(m) => (m.header, Operation::Status),
         Wire::Cancel(_) => return Err(bad("a cancel is not a request")),
@@ -377,15 +389,41 @@ pub fn operation_to_proto(
             header,
             key: key(k),
         }),
+        Operation::Status => Wire::Status(v1::StatusRequest { header }),
+        Operation::CreateKeyspace(_)
+        | Operation::ChangeKeyspace { .. }
+        | Operation::DeleteKeyspace { .. }
+        | Operation::Keyspaces
+        | Operation::Catalogue => catalogue_to_proto(&request.operation, header, names),
+    }
+}
+
+/// The part of [`operation_to_proto`] that is about keyspaces.
+fn catalogue_to_proto(operation: &Operation, header: Option<v1::Header>, names: &Names) -> Wire {
+    match operation {
         Operation::CreateKeyspace(keyspace) => {
             let keyspace = Some(keyspace_to(keyspace));
             Wire::CreateKeyspace(v1::CreateKeyspaceRequest { header, keyspace })
+        }
+        Operation::ChangeKeyspace {
+            keyspace,
+            lease,
+            section_max,
+        } => Wire::ChangeKeyspace(v1::ChangeKeyspaceRequest {
+            header,
+            keyspace: names.keyspace_name(*keyspace),
+            lease_us: *lease,
+            section_max_us: *section_max,
+        }),
+        Operation::DeleteKeyspace { keyspace } => {
+            let keyspace = names.keyspace_name(*keyspace);
+            Wire::DeleteKeyspace(v1::DeleteKeyspaceRequest { header, keyspace })
         }
         // Only nodes ask for the latter, themselves.
         Operation::Keyspaces | Operation::Catalogue => {
             Wire::ListKeyspaces(v1::ListKeyspacesRequest { header })
         }
-        Operation::Status => Wire::Status(v1::StatusRequest { header }),
+        _ => unreachable!("only operations on the catalogue come here"),
     }
 }
 
@@ -479,6 +517,8 @@ pub fn names_unknown_keyspace(wire: &Wire, names: &Names) -> bool {
         Wire::Queue(m) => unknown(&m.key),
         Wire::Inspect(m) => unknown(&m.key),
         Wire::Keys(m) => names.keyspace(&m.keyspace).is_none(),
+        Wire::ChangeKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
+        Wire::DeleteKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
         Wire::CreateKeyspace(_) | Wire::ListKeyspaces(_) | Wire::Status(_) | Wire::Cancel(_) => {
             false
         }

@@ -112,6 +112,14 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Operation::Keyspaces),
         Just(Operation::Status),
         Just(Operation::CreateKeyspace(Keyspace::built_in()[1].clone())),
+        any::<[Option<u64>; 2]>().prop_map(|[lease, section_max]| Operation::ChangeKeyspace {
+            keyspace: Keyspace::SECTIONS,
+            lease,
+            section_max,
+        }),
+        Just(Operation::DeleteKeyspace {
+            keyspace: Keyspace::REGISTERS
+        }),
     ]
 }
 
@@ -208,7 +216,11 @@ proptest! {
             Reply::Lost { held },
             Reply::Left,
             Reply::Done { tag: None },
-            Reply::Renewed { states: vec![RefState::Gone, RefState::Holding { lease }] },
+            Reply::Renewed { states: vec![
+                RefState::Gone,
+                RefState::Deleted,
+                RefState::Holding { lease },
+            ] },
         ];
         for reply in replies {
             let wire = reply_to_proto(reply.clone(), &names());

@@ -84,10 +84,11 @@ pub struct Violation {
 
 /// Everything that is wrong with a history, in the order of the promises: what else is wrong with
 /// a value that was refused, or with a lost put, follows from it. `has_sections`: the key is one of
-/// sections, so that its reads and writes go through them.
+/// sections, so that its reads and writes go through them; no other key is judged.
 pub fn check(history: &History, has_sections: &dyn Fn(&KeyId) -> bool) -> Vec<Violation> {
     let mut found = Found::default();
-    for (key, chain) in chains::chains(history, has_sections) {
+    let chains = chains::chains(history, has_sections).into_iter();
+    for (key, chain) in chains.filter(|(key, _)| has_sections(key)) {
         found.key = show_key(key);
         let ends = ends::Ends::of(key, &chain, history);
         latest_state::check(&chain, &ends, &mut found);

@@ -1,17 +1,21 @@
-//! `fermata keyspace`: create, list, describe.
+//! `fermata keyspace`: create, list, describe, change, delete.
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use fermata_client::{Keyspace, Purpose};
 use fermata_protocol::base::{Price, StoragePolicy, TagRule, Terms};
 use serde_json::{Value, json};
 
-use crate::args::{Global, KeyspaceArgs, KeyspaceCommand, PurposeArg, StorageArg};
+use crate::args::{ChangeArgs, Global, KeyspaceArgs, KeyspaceCommand, PurposeArg, StorageArg};
 use crate::connect::connect;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Table};
+
+/// Keys that are counted before a keyspace is deleted.
+const COUNTED: u32 = 1_000;
 
 /// Runs the action.
 pub(crate) async fn run(global: &Global, action: KeyspaceCommand) -> Result<u8, Failure> {
@@ -19,7 +23,51 @@ pub(crate) async fn run(global: &Global, action: KeyspaceCommand) -> Result<u8, 
         KeyspaceCommand::Create(args) => create(global, args).await,
         KeyspaceCommand::List => list(global).await,
         KeyspaceCommand::Describe { name } => describe(global, &name).await,
+        KeyspaceCommand::Change(args) => change(global, args).await,
+        KeyspaceCommand::Delete { name, yes } => delete(global, &name, yes).await,
     }
+}
+
+async fn change(global: &Global, args: ChangeArgs) -> Result<u8, Failure> {
+    let client = connect(global).await?;
+    let (name, lease, longest) = (args.name, args.lease, args.section_max);
+    client.change_keyspace(&name, lease, longest).await?;
+    done(global, &name)
+}
+
+async fn delete(global: &Global, name: &str, yes: bool) -> Result<u8, Failure> {
+    let client = connect(global).await?;
+    if !yes {
+        if !std::io::stdin().is_terminal() {
+            let why = "deleting a keyspace asks for its name on a terminal; elsewhere give --yes";
+            return Err(Failure::usage(why));
+        }
+        let keys = client.keys(name, "", None, COUNTED).await?.len();
+        let more = if keys == COUNTED as usize {
+            " or more"
+        } else {
+            ""
+        };
+        eprint!(
+            "keyspace `{name}` has {keys}{more} keys; all are deleted, whoever holds one loses \
+             it, and nothing comes back.\nIts name again, to delete it: "
+        );
+        let mut again = String::new();
+        let read = std::io::stdin().read_line(&mut again);
+        read.map_err(|e| Failure::local("reading the name", e))?;
+        if again.trim() != name {
+            return Err(Failure::usage("that is another name: nothing was deleted"));
+        }
+    }
+    client.delete_keyspace(name).await?;
+    done(global, name)
+}
+
+fn done(global: &Global, name: &str) -> Result<u8, Failure> {
+    if global.json {
+        output::json(&json!({ "keyspace": name, "done": true }))?;
+    }
+    Ok(0)
 }
 
 async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {

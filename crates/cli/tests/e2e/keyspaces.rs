@@ -1,5 +1,8 @@
 //! Keyspaces by name: wrong ones, new ones, what they cost, and what their replicas keep.
 
+use std::io::Read;
+use std::process::Stdio;
+
 use rustix::process::Signal;
 
 use crate::support::{Dev, eventually, fermata, json, status, text};
@@ -48,6 +51,60 @@ fn a_keyspace_that_exists_says_whether_its_terms_are_the_wanted_ones() {
     assert_eq!(status(&other), 65);
     let said = text(&other.stderr);
     assert!(said.contains("(purpose, lease)"), "{said}");
+}
+
+#[test]
+fn a_deleted_keyspace_is_gone_with_its_sections_and_its_name_begins_empty() {
+    let dev = Dev::start(&[]);
+    let node = |index: usize| dev.nodes[index]["grpc"].as_str().expect("announced");
+    let at = |index, args: &[&str]| dev.run(&[args, &["--endpoint", node(index)]].concat());
+    let create = ["keyspace", "create", "jobs", "--lease", "5s"];
+    assert_eq!(status(&at(0, &create)), 0);
+    let change = ["keyspace", "change", "jobs", "--lease", "1s"];
+    assert_eq!(status(&at(1, &change)), 0);
+    let described = at(1, &["--json", "keyspace", "describe", "jobs"]);
+    assert_eq!(json(&described.stdout)["lease_us"], 1_000_000);
+    let get = ["--keyspace", "jobs", "get", "k"];
+    assert_eq!(status(&at(1, &["--keyspace", "jobs", "put", "k", "v"])), 0);
+    let mut lock = dev
+        .client()
+        .args(["--keyspace", "jobs", "lock", "k", "--"])
+        .args(["sh", "-c", "echo in; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let held_open = lock.stdin.take();
+    let mut said = [0; 3];
+    let out = lock.stdout.as_mut().expect("stdout is piped");
+    out.read_exact(&mut said).expect("it is in");
+    let delete = ["keyspace", "delete", "jobs"];
+    assert_eq!(status(&at(2, &delete)), 2, "nobody can be asked");
+    let deleted = at(2, &["keyspace", "delete", "jobs", "--yes"]);
+    assert_eq!(status(&deleted), 0, "{}", text(&deleted.stderr));
+    let ended = lock.wait_with_output().expect("it ends");
+    drop(held_open);
+    assert_eq!(status(&ended), 75, "{}", text(&ended.stderr));
+    let said = text(&ended.stderr);
+    assert!(said.contains("its keyspace was deleted"), "{said}");
+    for index in 0..3 {
+        eventually("a node has heard", || status(&at(index, &get)) == 65);
+    }
+    let again = at(0, &["keyspace", "delete", "jobs", "--yes"]);
+    assert_eq!(status(&again), 65, "{}", text(&again.stderr));
+    assert_eq!(status(&at(1, &create)), 0);
+    for index in [1, 2, 0] {
+        eventually("a node knows the new one, which is empty", || {
+            let found = status(&at(index, &get));
+            assert_ne!(found, 0);
+            found == 1
+        });
+    }
+    let built_in = at(0, &["keyspace", "delete", "default", "--yes"]);
+    assert_eq!(status(&built_in), 65);
+    let said = text(&built_in.stderr);
+    assert!(said.contains("every cluster has"), "{said}");
 }
 
 #[test]

@@ -343,6 +343,16 @@ planted_bugs! {
     FloorRisesAtOnce,
     /// G55: a beat that a hand-over has overtaken binds an acceptor again.
     LateBeatBinds,
+    /// G59: the id of a keyspace that was deleted is given again.
+    KeyspaceIdReused,
+    /// G59: a replica takes what comes for a keyspace that it knows to be deleted.
+    DeadKeyspaceServed,
+    /// G59: a member keeps what it has of a keyspace that was deleted.
+    DeadCellsKept,
+    /// G59: the flags of a keyspace that was deleted wait for a synch.
+    DeadFlagsKept,
+    /// G60: a keyspace's changed times hold for who is in a section.
+    ChangedTermsAtOnce,
 }
 
 impl Planted {

@@ -218,6 +218,20 @@ pub enum Call {
     },
     /// Create a keyspace; its id in the argument is ignored.
     CreateKeyspace(Keyspace),
+    /// See [`Operation::ChangeKeyspace`](crate::Operation::ChangeKeyspace).
+    ChangeKeyspace {
+        /// Which.
+        keyspace: KeyspaceId,
+        /// The lease from now on, microseconds; none: as it is.
+        lease: Option<Micros>,
+        /// The longest section, microseconds; none: as it is.
+        section_max: Option<Micros>,
+    },
+    /// See [`Operation::DeleteKeyspace`](crate::Operation::DeleteKeyspace).
+    DeleteKeyspace {
+        /// Which.
+        keyspace: KeyspaceId,
+    },
     /// The catalogue.
     Keyspaces,
     /// The state of one node.
@@ -285,6 +299,8 @@ pub enum LostReason {
     Gone,
     /// A critical operation was refused because the ref, or its generation, is past.
     Refused,
+    /// The keyspace of one of its keys was deleted.
+    Deleted,
 }
 
 /// What the driver must do or tell.

@@ -229,7 +229,9 @@ impl Open {
             | Operation::Release { .. }
             | Operation::Put { .. }
             | Operation::Write { .. }
-            | Operation::CreateKeyspace(_) => true,
+            | Operation::CreateKeyspace(_)
+            | Operation::ChangeKeyspace { .. }
+            | Operation::DeleteKeyspace { .. } => true,
             Operation::Renew { .. }
             | Operation::Get { .. }
             | Operation::Read { .. }
@@ -335,6 +337,8 @@ fn longest_key(call: &Call) -> usize {
         Call::Poll { .. }
         | Call::Leave { .. }
         | Call::CreateKeyspace(_)
+        | Call::ChangeKeyspace { .. }
+        | Call::DeleteKeyspace { .. }
         | Call::Keyspaces
         | Call::Status { .. } => 0,
     }

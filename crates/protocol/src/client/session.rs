@@ -683,6 +683,16 @@ fn plain(call: Call, planted: Planted) -> Option<(Kind, Operation, Option<Endpoi
         Call::Queue { key } => Operation::Queue { key },
         Call::Inspect { key, at } => return Some((Kind::Plain, Operation::Inspect { key }, at)),
         Call::CreateKeyspace(keyspace) => Operation::CreateKeyspace(keyspace),
+        Call::ChangeKeyspace {
+            keyspace,
+            lease,
+            section_max,
+        } => Operation::ChangeKeyspace {
+            keyspace,
+            lease,
+            section_max,
+        },
+        Call::DeleteKeyspace { keyspace } => Operation::DeleteKeyspace { keyspace },
         Call::Keyspaces => Operation::Keyspaces,
         Call::Status { at } => return Some((Kind::Plain, Operation::Status, at)),
         _ => return None,

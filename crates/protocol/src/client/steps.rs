@@ -275,7 +275,7 @@ impl Session {
         }
         let refusal = open.merged(refusal);
         let section = open.kind.section();
-        let past = refusal.code == Code::NoLongerHolder;
+        let past = reason_of(&refusal);
         match &open.kind {
             Kind::Write { write, key, .. } if refusal.code == Code::StaleSequence => {
                 // A whole quorum holds a later write of this section. If it is one of ours, this
@@ -292,14 +292,14 @@ impl Session {
                 };
                 self.finish(now, number, result, out);
             }
-            Kind::Leave { .. } if past && refusal.may_have_taken_effect => {
+            Kind::Leave { .. } if past.is_some() && refusal.may_have_taken_effect => {
                 self.finish(now, number, Ok(Success::Left), out);
             }
-            Kind::Get { key, .. } | Kind::Write { key, .. } if past => {
+            Kind::Get { key, .. } | Kind::Write { key, .. } if past.is_some() => {
                 let key = key.clone();
                 self.finish(now, number, Err(refusal), out);
-                if let Some(id) = section {
-                    self.lose(now, id, &key, LostReason::Refused, out);
+                if let (Some(id), Some(reason)) = (section, past) {
+                    self.lose(now, id, &key, reason, out);
                 }
             }
             _ => self.finish(now, number, Err(refusal), out),
@@ -519,7 +519,7 @@ impl Session {
                 },
                 Err(refusal),
             ) => {
-                let past = refusal.code == Code::NoLongerHolder;
+                let past = reason_of(refusal).is_some();
                 let lost = past.then(|| key.clone());
                 self.start_leave(now, None, id, lost, out);
             }
@@ -536,7 +536,7 @@ impl Session {
                 }
                 // The node that kept it gives up only a place further back: one that holds may have
                 // been granted through another node, as far as it knows.
-                let past = refusal.code == Code::NoLongerHolder;
+                let past = reason_of(refusal).is_some();
                 let leave = (refusal.may_have_taken_effect || !past) && section.lives();
                 section.stage = Stage::Over;
                 if leave {
@@ -633,6 +633,15 @@ fn written(operation: &Operation) -> Option<Option<Bytes>> {
             operation: Critical::Put { value, .. },
             ..
         } => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Why a section is over of which an operation was refused so; none: it is not.
+fn reason_of(refusal: &Refusal) -> Option<LostReason> {
+    match refusal.code {
+        Code::NoLongerHolder => Some(LostReason::Refused),
+        Code::NoSuchKeyspace => Some(LostReason::Deleted),
         _ => None,
     }
 }

@@ -215,6 +215,7 @@ impl Session {
                     self.prolong(now, *id, held, sent, *lease);
                 }
                 RefState::Gone => self.lose(now, *id, &held.key, LostReason::Gone, out),
+                RefState::Deleted => self.lose(now, *id, &held.key, LostReason::Deleted, out),
                 RefState::Unknown => unknown.push(*id),
             }
         }

@@ -7,6 +7,7 @@ use super::refuse;
 use super::submit::PrimaryAnswer;
 use super::{Client, Cx, Event, Job, Lost, STEP_FIRST, Step};
 use crate::base::{Address, Bug, KeyId, Keyspace, Label, Micros, Purpose, SegmentId, SessionId};
+use crate::catalogue;
 use crate::command::{Command, LockCommand, Origin};
 use crate::request::{Code, Entered, Held, Mode, RefState, Refusal, Reply};
 use alloc::boxed::Box;
@@ -388,6 +389,10 @@ impl Job for Enter {
                 return self.over(client, desk, cx);
             }
             _ => {}
+        }
+        let mut keys = self.keys.iter().map(|key| key.keyspace);
+        if let Some(dead) = keys.find(|id| cx.topology.catalogue().is_dead(*id)) {
+            return self.fail(catalogue::unknown(dead), client, desk, cx);
         }
         let renewed = matches!(event, Event::Timer) && self.acquire.waits();
         let waits = self.waits_by(&event);

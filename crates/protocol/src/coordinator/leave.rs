@@ -11,6 +11,7 @@ use super::refuse;
 use super::submit::{PrimaryAnswer, Question};
 use super::{Client, Cx, Event, Job, STEP_GIVE_UP, STEP_LEAVE, Step, Target};
 use crate::base::{Bug, KeyId, LockRef, Micros, Purpose, SegmentId, SessionId, Tag};
+use crate::catalogue;
 use crate::command::LockCommand;
 use crate::lock::Outcome;
 use crate::request::{Code, Held, Leaving, Refusal, Reply};
@@ -161,6 +162,10 @@ pub(super) fn commands(
     type Clean = Vec<(KeyId, Option<Tag>)>;
     let mut by: BTreeMap<SegmentId, (LockRef, u32, Clean)> = BTreeMap::new();
     for (held, leaving) in keys {
+        // The ref is ended for it, and the section's other keys are left as ever.
+        if keys.len() > 1 && cx.topology.catalogue().is_dead(held.key.keyspace) {
+            continue;
+        }
         let segment = segment_of(&held.key, cx)?;
         let part = by.entry(segment);
         let part = part.or_insert((held.lock_ref, held.generation, Vec::new()));
@@ -176,6 +181,9 @@ pub(super) fn commands(
         };
         part.2.retain(|(key, _)| *key != held.key);
         part.2.push((held.key.clone(), clean));
+    }
+    if let (true, Some((held, _))) = (by.is_empty(), keys.first()) {
+        return Err(catalogue::unknown(held.key.keyspace));
     }
     let under_way = put.filter(|(key, _)| keys.iter().any(|(held, _)| held.key == **key));
     let command = |(segment, (lock_ref, generation, clean))| {

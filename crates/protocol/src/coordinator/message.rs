@@ -54,8 +54,7 @@ pub enum Message {
     CatalogueIs {
         /// From the question.
         call: u64,
-        /// So many keyspaces there are. None is ever deleted: a node that knows fewer has missed
-        /// some.
-        keyspaces: u32,
+        /// How often it has been changed: a node that knows an older one has missed what was sent.
+        version: u64,
     },
 }

@@ -132,8 +132,8 @@ enum Event {
         call: u64,
         keys: alloc::vec::Vec<bytes::Bytes>,
     },
-    /// The keeper of the catalogue has sent it: so many keyspaces.
-    Catalogue { keyspaces: u32 },
+    /// The keeper of the catalogue has sent it, in this version.
+    Catalogue { version: u64 },
     /// A grant that it waits for.
     Granted(Grant),
     /// A ref that it watches is past.
@@ -372,9 +372,9 @@ impl Coordinator {
                     self.answered(answered, cx);
                 }
             }
-            Message::CatalogueIs { call, keyspaces } => {
+            Message::CatalogueIs { call, version } => {
                 if let Some(task) = self.desk.listing(call) {
-                    self.run(task, Event::Catalogue { keyspaces }, cx);
+                    self.run(task, Event::Catalogue { version }, cx);
                 }
             }
             Message::Propose { .. } | Message::Catalogue { .. } => {}
@@ -534,7 +534,16 @@ fn job_for(
         } => simple::keys(keyspace, prefix, after, limit, cx),
         Operation::Queue { key } => simple::queue(key, cx),
         Operation::CreateKeyspace(keyspace) => simple::create(keyspace, client, cx),
-        Operation::Keyspaces => Ok(simple::known(Reply::Keyspaces(cx.topology.keyspaces()))),
+        Operation::ChangeKeyspace {
+            keyspace,
+            lease,
+            section_max,
+        } => Ok(simple::change(keyspace, (lease, section_max), client, cx)),
+        Operation::DeleteKeyspace { keyspace } => Ok(simple::delete(keyspace, client, cx)),
+        Operation::Keyspaces => {
+            let all = cx.topology.catalogue().all().to_vec();
+            Ok(simple::known(Reply::Keyspaces(all)))
+        }
         Operation::Catalogue => Ok(simple::catalogue()),
         Operation::Status => {
             let mut status = cx.topology.status();

@@ -4,6 +4,7 @@
 use super::Cx;
 use super::submit::PrimaryAnswer;
 use crate::base::{KeyId, Keyspace, Purpose};
+use crate::catalogue;
 use crate::lock::Rejection;
 use crate::register;
 use crate::request::{Code, Refusal};
@@ -174,6 +175,13 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
                 Refusal::definite(Code::Busy, text)
             }
             Rejection::DiskFull => disk_full(what, *unsure),
+            Rejection::NoSuchKeyspace => {
+                let text = format!("{what} was refused: the keyspace was deleted");
+                Refusal {
+                    may_have_taken_effect: *unsure,
+                    ..Refusal::definite(Code::NoSuchKeyspace, text)
+                }
+            }
             _ => unavailable(what, *unsure),
         },
         PrimaryAnswer::Silent {
@@ -281,8 +289,7 @@ pub(super) fn checked<'a>(
         return Err(Refusal::definite(Code::TooLarge, text));
     }
     let Some(keyspace) = cx.topology.keyspace(key.keyspace) else {
-        let text = format!("there is no keyspace {}; create it first", key.keyspace.0);
-        return Err(Refusal::definite(Code::NoSuchKeyspace, text));
+        return Err(catalogue::unknown(key.keyspace));
     };
     if purpose.is_some_and(|p| p != keyspace.purpose) {
         let text = match keyspace.purpose {

@@ -7,6 +7,7 @@ use super::{
     Client, Cx, Event, Job, Lost, Message, STEP_FIRST, STEPS, Step, Target, command_number,
 };
 use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName, SegmentId};
+use crate::catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::request::{Code, Held, RefState, Refusal, Reply};
@@ -50,7 +51,13 @@ pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusa
         return Err(refuse::bad("a renewal names 1 to 4,096 refs; make several"));
     }
     let mut parts: Vec<SegmentRenewal> = Vec::new();
+    let mut states = vec![None; held.len()];
     for (index, held) in held.iter().enumerate() {
+        if cx.topology.catalogue().is_dead(held.key.keyspace) {
+            // Nobody need be asked, and the other sections are renewed as ever.
+            states[index] = Some(RefState::Deleted);
+            continue;
+        }
         let segment = super::leave::segment_of(&held.key, cx)?;
         let one = (held.lock_ref, held.generation);
         let at = parts.iter().position(|p| p.segment == segment);
@@ -63,7 +70,10 @@ pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusa
             parts[at].refs.push(one);
         }
     }
-    let states = vec![None; held.len()];
+    if parts.is_empty() {
+        let states = states.into_iter().flatten().collect();
+        return Ok(known(Reply::Renewed { states }));
+    }
     Ok(Box::new(Renew {
         held,
         parts,
@@ -255,19 +265,51 @@ pub(super) fn create(
             )));
         }
     }
+    let command = GroupCommand::CreateKeyspace(keyspace);
+    Ok(catalogued("creating the keyspace", command, client, cx))
+}
+
+/// The job of `ChangeKeyspace`.
+pub(super) fn change(
+    id: KeyspaceId,
+    (lease, section_max): (Option<Micros>, Option<Micros>),
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Box<dyn Job> {
+    let command = GroupCommand::ChangeKeyspace {
+        id,
+        lease,
+        section_max,
+    };
+    catalogued("changing the keyspace", command, client, cx)
+}
+
+/// The job of `DeleteKeyspace`. Who asks for a name that is not known here has been refused.
+pub(super) fn delete(id: KeyspaceId, client: &Client, cx: &Cx<'_>) -> Box<dyn Job> {
+    let command = GroupCommand::DeleteKeyspace(id);
+    catalogued("deleting the keyspace", command, client, cx)
+}
+
+/// A command for the catalogue, whose keeper decides.
+fn catalogued(
+    what: &'static str,
+    command: GroupCommand,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Box<dyn Job> {
     let through = client.answered_through;
     let command = Command::new(
         client.session,
         command_number(client.number, STEP_FIRST),
         command_number(through, STEPS - 1),
         cx.topology.epoch(Target::Catalogue),
-        Body::Group(GroupCommand::CreateKeyspace(keyspace)),
+        Body::Group(command),
     );
-    Ok(Box::new(Asked {
-        what: "creating the keyspace",
+    Box::new(Asked {
+        what,
         target: Target::Catalogue,
         question: Question::Command(command),
-    }))
+    })
 }
 
 /// The job of `Keys`.
@@ -284,8 +326,7 @@ pub(super) fn keys(
         return Err(Refusal::definite(Code::TooLarge, text));
     }
     if cx.topology.keyspace(keyspace).is_none() {
-        let text = "there is no such keyspace; create it first";
-        return Err(Refusal::definite(Code::NoSuchKeyspace, text));
+        return Err(catalogue::unknown(keyspace));
     }
     Ok(Box::new(Listing {
         keyspace,
@@ -416,11 +457,11 @@ impl Job for Catalogue {
     fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         match event {
             Event::Start => self.ask(client, desk, cx),
-            Event::Catalogue { keyspaces } => {
-                let known = cx.topology.keyspaces();
+            Event::Catalogue { version } => {
+                let known = cx.topology.catalogue();
                 // Else what it has sent was lost: it is asked again.
-                if known.len() >= keyspaces as usize {
-                    return Step::reply(Reply::Keyspaces(known));
+                if known.version() >= version {
+                    return Step::reply(Reply::Keyspaces(known.all().to_vec()));
                 }
                 Step::Open
             }

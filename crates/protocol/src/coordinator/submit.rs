@@ -308,7 +308,10 @@ impl Submitter {
                 ask.next = Some(from);
                 self.pause(id, ask, wait.max(pause), cx);
             }
-            Rejection::Busy | Rejection::DiskFull | Rejection::Leased(_) => {
+            Rejection::Busy
+            | Rejection::DiskFull
+            | Rejection::Leased(_)
+            | Rejection::NoSuchKeyspace => {
                 return Some(ask.unsure);
             }
         }

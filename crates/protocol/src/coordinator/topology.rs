@@ -5,6 +5,7 @@ use crate::base::Reach;
 use crate::base::{
     Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId, SessionId,
 };
+use crate::catalogue::Catalogue;
 use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;
@@ -37,10 +38,12 @@ pub enum AppliedRef {
 pub trait Topology {
     /// This node.
     fn me(&self) -> NodeName;
-    /// A keyspace of the catalogue as known here.
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace>;
     /// The catalogue as known here.
-    fn keyspaces(&self) -> Vec<Keyspace>;
+    fn catalogue(&self) -> &Catalogue;
+    /// A keyspace of it.
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.catalogue().get(id)
+    }
     /// Where a key lies on the ring; none without such a keyspace.
     fn address(&self, key: &KeyId) -> Option<Address>;
     /// The segment of a key; none without such a keyspace.

@@ -605,7 +605,7 @@ impl Grants {
     }
 
     fn hand_over_or_read(&mut self, lock_ref: LockRef, key: &KeyId, cx: &mut PrimaryEnv<'_>) {
-        let keyspace = cx.keyspace(key.keyspace);
+        let keyspace = cx.catalogue.get(key.keyspace);
         let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
         if first_grant
             && let Some(tag) = self.left.get(key)

@@ -18,13 +18,21 @@
 //! * *A key that cannot be synched keeps no other waiting* for longer than one request time: it
 //!   goes behind the others.
 //!
+//! The key of a keyspace that was deleted has no next holder: its flag is cleared without a synch,
+//! and nothing is left of it in the queues.
+//!
 //! **Departures.** MUSIC leaves the flag to the next holder.
 
 use super::primary::{Primary, PrimaryEnv};
 use super::state::Queues;
 use crate::base::{Bug, KeyId, Micros};
+use crate::catalogue::Catalogue;
 use crate::command::{Body, LockCommand};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Flags of deleted keyspaces that one look clears.
+const DEAD_MAX: usize = 64;
 
 /// The keys of one segment that are flagged and without a queue, each with the time at which it is
 /// to be looked after.
@@ -79,6 +87,19 @@ impl Idle {
         Some(key)
     }
 
+    /// Keys to look after now, a bounded number, that nobody can synch: their keyspace was deleted.
+    fn take_dead(&mut self, now: Micros, grace: Micros, catalogue: &Catalogue) -> Vec<KeyId> {
+        let due = self.due.iter().filter(|(_, due)| **due <= now);
+        let dead = due.filter(|(key, _)| catalogue.is_dead(key.keyspace));
+        let dead: Vec<KeyId> = dead.map(|(key, _)| key.clone()).take(DEAD_MAX).collect();
+        for key in &dead {
+            self.forget(key);
+            // Once more, if nothing is heard of it.
+            self.note(key.clone(), now + 2 * grace);
+        }
+        dead
+    }
+
     fn note(&mut self, key: KeyId, due: Micros) {
         self.order.insert((due, key.clone()));
         self.due.insert(key, due);
@@ -98,9 +119,18 @@ impl Primary {
         if !cx.leased || !self.leasing.is_open() {
             return None;
         }
-        let key = self
-            .idle
-            .take(cx.env.now.monotonic, cx.env.timing.request)?;
+        let (now, grace) = (cx.env.now.monotonic, cx.env.timing.request);
+        let dead = match cx.env.planted.has(Bug::DeadFlagsKept) {
+            true => Vec::new(),
+            false => self.idle.take_dead(now, grace, cx.catalogue),
+        };
+        for key in dead {
+            // Nothing is owed to the next holder: there is none.
+            let flag = queues.queue(&key).and_then(|q| q.flag);
+            let done = flag.map(|flag| LockCommand::SynchDone { key, flag });
+            self.propose_own(done);
+        }
+        let key = self.idle.take(now, grace)?;
         if cx.env.planted.has(Bug::IdleKeyNotSynched)
             && let Some(flag) = queues.queue(&key).and_then(|q| q.flag)
         {

@@ -46,6 +46,15 @@ use crate::segment::SegmentState;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+/// The longest time of a section: the enqueue's, whatever its keyspace says by now (G60).
+pub(super) fn longest(known: &Ref, cx: &PrimaryEnv<'_>) -> Micros {
+    let key = known.keys.first();
+    match key.and_then(|key| cx.catalogue.get(key.keyspace)) {
+        Some(now) if cx.env.planted.has(Bug::ChangedTermsAtOnce) => now.section_max,
+        _ => known.origin.section_max,
+    }
+}
+
 /// A table is at most so long; with more holders none is stated.
 const LEASES_MAX: usize = 10_000;
 

@@ -46,6 +46,8 @@ pub enum Rejection {
     DiskFull,
     /// The ref's holder still has a lease; a forced release must wait (F10). Microseconds.
     Leased(Micros),
+    /// A keyspace of its keys was deleted.
+    NoSuchKeyspace,
     /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit
     /// it again, to whoever leads now.
     Overtaken,

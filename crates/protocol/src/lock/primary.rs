@@ -7,14 +7,15 @@
 use super::grant::{Grants, Occasion};
 use super::idle::Idle;
 use super::leases::{
-    Leasing, Told, counted, granted_at, leased_until, patient_until, waiting_lease,
+    Leasing, Told, counted, granted_at, leased_until, longest, patient_until, waiting_lease,
 };
 use super::message::{Grant, Latest, Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
-    Ballot, Bug, Config, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, Micros, NodeName, Now,
-    Planted, SegmentId, SessionId, StoragePolicy, Tag,
+    Ballot, Bug, Config, Epoch, KeyId, LockRef, Micros, NodeName, Now, Planted, SegmentId,
+    SessionId, StoragePolicy, Tag,
 };
+use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, LockCommand, SegmentCommand};
 use crate::io::{Effects, Env};
 use crate::register::{self, Caller, Errand, OpId, Owner, Place};
@@ -32,8 +33,8 @@ pub struct PrimaryEnv<'a> {
     pub registers: &'a mut Caller,
     /// Where the segment's registers are.
     pub place: &'a Place,
-    /// The catalogue.
-    pub keyspaces: &'a [Keyspace],
+    /// The keyspaces, as this node knows them.
+    pub catalogue: &'a Catalogue,
     /// Whether a quorum is bound to this primary: only then may it answer for the present.
     pub leased: bool,
     /// Which segment this is.
@@ -41,13 +42,9 @@ pub struct PrimaryEnv<'a> {
 }
 
 impl PrimaryEnv<'_> {
-    pub(super) fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.keyspaces.iter().find(|k| k.id == id)
-    }
-
     pub(super) fn start(&mut self, op: register::Op, errand: Errand) -> OpId {
         // Keys of a keyspace that is not known here yet have no queue.
-        let known = self.keyspace(op.key().keyspace);
+        let known = self.catalogue.get(op.key().keyspace);
         let place = Place {
             storage: known.map_or(StoragePolicy::Replicated, |k| k.storage),
             ..self.place.clone()
@@ -328,6 +325,9 @@ impl Primary {
         }
         let mut releases = None;
         let keys = match body {
+            LockCommand::Enqueue { keys, .. } if cx.catalogue.has_dead(keys) => {
+                return reject(from, call, Rejection::NoSuchKeyspace, cx.env.fx);
+            }
             LockCommand::Enqueue { keys, .. } => keys.clone(),
             // No ref on that key: the command is agreed all the same, and changes nothing.
             LockCommand::Release { lock_ref, key } if !queues.is_on(*lock_ref, key.as_ref()) => {
@@ -830,7 +830,7 @@ impl Primary {
         }
     }
 
-    fn propose_own(&mut self, body: Option<LockCommand>) {
+    pub(super) fn propose_own(&mut self, body: Option<LockCommand>) {
         let command = body.map(|body| self.own(Body::Lock(body)));
         self.proposals.extend(command);
     }
@@ -893,7 +893,7 @@ impl Primary {
             return RefState::Holding { lease: 0 };
         }
         holding.entered.get_or_insert(cx.env.now.monotonic);
-        if holding.spent(cx.env.now) >= known.origin.section_max {
+        if holding.spent(cx.env.now) >= longest(known, cx) {
             // The lease runs out from here on; then the section ends (MUSIC's T).
             return RefState::Holding { lease: 0 };
         }

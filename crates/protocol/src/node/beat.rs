@@ -4,7 +4,8 @@
 
 use super::agenda::Room;
 use super::{Here, Node, Step};
-use crate::base::{Interval, Keyspace, LogId, NodeId, NodeName};
+use crate::base::{Interval, LogId, NodeId, NodeName};
+use crate::catalogue::Catalogue;
 use crate::io::{Effects, Env};
 use crate::message::{Beat, BeatAck, Message};
 use crate::paxos::{Follow, Log};
@@ -19,7 +20,7 @@ impl Node {
         for peer in self.here.peers() {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
-                let catalogue = self.here.catalogue_version;
+                let catalogue = self.here.catalogue.version();
                 let sent = step.now.monotonic;
                 let writable = self.here.writable;
                 step.fx.send(
@@ -64,7 +65,7 @@ impl Node {
                 None => self.here.on_foreign_beat(from, id, step),
             }
         }
-        let catalogue = self.here.catalogue_version;
+        let catalogue = self.here.catalogue.version();
         let ack = BeatAck {
             sent: beat.sent,
             follows,
@@ -127,21 +128,14 @@ impl Here {
             .collect()
     }
 
-    fn share_catalogue(&self, peer: NodeName, version: u64, fx: &mut Effects) {
-        if version < self.catalogue_version {
-            let keyspaces = self.catalogue.clone();
-            fx.send(
-                peer,
-                Message::Catalogue {
-                    version: self.catalogue_version,
-                    keyspaces,
-                },
-            );
+    pub(super) fn share_catalogue(&self, peer: NodeName, version: u64, fx: &mut Effects) {
+        if version < self.catalogue.version() {
+            fx.send(peer, Message::Catalogue(self.catalogue.clone()));
         }
     }
 
     /// Sends the catalogue to a node that asks for it, if this node leads the log that it comes
-    /// from: it then has every keyspace whose creation was answered.
+    /// from: it then has heard of every creation, change and deletion that was answered.
     pub(super) fn send_catalogue(&self, to: NodeName, call: u64, step: &mut Step<'_>) {
         let keeper = self.config.cluster.catalogue_group();
         let room = keeper.and_then(|group| self.groups.get(&group.id));
@@ -149,23 +143,16 @@ impl Here {
             return;
         }
         self.share_catalogue(to, 0, step.fx);
-        let keyspaces = self.catalogue.len() as u32;
-        let answer = crate::coordinator::Message::CatalogueIs { call, keyspaces };
+        let version = self.catalogue.version();
+        let answer = crate::coordinator::Message::CatalogueIs { call, version };
         step.fx.send(to, answer);
     }
 
     /// Takes a newer catalogue over.
-    pub(super) fn learn_catalogue(
-        &mut self,
-        version: u64,
-        keyspaces: Vec<Keyspace>,
-        fx: &mut Effects,
-    ) {
-        if version > self.catalogue_version {
-            self.catalogue_version = version;
-            self.catalogue = keyspaces.into_iter().map(Keyspace::bounded).collect();
-            let saved = (self.catalogue_version, &self.catalogue);
-            fx.put(record::node("catalogue"), wire::encode(&saved));
+    pub(super) fn learn_catalogue(&mut self, catalogue: Catalogue, fx: &mut Effects) {
+        if catalogue.version() > self.catalogue.version() {
+            self.catalogue = catalogue.bounded();
+            fx.put(record::node("catalogue"), wire::encode(&self.catalogue));
         }
     }
 

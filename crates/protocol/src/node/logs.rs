@@ -10,6 +10,7 @@ use crate::base::{
     Address, Bug, Config, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros,
     NodeId, NodeName, Now, Scope, Seat, SegmentId, SiteId, StoragePolicy, View,
 };
+use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
@@ -108,8 +109,7 @@ pub struct Here {
     pub(super) joining: BTreeMap<(GroupId, Scope), Joining>,
     /// The node is about to stop, and leads nothing any more.
     pub(super) retiring: bool,
-    pub(super) catalogue: Vec<Keyspace>,
-    pub(super) catalogue_version: u64,
+    pub(super) catalogue: Catalogue,
     pub(super) agenda: Agenda,
     pub(super) kept: Kept,
 }
@@ -143,13 +143,11 @@ impl Here {
         let catalogue = memory
             .get(&record::node("catalogue"))
             .map_err(|_| damaged("catalogue"))?;
-        let catalogue: Option<(u64, Vec<Keyspace>)> = catalogue
+        let catalogue: Option<Catalogue> = catalogue
             .map(|b| wire::decode(&b))
             .transpose()
             .map_err(|_| damaged("catalogue"))?;
-        let (catalogue_version, catalogue) =
-            catalogue.unwrap_or_else(|| (1, Keyspace::built_in().to_vec()));
-        let catalogue = catalogue.into_iter().map(Keyspace::bounded).collect();
+        let catalogue = catalogue.unwrap_or_default().bounded();
         let arcs = config.cluster.groups.iter().enumerate();
         let mut here = Here {
             id,
@@ -171,7 +169,6 @@ impl Here {
             joining: BTreeMap::new(),
             retiring: false,
             catalogue,
-            catalogue_version,
             agenda: Agenda::default(),
             kept: Kept::default(),
         };
@@ -537,9 +534,14 @@ impl Here {
         self.agenda.touch(Room::Group(room.log.id().group));
     }
 
+    /// The keyspaces, as known here.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
     /// The keyspace of that id, as known here.
     pub fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.catalogue.iter().find(|k| k.id == id)
+        self.catalogue.get(id)
     }
 
     /// Where a key lies; none without such a keyspace.
@@ -688,7 +690,7 @@ impl Node {
                 env: env(&self.here.config, step),
                 registers: &mut self.caller,
                 place: &room.place,
-                keyspaces: &self.here.catalogue,
+                catalogue: &self.here.catalogue,
                 leased: false,
                 segment,
             };
@@ -758,19 +760,34 @@ impl Node {
     pub(super) fn run_group(&mut self, group: GroupId, step: &mut Step<'_>) {
         self.install_group(group, step);
         let first = self.here.config.cluster.catalogue_group().map(|g| g.id);
+        let mut answers = Vec::new();
         while let Some(room) = self.here.groups.get_mut(&group) {
             let Some((_, commands)) = room.log.next_commands() else {
                 break;
             };
             for command in commands {
-                let outcome = room.state.apply(&command);
+                let outcome = room.state.apply(&command, self.here.config.planted);
                 if let Some((node, call)) = room.waiting.remove(&(command.session, command.number))
                 {
                     let result = outcome.ok_or(Rejection::Overtaken);
-                    let answer = coordinator::Message::Proposed { call, result };
-                    step.fx.promise(node, answer);
+                    answers.push((node, coordinator::Message::Proposed { call, result }));
                 }
             }
+        }
+        if Some(group) == first
+            && let Some(room) = self.here.groups.get(&group)
+            && room.state.catalogue().version() > self.here.catalogue.version()
+        {
+            let (leads, catalogue) = (room.log.is_primary(), room.state.catalogue().clone());
+            self.here.learn_catalogue(catalogue, step.fx);
+            for peer in self.here.peers().into_iter().filter(|_| leads) {
+                self.here.share_catalogue(peer, 0, step.fx);
+            }
+        }
+        for (node, answer) in answers {
+            // Whoever has changed the catalogue knows it by the time that it is answered.
+            self.here.share_catalogue(node, 0, step.fx);
+            step.fx.promise(node, answer);
         }
         self.stop_group(group, step);
         let Some(room) = self.here.groups.get_mut(&group) else {
@@ -790,16 +807,6 @@ impl Node {
         }
         if room.log.needs_snapshot(&self.here.config.limits) {
             self.here.truncate(Room::Group(group), step);
-        }
-        let Some(room) = self.here.groups.get(&group) else {
-            return;
-        };
-        if Some(group) == first {
-            let (version, catalogue) = room.state.catalogue();
-            if version > self.here.catalogue_version {
-                let catalogue = catalogue.to_vec();
-                self.here.learn_catalogue(version, catalogue, step.fx);
-            }
         }
     }
 

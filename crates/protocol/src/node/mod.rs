@@ -182,9 +182,7 @@ impl Node {
             Message::Coordinator(message) => self.on_coordinator(from.name, message, step),
             Message::Beat(beat) => self.on_beat(from.name, beat, step),
             Message::BeatAck(ack) => self.on_beat_ack(from.name, ack, step),
-            Message::Catalogue { version, keyspaces } => {
-                self.here.learn_catalogue(version, keyspaces, step.fx);
-            }
+            Message::Catalogue(catalogue) => self.here.learn_catalogue(catalogue, step.fx),
         }
     }
 
@@ -446,7 +444,7 @@ impl Node {
             env: env(config, step),
             registers: &mut self.caller,
             place: &room.place,
-            keyspaces: catalogue,
+            catalogue,
             segment,
         };
         let result = act(primary, &room.state, &mut cx);

@@ -6,6 +6,7 @@ use crate::base::{
     Address, Bug, Epoch, Group, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, Reach,
     SegmentId, StoragePolicy, View,
 };
+use crate::catalogue::Catalogue;
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
 use crate::paxos::Log;
@@ -34,7 +35,7 @@ impl Known<'_> {
             at_rest: tallies.get(&keyspace.id).copied().unwrap_or_default(),
             reach: self.worst_reach(keyspace.storage),
         };
-        self.here.catalogue.iter().map(status).collect()
+        self.here.catalogue.all().iter().map(status).collect()
     }
 
     fn upkeep(&self) -> UpkeepStatus {
@@ -64,7 +65,7 @@ impl Known<'_> {
         held.truncate(HeldStatus::MOST);
         let status = |(lock_ref, known): (LockRef, &crate::lock::Ref)| {
             let key = known.keys.first()?;
-            let named = self.here.catalogue.iter().find(|k| k.id == key.keyspace);
+            let named = self.here.catalogue.get(key.keyspace);
             Some(HeldStatus {
                 keyspace: named.map_or_else(String::new, |keyspace| keyspace.name.clone()),
                 key: key.key.clone(),
@@ -121,12 +122,8 @@ impl Topology for Known<'_> {
         self.here.id.name
     }
 
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.here.keyspace(id)
-    }
-
-    fn keyspaces(&self) -> Vec<Keyspace> {
-        self.here.catalogue.clone()
+    fn catalogue(&self) -> &Catalogue {
+        &self.here.catalogue
     }
 
     fn address(&self, key: &KeyId) -> Option<Address> {
@@ -353,8 +350,8 @@ impl SegmentView for AtSegment<'_> {
             .is_some_and(|room| !room.state.queues().is_idle(key))
     }
 
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.here.keyspace(id)
+    fn catalogue(&self) -> &Catalogue {
+        &self.here.catalogue
     }
 
     fn writable(&self) -> bool {

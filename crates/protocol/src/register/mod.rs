@@ -66,6 +66,7 @@ pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{Address, KeyId, Keyspace, KeyspaceId, LockRef, Shape, StoragePolicy, Tag, View};
+use crate::catalogue::Catalogue;
 use crate::io::Memory;
 use bytes::Bytes;
 
@@ -96,8 +97,12 @@ pub trait SegmentView {
     fn holder_state(&self, key: &KeyId, holder: Holder) -> HolderState;
     /// Whether anybody holds or waits for the key.
     fn busy(&self, key: &KeyId) -> bool;
-    /// A keyspace, as far as this node's catalogue goes.
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace>;
+    /// The keyspaces, as this node knows them.
+    fn catalogue(&self) -> &Catalogue;
+    /// One of them.
+    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.catalogue().get(id)
+    }
     /// Whether the disk takes writes.
     fn writable(&self) -> bool;
     /// All refs up to here are past, as far as is applied here (F8f: deletes are forgotten below).

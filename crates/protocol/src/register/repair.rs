@@ -35,7 +35,8 @@ pub(super) const MARK: u64 = 1 << 63;
 const REPAIRS_MAX: usize = 1_024;
 
 /// Records of versions that a damaged head may have used.
-const SLOTS: u8 = crate::base::storage::DELTA_MAX + 2 + (PIPELINED_MAX + SWEEPS_MAX) as u8;
+pub(super) const SLOTS: u8 =
+    crate::base::storage::DELTA_MAX + 2 + (PIPELINED_MAX + SWEEPS_MAX) as u8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Repairs {
@@ -74,6 +75,11 @@ impl Repairs {
     /// Nothing is written into this store any more.
     pub(super) fn forget(&mut self, store: StoreId) {
         self.open.retain(|(of, _), _| *of != store);
+    }
+
+    /// Nothing is left of a key.
+    pub(super) fn forget_key(&mut self, place: &(StoreId, KeyId)) {
+        self.open.remove(place);
     }
 
     pub(super) fn owns(call: u64) -> bool {
@@ -153,7 +159,7 @@ impl Replica {
         let found = self.repairs.open.iter_mut().find(|(_, r)| r.call == call);
         let Some((place, repair)) = found else { return };
         let place = place.clone();
-        if view.members() != Some(&repair.members) {
+        if view.members() != Some(&repair.members) || view.keyspace(place.1.keyspace).is_none() {
             self.repairs.open.remove(&place);
             return;
         }

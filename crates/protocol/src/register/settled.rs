@@ -81,6 +81,11 @@ impl Settled {
         self.due.retain(|(_, of, _)| *of != store);
     }
 
+    /// Forgets a key: nothing is left of it.
+    pub(super) fn forget_key(&mut self, place: &(StoreId, KeyId)) {
+        self.pending.remove(place);
+    }
+
     /// When [`Settled::tick`] has something to do.
     pub(super) fn wake(&self) -> Option<Micros> {
         self.due.first().map(|(due, ..)| *due)

@@ -4,9 +4,10 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Epoch, GroupId, Interval, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Member, NodeName, Now,
-    Planted, Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
+    Epoch, GroupId, Interval, KeyId, Keyspace, Limits, LockRef, Member, NodeName, Now, Planted,
+    Rng, Seat, SegmentId, SiteId, StoragePolicy, Tag, Timing, View,
 };
+use fermata_protocol::catalogue::Catalogue;
 use fermata_protocol::register::{
     Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpEnd, OpId, Owner,
     Place, PutName, Replica, SegmentView, SegmentViews, StoreAsk, StoreId,
@@ -174,7 +175,7 @@ pub(crate) struct Applied {
     pub(crate) given: Vec<u64>,
     pub(crate) writable: bool,
     pub(crate) floor: u64,
-    pub(crate) keyspaces: [Keyspace; 2],
+    pub(crate) catalogue: Catalogue,
 }
 
 impl Applied {
@@ -198,7 +199,12 @@ impl Applied {
             given,
             writable: true,
             floor,
-            keyspaces: Keyspace::built_in().map(|k| Keyspace { storage, ..k }),
+            catalogue: Catalogue::of(
+                Keyspace::built_in()
+                    .map(|k| Keyspace { storage, ..k })
+                    .into(),
+                1,
+            ),
         }
     }
 }
@@ -229,8 +235,8 @@ impl SegmentView for Applied {
         !self.queue.is_empty()
     }
 
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.keyspaces.iter().find(|k| k.id == id)
+    fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
     }
 
     fn writable(&self) -> bool {
@@ -262,8 +268,8 @@ impl SegmentView for Only<'_> {
         self.0.busy(key)
     }
 
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.0.keyspace(id)
+    fn catalogue(&self) -> &Catalogue {
+        self.0.catalogue()
     }
 
     fn writable(&self) -> bool {

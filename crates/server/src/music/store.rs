@@ -16,7 +16,7 @@ use fermata_protocol::base::{
 use fermata_protocol::client::Options;
 use fermata_protocol::request::{Operation, QueueEntry, Request};
 use fermata_protocol::{Code, Refusal, Reply};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -42,7 +42,7 @@ pub(super) struct MusicStore {
     pub(super) porter: Arc<Porter>,
     pub(super) hosted: Arc<Hosted>,
     /// The keyspace's id and lease, which whoever created it chose.
-    keyspace: OnceLock<(KeyspaceId, Micros)>,
+    keyspace: Mutex<Option<(KeyspaceId, Micros)>>,
 }
 
 /// A duration in the protocol's microseconds.
@@ -72,7 +72,7 @@ impl MusicStore {
         MusicStore {
             porter: hosted.porter.clone(),
             hosted,
-            keyspace: OnceLock::new(),
+            keyspace: Mutex::default(),
         }
     }
 
@@ -81,16 +81,20 @@ impl MusicStore {
     /// # Errors
     /// Nobody who would know can be asked.
     async fn keyspace(&self) -> Result<Option<(KeyspaceId, Micros)>, Refusal> {
-        if let Some(known) = self.keyspace.get() {
-            return Ok(Some(*known));
+        // It may have been deleted, and made again, since it was looked up.
+        let named = self.porter.names().keyspace(KEYSPACE);
+        let known = *self.keyspace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.filter(|known| named == Some(known.0)) {
+            return Ok(Some(known));
         }
         // What this node knows, and what the catalogue's keeper does.
         for operation in [Operation::Keyspaces, Operation::Catalogue] {
             match self.porter.ask_self(operation).await? {
                 Reply::Keyspaces(all) => {
                     if let Some(found) = all.iter().find(|keyspace| keyspace.name == KEYSPACE) {
-                        let known = || (found.id, found.lease);
-                        return Ok(Some(*self.keyspace.get_or_init(known)));
+                        let found = Some((found.id, found.lease));
+                        *self.keyspace.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                        return Ok(found);
                     }
                 }
                 other => return Err(unexpected(&other)),
@@ -211,8 +215,8 @@ impl MusicStore {
 
     /// How long the locks of a silent node are kept.
     pub(super) fn lease(&self) -> Duration {
-        let known = self.keyspace.get();
-        known.map_or(LEASE, |(_, lease)| Duration::from_micros(*lease))
+        let known = *self.keyspace.lock().unwrap_or_else(PoisonError::into_inner);
+        known.map_or(LEASE, |(_, lease)| Duration::from_micros(lease))
     }
 
     /// A session for one section of a [`MusicStore::key`], in a place of its own if it may outlast

@@ -422,6 +422,14 @@ pub(super) struct KeyspaceJson {
     id: u32,
 }
 
+/// Other times of a keyspace; what is not given stays.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TimesJson {
+    pub(super) lease_ms: Option<u64>,
+    pub(super) section_max_ms: Option<u64>,
+}
+
 fn replicated() -> String {
     "replicated".into()
 }

@@ -69,6 +69,7 @@ macro_rules! routes {
 fn routes() -> Vec<Route> {
     routes! {
         "/v1/keyspaces": get list_keyspaces, post create_keyspace;
+        "/v1/keyspaces/{keyspace}": patch change_keyspace, delete delete_keyspace;
         "/v1/keyspaces/{keyspace}/keys": get keys::list;
         "/v1/keyspaces/{keyspace}/keys/{key}": get keys::get, put keys::change, delete keys::change;
         "/v1/keyspaces/{keyspace}/keys/{key}/queue": get keys::queue;
@@ -369,6 +370,32 @@ async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -
         Json(json::Done::new(None, None)),
     )
         .into_response())
+}
+
+async fn change_keyspace(
+    State(rest): Shared,
+    headers: HeaderMap,
+    uri: Uri,
+    given: Body,
+) -> Handled {
+    let times = parse::<json::TimesJson>(&rest.body(given)?)?;
+    let change = v1::ChangeKeyspaceRequest {
+        header: Some(rest.header(&headers)?),
+        keyspace: text_segment(&uri, 2, "keyspace")?,
+        lease_us: times.lease_ms.map(micros).transpose()?,
+        section_max_us: times.section_max_ms.map(micros).transpose()?,
+    };
+    rest.ask(Wire::ChangeKeyspace(change)).await?;
+    Ok(Json(json::Done::new(None, None)).into_response())
+}
+
+async fn delete_keyspace(State(rest): Shared, headers: HeaderMap, uri: Uri) -> Handled {
+    let delete = v1::DeleteKeyspaceRequest {
+        header: Some(rest.header(&headers)?),
+        keyspace: text_segment(&uri, 2, "keyspace")?,
+    };
+    rest.ask(Wire::DeleteKeyspace(delete)).await?;
+    Ok(Json(json::Done::new(None, None)).into_response())
 }
 
 async fn status(State(rest): Shared) -> Handled {

@@ -284,7 +284,7 @@ impl Rest {
         for state in states {
             // The worst key decides.
             match state {
-                RefState::Gone => return self.over(token, headers).await,
+                RefState::Gone | RefState::Deleted => return self.over(token, headers).await,
                 RefState::Unknown => section.state = "unknown",
                 RefState::Queued { ahead } if section.state != "unknown" => {
                     (section.state, section.ahead) = ("queued", Some(ahead));

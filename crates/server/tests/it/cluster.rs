@@ -163,6 +163,62 @@ async fn a_keyspace_is_known_everywhere_once_created() {
     assert_eq!(errors::from_status(&status).code, Code::KeyspaceExists);
 }
 
+/// Over REST, and the name means the new one at every node once there is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keyspace_is_deleted_and_made_again_under_its_name() {
+    let cluster = TestCluster::start(3).await;
+    let at = |node: usize| crate::http::Rest(cluster.node(node).rest.clone());
+    let key = "/v1/keyspaces/jobs/keys/k?consistency=linearizable";
+    let jobs = serde_json::json!({"name": "jobs", "purpose": "registers"});
+    let nothing = serde_json::Value::Null;
+    let mut ids = Vec::new();
+    for round in 0..3 {
+        let (status, said) = loop {
+            let (status, said) = at(round).json("POST", "/v1/keyspaces", jobs.clone()).await;
+            // It may be about to start.
+            if status != 503 {
+                break (status, said);
+            }
+        };
+        assert_eq!(status, 201, "{said}");
+        for node in [1, 2, 0] {
+            // It may not have heard of it yet, and of the one before.
+            loop {
+                let (status, said) = at(node).json("GET", key, nothing.clone()).await;
+                assert_ne!(status, 200, "{said}");
+                if status == 404 && said["code"] != "no_such_keyspace" {
+                    break;
+                }
+            }
+        }
+        let value = serde_json::json!({"value": "v"});
+        let (status, said) = at(round).json("PUT", key, value).await;
+        assert_eq!(status, 200, "{said}");
+        let times = serde_json::json!({"lease_ms": 200});
+        let (status, said) = at(round).json("PATCH", "/v1/keyspaces/jobs", times).await;
+        assert_eq!(status, 200, "{said}");
+        let (_, all) = at(round)
+            .json("GET", "/v1/keyspaces", nothing.clone())
+            .await;
+        let all = all["keyspaces"].as_array().unwrap();
+        let known = all.iter().find(|k| k["name"] == "jobs").unwrap();
+        assert_eq!(known["lease_ms"], 200);
+        ids.push(known["id"].as_u64());
+        let other = at((round + 1) % 3);
+        let (status, said) = other
+            .json("DELETE", "/v1/keyspaces/jobs", nothing.clone())
+            .await;
+        assert_eq!(status, 200, "{said}");
+        let (status, said) = other.json("GET", key, nothing.clone()).await;
+        assert_eq!(
+            (status, &said["code"]),
+            (404, &"no_such_keyspace".into()),
+            "{said}"
+        );
+    }
+    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keyspace_with_a_lease_that_nobody_can_wait_for_is_refused() {
     let cluster = TestCluster::start(1).await;

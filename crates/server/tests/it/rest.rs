@@ -361,6 +361,8 @@ async fn a_condition_that_is_not_understood_is_refused_and_nothing_happens() {
             "/v1/keyspaces",
             r#"{"name": "new", "purpose": "sections"}"#,
         ),
+        ("PATCH", "/v1/keyspaces/new", r#"{"lease_ms": 200}"#),
+        ("DELETE", "/v1/keyspaces/new", ""),
         ("POST", "/v1/sections", r#"{"keys": [{"key": "k"}]}"#),
         ("PUT", &in_section, r#"{"value": "v"}"#),
         ("DELETE", &section, ""),

@@ -4,6 +4,7 @@ use crate::common::TestCluster;
 use fermata_protocol::base::{
     ClusterId, Incarnation, Keyspace, KeyspaceId, NodeId, NodeName, Purpose, StoragePolicy, TagRule,
 };
+use fermata_protocol::catalogue::Catalogue;
 use fermata_protocol::message::{Envelope, Hello, Message};
 use fermata_protocol::wire::{self, frame};
 use proptest::prelude::*;
@@ -157,10 +158,7 @@ fn rich() -> Envelope {
         }],
         lease: 7,
     }));
-    let catalogue = Message::Catalogue {
-        version: 1,
-        keyspaces: Keyspace::built_in().to_vec(),
-    };
+    let catalogue = Message::Catalogue(Catalogue::default());
     let mut envelope = envelope(peer(2));
     envelope.messages.extend([store, granted, catalogue]);
     envelope
@@ -210,10 +208,7 @@ fn an_envelope_has_a_bounded_number_of_messages() {
 
 #[test]
 fn a_frame_of_nothing_but_tiny_elements_takes_no_more_memory_than_it_may() {
-    let catalogue = Message::Catalogue {
-        version: 1,
-        keyspaces: vec![],
-    };
+    let catalogue = Message::Catalogue(Catalogue::of(vec![], 1));
     // A keyspace is five bytes of zeros and more; a state is one.
     let keyspace = wire::encode(&Keyspace {
         name: String::new(),

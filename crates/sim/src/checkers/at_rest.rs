@@ -76,7 +76,10 @@ pub fn unrest(
         }
     }
     let mut all = Vec::new();
-    for (key, at) in keys {
+    for (key, at) in keys
+        .into_iter()
+        .filter(|(key, _)| !catalogue.is_deleted(key))
+    {
         if let Some(what) = judge(&key, &at, machines, cluster, catalogue) {
             let busy = is_busy(&key, machines, cluster);
             let what = format!("key {}: {what}", show::key(&key));

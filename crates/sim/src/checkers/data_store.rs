@@ -83,7 +83,7 @@ impl DataStore {
         for (id, key) in self
             .keys
             .iter_mut()
-            .filter(|(_, k)| moved.contains(&k.segment))
+            .filter(|(id, k)| moved.contains(&k.segment) && !catalogue.is_deleted(id))
         {
             let Some(segment) = node.here().segments.get(&key.segment) else {
                 continue;
@@ -138,8 +138,12 @@ impl DataStore {
     }
 
     /// A client was told that it has entered.
-    pub fn entered(&self, section: &Section, found: &mut Vec<Violation>) {
-        for held in &section.held {
+    pub fn entered(&self, section: &Section, catalogue: &Catalogue, found: &mut Vec<Violation>) {
+        for held in section
+            .held
+            .iter()
+            .filter(|h| !catalogue.is_deleted(&h.key))
+        {
             let Some(key) = self.keys.get(&held.key) else {
                 continue;
             };

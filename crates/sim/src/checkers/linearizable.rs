@@ -34,7 +34,7 @@ pub fn registers(history: &History) -> BTreeMap<KeyId, Vec<Operation<Bytes>>> {
         // Whose tags are times (F9).
         let timed = history.catalogue.storage(key).has_one_round_writes();
         let ordered = !(timed && history.false_intervals);
-        if ordered && !history.catalogue.has_sections(key) {
+        if ordered && !history.catalogue.has_sections(key) && !history.catalogue.is_deleted(key) {
             registers.entry(key.clone()).or_default().push(Operation {
                 client: u64::from(op.client.0),
                 call: op.invoked,

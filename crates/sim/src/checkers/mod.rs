@@ -18,6 +18,7 @@
 //! | what was flushed is there after a restart | F8c | `durability` | disks |
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
 //! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
+//! | nothing of a deleted keyspace is stored by who knows, nor anywhere after healing | G59 | `gone` | disks, queues |
 //! | messages fit frames | G34, G35 | `frames` | messages |
 //! | a node rests when it has done what was due | G41 | `rests` | nodes, every tick |
 //! | what needs the disk leaves when it is there, in order, soon; full is told once | the contract with a shell | `driver` | drivers, every turn |
@@ -31,6 +32,7 @@ pub mod driver;
 pub mod durability;
 pub mod eventual;
 pub mod frames;
+pub mod gone;
 pub mod leases;
 pub mod linearizable;
 pub mod longest;
@@ -42,6 +44,7 @@ pub mod tags;
 use crate::history::History;
 pub use fermata_check::sections::show;
 use fermata_check::sections::{self, Promise};
+use fermata_protocol::base::KeyId;
 
 /// The name of the checker of liveness: see [`crate::random`].
 pub const PROGRESS: &str = "progress";
@@ -71,6 +74,7 @@ pub const NAMES: &[&str] = &[
     durability::ACKNOWLEDGED,
     stuck::LOST,
     at_rest::NAME,
+    gone::NAME,
     frames::NAME,
     rests::NAME,
     driver::NAME,
@@ -114,7 +118,9 @@ impl Violation {
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     linearizable::check(history, &mut found);
-    let judged = sections::check(history, &|key| history.catalogue.has_sections(key));
+    let catalogue = &history.catalogue;
+    let counts = |key: &KeyId| catalogue.has_sections(key) && !catalogue.is_deleted(key);
+    let judged = sections::check(history, &counts);
     found.extend(
         judged
             .into_iter()

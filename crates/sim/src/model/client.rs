@@ -75,6 +75,8 @@ impl Mapper<'_> {
             | Operation::Queue { .. }
             | Operation::Inspect { .. }
             | Operation::CreateKeyspace(_)
+            | Operation::ChangeKeyspace { .. }
+            | Operation::DeleteKeyspace { .. }
             | Operation::Keyspaces
             | Operation::Catalogue
             | Operation::Status => {}

@@ -592,7 +592,10 @@ fn propose_to(world: &mut World, group: usize, id: (u64, u64), body: GroupComman
     let (session, number) = (SessionId(u128::from(id.0)), id.1);
     let command = Command::new(session, number, 0, Epoch::FIRST, Body::Group(body));
     let members: Vec<NodeName> = world.setup.cluster.groups[group].view.nodes().collect();
-    let from = world.machines[&members[0]].id();
+    // One that has lost its disk is not heard any more.
+    let heard = |name: &&NodeName| world.machines[*name].lost.is_none();
+    let from = members.iter().find(heard).unwrap_or(&members[0]);
+    let from = world.machines[from].id();
     for to in members {
         let command = command.clone();
         let message = Message::Coordinator(coordinator::Message::Propose { call: 1, command });

@@ -14,6 +14,7 @@ mod coded;
 mod commands;
 mod found;
 mod identity;
+mod keyspaces;
 mod leases;
 mod locks;
 mod machines;
@@ -238,6 +239,21 @@ pub const ALL: &[Scenario] = &[
         name: "f1-late-repair",
         about: "a repair comes when a synch has fenced the member that lacked it",
         play: upkeep::repair_below_fence,
+    },
+    Scenario {
+        name: "g59-deleted-keyspace",
+        about: "a keyspace is deleted under a holder, a waiter, a late put and a node that is down",
+        play: keyspaces::deleted,
+    },
+    Scenario {
+        name: "g59-made-again",
+        about: "a node comes back with a keyspace that was deleted and made again under its name",
+        play: keyspaces::made_again,
+    },
+    Scenario {
+        name: "g60-changed-terms",
+        about: "a keyspace's longest section becomes shorter under a section",
+        play: keyspaces::changed,
     },
     Scenario {
         name: "upkeep-missed",

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fermata_client::{Client, Section};
+use fermata_client::{Client, LostReason, Section};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::GRACE;
@@ -85,6 +85,8 @@ pub(super) enum Loss {
     Longest(Duration),
     /// Somebody ended it by force, or took it over.
     Released,
+    /// Its keyspace was deleted.
+    Deleted,
 }
 
 /// The times of one section.
@@ -172,7 +174,15 @@ impl Times {
 
     /// Why the section is lost, as far as one can tell: a node that answers would have renewed the
     /// lease, had it not been for one of the other two.
-    pub(super) async fn loss(&self, client: &Client, keyspace: &str, key: &[u8]) -> Loss {
+    pub(super) async fn loss(
+        &self,
+        reason: Option<LostReason>,
+        client: &Client,
+        (keyspace, key): (&str, &[u8]),
+    ) -> Loss {
+        if reason == Some(LostReason::Deleted) {
+            return Loss::Deleted;
+        }
         let now = boot_time();
         if self.stood_still || now.saturating_sub(self.looked) > STOOD_STILL {
             return Loss::Lease;

@@ -235,6 +235,7 @@ fn why(loss: Loss) -> String {
             "it has lasted {}, the longest that its keyspace allows (`fermata keyspace describe`)",
             crate::duration::show(longest)
         ),
+        Loss::Deleted => "its keyspace was deleted".to_owned(),
         Loss::Released => "it was released by force, or taken over by another".to_owned(),
     }
 }
@@ -270,10 +271,14 @@ async fn run_command(
     let mut command = start(&path)?;
     let mut children = JoinSet::new();
     let mut look_at = Instant::now();
+    let mut reason = None;
     let by_itself = loop {
         tokio::select! {
             status = command.wait() => break Ok(status),
-            _ = section.lost() => break Err(GRACE),
+            lost = section.lost() => {
+                reason = Some(lost);
+                break Err(GRACE);
+            }
             signal = signals.next() => command.pass_on(signal),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
@@ -307,11 +312,10 @@ async fn run_command(
         Err(_) => true,
     };
     let loss = match lost {
-        true => Some(
-            times
-                .loss(client, global.keyspace(), args.keys[0].as_bytes())
-                .await,
-        ),
+        true => {
+            let first = (global.keyspace(), args.keys[0].as_bytes());
+            Some(times.loss(reason, client, first).await)
+        }
         false => None,
     };
     if let Err(grace) = by_itself {

@@ -13,6 +13,7 @@ use crate::base::{
     Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, Limits, LockRef, Member, Now,
     Planted, Reach, Seat, StoragePolicy, Tag, Timing, View,
 };
+use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory, Output, Void};
 use crate::lock::{Outcome, Rejection};
@@ -32,7 +33,7 @@ const OWN: SessionId = SessionId(1);
 const WAIT: Micros = 60_000_000;
 
 struct Cluster {
-    keyspaces: Vec<Keyspace>,
+    catalogue: Catalogue,
     primary: NodeName,
     local: Map<(KeyId, LockRef), AppliedRef>,
     groups: Vec<NodeName>,
@@ -44,11 +45,8 @@ impl Topology for Cluster {
     fn me(&self) -> NodeName {
         ME
     }
-    fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.keyspaces.iter().find(|k| k.id == id)
-    }
-    fn keyspaces(&self) -> Vec<Keyspace> {
-        self.keyspaces.clone()
+    fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
     }
     fn address(&self, key: &KeyId) -> Option<Address> {
         let rule = self.keyspace(key.keyspace)?.tag_rule;
@@ -178,7 +176,7 @@ impl Bench {
         Bench {
             it: Coordinator::new(OWN),
             cluster: Cluster {
-                keyspaces: Keyspace::built_in().into(),
+                catalogue: Catalogue::default(),
                 primary: NodeName(1),
                 local: Map::new(),
                 groups: vec![NodeName(1), NodeName(2)],

@@ -198,7 +198,9 @@ fn a_section_of_one_request_has_a_short_lease_and_is_renewed_while_it_works() {
     for (number, operation) in [(1, Operation::Read { key: key("a") }), (2, section_write())] {
         let shorter = |lease: Micros| {
             let mut bench = Bench::new();
-            bench.cluster.keyspaces[0].lease = lease;
+            let [mut sections, _] = Keyspace::built_in();
+            sections.lease = lease;
+            bench.cluster.catalogue = Catalogue::of(vec![sections], 1);
             bench.ask(number, operation.clone());
             match bench.submitted().3.body {
                 Body::Lock(LockCommand::Enqueue { origin, .. }) => origin.lease,

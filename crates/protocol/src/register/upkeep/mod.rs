@@ -23,6 +23,10 @@
 //!   floor: once the floor has risen again, all remove it. The floor stays below every ref that
 //!   holds or waits in the segment, so one that has been there for longer keeps the traces.
 //!
+//! * Its keyspace was deleted: every member removes what it has of the key, by itself. Nothing of
+//!   it is taken again, whoever sends it: a node never forgets what it knows of a deletion, and one
+//!   that has not heard of it keeps what it has until it does.
+//!
 //! Each member walks its own store, not the primary all: the primary may lack the very key that is
 //! to be repaired and would need lists of all others', no lease is needed for what is safe whoever
 //! does it, and a member that was down finds others pushing what it lacks. The price is that a key
@@ -38,9 +42,10 @@
 //! lower floor. The remover notes the floor durably, since it may have applied less when it starts
 //! again.
 //!
-//! **Invariants.** U1: nothing here writes into a store; everything goes by messages, also to
-//! itself, under the rules of `rules`. U2: looks, suspects and wishes are bounded. U3: nothing
-//! here is durable but the floor of removals; a member that forgets looks again.
+//! **Invariants.** U1: nothing here writes into a store, but to remove what is of a deleted
+//! keyspace; everything else goes by messages, also to itself, under the rules of `rules`. U2:
+//! looks, suspects and wishes are bounded. U3: nothing here is durable but the floor of removals; a
+//! member that forgets looks again.
 
 mod judge;
 mod rules;
@@ -53,10 +58,12 @@ use super::SegmentView;
 use super::cell::{At, Cell, Head};
 use super::message::{Answer, Ask, StoreId};
 use super::op::Op;
-use super::repair::MARK;
+use super::repair::{MARK, SLOTS};
 use super::replica::Replica;
 use super::status::{Status, Stores, beyond};
-use crate::base::{EventualTag, KeyId, KeyspaceId, LockRef, Micros, NodeName, Rng, SegmentId, Tag};
+use crate::base::{
+    Bug, EventualTag, KeyId, KeyspaceId, LockRef, Micros, NodeName, Rng, SegmentId, Tag,
+};
 use crate::io::{Env, Memory, Void};
 use crate::wire::decode;
 use crate::wire::record::{self, CellRecord};
@@ -108,7 +115,7 @@ pub struct UpkeepCounts {
     pub refused: u64,
     /// Reads and sweeps started for registers whose writers have died.
     pub settled: u64,
-    /// Traces of deleted keys removed here.
+    /// Traces of deleted keys removed here, and keys of deleted keyspaces.
     pub buried: u64,
 }
 
@@ -378,6 +385,9 @@ impl Replica {
         view: &dyn SegmentView,
         env: &mut Env<'_>,
     ) {
+        if view.catalogue().is_dead(at.key.keyspace) && !env.planted.has(Bug::DeadCellsKept) {
+            return self.purge(&at, head, env);
+        }
         let (Some(terms), Some(members)) = (Terms::of(&at, self.name, view), view.members()) else {
             return;
         };
@@ -406,6 +416,23 @@ impl Replica {
         };
         self.upkeep.counts.looks += 1;
         self.upkeep.send(look, asks, env);
+    }
+
+    /// Removes all that is here of a key whose keyspace was deleted.
+    fn purge(&mut self, at: &At, head: Result<Head, Void>, env: &mut Env<'_>) {
+        let place = (at.store, at.key.clone());
+        self.repairs.forget_key(&place);
+        self.settled.forget_key(&place);
+        self.upkeep.suspects.remove(&place);
+        self.upkeep.traces.remove(&place);
+        self.upkeep.counts.buried += 1;
+        // A damaged head names nothing: whatever it may have named goes.
+        let slots = if head.is_err() { 0..SLOTS } else { 0..0 };
+        let mut cell = Cell::replacing(env.memory, at, head.unwrap_or_default());
+        if !slots.is_empty() {
+            cell.clear(env.fx, slots);
+        }
+        cell.bury(env.fx);
     }
 
     /// Takes another member's answer to a look.
