@@ -135,6 +135,25 @@ fn a_lease_table_that_is_stated_once_is_lost_with_a_hasty_primary() {
     assert!(renewed_over_a_hasty_primary(planted) > LONGEST);
 }
 
+/// F19: of two readers of a key that is to be synched the first goes while its synch is under way.
+#[test]
+fn who_is_behind_a_front_that_goes_is_looked_after_at_once() {
+    let (mut bench, refs) = Bench::new(1);
+    let release = |bench: &mut Bench, lock_ref| {
+        let key = None;
+        let release = bench.command(LockCommand::Release { lock_ref, key });
+        bench.apply(&release);
+    };
+    release(&mut bench, refs[0]);
+    let mut first = LockRef(0);
+    bench.begins_one(|bench| first = bench.reader());
+    let behind = bench.begins(|bench| {
+        bench.reader();
+    });
+    assert!(behind.is_empty(), "it waits for the first one's synch");
+    bench.begins_one(|bench| release(bench, first));
+}
+
 /// G28: the synch for the first of two readers is complete, and its `SynchDone` is in flight, when
 /// the second one is looked after. Whether what is begun for that one is a read, which grants it.
 fn second_reader_reads(planted: Planted) -> bool {

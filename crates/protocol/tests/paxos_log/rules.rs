@@ -291,6 +291,64 @@ fn an_answer_that_tells_nothing_new_is_followed_by_no_question() {
     assert_eq!(fetches(&world), 1);
 }
 
+/// What A has sent since it was asked last, of this kind; it arrives nowhere.
+fn sent_by_a<T>(world: &mut World, what: impl Fn(&Paxos) -> Option<T>) -> Vec<T> {
+    world.flush_all();
+    let sent = std::mem::take(&mut world.net).into_iter();
+    let of_a = sent.filter_map(|(from, _, packet)| match packet {
+        Packet::Paxos(paxos) if from == 0 => what(&paxos),
+        _ => None,
+    });
+    of_a.collect()
+}
+
+#[test]
+fn an_entry_is_sent_again_when_its_own_time_has_come() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    let slots = |world: &mut World| -> Vec<Slot> {
+        let mut slots = sent_by_a(world, |paxos| match paxos {
+            Paxos::Accept { slot, .. } => Some(*slot),
+            _ => None,
+        });
+        slots.dedup();
+        slots
+    };
+    slots(&mut world);
+    let mut first = Vec::new();
+    for _ in 0..2 {
+        assert!(world.propose(0));
+        let sent = slots(&mut world);
+        assert_eq!(sent.len(), 1);
+        first.extend(sent);
+        // No clock is so wrong that it were not this one's time by then, or the other's already.
+        world.time += world.timing.retry * 5 / 8;
+    }
+    world.step(0, |log, cx| log.tick(cx));
+    assert_eq!(slots(&mut world), first[..1]);
+}
+
+/// A gives its log to B, which does not hear it. When A stands again.
+#[test]
+fn who_gave_its_log_away_waits_until_its_successor_could_have_led() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.calm(2_000_000);
+    world.step(0, |log, cx| log.hand_over(Seat(1), cx));
+    let given = world.now(0).monotonic;
+    let asks = |paxos: &Paxos| matches!(paxos, Paxos::Prepare { .. }).then_some(());
+    while sent_by_a(&mut world, asks).is_empty() {
+        world.time += 1_000;
+        world.step(0, |log, cx| log.tick(cx));
+        assert!(
+            world.now(0).monotonic < given + 60_000_000,
+            "it never stands"
+        );
+    }
+    let timing = Timing::default();
+    let waited = world.now(0).monotonic - given;
+    assert!(waited >= timing.retry + timing.election, "{waited}");
+}
+
 /// B cannot hear the others, and stands: its ballot.
 fn stands(world: &mut World) -> Ballot {
     world.isolate(1);
