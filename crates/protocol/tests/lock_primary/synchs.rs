@@ -135,23 +135,40 @@ fn a_lease_table_that_is_stated_once_is_lost_with_a_hasty_primary() {
     assert!(renewed_over_a_hasty_primary(planted) > LONGEST);
 }
 
+/// Ends a ref by force.
+fn released(bench: &mut Bench, lock_ref: LockRef) {
+    let key = None;
+    let release = bench.command(LockCommand::Release { lock_ref, key });
+    bench.apply(&release);
+}
+
+/// What one more reader begins.
+fn begun_by_a_reader(bench: &mut Bench) -> usize {
+    let begun = bench.begins(|bench| {
+        bench.reader();
+    });
+    begun.len()
+}
+
 /// F19: of two readers of a key that is to be synched the first goes while its synch is under way.
 #[test]
 fn who_is_behind_a_front_that_goes_is_looked_after_at_once() {
     let (mut bench, refs) = Bench::new(1);
-    let release = |bench: &mut Bench, lock_ref| {
-        let key = None;
-        let release = bench.command(LockCommand::Release { lock_ref, key });
-        bench.apply(&release);
-    };
-    release(&mut bench, refs[0]);
+    released(&mut bench, refs[0]);
     let mut first = LockRef(0);
     bench.begins_one(|bench| first = bench.reader());
-    let behind = bench.begins(|bench| {
-        bench.reader();
-    });
-    assert!(behind.is_empty(), "it waits for the first one's synch");
-    bench.begins_one(|bench| release(bench, first));
+    assert_eq!(begun_by_a_reader(&mut bench), 0, "it waits for that synch");
+    bench.begins_one(|bench| released(bench, first));
+}
+
+/// F19: an earlier primary has begun with the first reader, which this one knows nothing of.
+#[test]
+fn a_key_is_settled_once_for_all_who_are_behind_its_front() {
+    let (mut bench, refs) = Bench::new(1);
+    released(&mut bench, refs[0]);
+    bench.reader();
+    bench.succeed();
+    assert_eq!([1, 2].map(|_| begun_by_a_reader(&mut bench)), [1, 0]);
 }
 
 /// G28: the synch for the first of two readers is complete, and its `SynchDone` is in flight, when
