@@ -132,9 +132,7 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
         let rounds = dice.between(2, 8);
         workers.push(Worker::new(client, rounds, ground.clone(), dice.fork()));
     }
-    if !world.setup.model {
-        revise(&mut world, &ground, length);
-    }
+    revise(&mut world, &ground, length);
     nemesis::schedule(&mut world, &plan);
     if kind.calm {
         world.at(2_000_000, |w| nemesis::watch_calm(w, true));

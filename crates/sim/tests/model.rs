@@ -60,13 +60,13 @@ fn a_flag_that_nobody_synchs_is_not_mapped() {
     );
 }
 
-/// An observed run is the same run, where nobody changes keyspaces: the model knows of no deletion.
+/// An observed run is the same run.
 #[test]
 fn to_watch_changes_nothing() {
-    for seed in [2, 7] {
-        let plain = random::run(seed, None, false);
-        let watched = random::observed(seed, None, None, false);
-        let of = |run: &Run| (run.events, run.virtual_time);
-        assert_eq!(of(&plain), of(&watched), "seed {seed}");
-    }
+    let plain = random::run(3, None, false);
+    let watched = random::observed(3, None, None, false);
+    assert_eq!(
+        (plain.events, plain.virtual_time),
+        (watched.events, watched.virtual_time)
+    );
 }

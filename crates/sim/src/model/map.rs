@@ -28,6 +28,8 @@ pub const ELSEWHERE: &str = "a ref that is head here, and waits for another key,
 /// The same.
 pub const CODED: &str = "the keyspace keeps coded values";
 /// The same.
+pub const DELETED: &str = "the keyspace was deleted (G59)";
+/// The same.
 pub const LONG: &str = "the trace is as long as may be";
 
 /// What came of one key of one run.
@@ -97,11 +99,14 @@ pub struct Mapper<'a> {
 pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
     let segment = observer.keys[key];
     let cluster = observer.cluster.as_ref().expect("the run is over");
-    if observer.catalogue.storage(key) != StoragePolicy::Replicated {
+    let catalogue = &observer.catalogue;
+    let coded = catalogue.storage(key) != StoragePolicy::Replicated;
+    let unknown = [(coded, CODED), (catalogue.is_deleted(key), DELETED)];
+    if let Some((_, why)) = unknown.into_iter().find(|(so, _)| *so) {
         let facts = observer.facts.iter();
         let facts = facts.filter(|(_, fact)| is_about(fact, key)).count();
         return Traced {
-            left_out: Some((CODED, facts)),
+            left_out: Some((why, facts)),
             ..Traced::default()
         };
     }
