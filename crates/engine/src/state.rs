@@ -631,6 +631,15 @@ mod tests {
         command(session, number, resume)
     }
 
+    fn renew(session: u128, lock_ref: LockRef, wall: u64) -> Step {
+        Step::Renew {
+            lock_ref,
+            generation: 0,
+            of: SessionId(session),
+            wall,
+        }
+    }
+
     /// A state to which steps are applied as a node does: encoded, decoded, and twice if its answer
     /// was lost.
     struct Row(KeyState);
@@ -735,13 +744,7 @@ mod tests {
     fn another_session_neither_renews_nor_leaves_nor_resumes() {
         let mut row = Row::new();
         let first = row.enter(1, 1, Mode::Exclusive);
-        let renew = Step::Renew {
-            lock_ref: first,
-            generation: 0,
-            of: SessionId(2),
-            wall: 500,
-        };
-        assert_eq!(row.step(&renew), Done::Gone);
+        assert_eq!(row.step(&renew(2, first, 500)), Done::Gone);
         assert_eq!(row.0.extra(first).renewals, 0);
         for step in [leave(2, 1, first, true), resume(2, 2, first, 0, 2)] {
             let Done::Command(Outcome::Refused(why)) = row.step(&step) else {
@@ -755,29 +758,22 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_has_lasted_its_longest_time_is_neither_renewed_nor_resumed() {
-        let longest = origin(100).section_max;
-        for (wall, holds) in [(1 + longest, true), (2 + longest, false)] {
+    fn a_section_that_has_lasted_its_longest_time_is_not_resumed() {
+        for (since, resumes) in [(1_500, true), (1_501, false)] {
             let mut row = Row::new();
             let first = row.enter(1, 1, Mode::Exclusive);
-            let renew = |wall| Step::Renew {
+            row.step(&renew(1, first, 500));
+            let resume = LockCommand::Resume {
                 lock_ref: first,
                 generation: 0,
                 of: SessionId(1),
-                wall,
+                origin: Origin {
+                    since,
+                    ..origin(100)
+                },
             };
-            assert_eq!(row.step(&renew(1)), Done::Yes(0));
-            assert_eq!(row.step(&renew(wall)) == Done::Yes(0), holds);
-            let mut resume = resume(2, 1, first, 0, 1);
-            if let Step::Command(Command {
-                body: Body::Lock(LockCommand::Resume { origin, .. }),
-                ..
-            }) = &mut resume
-            {
-                origin.since = wall;
-            }
-            let resumed = row.step(&resume) == Done::Command(Outcome::Resumed { generation: 1 });
-            assert_eq!(resumed, holds);
+            let resumed = Done::Command(Outcome::Resumed { generation: 1 });
+            assert_eq!(row.step(&command(2, 1, resume)) == resumed, resumes);
         }
     }
 
@@ -786,12 +782,7 @@ mod tests {
         let mut row = Row::new();
         let first = row.enter(1, 1, Mode::Exclusive);
         let (generation, renewals) = (0, 0);
-        let renew = Step::Renew {
-            lock_ref: first,
-            generation,
-            of: SessionId(1),
-            wall: 500,
-        };
+        let renew = renew(1, first, 500);
         let expire = |renewals| Step::Expire {
             lock_ref: first,
             generation,
@@ -817,24 +808,12 @@ mod tests {
     fn a_section_that_is_too_long_or_ending_is_renewed_no_more() {
         let mut row = Row::new();
         let first = row.enter(1, 1, Mode::Exclusive);
-        let renew = |wall| Step::Renew {
-            lock_ref: first,
-            generation: 0,
-            of: SessionId(1),
-            wall,
-        };
-        assert_eq!(row.step(&renew(500)), Done::Yes(0));
-        assert_eq!(row.step(&renew(1_500)), Done::Yes(0));
-        assert_eq!(row.step(&renew(1_501)), Done::No);
+        assert_eq!(row.step(&renew(1, first, 500)), Done::Yes(0));
+        assert_eq!(row.step(&renew(1, first, 1_500)), Done::Yes(0));
+        assert_eq!(row.step(&renew(1, first, 1_501)), Done::No);
         let second = row.enter(2, 1, Mode::Exclusive);
         assert_eq!(row.step(&Step::End { lock_ref: second }), Done::Yes(0));
-        let renew = Step::Renew {
-            lock_ref: second,
-            generation: 0,
-            of: SessionId(2),
-            wall: 500,
-        };
-        assert_eq!(row.step(&renew), Done::No);
+        assert_eq!(row.step(&renew(2, second, 500)), Done::No);
     }
 
     #[test]
