@@ -65,6 +65,14 @@ pub(super) fn deleted(stage: &mut Stage) {
         stage.wait(put);
     }
     stage.discard(muted);
+    // Of a group that does not keep the catalogue, and out of reach of all others.
+    let far = NodeName(5);
+    stage.world.stop(far, true);
+    stage.isolate(far);
+    stage.world.start(far);
+    let knows = is_dead(&stage.world, far, stage.key.keyspace);
+    stage.expect(knows, "a node that starts again knows what was deleted");
+    stage.mend();
     stage.world.start(C);
     random::rest(&mut stage.world);
 }
