@@ -157,6 +157,8 @@ const WAITS: &[Section] = &[
             "mds",
             "--test",
             "porcupine",
+            "--test",
+            "table",
         ],
         ..Section::new("the product: all crates, end to end", PRODUCT)
     },
