@@ -184,6 +184,10 @@ impl File for Counted<Arc<dyn File>> {
     fn sync(&self) -> io::Result<()> {
         self.0.sync()
     }
+
+    fn sync_behind(&self) -> io::Result<()> {
+        self.0.sync_behind()
+    }
 }
 
 /// One store, flushed by this thread, with another for its table, as a node has it.

@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Unit of zeros written at a time where space cannot be reserved without writing.
 const ZEROS: usize = 1 << 20;
@@ -49,6 +50,11 @@ pub trait File: Send + Sync {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes contents and length durable (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
+    /// The same for what nobody waits for. A real disk then is left to others for as long as that
+    /// took.
+    fn sync_behind(&self) -> io::Result<()> {
+        self.sync()
+    }
 }
 
 /// What a machine may run out of without anything being broken: the same can be done later.
@@ -228,5 +234,12 @@ impl File for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn sync_behind(&self) -> io::Result<()> {
+        let begun = Instant::now();
+        self.0.sync_data()?;
+        std::thread::sleep(begun.elapsed());
+        Ok(())
     }
 }

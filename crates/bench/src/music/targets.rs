@@ -28,6 +28,7 @@ pub(super) fn rate_points(effort: Effort) -> Vec<Point> {
         figures::critical_puts(effort),
         figures::hot(effort),
         figures::queue(effort),
+        figures::queue_alone(effort),
     ];
     points.extend(figures::many_puts(effort));
     points.extend(figures::hundred(effort));
@@ -352,14 +353,19 @@ fn hot(measured: &Measured) -> Vec<Target> {
 
 /// Puts of many holders.
 fn many(measured: &Measured) -> Vec<Target> {
-    let line = |size| {
+    let lines = |size| {
         let point = figures::many_puts_name(size);
         let puts = |kind| measured.of(&point, kind).map(Counted::puts);
         let what = format!("puts per second, 64 clients, {size} B: native, in sections");
-        let (native, zookeeper) = (puts(Kind::Native), puts(Kind::Zookeeper));
-        Target::new(what, native, zookeeper, "ZooKeeper", Wanted::AtLeast(4.0))
+        let [native, zookeeper, most] = [Kind::Native, Kind::Zookeeper, Kind::Bare].map(puts);
+        let most_alone = what.replace("native, in sections", "sockets and files alone");
+        [
+            Target::new(what, native, zookeeper, "ZooKeeper", Wanted::AtLeast(4.0)),
+            Target::new(most_alone, most, zookeeper, "ZooKeeper", Wanted::Shown),
+        ]
     };
-    [figures::SMALL, figures::MEDIUM].map(line).into()
+    let sizes = [figures::SMALL, figures::MEDIUM];
+    sizes.into_iter().flat_map(lines).collect()
 }
 
 /// One key that all want.
@@ -384,6 +390,13 @@ fn crowded(measured: &Measured) -> Vec<Target> {
             "places taken and given back",
             figures::QUEUE,
             Wanted::AtLeast(30.0),
+        ),
+        Target::new(
+            "the same, all clients at one site: cassandra",
+            measured.rate(figures::QUEUE_ALONE, Kind::Engine),
+            measured.rate(figures::QUEUE, Kind::Engine),
+            "all sites",
+            Wanted::Shown,
         ),
     ]
 }

@@ -9,12 +9,11 @@
 //! read.
 
 use super::{Frozen, Lsn, Persisted, Store};
-use crate::disk::{Disk, Lack, final_if_full};
+use crate::disk::{Disk, Lack};
 use crate::memtable::Memtable;
 use crate::table::{Snapshot, Table};
-use crate::wal;
+use crate::wal::{SegmentInfo, Spares};
 use bytes::Bytes;
-use std::io;
 use std::sync::Arc;
 
 /// So many bytes are read by one step of a check.
@@ -27,8 +26,11 @@ const OWED: u64 = 16;
 #[must_use = "the log grows until it has run"]
 pub struct Checkpoint {
     disk: Arc<dyn Disk>,
+    spares: Arc<Spares>,
     table: Arc<Table>,
     work: Work,
+    /// Others go before at the disk.
+    gentle: bool,
 }
 
 enum Work {
@@ -38,13 +40,15 @@ enum Work {
         /// The last batch in it, and the bytes of its records.
         last: Lsn,
         bytes: u64,
-        /// Numbers of the segments it covers.
-        covered: Vec<u64>,
+        /// The segments it covers.
+        covered: Vec<SegmentInfo>,
     },
     /// A step of a merge, in a quiet hour or not.
     Merge { quiet: bool },
     /// Entries are read, from a key on.
     Check(Snapshot, Bytes),
+    /// Nothing but what every work begins with: what was left over goes.
+    LetGo,
 }
 
 /// What became of a [`Checkpoint`].
@@ -57,11 +61,18 @@ pub struct CheckpointDone {
 /// What is to be known of it where it succeeded.
 enum Did {
     /// Segments that it covered, and the steps of merges that it is worth.
-    Write { covered: Vec<u64>, steps: u64 },
+    Write {
+        covered: Vec<SegmentInfo>,
+        steps: u64,
+    },
     /// Whether there may be more to do.
-    Merge { quiet: bool, more: bool },
+    Merge {
+        quiet: bool,
+        more: bool,
+    },
     /// Void keys, and where to go on.
     Check(u64, Option<Bytes>),
+    LetGo,
 }
 
 impl CheckpointDone {
@@ -72,9 +83,11 @@ impl CheckpointDone {
 }
 
 impl Checkpoint {
-    /// Writes a memtable durably and removes the log segments that it covers, or does another step
+    /// Writes a memtable durably and lets the log segments go that it covers, or does another step
     /// of work; blocks.
     pub fn run(self) -> CheckpointDone {
+        let gentle = self.gentle;
+        self.table.let_go(gentle);
         let (result, did) = match self.work {
             Work::Write {
                 memtable,
@@ -82,12 +95,13 @@ impl Checkpoint {
                 bytes,
                 covered,
             } => {
-                let written = write(&*self.disk, &self.table, &memtable, last, &covered);
+                let written = self.table.write(&memtable, last, gentle);
+                let written = written.and_then(|()| self.spares.retire(&*self.disk, &covered));
                 let steps = self.table.steps(bytes);
                 (written, Did::Write { covered, steps })
             }
             Work::Merge { quiet } => {
-                let merged = self.table.merge(quiet);
+                let merged = self.table.merge(quiet, gentle);
                 let more = matches!(merged, Ok(true));
                 (merged.map(drop), Did::Merge { quiet, more })
             }
@@ -95,31 +109,22 @@ impl Checkpoint {
                 Ok((void, next)) => (Ok(()), Did::Check(void.len() as u64, next)),
                 Err(error) => (Err(error), Did::Check(0, None)),
             },
+            Work::LetGo => (Ok(()), Did::LetGo),
         };
         let outcome = match result {
             Ok(()) => Persisted::Done,
             Err(error) => match Lack::of(&error) {
-                Some(lack) => Persisted::Full(lack),
+                Some(lack) => {
+                    if lack == Lack::Space {
+                        self.spares.release(&*self.disk);
+                    }
+                    Persisted::Full(lack)
+                }
                 None => Persisted::Fatal(error),
             },
         };
         CheckpointDone { outcome, did }
     }
-}
-
-fn write(
-    disk: &dyn Disk,
-    table: &Table,
-    memtable: &Memtable,
-    last: Lsn,
-    covered: &[u64],
-) -> io::Result<()> {
-    table.write(memtable, last)?;
-    // A crash may undo any of the removals; recovery then repeats them.
-    for number in covered {
-        disk.remove(&wal::name(*number))?;
-    }
-    disk.sync_dir().map_err(final_if_full)
 }
 
 impl Store {
@@ -137,8 +142,8 @@ impl Store {
     }
 
     /// Takes the checkpoint that is due, when the log since the last one exceeds
-    /// `options.checkpoint_bytes` and is durable, or a step of what is to be merged by then. `None`
-    /// if nothing is due or one is outstanding.
+    /// `options.checkpoint_bytes` and is durable, or a step of what is to be merged by then, or lets
+    /// go what the last one made useless. `None` if nothing is due or one is outstanding.
     pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
         let merge = Work::Merge { quiet: false };
         if self.owed > OWED {
@@ -148,6 +153,7 @@ impl Store {
         let due = self.active_bytes > 0 && self.active_bytes >= self.options.checkpoint_bytes;
         match self.take(due) {
             None if self.owed > 0 => self.hand_out(merge),
+            None if self.table.has_leftovers() => self.hand_out(Work::LetGo),
             checkpoint => checkpoint,
         }
     }
@@ -186,10 +192,7 @@ impl Store {
             memtable: frozen.memtable.clone(),
             last: frozen.last,
             bytes: frozen.bytes,
-            covered: covered
-                .filter(|s| s.last <= frozen.last)
-                .map(|s| s.number)
-                .collect(),
+            covered: covered.filter(|s| s.last <= frozen.last).copied().collect(),
         })
     }
 
@@ -200,8 +203,10 @@ impl Store {
         self.checkpointing = true;
         Some(Checkpoint {
             disk: self.disk.clone(),
+            spares: self.spares.clone(),
             table: self.table.clone(),
             work,
+            gentle: self.owed <= OWED / 2 && self.active_bytes <= self.options.checkpoint_bytes / 2,
         })
     }
 
@@ -230,7 +235,7 @@ impl Store {
                 self.frozen = None;
                 (self.tidy, self.owed) = (false, self.owed + steps);
                 self.segments
-                    .retain(|segment| !covered.contains(&segment.number));
+                    .retain(|segment| !covered.iter().any(|c| c.number == segment.number));
                 self.stats.checkpoints += 1;
             }
             Did::Merge { quiet, more } => {
@@ -241,6 +246,7 @@ impl Store {
                 self.unchecked = next;
                 self.stats.void += void;
             }
+            Did::LetGo => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::memtable::{Entry, Memtable};
 use crate::scan::Scan;
 use crate::table::{Snapshot, Table};
-use crate::wal::{self, Flush, FlushDone, Pending, RECORDS_START, SegmentInfo, Tail};
+use crate::wal::{self, Flush, FlushDone, Pending, RECORDS_START, SegmentInfo, Spares, Tail};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -59,10 +59,16 @@ pub struct Store {
     tail: Option<Tail>,
     /// Oldest first; the last one is `tail`'s.
     segments: VecDeque<SegmentInfo>,
+    spares: Arc<Spares>,
     /// The first error that ended this store's trust in its disk.
     failure: OnceLock<String>,
     is_new: bool,
     stats: Stats,
+}
+
+/// Bytes of a segment, but for one whose first flush is longer.
+fn segment_bytes(options: &Options) -> u64 {
+    options.segment_bytes.next_multiple_of(SEGMENT_UNIT)
 }
 
 /// A memtable on its way into the table.
@@ -131,6 +137,10 @@ impl Store {
             retry: None,
             tail: log.tail,
             segments: log.segments,
+            spares: Arc::new(Spares::new(
+                segment_bytes(&options),
+                options.checkpoint_bytes,
+            )),
             failure: OnceLock::new(),
             is_new: log.last == 0,
             stats: Stats {
@@ -237,18 +247,8 @@ impl Store {
             ),
             tail => {
                 let segment = tail.as_ref().map_or(1, |tail| tail.segment + 1);
-                // Of a long flush's segment, no other long one would find the rest.
-                let size = match RECORDS_START + need {
-                    long if long >= self.options.segment_bytes / 2 => long,
-                    _ => self.options.segment_bytes,
-                };
-                (
-                    None,
-                    segment,
-                    RECORDS_START,
-                    RECORDS_START,
-                    size.next_multiple_of(SEGMENT_UNIT),
-                )
+                let size = (RECORDS_START + need).next_multiple_of(segment_bytes(&self.options));
+                (None, segment, RECORDS_START, RECORDS_START, size)
             }
         };
         let first = self.taken + 1;
@@ -261,6 +261,7 @@ impl Store {
         let (disk, last) = (self.disk.clone(), self.taken);
         Flush {
             disk,
+            spares: self.spares.clone(),
             file,
             segment,
             offset,
@@ -302,6 +303,7 @@ impl Store {
             number: flush.segment,
             last: flush.last,
             used: offset,
+            size: flush.size,
         };
         match self.segments.back_mut() {
             Some(back) if back.number == info.number => *back = info,

@@ -12,7 +12,8 @@ pub type Lsn = u64;
 /// How a store is laid out and when it tidies up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Length of a log segment; a flush that is longer gets a longer one. At least one sector.
+    /// Length of a log segment; a flush that is longer gets one of several times this. At least one
+    /// sector.
     pub segment_bytes: u64,
     /// A checkpoint is due when the records since the last one are this long; 0: after each flush.
     pub checkpoint_bytes: u64,

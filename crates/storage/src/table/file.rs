@@ -30,6 +30,8 @@ const BLOCK: usize = 16 << 10;
 const CHUNK: usize = 256 << 10;
 /// So much is written between two syncs: the log's flushes wait behind no more than that.
 const SYNC_EVERY: u64 = 1 << 20;
+/// So much space is given back at a time.
+const GIVE_BACK: u64 = 4 << 20;
 /// Bits of the filter per key, and how many of them a key sets: one absent key in a hundred passes.
 const BITS: usize = 10;
 const PROBES: u64 = 6;
@@ -136,6 +138,17 @@ impl Block {
 }
 
 impl Sorted {
+    /// Gives the space of a file without a name back, piece by piece where it is `gentle`: a disk
+    /// that is told of much space at once lets flushes wait until it has taken note.
+    pub(super) fn give_back(self, gentle: bool) {
+        let pieces = 0..self.len.div_ceil(GIVE_BACK);
+        for piece in pieces.rev().filter(|_| gentle) {
+            let cut = self.file.set_len(piece * GIVE_BACK);
+            // The file has nothing that anybody could miss, and goes in any case.
+            let _ = cut.and_then(|()| self.file.sync_behind());
+        }
+    }
+
     /// Opens the file with a number.
     pub(super) fn open(disk: &dyn Disk, number: u64) -> Result<Sorted, OpenError> {
         let file = disk.open(&name(number))?;
@@ -299,6 +312,8 @@ pub(super) struct Writer<'a> {
     disk: &'a dyn Disk,
     number: u64,
     file: Arc<dyn File>,
+    /// Others go before at the disk.
+    gentle: bool,
     /// What has no place in the file yet, and where it begins.
     buffer: Vec<u8>,
     offset: u64,
@@ -313,11 +328,12 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(disk: &'a dyn Disk, number: u64) -> io::Result<Writer<'a>> {
+    pub(super) fn new(disk: &'a dyn Disk, number: u64, gentle: bool) -> io::Result<Writer<'a>> {
         Ok(Writer {
             disk,
             number,
             file: disk.open(&name(number))?,
+            gentle,
             buffer: Vec::new(),
             offset: 0,
             unsynced: 0,
@@ -398,7 +414,11 @@ impl<'a> Writer<'a> {
         self.offset += bytes.len() as u64;
         self.unsynced += bytes.len() as u64;
         if self.unsynced >= SYNC_EVERY {
-            self.file.sync().map_err(final_if_full)?;
+            let synced = match self.gentle {
+                true => self.file.sync_behind(),
+                false => self.file.sync(),
+            };
+            synced.map_err(final_if_full)?;
             self.unsynced = 0;
         }
         Ok(())

@@ -54,6 +54,16 @@ pub(crate) struct Table {
     /// Bytes of input of one step of a merge.
     step: u64,
     manifest: Mutex<Manifest>,
+    leftovers: Mutex<Leftovers>,
+}
+
+/// What is needed no more as soon as the work that it was needed for has been taken note of. To
+/// free a memtable takes tens of milliseconds, to close a large file that has no name as many, and
+/// whoever takes note has no time for that: so these go with the next work.
+#[derive(Default)]
+struct Leftovers {
+    memtables: Vec<Arc<Memtable>>,
+    files: Vec<Arc<Sorted>>,
 }
 
 /// An unchanging view of the table.
@@ -90,12 +100,19 @@ impl Table {
             disk: disk.clone(),
             step: checkpoint_bytes.max(STEP_MIN),
             manifest: Mutex::new(manifest),
+            leftovers: Mutex::default(),
         };
         Ok((table, lsn))
     }
 
     fn manifest(&self) -> MutexGuard<'_, Manifest> {
         self.manifest
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn leftovers(&self) -> MutexGuard<'_, Leftovers> {
+        self.leftovers
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -110,12 +127,13 @@ impl Table {
         self.manifest().runs.iter().map(Run::len).sum()
     }
 
-    /// Makes a memtable that ends with batch `lsn` the newest run, durably.
-    pub(crate) fn write(&self, memtable: &Memtable, lsn: u64) -> io::Result<()> {
+    /// Makes a memtable that ends with batch `lsn` the newest run, durably. Where it is `gentle`,
+    /// others go before at the disk, here and below.
+    pub(crate) fn write(&self, memtable: &Arc<Memtable>, lsn: u64, gentle: bool) -> io::Result<()> {
         let mut manifest = self.manifest().clone();
         manifest.lsn = lsn;
         let id = manifest.number();
-        let mut writer = Writer::new(&*self.disk, id)?;
+        let mut writer = Writer::new(&*self.disk, id, gentle)?;
         let mut entries = memtable.entries();
         let added = entries.try_for_each(|(key, entry)| writer.add(key, entry));
         let file = Arc::new(writer.finish(added, memtable)?);
@@ -130,7 +148,9 @@ impl Table {
             files,
         }];
         runs.extend_from_slice(&manifest.runs);
-        self.install(manifest, runs, Some(id))
+        self.install(manifest, runs, Some(id))?;
+        self.leftovers().memtables.push(memtable.clone());
+        Ok(())
     }
 
     /// How many steps of merges a checkpoint of so many bytes is worth.
@@ -151,7 +171,7 @@ impl Table {
     /// One step of the merge that is due, or, where it is `quiet`, one towards a table that is one
     /// run without anything dead. Returns false if nothing is due and little is dead, or if the
     /// disk is full.
-    pub(crate) fn merge(&self, quiet: bool) -> io::Result<bool> {
+    pub(crate) fn merge(&self, quiet: bool, gentle: bool) -> io::Result<bool> {
         let mut manifest = self.manifest().clone();
         let mut runs = manifest.runs.to_vec();
         let target = match due(&mut runs, &mut manifest) {
@@ -168,12 +188,18 @@ impl Table {
                 begin(&mut runs, &mut manifest, all, tier.unwrap_or(0))
             }
         };
-        self.merge_step(manifest, runs, target)
+        self.merge_step(manifest, runs, target, gentle)
     }
 
     /// Moves the entries up to some key from the inputs of a merge to its target. Returns false,
     /// and nothing has changed, if the disk is full.
-    fn merge_step(&self, mut manifest: Manifest, mut runs: Vec<Run>, id: u64) -> io::Result<bool> {
+    fn merge_step(
+        &self,
+        mut manifest: Manifest,
+        mut runs: Vec<Run>,
+        id: u64,
+        gentle: bool,
+    ) -> io::Result<bool> {
         let of =
             |runs: &[Run], place: fn(&Run, u64) -> bool| runs.iter().position(|r| place(r, id));
         let first = of(&runs, |run, id| run.into == Some(id)).expect("a merge has inputs");
@@ -182,10 +208,11 @@ impl Table {
         let last = target + 1 == runs.len();
         let inputs = &runs[first..target];
         let number = manifest.number();
-        let (file, end) = match self.merge_into(number, inputs, last) {
-            Err(error) if Lack::of(&error).is_some() => return Ok(false),
-            done => done?,
-        };
+        let (file, end) =
+            match self.merge_into(Writer::new(&*self.disk, number, gentle)?, inputs, last) {
+                Err(error) if Lack::of(&error).is_some() => return Ok(false),
+                done => done?,
+            };
         let begun = inputs
             .iter()
             .flat_map(|run| run.files.first())
@@ -213,12 +240,11 @@ impl Table {
     /// everything is in it; `None` if that is all.
     fn merge_into(
         &self,
-        number: u64,
+        mut writer: Writer<'_>,
         inputs: &[Run],
         last: bool,
     ) -> io::Result<(Option<Sorted>, Option<Bytes>)> {
         let mut walk = Walk::new(inputs, &[], &[])?;
-        let mut writer = Writer::new(&*self.disk, number)?;
         let mut passed = 0;
         let mut pass = |writer: &mut Writer<'_>| {
             while passed < self.step
@@ -266,7 +292,26 @@ impl Table {
         for number in used(&before).difference(&after) {
             self.disk.remove(&file::name(*number))?;
         }
+        let files = before.iter().flat_map(|run| &run.files);
+        let gone = files.filter(|slice| !after.contains(&slice.file.number));
+        let gone = gone.map(|slice| slice.file.clone());
+        self.leftovers().files.extend(gone);
         Ok(())
+    }
+
+    /// Whether there is something to [let go](Self::let_go).
+    pub(crate) fn has_leftovers(&self) -> bool {
+        let left = self.leftovers();
+        !(left.memtables.is_empty() && left.files.is_empty())
+    }
+
+    /// Frees what former work has left over.
+    pub(crate) fn let_go(&self, gentle: bool) {
+        let left = std::mem::take(&mut *self.leftovers());
+        // What somebody else still has goes with him.
+        for file in left.files.into_iter().filter_map(Arc::into_inner) {
+            file.give_back(gentle);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! One write, in as many pieces as there are large values, and one `fdatasync` for all that was
 //! appended; then the mark, for which nobody waits.
 
-use super::SECTOR;
 use super::record::Gathered;
 use super::segment::{self, Header};
+use super::{RECORDS_START, SECTOR, Spares};
 use crate::disk::{Disk, File, Lack};
 use crate::store::Persisted;
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) struct Tail {
     pub(crate) segment: u64,
     pub(crate) file: Arc<dyn File>,
     pub(crate) offset: u64,
-    /// Up to where the segment has been written, records or zeros.
+    /// Up to where the segment has been written, records or zeros, or what was there before.
     pub(crate) written: u64,
     /// Length of the segment.
     pub(crate) size: u64,
@@ -32,6 +32,7 @@ const LARGE: u64 = AHEAD / 4;
 #[must_use = "what was taken is durable only after `run`"]
 pub struct Flush {
     pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) spares: Arc<Spares>,
     /// `None`: the segment has to be made first.
     pub(crate) file: Option<Arc<dyn File>>,
     pub(crate) segment: u64,
@@ -78,7 +79,12 @@ impl Flush {
     pub fn run(mut self) -> FlushDone {
         let outcome = match self.write().and_then(|()| self.mark()) {
             Ok(()) => Persisted::Done,
-            Err(WriteError::Lack(lack)) => Persisted::Full(lack),
+            Err(WriteError::Lack(lack)) => {
+                if lack == Lack::Space {
+                    self.spares.release(&*self.disk);
+                }
+                Persisted::Full(lack)
+            }
             Err(WriteError::Fatal(error)) => Persisted::Fatal(error),
         };
         FlushDone {
@@ -96,15 +102,23 @@ impl Flush {
             self.write_to(&*file)?;
             return file.sync().map_err(WriteError::Fatal);
         }
+        let spare = self.spares.take(self.size);
+        let used_before = spare.is_some();
         let header = Header {
             number: self.segment,
             first: self.first,
             size: self.size,
+            used_before,
+        };
+        self.written = if used_before {
+            self.size
+        } else {
+            RECORDS_START
         };
         let disk = self.disk.clone();
-        let file = segment::create(&*disk, header, |file| self.write_to(file))?;
+        let (file, made) = segment::create(&*disk, header, spare, |file| self.write_to(file))?;
         file.sync().map_err(WriteError::Fatal)?;
-        segment::publish(&*self.disk, self.segment)?;
+        disk.rename(&made, &segment::name(self.segment))?;
         self.disk.sync_dir().map_err(WriteError::Fatal)?;
         self.file = Some(file);
         Ok(())

@@ -68,6 +68,7 @@ pub(crate) fn recover(
             number: segment.header.number,
             last,
             used: reader.at as u64,
+            size: segment.header.size,
         });
         if is_last {
             out.torn = reader.wipe(&*segment.file)?;
@@ -77,12 +78,14 @@ pub(crate) fn recover(
             let (number, end) = (segment.header.number, reader.at as u64);
             segment::write_mark(&*segment.file, number, end)?;
             segment.file.sync()?;
+            let size = segment.header.size;
+            let used_before = segment.header.used_before;
             out.tail = Some(Tail {
                 segment: number,
                 file: segment.file,
                 offset: end,
-                written: end,
-                size: segment.header.size,
+                written: if used_before { size } else { end },
+                size,
             });
         }
     }
@@ -185,6 +188,8 @@ struct SegmentReader {
     /// doubt on: where the last of their flushes began. `None` as long as nothing is in doubt.
     durable: Option<usize>,
     is_last: bool,
+    /// What is behind the records is another segment's, and not zeros.
+    used_before: bool,
 }
 
 impl SegmentReader {
@@ -201,6 +206,7 @@ impl SegmentReader {
             marked: marked as usize,
             durable: None,
             is_last,
+            used_before: segment.header.used_before,
         })
     }
 
@@ -242,7 +248,7 @@ impl SegmentReader {
         if !self.is_last {
             // Whether records are missing shows in the next segment's first sequence number; but
             // something that was a record here, and the last one, must not pass for padding.
-            return if self.zeros_until_end() {
+            return if self.used_before || self.zeros_until_end() {
                 Ok(())
             } else {
                 Err(self.corrupt())
@@ -251,7 +257,7 @@ impl SegmentReader {
         if self.durable() > self.at {
             return Err(self.corrupt());
         }
-        if self.has_zero_sector(self.at, self.at + len) {
+        if self.was_never_written(self.at, self.at + len) {
             Ok(())
         } else {
             Err(self.corrupt())
@@ -265,14 +271,18 @@ impl SegmentReader {
                 value: None,
                 span: (from, to),
                 ..
-            } => self.is_last && self.durable() <= self.at && self.has_zero_sector(*from, *to),
+            } => self.is_last && self.durable() <= self.at && self.was_never_written(*from, *to),
             _ => false,
         })
     }
 
-    /// True if some sector that `from..to` touches is all zeros, as far as it lies at or after the
-    /// current record: only a sector that was never written is.
-    fn has_zero_sector(&self, from: usize, to: usize) -> bool {
+    /// True if some sector that `from..to` touches was never written, as far as can be told: if it
+    /// is all zeros, as far as it lies at or after the current record, or if older records may be
+    /// what is left there.
+    fn was_never_written(&self, from: usize, to: usize) -> bool {
+        if self.used_before {
+            return true;
+        }
         let mut sector = from / SECTOR * SECTOR;
         while sector < to && sector < self.bytes.len() {
             let end = (sector + SECTOR).min(self.bytes.len());
@@ -297,27 +307,35 @@ impl SegmentReader {
         if let Some(known) = self.durable {
             return known;
         }
-        let heads = (self.at..self.bytes.len())
-            .step_by(ALIGN)
-            .filter_map(|at| Head::decode(&self.bytes, self.number, at));
-        let begun = heads.map(|head| head.flush_start as usize);
+        let begun = self.heads().map(|(_, head)| head.flush_start as usize);
         let found = begun.fold(self.marked, usize::max);
         self.durable = Some(found);
         found
     }
 
-    /// Zeros all from the current place on, and returns how many bytes that were not zero, or lay
-    /// before such a byte, were there.
+    /// The good heads at and behind the current place, and where they are.
+    fn heads(&self) -> impl Iterator<Item = (usize, Head)> {
+        let places = (self.at..self.bytes.len()).step_by(ALIGN);
+        places.filter_map(|at| Some((at, Head::decode(&self.bytes, self.number, at)?)))
+    }
+
+    /// Zeros all from the current place on, and returns how many bytes of a torn flush were there:
+    /// up to the last one that was not zero, or, among what an older segment left, to the end of
+    /// the last record that has its head.
     fn wipe(&self, file: &dyn File) -> io::Result<u64> {
         let tail = &self.bytes[self.at..];
-        let torn = tail
+        let left = tail
             .iter()
             .rposition(|byte| *byte != 0)
             .map_or(0, |last| last + 1);
-        if torn > 0 {
-            file.write_at(self.at as u64, &vec![0; torn])?;
+        if left > 0 {
+            file.write_at(self.at as u64, &vec![0; left])?;
         }
-        Ok(torn as u64)
+        if !self.used_before {
+            return Ok(left as u64);
+        }
+        let ends = self.heads().map(|(at, head)| head.end(at));
+        Ok(ends.max().map_or(0, |end| (end - self.at) as u64))
     }
 
     fn corrupt(&self) -> OpenError {

@@ -7,8 +7,12 @@ use std::io;
 use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"FERMWAL\0";
-/// Version of the log's format.
-pub(super) const VERSION: u32 = 2;
+/// Version of the log's format: the newest one.
+pub(super) const VERSION: u32 = USED_BEFORE;
+/// That of a segment which is zeros behind its records.
+const FRESH: u32 = 2;
+/// That of a segment whose file was another one before.
+const USED_BEFORE: u32 = 3;
 /// Where records start: the header has its sector to itself, so that no flush ever rewrites it, and
 /// so has the mark.
 pub(crate) const RECORDS_START: u64 = 2 * SECTOR as u64;
@@ -18,6 +22,8 @@ pub(super) const MARK_AT: usize = SECTOR;
 const MARK: usize = 12;
 /// Name of a segment that is being made.
 const UNFINISHED: &str = "segment.new";
+/// Beginning of a spare's name.
+const SPARE: &str = "spare-";
 
 /// The fixed facts of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub(super) struct Header {
     pub(super) first: u64,
     /// Length of the file.
     pub(super) size: u64,
+    /// Behind the records is what an older segment left, and not zeros.
+    pub(super) used_before: bool,
 }
 
 /// Why a segment's header cannot be used.
@@ -40,7 +48,8 @@ impl Header {
     fn encode(self) -> [u8; HEADER] {
         let mut out = [0; HEADER];
         out[..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.used_before { USED_BEFORE } else { FRESH };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..32].copy_from_slice(&self.first.to_le_bytes());
         out[32..40].copy_from_slice(&self.size.to_le_bytes());
@@ -56,13 +65,14 @@ impl Header {
         }
         // Before the checksum, whose place a later version may have moved.
         let version = u32_at(bytes, 8);
-        if version != VERSION {
+        if ![FRESH, USED_BEFORE].contains(&version) {
             return Err(BadHeader::Version(version));
         }
         let header = Self {
             number: u64_at(bytes, 16),
             first: u64_at(bytes, 24),
             size: u64_at(bytes, 32),
+            used_before: version == USED_BEFORE,
         };
         let good = u32_at(bytes, 40) == crc32c(&[&bytes[..40]]);
         if !good || header.number != number || header.size < RECORDS_START || header.first == 0 {
@@ -106,41 +116,49 @@ pub(super) fn number(name: &str) -> Option<u64> {
     if plain { digits.parse().ok() } else { None }
 }
 
-/// True if this file is a segment whose making a crash has cut short; it holds nothing.
-pub(crate) fn is_unfinished(name: &str) -> bool {
-    name == UNFINISHED
+/// The file name of a segment that is kept to be written over.
+pub(super) fn spare_name(number: u64) -> String {
+    format!("{SPARE}{number:016}")
 }
 
-/// Makes a segment, reserved to its end, of its header and what `flush` writes; the caller syncs
-/// it. It gets its name only when it is whole, so that a named segment without a good header is
-/// always damage, never a crash.
+/// True if this file holds nothing: a segment whose making a crash has cut short, or a spare.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name == UNFINISHED || name.starts_with(SPARE)
+}
+
+/// Makes a segment, reserved to its end, of its header and what `flush` writes, over the spare of
+/// that number if there is one; the caller syncs it, and then gives it its name with the name that
+/// this returns: only when it is whole, so that a named segment without a good header is always
+/// damage, never a crash.
 pub(super) fn create(
     disk: &dyn Disk,
     header: Header,
+    spare: Option<u64>,
     flush: impl FnOnce(&dyn File) -> io::Result<()>,
-) -> io::Result<Arc<dyn File>> {
-    let file = disk.open(UNFINISHED)?;
+) -> io::Result<(Arc<dyn File>, String)> {
+    let unfinished = spare.map_or(UNFINISHED.to_owned(), spare_name);
     let made = (|| {
-        file.set_len(0)?;
+        let file = disk.open(&unfinished)?;
+        if spare.is_none() {
+            file.set_len(0)?;
+        }
         file.allocate(header.size)?;
         let mut start = [0; RECORDS_START as usize];
         start[..HEADER].copy_from_slice(&header.encode());
         start[MARK_AT..][..MARK].copy_from_slice(&mark(header.number, RECORDS_START));
         file.write_at(0, &start)?;
-        flush(&*file)
+        flush(&*file)?;
+        Ok(file)
     })();
-    if let Err(error) = made {
-        // Give the space back to a disk that may just be full. If this fails too, the next attempt
-        // or the next start removes the file.
-        let _ = disk.remove(UNFINISHED);
-        return Err(error);
+    match made {
+        Ok(file) => Ok((file, unfinished)),
+        Err(error) => {
+            // Give the space back to a disk that may just be full. If this fails too, the next
+            // attempt or the next start removes the file.
+            let _ = disk.remove(&unfinished);
+            Err(error)
+        }
     }
-    Ok(file)
-}
-
-/// Second half of [`create`]: gives the segment its name.
-pub(super) fn publish(disk: &dyn Disk, number: u64) -> io::Result<()> {
-    disk.rename(UNFINISHED, &name(number))
 }
 
 #[cfg(test)]
@@ -149,18 +167,21 @@ mod tests {
 
     #[test]
     fn a_header_reads_back_and_every_flipped_bit_shows() {
-        let header = Header {
-            number: 7,
-            first: 99,
-            size: 1 << 24,
-        };
-        let bytes = header.encode();
-        assert_eq!(Header::decode(&bytes, 7), Ok(header));
-        assert_eq!(Header::decode(&bytes, 8), Err(BadHeader::Corrupt));
-        for bit in 0..44 * 8 {
-            let mut bad = bytes;
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(Header::decode(&bad, 7).is_err(), "bit {bit}");
+        for used_before in [false, true] {
+            let header = Header {
+                number: 7,
+                first: 99,
+                size: 1 << 24,
+                used_before,
+            };
+            let bytes = header.encode();
+            assert_eq!(Header::decode(&bytes, 7), Ok(header));
+            assert_eq!(Header::decode(&bytes, 8), Err(BadHeader::Corrupt));
+            for bit in 0..44 * 8 {
+                let mut bad = bytes;
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(Header::decode(&bad, 7).is_err(), "bit {bit}");
+            }
         }
     }
 

@@ -394,7 +394,7 @@ fn another_version_of_the_format_is_named() {
         refusal,
         Some(OpenError::Version {
             found: 0x12,
-            supported: 2,
+            supported: 3,
             ..
         })
     ));

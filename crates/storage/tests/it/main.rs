@@ -4,5 +4,6 @@ mod ahead;
 mod common;
 mod damage;
 mod model;
+mod spares;
 mod store;
 mod table;

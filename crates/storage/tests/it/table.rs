@@ -521,3 +521,35 @@ fn what_is_done_at_a_time_is_one_file() {
     }
     assert!(merges > 100, "{merges}");
 }
+
+/// Whoever takes the result of work at the table answers clients, too: it must not be the last who
+/// has a large file open, and the disk is told of its space piece by piece.
+#[test]
+fn removed_files_are_given_back_by_the_next_work_at_the_table() {
+    let disk = disk();
+    let (mut store, _) = open(&disk, busy());
+    let (mut seen, mut given_back) = (BTreeMap::new(), 0);
+    for turn in 0..400 {
+        store.append(batch(&mut Model::new(), turn));
+        flush(&mut store);
+        while let Some(step) = store.take_checkpoint() {
+            let had = disk.list().unwrap();
+            for name in had.iter().filter(|name| name.starts_with("run-")) {
+                let file = disk.open(name).unwrap();
+                seen.entry(name.clone()).or_insert(file);
+            }
+            let done = step.run();
+            // Those that were removed before this step have no bytes left, those that it removed
+            // have them all.
+            seen.retain(|name, file| {
+                let is_removed = !had.contains(name);
+                assert_eq!(file.len().unwrap() == 0, is_removed, "{name}");
+                given_back += usize::from(is_removed);
+                !is_removed
+            });
+            store.checkpointed(done);
+        }
+    }
+    assert!(given_back > 10, "{given_back} files were given back");
+    assert!(seen.keys().all(|name| disk.list().unwrap().contains(name)));
+}

@@ -17,11 +17,12 @@ use super::place::{LUS, PROFILES};
 use super::{Effort, Measured, Point, targets};
 
 pub(super) use names::{
-    CRITICAL, DISTINCT, HOT, HOT_NATIVE, MEDIUM, PLAIN_PUTS, QUEUE, SMALL, hundred_name,
-    many_puts_name, shared_name, steps_name,
+    CRITICAL, DISTINCT, HOT, HOT_NATIVE, MEDIUM, PLAIN_PUTS, QUEUE, QUEUE_ALONE, SMALL,
+    hundred_name, many_puts_name, shared_name, steps_name,
 };
 pub(super) use points::{
-    critical_puts, distinct, hot, hot_native, hundred, many_puts, plain_puts, queue, shared, steps,
+    critical_puts, distinct, hot, hot_native, hundred, many_puts, plain_puts, queue, queue_alone,
+    shared, steps,
 };
 
 /// What can be asked for.

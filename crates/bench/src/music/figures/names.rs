@@ -24,6 +24,7 @@ pub(crate) const CRITICAL: &str = "critical puts";
 pub(crate) const HOT: &str = "one key";
 pub(crate) const HOT_NATIVE: &str = "one key, native";
 pub(crate) const QUEUE: &str = "one queue";
+pub(crate) const QUEUE_ALONE: &str = "one queue, one site";
 pub(super) const PLAIN_GETS: &str = "plain gets";
 
 /// A client a site, sites one after the other.

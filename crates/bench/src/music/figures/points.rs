@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::names::{
     CRITICAL, DISTINCT, HOT, HOT_NATIVE, LAYERS, MEDIUM, NINE, PIPED, PLAIN_GETS, PLAIN_PUTS,
-    QUEUE, SEVEN, SIX, SMALL, YCSB, batch_name, hundred_name, many_name, many_puts_name,
-    piped_name, shapes, shared_name, steps_name, ycsb_name,
+    QUEUE, QUEUE_ALONE, SEVEN, SIX, SMALL, YCSB, batch_name, hundred_name, many_name,
+    many_puts_name, piped_name, shapes, shared_name, steps_name, ycsb_name,
 };
 use crate::music::load::{Keys, Load, Sites, Work};
 use crate::music::place::{LOOPBACK, LUS, Profile};
@@ -121,6 +121,14 @@ pub(crate) fn queue(effort: Effort) -> Point {
     point(QUEUE, LOOPBACK, &kinds, load, time)
 }
 
+/// As many clients, all at one site: nobody else updates the row.
+pub(crate) fn queue_alone(effort: Effort) -> Point {
+    let crowd = [CROWD.iter().sum(), 0, 0];
+    let load = (Work::Queue, Keys::One, SMALL, crowd);
+    let time = effort.of((2.0, 1), (20.0, 5));
+    point(QUEUE_ALONE, LOOPBACK, &[Kind::Engine], load, time)
+}
+
 /// Who has plain writes and reads.
 const PLAIN: [Kind; 5] = [
     Kind::Native,
@@ -167,7 +175,7 @@ pub(crate) fn critical_puts(effort: Effort) -> Point {
 /// Puts of twice as many holders, of two sizes.
 pub(crate) fn many_puts(effort: Effort) -> Vec<Point> {
     let of_size = |size| {
-        let kinds = [Kind::Native, Kind::Zookeeper];
+        let kinds = [Kind::Native, Kind::Zookeeper, Kind::Bare];
         let load = (Work::Batch(200), Keys::Own, size, [22, 21, 21]);
         let time = effort.of((1.0, 1), (15.0, 5));
         point(many_puts_name(size), LOOPBACK, &kinds, load, time)
