@@ -142,8 +142,8 @@ impl Store {
     }
 
     /// Takes the checkpoint that is due, when the log since the last one exceeds
-    /// `options.checkpoint_bytes` and is durable, or a step of what is to be merged by then, or lets
-    /// go what the last one made useless. `None` if nothing is due or one is outstanding.
+    /// `options.checkpoint_bytes` and is durable, or a step of what is to be merged by then, or
+    /// lets go what the last one made useless. `None` if nothing is due or one is outstanding.
     pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
         let merge = Work::Merge { quiet: false };
         if self.owed > OWED {

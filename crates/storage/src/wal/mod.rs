@@ -16,8 +16,8 @@
 //! * the mark says how far the segment was durable, one flush late at most: a gap before it is
 //!   damage, though nothing but zeros be left (G52);
 //! * before a flush the place was all zeros, and sectors are written whole or not at all: a torn
-//!   record has a whole sector of zeros in it; a rotten one does not. In a file that was used before
-//!   nothing tells the two apart, and what no mark and no head vouches for is torn.
+//!   record has a whole sector of zeros in it; a rotten one does not. In a file that was used
+//!   before nothing tells the two apart, and what no mark and no head vouches for is torn.
 //!
 //! Anything that cannot be a tear is damage: a bad value makes its key void, all else refuses to
 //! open.

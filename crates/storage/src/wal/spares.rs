@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most bytes of spares, in segments of ordinary length, whatever a checkpoint covers: they are space
-/// that nothing else can have.
+/// Most bytes of spares, in segments of ordinary length, whatever a checkpoint covers: they are
+/// space that nothing else can have.
 const MOST: u64 = 8;
 
 /// The spares of one directory.
