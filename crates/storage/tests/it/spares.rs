@@ -233,7 +233,7 @@ fn rot_shows_wherever_a_mark_or_a_head_vouches_for_it() {
     let rotten = Arc::new(origin.as_ref().clone());
     rotten.corrupt(&name, value);
     let (store, recovery) = open(&rotten, small());
-    assert_eq!(recovery.void, [key.clone()]);
+    assert_eq!(recovery.void, std::slice::from_ref(&key));
     assert_eq!(store.get(key.as_bytes()), Err(Void));
     let rotten = Arc::new(origin.as_ref().clone());
     rotten.corrupt(&name, place(keys - 1));
