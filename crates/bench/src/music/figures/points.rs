@@ -125,7 +125,7 @@ pub(crate) fn queue(effort: Effort) -> Point {
 pub(crate) fn queue_alone(effort: Effort) -> Point {
     let crowd = [CROWD.iter().sum(), 0, 0];
     let load = (Work::Queue, Keys::One, SMALL, crowd);
-    let time = effort.of((2.0, 1), (20.0, 5));
+    let time = effort.of((1.0, 1), (20.0, 5));
     point(QUEUE_ALONE, LOOPBACK, &[Kind::Engine], load, time)
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn plain_puts(effort: Effort) -> Point {
         LOOPBACK,
         &PLAIN,
         load,
-        effort.of((1.5, 1), (15.0, 5)),
+        effort.of((1.0, 1), (15.0, 5)),
     )
 }
 
