@@ -208,11 +208,11 @@ impl Table {
         let last = target + 1 == runs.len();
         let inputs = &runs[first..target];
         let number = manifest.number();
-        let (file, end) =
-            match self.merge_into(Writer::new(&*self.disk, number, gentle)?, inputs, last) {
-                Err(error) if Lack::of(&error).is_some() => return Ok(false),
-                done => done?,
-            };
+        let writer = Writer::new(&*self.disk, number, gentle);
+        let (file, end) = match writer.and_then(|writer| self.merge_into(writer, inputs, last)) {
+            Err(error) if Lack::of(&error).is_some() => return Ok(false),
+            done => done?,
+        };
         let begun = inputs
             .iter()
             .flat_map(|run| run.files.first())
@@ -308,7 +308,7 @@ impl Table {
     /// Frees what former work has left over.
     pub(crate) fn let_go(&self, gentle: bool) {
         let left = std::mem::take(&mut *self.leftovers());
-        // What somebody else still has goes with him.
+        // A file that is still read is closed by its last reader.
         for file in left.files.into_iter().filter_map(Arc::into_inner) {
             file.give_back(gentle);
         }

@@ -116,10 +116,8 @@ impl Flush {
             RECORDS_START
         };
         let disk = self.disk.clone();
-        let (file, made) = segment::create(&*disk, header, spare, |file| self.write_to(file))?;
-        file.sync().map_err(WriteError::Fatal)?;
-        disk.rename(&made, &segment::name(self.segment))?;
-        self.disk.sync_dir().map_err(WriteError::Fatal)?;
+        let file = segment::create(&*disk, header, spare, |file| self.write_to(file))?;
+        disk.sync_dir().map_err(WriteError::Fatal)?;
         self.file = Some(file);
         Ok(())
     }

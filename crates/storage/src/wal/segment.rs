@@ -2,7 +2,7 @@
 
 use super::{SECTOR, u32_at, u64_at};
 use crate::checksum::crc32c;
-use crate::disk::{Disk, File};
+use crate::disk::{Disk, File, final_if_full};
 use std::io;
 use std::sync::Arc;
 
@@ -127,15 +127,14 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
 }
 
 /// Makes a segment, reserved to its end, of its header and what `flush` writes, over the spare of
-/// that number if there is one; the caller syncs it, and then gives it its name with the name that
-/// this returns: only when it is whole, so that a named segment without a good header is always
-/// damage, never a crash.
+/// that number if there is one. It gets its name only when it is whole and synced, so that a named
+/// segment without a good header is always damage, never a crash; the caller makes the name last.
 pub(super) fn create(
     disk: &dyn Disk,
     header: Header,
     spare: Option<u64>,
     flush: impl FnOnce(&dyn File) -> io::Result<()>,
-) -> io::Result<(Arc<dyn File>, String)> {
+) -> io::Result<Arc<dyn File>> {
     let unfinished = spare.map_or(UNFINISHED.to_owned(), spare_name);
     let made = (|| {
         let file = disk.open(&unfinished)?;
@@ -148,17 +147,16 @@ pub(super) fn create(
         start[MARK_AT..][..MARK].copy_from_slice(&mark(header.number, RECORDS_START));
         file.write_at(0, &start)?;
         flush(&*file)?;
+        file.sync().map_err(final_if_full)?;
+        disk.rename(&unfinished, &name(header.number))?;
         Ok(file)
     })();
-    match made {
-        Ok(file) => Ok((file, unfinished)),
-        Err(error) => {
-            // Give the space back to a disk that may just be full. If this fails too, the next
-            // attempt or the next start removes the file.
-            let _ = disk.remove(&unfinished);
-            Err(error)
-        }
+    if made.is_err() {
+        // Give the space back to a disk that may just be full. If this fails too, the next attempt
+        // or the next start removes the file.
+        let _ = disk.remove(&unfinished);
     }
+    made
 }
 
 #[cfg(test)]

@@ -553,3 +553,53 @@ fn removed_files_are_given_back_by_the_next_work_at_the_table() {
     assert!(given_back > 10, "{given_back} files were given back");
     assert!(seen.keys().all(|name| disk.list().unwrap().contains(name)));
 }
+
+/// Work that is far behind does not leave the disk to others: it gives files back whole.
+#[test]
+fn files_are_given_back_at_once_where_work_is_behind() {
+    let disk = disk();
+    let (mut store, _) = open(&disk, busy());
+    let (mut seen, mut whole) = (BTreeMap::new(), 0);
+    for turn in 0..120 {
+        // A checkpoint is due each time, before any merge, until very many of these are.
+        store.append(Batch::new().put(format!("key{}", turn % 9), vec![turn; 1100]));
+        flush(&mut store);
+        let step = store.take_checkpoint().expect("one is always due");
+        let had = disk.list().unwrap();
+        for name in had.iter().filter(|name| name.starts_with("run-")) {
+            let file = disk.open(name).unwrap();
+            seen.entry(name.clone()).or_insert(file);
+        }
+        store.checkpointed(step.run());
+        seen.retain(|name, file| {
+            let is_removed = !had.contains(name);
+            whole += usize::from(is_removed && file.len().unwrap() > 0);
+            !is_removed
+        });
+    }
+    assert!(whole > 10, "{whole} files kept their length");
+}
+
+#[test]
+fn a_merge_that_finds_no_descriptor_is_put_off() {
+    let disk = disk();
+    let (mut store, _) = open(&disk, busy());
+    let mut put_off = 0;
+    for turn in 0..40 {
+        store.append(Batch::new().put(format!("key{}", turn % 9), vec![turn; 1100]));
+        flush(&mut store);
+        checkpoint(&mut store);
+        disk.set_crowded(true);
+        if let Some(step) = store.take_checkpoint() {
+            let before = disk.list().unwrap();
+            let done = step.run();
+            assert!(matches!(done.outcome(), Persisted::Done));
+            put_off += usize::from(runs(&disk).len() > 1 && disk.list().unwrap() == before);
+            store.checkpointed(done);
+        }
+        disk.set_crowded(false);
+    }
+    assert!(put_off > 10, "{put_off} merges were put off");
+    assert!(work(&mut store, true));
+    assert_eq!(as_model(&store).len(), 9);
+}
