@@ -4,7 +4,7 @@ mod client_support;
 
 use client_support::*;
 use fermata_protocol::base::{LockRef, SessionId, Tag};
-use fermata_protocol::client::{Call, Event, LostReason, Options, Success};
+use fermata_protocol::client::{Call, Event, LostReason, Options, SectionId, Success, Ticket};
 use fermata_protocol::request::{Entered, EntryValue, Held, Leaving, Mode, Operation, RefState};
 use fermata_protocol::{Code, Refusal, Reply};
 
@@ -777,6 +777,19 @@ mod planted {
     }
 
     #[test]
+    fn late_grant_revives() {
+        let mut client = with(Bug::LateGrantRevives);
+        let (section, poll) = granted_after_the_leave(&mut client);
+        assert!(client.must_end(poll).is_ok());
+        assert_eq!(
+            client.must_leave().2,
+            [(held("k", 10), Leaving::Clean(None))]
+        );
+        client.put(section, "k", "late");
+        assert_eq!(write_number(&client.must_send().1), 1);
+    }
+
+    #[test]
     fn resume_reuses_numbers() {
         let mut client = with(Bug::ResumeReusesNumbers);
         let resume = client.call(Call::Resume {
@@ -795,6 +808,54 @@ mod planted {
         };
         assert_eq!((used, write_number(&put)), (&held("k", 10), 1));
     }
+}
+
+/// A section that is left while a poll of it is on its way, which is then answered with the grant;
+/// the poll.
+fn granted_after_the_leave(client: &mut Client) -> (SectionId, Ticket) {
+    let enter = client.call(Call::Enter {
+        keys: vec![key("k")],
+        mode: Mode::Exclusive,
+        wait: 0,
+        lease: None,
+    });
+    let (at, request) = client.must_send();
+    let queued = Reply::Queued {
+        held: vec![held("k", 10)],
+        ahead: 1,
+    };
+    client.reply(at, request.number, queued);
+    let Ok(Success::Waiting { section, .. }) = client.must_end(enter) else {
+        panic!("not waiting");
+    };
+    let poll = client.call(Call::Poll { section });
+    let (at, request) = client.must_send();
+    client.leave(section);
+    assert!(client.sent().is_none(), "the leave waits for the poll");
+    let keys = vec![Entered {
+        held: held("k", 10),
+        value: value("v").into(),
+    }];
+    client.reply(at, request.number, Reply::Entered { keys, lease: LEASE });
+    (section, poll)
+}
+
+/// G61: what the leave says of the writes must stay true.
+#[test]
+fn a_grant_that_comes_after_the_leave_begins_nothing() {
+    let mut client = Client::new();
+    let (section, poll) = granted_after_the_leave(&mut client);
+    let refused = client.must_end(poll).unwrap_err();
+    assert_eq!(refused.code, Code::NoLongerHolder);
+    let (at, number, keys) = client.must_leave();
+    assert_eq!(keys, [(held("k", 10), Leaving::Clean(None))]);
+    let put = client.put(section, "k", "late");
+    let refused = client.must_end(put).unwrap_err();
+    assert_eq!(refused.code, Code::NoLongerHolder);
+    assert!(!refused.may_have_taken_effect && client.sent().is_none());
+    client.reply(at, number, done());
+    assert!(client.session.sections().is_empty());
+    assert_eq!(client.session.open(), 0);
 }
 
 #[test]

@@ -172,6 +172,9 @@ const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 /// Wrong rules that show between two steps of a primary.
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
 
+/// Wrong rules of a client's session that shows at once what it does wrong.
+const OF_CLIENTS: [Bug; 1] = [Bug::LateGrantRevives];
+
 /// Where a wrong rule is caught.
 pub fn trap(bug: Bug) -> Trap {
     if OF_REGISTERS.contains(&bug) {
@@ -185,6 +188,9 @@ pub fn trap(bug: Bug) -> Trap {
     }
     if OF_LOCKS.contains(&bug) {
         return Trap::Suite("lock_primary::synchs");
+    }
+    if OF_CLIENTS.contains(&bug) {
+        return Trap::Suite("client_scenarios::planted");
     }
     let found = SCENARIOS.iter().find(|(of, _)| *of == bug);
     Trap::Scenario(found.expect("each wrong rule has a trap").1)

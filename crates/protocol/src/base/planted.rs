@@ -135,6 +135,8 @@ planted_bugs! {
     NewPrimaryReleasesAtOnce,
     /// F16: a restarted client goes on in its section with its numbers reset.
     ResumeReusesNumbers,
+    /// G61: a grant that comes after the leave takes the section up again.
+    LateGrantRevives,
     /// F18: `SynchDone` clears whatever flag is set.
     SynchDoneUnconditional,
     /// A quorum of a register is one too small.

@@ -348,9 +348,12 @@ impl Session {
                 if let Some(open) = self.open.get_mut(&number) {
                     open.deafen(endpoint);
                 }
-                self.entered(now, id, (&keys, lease, sent), follow);
                 let section = id;
-                return self.finish(now, number, Ok(Success::Entered { section, keys }), out);
+                let result = match self.entered(now, id, (&keys, lease, sent), follow) {
+                    true => Ok(Success::Entered { section, keys }),
+                    false => Err(over()),
+                };
+                return self.finish(now, number, result, out);
             }
             (Kind::Renew { refs }, Reply::Renewed { states }) => {
                 let refs = refs.clone();
@@ -395,20 +398,28 @@ impl Session {
         }
     }
 
+    /// The section was granted; whether it begins. One that is over by then is not taken up again:
+    /// a leave of it is on its way, or about to be, which says that nothing was written (G61).
     fn entered(
         &mut self,
         now: Micros,
         id: SectionId,
         (keys, lease, sent): (&[Entered], Micros, Micros),
         follow: Option<(u64, Endpoint)>,
-    ) {
+    ) -> bool {
         let until = self.lease_end(sent, lease);
         let keeps = self.options.cached_gets;
+        let revives = self.options.planted.has(Bug::LateGrantRevives);
         let Some(section) = self.sections.get_mut(&id) else {
-            return;
+            return false;
         };
-        section.stage = Stage::Held;
         section.entered = true;
+        if section.stage != Stage::Waiting && !revives {
+            let held: Vec<Held> = keys.iter().map(|entered| entered.held.clone()).collect();
+            section.learn(&held);
+            return false;
+        }
+        section.stage = Stage::Held;
         for entered in keys {
             if let Some(key) = section.keys.get_mut(&entered.held.key) {
                 key.held = Some(entered.held.clone());
@@ -432,6 +443,7 @@ impl Session {
             self.follows.insert(number, id);
         }
         self.arm_section(id);
+        true
     }
 
     /// Ends an operation: its other transmissions are closed, its section learns of it, its user
