@@ -113,6 +113,7 @@ impl Bench {
                 view,
                 order: vec![Seat(0)],
                 storage: StoragePolicy::Replicated,
+                sources: Vec::new(),
             },
             now: 0,
             number: refs as u64,

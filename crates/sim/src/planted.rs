@@ -172,6 +172,21 @@ const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 /// Wrong rules that show between two steps of a primary.
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
 
+/// Wrong rules of operations over several stores: none does here.
+const OF_EPOCHS: [Bug; 11] = [
+    Bug::OneSourceOnly,
+    Bug::SourceQuorumTooSmall,
+    Bug::EmptyAfterDelete,
+    Bug::MarkFirst,
+    Bug::FenceLeftBehind,
+    Bug::TagFromNewStore,
+    Bug::OneRoundBesideSource,
+    Bug::WriteMarks,
+    Bug::ReadCrosses,
+    Bug::CrossesBlindly,
+    Bug::CrossesAnew,
+];
+
 /// Wrong rules of a client's session that shows at once what it does wrong.
 const OF_CLIENTS: [Bug; 1] = [Bug::LateGrantRevives];
 
@@ -188,6 +203,9 @@ pub fn trap(bug: Bug) -> Trap {
     }
     if OF_LOCKS.contains(&bug) {
         return Trap::Suite("lock_primary::synchs");
+    }
+    if OF_EPOCHS.contains(&bug) {
+        return Trap::Suite("register_suite::moving");
     }
     if OF_CLIENTS.contains(&bug) {
         return Trap::Suite("client_scenarios::planted");

@@ -55,11 +55,6 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The group whose log orders the keyspace catalogue.
-    pub fn catalogue_group(&self) -> Option<&Group> {
-        self.groups.first()
-    }
-
     /// The group that owns `segment`; with several claims, the one of the highest epoch.
     pub fn group_of(&self, segment: SegmentId) -> Option<&Group> {
         self.groups

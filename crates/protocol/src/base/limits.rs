@@ -211,9 +211,12 @@ mod tests {
     use crate::command::{Body, ClientLease, LockCommand, Origin, SegmentCommand};
     use crate::message::{Envelope, Message};
     use crate::paxos::{Accepted, Entry};
-    use crate::register::message::{Answer, Coding, Content, Fragment, StoreId, Version};
+    use crate::register::message::{
+        Answer, Coding, Content, Fragment, Marked, Moved, StoreId, Version,
+    };
     use crate::request::{EntryValue, Mode};
     use crate::{lock, paxos, register, wire};
+    use alloc::boxed::Box;
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -351,7 +354,10 @@ mod tests {
             fence: TAG,
             passed: u64::MAX,
             eventual: Some((origin, content(limits.value))),
-            moved: Some(TAG),
+            moved: Moved::Marked(Box::new(Marked {
+                sources: vec![Epoch(u64::MAX); 2],
+                mark: Some(TAG),
+            })),
         };
         let store = StoreId {
             segment: SegmentId(u32::MAX),

@@ -2,6 +2,7 @@
 
 pub mod ballot;
 pub mod config;
+pub mod directory;
 pub mod ids;
 pub mod key;
 pub mod label;
@@ -15,6 +16,7 @@ pub mod view;
 
 pub use ballot::{Ballot, Slot};
 pub use config::{Cluster, Config, Group, Keyspace, NodeInfo, Purpose, Timing};
+pub use directory::Directory;
 pub use ids::*;
 pub use key::{Address, KeyId, TagRule};
 pub use label::Label;

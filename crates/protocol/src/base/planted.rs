@@ -343,6 +343,28 @@ planted_bugs! {
     UnhurriedForEver,
     /// G54: a floor rises as far as it can at once, so that it cannot rise once more.
     FloorRisesAtOnce,
+    /// V1: of several open sources the last one alone is asked.
+    OneSourceOnly,
+    /// V1: a quorum of a source is one too small.
+    SourceQuorumTooSmall,
+    /// V1: a store that was deleted answers as one that was never written.
+    EmptyAfterDelete,
+    /// V2: the key is marked as moved before its value has moved.
+    MarkFirst,
+    /// V3: a value moves without the fence of its sources.
+    FenceLeftBehind,
+    /// V4: a register's write takes a tag above those of the present store alone.
+    TagFromNewStore,
+    /// V4: a write of one round goes out beside an open source.
+    OneRoundBesideSource,
+    /// V4: a register's write marks its key as moved.
+    WriteMarks,
+    /// V5: a member that has sealed the store counts as one that has stored.
+    ReadCrosses,
+    /// V5: a write goes on in the next epoch below a fence.
+    CrossesBlindly,
+    /// V5: a write goes on in the next epoch under another tag.
+    CrossesAnew,
     /// G55: a beat that a hand-over has overtaken binds an acceptor again.
     LateBeatBinds,
     /// G59: the id of a keyspace that was deleted is given again.

@@ -106,7 +106,9 @@ impl One {
     fn writes(&self) -> bool {
         matches!(
             self.op,
-            register::Op::Write { .. } | register::Op::EventualPut { .. }
+            register::Op::Write { .. }
+                | register::Op::Cross { .. }
+                | register::Op::EventualPut { .. }
         )
     }
 
@@ -129,7 +131,7 @@ impl One {
     fn look(&self, client: &Client, cx: &mut Cx<'_>) {
         let quorum = matches!(
             self.op,
-            register::Op::Read { .. } | register::Op::Write { .. }
+            register::Op::Read { .. } | register::Op::Write { .. } | register::Op::Cross { .. }
         );
         let shortage = refuse::shortage(&self.key, cx).filter(|_| quorum);
         if let Some(shortage) = shortage {
@@ -176,13 +178,15 @@ impl Job for One {
                 register::OpEnd::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
                 register::OpEnd::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
                 register::OpEnd::Inspection(inspection) => Step::reply(Reply::Inspect(inspection)),
-                // Reads start over. A write leaves nothing that would surely be known again: it is
-                // tried again only if it had no effect (G16, G19: stored twice, it would return
-                // above later writes).
+                // Reads start over. A write that may be stored goes on under its own tag, where it has
+                // one, and under no other: stored twice, it would return above later writes (G16,
+                // G19).
                 register::OpEnd::Moved {
                     may_have_taken_effect,
+                    under,
                     ..
-                } if !(over || may_have_taken_effect && self.writes()) => {
+                } if !over && (under.is_some() || !(may_have_taken_effect && self.writes())) => {
+                    self.cross(under);
                     self.again = Some(cx.after(cx.env.timing.retry / 8 + 1));
                     Step::Open
                 }
@@ -204,6 +208,16 @@ impl Job for One {
 
     fn wake(&self, client: &Client) -> Option<Micros> {
         self.again.map(|at| at.min(client.deadline))
+    }
+}
+
+impl One {
+    /// A write of a register that may be stored under this tag goes on as that.
+    fn cross(&mut self, under: Option<Tag>) {
+        if let (register::Op::Write { key, value, .. }, Some(tag)) = (&self.op, under) {
+            let (key, value) = (key.clone(), value.clone());
+            self.op = register::Op::Cross { key, tag, value };
+        }
     }
 }
 

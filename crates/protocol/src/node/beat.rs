@@ -137,7 +137,7 @@ impl Here {
     /// Sends the catalogue to a node that asks for it, if this node leads the log that it comes
     /// from: it then has heard of every creation, change and deletion that was answered.
     pub(super) fn send_catalogue(&self, to: NodeName, call: u64, step: &mut Step<'_>) {
-        let keeper = self.config.cluster.catalogue_group();
+        let keeper = self.directory.catalogue_group();
         let room = keeper.and_then(|group| self.groups.get(&group.id));
         if !room.is_some_and(|room| room.log.has_lease(step.now, &self.config.timing)) {
             return;

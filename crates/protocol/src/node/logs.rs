@@ -7,8 +7,8 @@ use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Bug, Config, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId, LogId, Micros,
-    NodeId, NodeName, Now, Scope, Seat, SegmentId, SiteId, StoragePolicy, View,
+    Address, Bug, Config, Directory, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId,
+    LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, StoragePolicy, View,
 };
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
@@ -77,8 +77,8 @@ pub struct Here {
     pub id: NodeId,
     /// How it was configured.
     pub config: Config,
-    /// The last segment of each group's arc, with the group's place in the cluster's list.
-    arcs: BTreeMap<SegmentId, usize>,
+    /// What it knows of its cluster.
+    pub directory: Directory,
     /// Whether it knows every node and takes part.
     pub started: bool,
     /// Whether its disk takes writes.
@@ -148,10 +148,9 @@ impl Here {
             .transpose()
             .map_err(|_| damaged("catalogue"))?;
         let catalogue = catalogue.unwrap_or_default().bounded();
-        let arcs = config.cluster.groups.iter().enumerate();
         let mut here = Here {
             id,
-            arcs: arcs.map(|(at, group)| (group.to, at)).collect(),
+            directory: Directory::from(&config.cluster),
             config,
             started,
             writable: true,
@@ -185,7 +184,7 @@ impl Here {
 
     fn own_groups(&self) -> Vec<Group> {
         let has_seat = |g: &&Group| g.view.seat_of(self.id.name).is_some();
-        let groups = self.config.cluster.groups.iter();
+        let groups = self.directory.groups();
         groups.filter(has_seat).cloned().collect()
     }
 
@@ -215,7 +214,7 @@ impl Here {
                     scope,
                     epoch: group.view.epoch,
                 };
-                let state = SegmentState::beginning(self.config.cluster.lowest_ref);
+                let state = SegmentState::beginning(self.directory.lowest_ref());
                 let log = self.create(id, &group.view, number, wire::encode(&state), step);
                 self.open_segment(segment, &group.view, log, state);
             }
@@ -262,6 +261,7 @@ impl Here {
             view: view.clone(),
             order,
             storage: StoragePolicy::Replicated,
+            sources: Vec::new(),
         }
     }
 
@@ -497,7 +497,7 @@ impl Here {
     ) {
         let group = match &command.body {
             Body::Group(GroupCommand::Next(view)) => Some(view.group),
-            _ => self.config.cluster.catalogue_group().map(|g| g.id),
+            _ => self.directory.catalogue_group().map(|g| g.id),
         };
         let room = group.and_then(|id| self.groups.get_mut(&id));
         let reject = |why, step: &mut Step<'_>| {
@@ -555,27 +555,15 @@ impl Here {
         if let Some(room) = self.segments.get(&segment) {
             return Some(room.place.clone());
         }
-        let group = self.group_of(segment)?;
+        let group = self.directory.group_of(segment)?;
         Some(self.new_place(segment, &group.view))
-    }
-
-    /// The group that owns a segment. Every request asks for it, and a cluster may have hundreds.
-    pub(super) fn group_of(&self, segment: SegmentId) -> Option<&Group> {
-        let (_, at) = self.arcs.range(segment..).next()?;
-        let group = &self.config.cluster.groups[*at];
-        (group.from <= segment).then_some(group)
-    }
-
-    pub(super) fn site_of(&self, name: NodeName) -> SiteId {
-        let known = self.config.cluster.nodes.iter().find(|n| n.name == name);
-        known.map(|n| n.site).unwrap_or_default()
     }
 
     /// Nodes in the order in which this node asks them: itself, its site, the others.
     pub(super) fn nearest_first(&self, nodes: impl Iterator<Item = NodeName>) -> Vec<NodeName> {
         let mut nodes: Vec<NodeName> = nodes.collect();
-        let home = self.site_of(self.id.name);
-        nodes.sort_by_key(|n| (*n != self.id.name, self.site_of(*n) != home));
+        let home = self.directory.site_of(self.id.name);
+        nodes.sort_by_key(|n| (*n != self.id.name, self.directory.site_of(*n) != home));
         nodes
     }
 }
@@ -759,7 +747,7 @@ impl Node {
     /// Applies what a group's log has delivered.
     pub(super) fn run_group(&mut self, group: GroupId, step: &mut Step<'_>) {
         self.install_group(group, step);
-        let first = self.here.config.cluster.catalogue_group().map(|g| g.id);
+        let first = self.here.directory.catalogue_group().map(|g| g.id);
         let mut answers = Vec::new();
         while let Some(room) = self.here.groups.get_mut(&group) {
             let Some((_, commands)) = room.log.next_commands() else {

@@ -22,7 +22,7 @@ pub(crate) type Registry = BTreeMap<NodeName, Incarnation>;
 impl Node {
     pub(super) fn say_hello(&self, to: NodeName, answer: bool, step: &mut Step<'_>) {
         let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
-        let cluster = self.here.config.cluster.id;
+        let cluster = self.here.directory.cluster();
         let complete = self.here.complete;
         let hello = Hello {
             cluster,
@@ -35,7 +35,7 @@ impl Node {
     }
 
     pub(super) fn on_hello(&mut self, from: NodeId, hello: Hello, step: &mut Step<'_>) {
-        if hello.cluster != self.here.config.cluster.id {
+        if hello.cluster != self.here.directory.cluster() {
             return self.ignore("hello of another cluster");
         }
         let rejoins = self.here.config.planted.has(Bug::LostDiskRejoins);
@@ -51,7 +51,7 @@ impl Node {
                 "the cluster knows {} with another data directory: this one is new, older or \
                  foreign; \
                  start the node with the directory it had",
-                self.here.label(self.here.id.name),
+                self.here.directory.label(self.here.id.name),
             ));
             return;
         }
@@ -60,7 +60,7 @@ impl Node {
         }
         let theirs: Registry = hello.registry.iter().copied().collect();
         for (name, incarnation) in hello.registry {
-            if self.here.is_node(name) {
+            if self.here.directory.has(name) {
                 self.here.registry.entry(name).or_insert(incarnation);
             }
         }
@@ -79,7 +79,7 @@ impl Node {
 
     /// A new node takes part once everybody knows everybody, durably.
     pub(super) fn start_when_ready(&mut self, step: &mut Step<'_>) {
-        let nodes = self.here.config.cluster.nodes.len();
+        let nodes = self.here.directory.nodes().len();
         if self.here.started || self.here.registry.len() < nodes {
             return;
         }
@@ -110,17 +110,7 @@ impl Here {
 
     /// All other nodes of the cluster.
     pub(super) fn peers(&self) -> Vec<NodeName> {
-        let nodes = self.config.cluster.nodes.iter().map(|n| n.name);
+        let nodes = self.directory.nodes();
         nodes.filter(|n| *n != self.id.name).collect()
-    }
-
-    pub(super) fn is_node(&self, name: NodeName) -> bool {
-        self.config.cluster.nodes.iter().any(|n| n.name == name)
-    }
-
-    /// What people call a node.
-    pub(crate) fn label(&self, name: NodeName) -> &str {
-        let known = self.config.cluster.nodes.iter().find(|n| n.name == name);
-        known.map_or("?", |n| n.label.as_str())
     }
 }

@@ -233,7 +233,7 @@ impl Node {
             primary.neglected(state.queues(), cx)
         });
         if let Some(key) = neglected.flatten() {
-            let site = self.here.site_of(self.here.id.name);
+            let site = self.here.directory.site_of(self.here.id.name);
             self.coordinate(step, |coordinator, cx| {
                 coordinator.synchronize(key, site, cx);
             });

@@ -128,7 +128,7 @@ impl Here {
             Body::Lock(LockCommand::Resume { origin, .. }) => (origin, false),
             _ => return,
         };
-        let site = self.site_of(origin.node);
+        let site = self.directory.site_of(origin.node);
         let room = self.segments.get_mut(&segment);
         if let Some(room) = room.filter(|r| r.primary.is_some() && !upkeep) {
             room.usage.count(site, now.monotonic);

@@ -92,7 +92,7 @@ impl Known<'_> {
 
     /// The same in the group that is the nearest to losing its quorum.
     fn worst_reach(&self, storage: StoragePolicy) -> Option<Reach> {
-        let groups = self.here.config.cluster.groups.iter();
+        let groups = self.here.directory.groups();
         let reaches = groups.filter_map(|group| self.reach_in(&group.view, storage));
         reaches.min_by_key(Reach::spare)
     }
@@ -101,9 +101,12 @@ impl Known<'_> {
     /// it.
     fn log_of(&self, target: Target) -> Option<(&Group, Option<&Log>)> {
         let (group, room) = match target {
-            Target::Segment(segment) => (self.here.group_of(segment)?, Room::Segment(segment)),
+            Target::Segment(segment) => (
+                self.here.directory.group_of(segment)?,
+                Room::Segment(segment),
+            ),
             Target::Catalogue => {
-                let group = self.here.config.cluster.catalogue_group()?;
+                let group = self.here.directory.catalogue_group()?;
                 (group, Room::Group(group.id))
             }
         };
@@ -134,7 +137,7 @@ impl Topology for Known<'_> {
         Some(
             self.here
                 .address(key)?
-                .segment(self.here.config.cluster.segment_bits),
+                .segment(self.here.directory.segment_bits()),
         )
     }
 
@@ -214,7 +217,7 @@ impl Topology for Known<'_> {
     }
 
     fn group_sizes(&self) -> Vec<usize> {
-        let groups = self.here.config.cluster.groups.iter();
+        let groups = self.here.directory.groups();
         groups.map(|g| g.view.len()).collect()
     }
 
@@ -231,13 +234,8 @@ impl Topology for Known<'_> {
             let order = self.here.nearest_first(view.nodes());
             order.iter().copied().find(fresh).or(order.first().copied())
         };
-        self.here
-            .config
-            .cluster
-            .groups
-            .iter()
-            .filter_map(|g| member(&g.view))
-            .collect()
+        let groups = self.here.directory.groups();
+        groups.filter_map(|g| member(&g.view)).collect()
     }
 
     fn local_keys(
@@ -287,8 +285,8 @@ impl Topology for Known<'_> {
         };
         NodeStatus {
             node: here.id.name,
-            label: here.label(here.id.name).to_string(),
-            site: here.site_of(here.id.name),
+            label: here.directory.label(here.id.name).to_string(),
+            site: here.directory.site_of(here.id.name),
             writable: here.writable,
             clock: here.clocks.status(),
             alive: here

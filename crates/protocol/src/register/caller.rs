@@ -89,14 +89,28 @@ impl Caller {
             .open
             .get_mut(&id)
             .expect("a call in flight is of an open operation");
-        let place = &open.running.place;
-        let Some(seat) = place.view.seat_of(from).filter(|_| place.store == store) else {
+        let Place {
+            store: present,
+            view,
+            sources,
+            ..
+        } = &open.running.place;
+        let source = sources.iter().find(|source| source.store == store);
+        let view = match source {
+            Some(source) => &source.view,
+            None if *present == store => view,
+            None => return,
+        };
+        let Some(seat) = view.seat_of(from) else {
             return;
         };
         if let Answer::Late { life } = answer {
             self.names.rise_above(life);
         }
-        let next = open.running.on_answer(seat, answer, env);
+        let next = match source {
+            Some(_) => open.running.on_source(store.epoch, seat, answer, env),
+            None => open.running.on_answer(seat, answer, env),
+        };
         self.go_on(id, next, env);
     }
 
@@ -152,29 +166,31 @@ impl Caller {
         Some(open.owner)
     }
 
-    /// Tells the members that a tag is final, where the operation has made one so. Nobody waits for
-    /// it, and it costs no round trip: a node sends all that it has for another in one frame.
-    fn tell_final(&mut self, id: OpId, env: &mut Env<'_>) {
+    /// Tells the members that a tag is final, or moved, where the operation has made one so. Nobody
+    /// waits for it, and it costs no round trip: a node sends all that it has for another in one
+    /// frame.
+    fn tell_all(&mut self, id: OpId, env: &mut Env<'_>) {
         let Some(open) = self.open.get_mut(&id) else {
             return;
         };
-        let Some(tag) = open.running.take_settled() else {
-            return;
-        };
-        for node in open.running.place.view.nodes() {
-            let message = Message::Ask {
-                call: 0,
-                store: open.running.place.store,
-                key: open.running.key().clone(),
-                ask: Ask::Settle { tag },
-            };
-            env.fx.send(node, message);
+        let settled = open.running.take_settled().map(|tag| Ask::Settle { tag });
+        let moved = open.running.take_moved().map(|tag| Ask::MarkMoved { tag });
+        for ask in settled.into_iter().chain(moved) {
+            for node in open.running.place.view.nodes() {
+                let message = Message::Ask {
+                    call: 0,
+                    store: open.running.place.store,
+                    key: open.running.key().clone(),
+                    ask: ask.clone(),
+                };
+                env.fx.send(node, message);
+            }
         }
     }
 
     fn go_on(&mut self, id: OpId, next: Next, env: &mut Env<'_>) {
+        self.tell_all(id, env);
         if let Next::Done(outcome) = next {
-            self.tell_final(id, env);
             let owner = self.close(id).expect("what ends was under way");
             self.finished.push_back((id, owner, outcome));
             return;
@@ -188,15 +204,14 @@ impl Caller {
             self.calls.insert(self.next_call, id);
             self.next_call += 1;
         }
-        for (seat, ask) in open.running.due(&mut self.names, env) {
-            let node = open.running.place.view.node_at(seat);
+        for (node, store, ask) in open.running.due(&mut self.names, env) {
             let message = Message::Ask {
                 call: open.running.call,
-                store: open.running.place.store,
+                store,
                 key: open.running.key().clone(),
                 ask,
             };
-            env.fx.send(node.expect("a seat of the view"), message);
+            env.fx.send(node, message);
         }
         self.wakes.remove(&(open.wake, id));
         open.wake = open.running.wake(env);

@@ -2,6 +2,7 @@
 
 use super::once::{Life, PutName};
 use crate::base::{Address, Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, Tag};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,34 @@ pub struct Version {
     pub origin: EventualTag,
     /// What the replica keeps of it; `Absent` where only tags were wanted.
     pub content: Content,
+}
+
+/// How far a key has moved into the store that answers, as far as is applied there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Moved {
+    /// All the way: no source of the store is open. Marks mean nothing any more.
+    All,
+    /// As far as its mark says.
+    Marked(Box<Marked>),
+}
+
+/// Of a store that has sources.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marked {
+    /// The epochs of the sources that are open.
+    pub sources: Vec<Epoch>,
+    /// See [`Ask::MarkMoved`]; none: the key may be in the sources alone.
+    pub mark: Option<Tag>,
+}
+
+impl Moved {
+    /// The mark, while it means something.
+    pub(super) fn mark(&self) -> Option<Tag> {
+        match self {
+            Moved::All => None,
+            Moved::Marked(marked) => marked.mark,
+        }
+    }
 }
 
 /// Who asks as a holder: replicas that know the ref to be past refuse (F1).
@@ -145,10 +174,25 @@ pub enum Ask {
         /// Whether values are wanted, or tags alone.
         values: bool,
     },
+    /// Takes over what an earlier epoch holds of the key, while a source of this store is open: the
+    /// version, unless a higher one is here, and the fence. Whether the section that wrote it is
+    /// over does not matter, for it was written before. Answered as `Store`, or `Closed`.
+    Carry {
+        /// The version's tag; zero where there is none, and the fence alone is carried.
+        tag: Tag,
+        /// As in `Store`.
+        origin: EventualTag,
+        /// The highest fence of the sources: what q members have promised there, these go on to
+        /// promise.
+        fence: Tag,
+        /// What the replica keeps of it.
+        content: Content,
+    },
     /// The key needs no reading through to older epochs up to `tag`: q members of this epoch hold
-    /// it, or a higher one, durably. That is the asker's duty. No other ask sets the mark.
+    /// it, or a higher one, and every fence of the sources, durably. That is the asker's duty. No
+    /// other ask sets the mark.
     MarkMoved {
-        /// The tag moved; zero where the older epochs have nothing.
+        /// The tag moved; zero where the older epochs have fences alone.
         tag: Tag,
     },
     /// What the replica holds of the key, without contents. Answered `Surveyed`.
@@ -263,10 +307,10 @@ pub enum Answer {
         passed: u64,
         /// The eventual cell.
         eventual: Option<(EventualTag, Content)>,
-        /// Up to where the key is known to have moved into this epoch.
-        moved: Option<Tag>,
+        /// How far the key has moved into this epoch.
+        moved: Moved,
     },
-    /// To `Store`: durable.
+    /// To `Store` and `Carry`: durable.
     Stored,
     /// To `Read` or `Store`: the ref is past; a write of this tag was not stored here.
     Past {
@@ -307,6 +351,10 @@ pub enum Answer {
         /// The highest life of the sender that is known here.
         life: Life,
     },
+    /// To `EventualGet`: this replica has nothing of the key, which an earlier epoch may have.
+    Unmoved,
+    /// To `Carry`: no source of this store is open any more. Stored nothing.
+    Closed,
     /// To `MarkMoved`: durable.
     Marked,
     /// To `StoreAsk::List`.

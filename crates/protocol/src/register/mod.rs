@@ -18,8 +18,9 @@
 //! put is durable at one replica only, and acts at most once (`once`).
 //!
 //! **Epochs.** A store is of one epoch. It is sealed when the segment goes on in another, and
-//! deleted when everything has moved there (`status`); this room has the primitives, the ring their
-//! use.
+//! deleted when everything has moved there (`status`). Until then it is a *source* of the later
+//! one, and operations read it, too (V1 to V5, docs/protocols/register.md). Who seals, and who
+//! says that everything has moved, is not this room's matter.
 //!
 //! **Messages.** [`Message::Ask`] and, for whole stores, [`Message::AskStore`]; to both
 //! [`Message::Answer`]. Every answer leaves when
@@ -57,10 +58,11 @@ mod upkeep;
 
 pub use caller::Caller;
 pub use message::{
-    Answer, Ask, Coding, Content, Fragment, Holder, Message, StoreAsk, StoreId, Survey, Version,
+    Answer, Ask, Coding, Content, Fragment, Holder, Marked, Message, Moved, StoreAsk, StoreId,
+    Survey, Version,
 };
 pub use once::{Life, PutName};
-pub use op::{Errand, Op, OpEnd, OpId, Owner, Place};
+pub use op::{Errand, Op, OpEnd, OpId, Owner, Place, Source};
 pub use replica::{Counts, Replica, keys};
 pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 
@@ -91,6 +93,11 @@ pub enum HolderState {
 pub trait SegmentView {
     /// The members of the store that the ask names; none where this node has no such store.
     fn members(&self) -> Option<&View>;
+    /// Earlier stores of the segment from which some keys may not have moved into this one, as far
+    /// as is applied and noted here: which never says of one that is open that it is closed.
+    fn sources(&self) -> &[Source] {
+        &[]
+    }
     /// Commands of the segment's history that are applied here.
     fn applied(&self) -> u64;
     /// What the applied queue says of a ref.

@@ -48,6 +48,8 @@ pub struct Place {
     pub order: Vec<Seat>,
     /// How the keyspace stores values.
     pub storage: StoragePolicy,
+    /// Earlier stores of the segment that may have what this one lacks.
+    pub sources: Vec<Source>,
 }
 
 impl Place {
@@ -55,6 +57,15 @@ impl Place {
     pub fn shape(&self) -> Shape {
         super::shape_in(self.storage, &self.view)
     }
+}
+
+/// An open source of a store: some keys may not have moved from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The earlier store.
+    pub store: StoreId,
+    /// Who its members are, and which seats they have: parts of a code are of these.
+    pub view: View,
 }
 
 /// A quorum operation, or one at a single replica. Values are within the limits: the caller's duty.
@@ -116,6 +127,17 @@ pub enum Op {
         /// None deletes.
         value: Option<Bytes>,
     },
+    /// Goes on in this epoch with the write of a register that the seal of an earlier one has
+    /// interrupted, under its own tag (V5). Ends as `Write`; in `Past` where a fence above its
+    /// tag has come.
+    Cross {
+        /// The key.
+        key: KeyId,
+        /// The tag that `Moved` has told.
+        tag: Tag,
+        /// None deletes.
+        value: Option<Bytes>,
+    },
     /// Settles what unfinished writes of a register have left: reads q replicas with a fence above
     /// every tag seen, and stores the highest value under the fence's tag, which is then final
     /// (F8g: dead writers' parts are swept). Ends in `Stored` or `DiskFull`. A write that it fences
@@ -159,6 +181,7 @@ impl Op {
             | Op::Synch { key, .. }
             | Op::Read { key }
             | Op::Write { key, .. }
+            | Op::Cross { key, .. }
             | Op::Sweep { key, .. }
             | Op::EventualGet { key }
             | Op::EventualPut { key, .. }
@@ -192,7 +215,9 @@ pub enum OpEnd {
         /// `Synch` before the grant, or is hidden (F6).
         eventual: Option<(EventualTag, Option<Bytes>)>,
     },
-    /// `Put`, `Write`: at q replicas, durably.
+    /// `Entry`: the key may not have moved here from an earlier epoch. Only a `Synch` grants it.
+    Unmoved,
+    /// `Put`, `Write`, `Cross`: at q replicas, durably.
     Stored {
         /// The write's tag.
         tag: Tag,
@@ -245,6 +270,9 @@ pub enum OpEnd {
     Moved {
         /// The epoch to go to.
         next: Option<Epoch>,
+        /// The tag of a register's write that may be stored somewhere. It goes on there by `Cross`:
+        /// under a second tag it might come twice.
+        under: Option<Tag>,
         /// See [`OpEnd::Past`].
         may_have_taken_effect: bool,
     },
@@ -272,6 +300,10 @@ pub(super) fn assert_duties(op: &Op, place: &Place, env: &Env<'_>) {
         Op::Synch { tag, .. } => assert!(is_synch(*tag), "a synch has a synch's tag"),
         Op::Write { writer, value, .. } => {
             assert!(*writer != 0, "a writer has a name");
+            assert_size(value, env);
+        }
+        Op::Cross { tag, value, .. } => {
+            assert!(tag.writer != 0, "a write has a name");
             assert_size(value, env);
         }
         Op::Sweep { writer, .. } => assert!(*writer != 0, "a sweep has a name"),

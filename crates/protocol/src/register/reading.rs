@@ -6,12 +6,17 @@
 //! completed: fewer than k of the answers show them, or they would have been found.
 
 use super::message::{Answer, Content};
-use super::op::Place;
 use super::policy;
-use crate::base::{Bug, EventualTag, Kept, KeyId, Planted, Tag};
+use crate::base::{Bug, EventualTag, Kept, KeyId, Planted, Shape, Tag};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
+
+/// The answers of one store's members, each of them `Cells`, with the shape that its parts have.
+pub(super) struct Heard<'a> {
+    pub(super) answers: Vec<&'a Answer>,
+    pub(super) shape: Shape,
+}
 
 /// What the answers of a read amount to.
 pub(super) struct Cells<'a> {
@@ -20,74 +25,84 @@ pub(super) struct Cells<'a> {
     /// Where the value stands among eventual puts.
     pub(super) origin: EventualTag,
     pub(super) value: Option<Bytes>,
-    /// Every answer has it.
+    /// Every answer of the present store has it, and promises what the sources do.
     pub(super) agree: bool,
-    /// This very tag is known to be final. That a higher one is says nothing of it: a sweep may
-    /// have passed it over.
+    /// This very tag is known to be final here, and all promise what the sources do. That a higher
+    /// one is says nothing of it: a sweep may have passed it over.
     pub(super) is_final: bool,
     /// Somebody keeps more than this.
     pub(super) crowded: bool,
+    /// The highest fence of the sources.
+    pub(super) fence: Tag,
     eventual: Option<&'a (EventualTag, Content)>,
 }
 
+/// What one store's answers amount to.
+#[derive(Default)]
+struct Found {
+    tag: Tag,
+    origin: EventualTag,
+    value: Option<Bytes>,
+    /// Answers that have the tag.
+    holders: usize,
+    /// No read may return less.
+    least: Tag,
+    settled: Tag,
+    crowded: bool,
+}
+
 impl<'a> Cells<'a> {
-    /// None where the answers give no value that may be returned.
+    /// What the present store and its sources show together: parts are counted per store, each with
+    /// the shape of its own view. None where the answers give no value that may be returned.
     pub(super) fn of(
-        answers: impl Iterator<Item = &'a Answer>,
-        place: &Place,
+        present: &Heard<'a>,
+        sources: &[Heard<'a>],
         planted: Planted,
     ) -> Option<Cells<'a>> {
-        let mut found: BTreeMap<Tag, (EventualTag, Vec<&Content>)> = BTreeMap::new();
-        let (mut eventual, mut lists) = (None, Vec::new());
-        let (mut dropped, mut settled) = (Tag::ZERO, Tag::ZERO);
-        let mut crowded = false;
-        for answer in answers {
-            let Answer::Cells {
-                versions,
-                settled: known,
-                dropped: gone,
-                eventual: e,
-                ..
-            } = answer
-            else {
-                continue;
-            };
-            lists.push(versions.iter().map(|v| v.tag).collect());
-            settled = settled.max(*known);
-            dropped = dropped.max(*gone);
-            crowded |= versions.len() > 1;
-            for version in versions {
-                let entry = found.entry(version.tag).or_default();
-                entry.0 = entry.0.max(version.origin);
-                entry.1.push(&version.content);
-            }
-            eventual = eventual.into_iter().chain(e).max_by_key(|(tag, _)| *tag);
-        }
-        if planted.has(Bug::PartsOfTwoTags) {
-            let all: Vec<&Content> = found
-                .values()
-                .flat_map(|(_, parts)| parts.clone())
-                .collect();
-            found.values_mut().for_each(|entry| entry.1 = all.clone());
-        }
-        let least = least_to_return(&lists, dropped, place);
-        let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {
-            let value = policy::decode(contents).ok()?;
-            Some((*tag, *origin, value, contents.len()))
+        let own = Found::of(present, planted);
+        let olds = sources.iter().map(|heard| Found::of(heard, planted));
+        let olds: Vec<Found> = olds.collect();
+        let marks = present.answers.iter().filter_map(|answer| match answer {
+            Answer::Cells { moved, .. } => moved.mark(),
+            _ => None,
         });
-        let (tag, origin, value, holders) = decoded.unwrap_or_default();
-        if tag < least {
+        let least = olds.iter().map(|old| old.least).chain(marks);
+        let least = least.max().unwrap_or_default().max(own.least);
+        let fences = |heard: &Heard<'_>| heard.answers.iter().map(|a| fence_of(a)).collect();
+        let fence = sources
+            .iter()
+            .flat_map(|heard| -> Vec<Tag> { fences(heard) });
+        let fence = fence.max().unwrap_or_default();
+        let promised = |fences: Vec<Tag>| fences.into_iter().all(|own| own >= fence);
+        let promised = promised(fences(present));
+        let all = core::iter::once(present).chain(sources);
+        let eventual = all
+            .flat_map(|heard| &heard.answers)
+            .filter_map(|answer| match answer {
+                Answer::Cells { eventual, .. } => eventual.as_ref(),
+                _ => None,
+            });
+        let eventual = eventual.max_by_key(|(tag, _)| *tag);
+        let agree = own.holders == present.answers.len();
+        let (settled, crowded) = (own.settled, own.crowded);
+        let here = own.tag;
+        let best = olds
+            .into_iter()
+            .chain([own])
+            .max_by_key(|found| found.tag)?;
+        if best.tag < least {
             return None;
         }
-        let passed_over = planted.has(Bug::LowerTagTakenAsFinal) && tag < settled;
+        let passed_over = planted.has(Bug::LowerTagTakenAsFinal) && best.tag < settled;
         Some(Cells {
-            tag,
-            origin,
-            value,
+            tag: best.tag,
+            origin: best.origin,
+            value: best.value,
             // Nothing is left to complete where nothing was ever written.
-            agree: holders == lists.len() || tag == Tag::ZERO,
-            is_final: tag == settled || passed_over,
+            agree: promised && best.tag == here && (agree || here == Tag::ZERO),
+            is_final: promised && (best.tag == settled || passed_over),
             crowded,
+            fence,
             eventual,
         })
     }
@@ -101,6 +116,62 @@ impl<'a> Cells<'a> {
     }
 }
 
+fn fence_of(answer: &Answer) -> Tag {
+    match answer {
+        Answer::Cells { fence, .. } => *fence,
+        _ => Tag::ZERO,
+    }
+}
+
+impl Found {
+    fn of(heard: &Heard<'_>, planted: Planted) -> Found {
+        let mut found: BTreeMap<Tag, (EventualTag, Vec<&Content>)> = BTreeMap::new();
+        let (mut lists, mut crowded) = (Vec::new(), false);
+        let (mut gone, mut settled) = (Tag::ZERO, Tag::ZERO);
+        for answer in &heard.answers {
+            let Answer::Cells {
+                versions,
+                settled: known,
+                dropped,
+                ..
+            } = answer
+            else {
+                continue;
+            };
+            lists.push(versions.iter().map(|v| v.tag).collect());
+            settled = settled.max(*known);
+            gone = gone.max(*dropped);
+            crowded |= versions.len() > 1;
+            for version in versions {
+                let entry = found.entry(version.tag).or_default();
+                entry.0 = entry.0.max(version.origin);
+                entry.1.push(&version.content);
+            }
+        }
+        if planted.has(Bug::PartsOfTwoTags) {
+            let all: Vec<&Content> = found
+                .values()
+                .flat_map(|(_, parts)| parts.clone())
+                .collect();
+            found.values_mut().for_each(|entry| entry.1 = all.clone());
+        }
+        let decoded = found.iter().rev().find_map(|(tag, (origin, contents))| {
+            let value = policy::decode(contents).ok()?;
+            Some((*tag, *origin, value, contents.len()))
+        });
+        let (tag, origin, value, holders) = decoded.unwrap_or_default();
+        Found {
+            tag,
+            origin,
+            value,
+            holders,
+            least: least_to_return(&lists, gone, heard.shape),
+            settled,
+            crowded,
+        }
+    }
+}
+
 /// The least tag that a read may return. Every operation that completed before the read began has
 /// left its tag at k of the answers at least.
 ///
@@ -111,9 +182,9 @@ impl<'a> Cells<'a> {
 /// * Where a replica keeps the δ + 1 highest, each shows the tag or has nothing but higher ones: it
 ///   *covers* the tag. The k-th largest would be above what k lists show, and two dying writers
 ///   could hide a value for ever that is at every member.
-fn least_to_return(lists: &[Vec<Tag>], dropped: Tag, place: &Place) -> Tag {
-    let common = place.shape().common;
-    match place.shape().kept {
+fn least_to_return(lists: &[Vec<Tag>], dropped: Tag, shape: Shape) -> Tag {
+    let common = shape.common;
+    match shape.kept {
         Kept::FromFinal(_) => dropped,
         Kept::Highest => {
             let shown = lists.iter().map(|list| list.last().copied());

@@ -192,7 +192,7 @@ impl Replica {
             dropped,
             fence,
             eventual,
-            moved,
+            moved: moved.mark(),
         };
         repair.heard.insert(from, learnt);
         let shape = super::shape_in(repair.policy, &repair.members);

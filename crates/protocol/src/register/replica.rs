@@ -1,9 +1,10 @@
 //! The replica: one member's answers. Beside its durable records it keeps in memory a clock for
 //! eventual tags, counters, repairs under way, and which stores are not open.
 
-use super::cell::{At, Cell, Trace};
-use super::message::{Answer, Ask, Content, Holder, Message, StoreId, Version};
+use super::cell::{At, Cell, Head, Trace};
+use super::message::{Answer, Ask, Content, Holder, Marked, Message, Moved, StoreId, Version};
 use super::once::{PutName, Taken};
+use super::op::Source;
 use super::repair::Repairs;
 use super::settled::Settled;
 use super::status::{Stores, beyond, once_sealed};
@@ -11,13 +12,14 @@ use super::upkeep::Upkeep;
 use super::{HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, BOUND_MAX, Bug, EventualTag, Kept, KeyId, Keyspace, KeyspaceId, LockRef, Micros,
-    NodeName, Now, Purpose, Seat, Tag, View, WALL_BOUND,
+    Address, BOUND_MAX, Bug, Epoch, EventualTag, Kept, KeyId, Keyspace, KeyspaceId, LockRef,
+    Micros, NodeName, Now, Purpose, Seat, Tag, View, WALL_BOUND,
 };
 use crate::io::{Env, Memory, Void, When};
 use crate::request::Inspection;
 use crate::wire::record::{self, CellRecord};
 use crate::wire::{decode, encode};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -256,19 +258,14 @@ impl Replica {
                 origin,
                 content,
             } => case.store(cell, (tag, origin), &content),
-            Ask::EventualGet => {
-                let eventual = if cell.head.eventual_is_newer() {
-                    cell.eventual()?
-                } else {
-                    None
-                };
-                let content = match eventual {
-                    Some((_, content)) => content,
-                    None => cell.critical()?,
-                };
-                Ok(Answer::EventualValue { content })
-            }
-            Ask::EventualPut { content, .. } => Ok(self.eventual_put(cell, &content, case)),
+            Ask::Carry {
+                tag,
+                origin,
+                fence,
+                content,
+            } => case.carry(cell, (tag, origin), fence, &content),
+            Ask::EventualGet => self.eventual_get(&cell, case),
+            Ask::EventualPut { content, .. } => self.eventual_put(cell, &content, case),
             Ask::EventualSpread { tag, content } => {
                 let lax = case.env.planted.has(Bug::SpreadWithoutFloor);
                 if tag.applied >= case.floor.0 || lax {
@@ -295,6 +292,43 @@ impl Replica {
         }
     }
 
+    /// The newest that this replica has of the key, in this store and in its sources. One that was
+    /// no member of a source cannot tell of a key that may not have moved.
+    fn eventual_get(&self, cell: &Cell<'_>, case: &Case<'_, '_>) -> Result<Answer, Void> {
+        let sources = case.view.sources();
+        let member = |source: &Source| source.view.seat_of(self.name).is_some();
+        if cell.head.moved.is_none() && !sources.iter().all(member) {
+            return Ok(Answer::Unmoved);
+        }
+        let ats = self.older(case);
+        let older = ats.iter().map(|at| Cell::load(case.env.memory, at));
+        let older = older.collect::<Result<Vec<_>, Void>>()?;
+        let cells = || core::iter::once(cell).chain(&older);
+        let critical = cells().max_by_key(|cell| cell.head.tag()).unwrap_or(cell);
+        let newest = cells()
+            .max_by_key(|cell| cell.head.eventual)
+            .unwrap_or(cell);
+        let newer = newest.head.eventual > Some(critical.head.origin());
+        let eventual = if newer { newest.eventual()? } else { None };
+        let content = match eventual {
+            Some((_, content)) => content,
+            None => critical.critical()?,
+        };
+        Ok(Answer::EventualValue { content })
+    }
+
+    /// Where the key is in the sources of which this replica is a member, while it may be there
+    /// alone.
+    fn older(&self, case: &Case<'_, '_>) -> Vec<At> {
+        let sources = case.view.sources().iter();
+        let own = sources.filter(|source| source.view.seat_of(self.name).is_some());
+        let at = |source: &Source| At {
+            store: source.store,
+            ..case.at.clone()
+        };
+        own.map(at).collect()
+    }
+
     /// Accepts an eventual put, or refuses it because the key is or may be locked (F6: no holder
     /// finds another value).
     ///
@@ -305,20 +339,27 @@ impl Replica {
         mut cell: Cell<'_>,
         content: &Content,
         case: &mut Case<'_, '_>,
-    ) -> Answer {
+    ) -> Result<Answer, Void> {
         if !case.view.writable() {
-            return Answer::DiskFull;
+            return Ok(Answer::DiskFull);
         }
-        let before = cell.head.eventual.unwrap_or_default();
+        let mut before = cell.head.eventual.unwrap_or_default();
+        let mut entered = cell.head.tag().max(cell.head.fence).lock_ref;
+        for at in self.older(case) {
+            let Head {
+                eventual, fence, ..
+            } = Cell::load(case.env.memory, &at)?.head;
+            before = before.max(eventual.unwrap_or_default());
+            entered = entered.max(fence.lock_ref);
+        }
         let applied = case.view.applied().max(before.applied);
-        let entered = cell.head.tag().lock_ref.max(cell.head.fence.lock_ref);
         let unsafe_cell = case.env.planted.has(Bug::EventualPutInCriticalCell);
         if case.view.busy(&case.at.key) || (entered.0 > applied && !unsafe_cell) {
-            return Answer::Locked;
+            return Ok(Answer::Locked);
         }
         if applied < case.floor.0 {
             // Behind what it had applied before it started again: another member takes the put.
-            return Answer::Elsewhere;
+            return Ok(Answer::Elsewhere);
         }
         self.clock = case
             .env
@@ -356,7 +397,7 @@ impl Replica {
                 case.env.fx.promise(member.name, message);
             }
         }
-        Answer::EventualStored { tag }
+        Ok(Answer::EventualStored { tag })
     }
 }
 
@@ -472,12 +513,66 @@ impl Case<'_, '_> {
             fence: before,
             passed: self.env.now.interval.map_or(0, |i| i.earliest),
             eventual: second,
-            moved: cell.head.moved,
+            moved: self.moved(&cell),
         })
     }
 
-    /// The mark only rises. One that is lost with a damaged head costs a reading through.
+    fn moved(&self, cell: &Cell<'_>) -> Moved {
+        let sources = self.view.sources().iter().map(|source| source.store.epoch);
+        let sources: Vec<Epoch> = sources.collect();
+        match sources.is_empty() {
+            true => Moved::All,
+            false => Moved::Marked(Box::new(Marked {
+                sources,
+                mark: cell.head.moved,
+            })),
+        }
+    }
+
+    /// Takes over what an earlier epoch holds. Neither the queue nor the floor judges it: it was
+    /// written before this epoch began. When no source is open any more it comes too late, and may
+    /// be of a key whose delete was buried since.
+    fn carry(
+        &mut self,
+        mut cell: Cell<'_>,
+        (tag, origin): (Tag, EventualTag),
+        fence: Tag,
+        content: &Content,
+    ) -> Result<Answer, Void> {
+        if self.view.sources().is_empty() {
+            return Ok(Answer::Closed);
+        }
+        let known = cell.head.version(tag).copied();
+        let (highest, promised) = (cell.head.tag(), cell.head.fence);
+        if known.is_none() && tag < promised && tag != Tag::ZERO {
+            return Ok(Answer::Past { tag: promised });
+        }
+        if is_ahead(tag.max(fence), self.env.now) {
+            return Ok(Answer::ClockSkew);
+        }
+        if !self.view.writable() {
+            return Ok(Answer::DiskFull);
+        }
+        cell.head.fence = promised.max(fence);
+        if fence > promised {
+            cell.put_head(self.env.fx);
+        }
+        match known {
+            Some(known) => self.store_again(cell, &known, content),
+            None if tag == Tag::ZERO => Ok(Answer::Stored),
+            None if tag > highest || self.keeps_below(&cell, tag) => {
+                self.put(cell, (tag, origin), content)
+            }
+            None => Ok(Answer::Outranked { tag: highest }),
+        }
+    }
+
+    /// The mark only rises. One that is lost with a damaged head costs a reading through. Without
+    /// an open source it means nothing, and is not kept.
     fn mark_moved(&mut self, mut cell: Cell<'_>, tag: Tag) -> Answer {
+        if self.view.sources().is_empty() {
+            return Answer::Marked;
+        }
         if cell.head.moved.is_none_or(|known| known < tag) {
             if !self.view.writable() {
                 return Answer::DiskFull;
@@ -729,6 +824,7 @@ fn is_ahead(tag: Tag, now: Now) -> bool {
 fn bytes_of(ask: &Ask) -> usize {
     match ask {
         Ask::Store { content, .. }
+        | Ask::Carry { content, .. }
         | Ask::Repair { content, .. }
         | Ask::RepairEventual { content, .. }
         | Ask::EventualPut { content, .. }
@@ -755,6 +851,20 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
             *origin <= EventualTag::of_section(tag.lock_ref)
                 && (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections)
                 && *tag != Tag::ZERO
+                && policy::is_sound(content, key, *tag)
+        }
+        Ask::Carry {
+            tag,
+            origin,
+            fence,
+            content,
+        } => {
+            let of_purpose =
+                |tag: Tag| (tag.lock_ref > LockRef(0)) == (purpose == Purpose::Sections);
+            let nothing = *tag == Tag::ZERO && *content == Content::Absent;
+            (*fence == Tag::ZERO || of_purpose(*fence))
+                && (nothing || of_purpose(*tag) && *tag != Tag::ZERO)
+                && *origin <= EventualTag::of_section(tag.lock_ref)
                 && policy::is_sound(content, key, *tag)
         }
         Ask::EventualPut { content, .. }

@@ -149,7 +149,9 @@ impl Replica {
         view: &dyn SegmentView,
         env: &mut Env<'_>,
     ) -> Option<Answer> {
+        let empty = env.planted.has(Bug::EmptyAfterDelete);
         match (self.standing(store, view), ask.seals()) {
+            (Some(Answer::Moved { .. }), Some(_)) if empty => None,
             (None | Some(Answer::Sealed { .. }), Some(next)) => {
                 self.seal(store, next, env).err().map(|Void| Answer::Void)
             }

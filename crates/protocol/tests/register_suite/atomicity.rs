@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Which interval clocks a world has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Clocks {
+pub(crate) enum Clocks {
     None,
     /// Everybody, within the bound.
     All,
@@ -249,7 +249,8 @@ impl Run {
     }
 }
 
-fn clock(world: &mut World, clocks: Clocks) -> Option<Clock> {
+/// A clock of such a world; none where somebody has none.
+pub(crate) fn clock(world: &mut World, clocks: Clocks) -> Option<Clock> {
     let bound = BOUND as i64;
     let some = match clocks {
         Clocks::None => false,
@@ -293,7 +294,7 @@ fn value_of(writer: u128) -> Bytes {
 }
 
 /// The terms under which a value of two bytes is coded.
-fn terms(faults: u8, delta: u8) -> Terms {
+pub(crate) fn terms(faults: u8, delta: u8) -> Terms {
     Terms {
         faults,
         delta,

@@ -1,11 +1,13 @@
 //! Stores that end: sealed, read for the last time, deleted (F15).
 
-use crate::world::{Command, World, register_key, section_key};
+use crate::world::{Command, World, register_key, section_key, view_of};
 use bytes::Bytes;
 use fermata_protocol::base::{
     Address, Ballot, Epoch, EventualTag, KeyId, LockRef, Planted, SessionId, Tag, TagRule,
 };
-use fermata_protocol::register::{Answer, Ask, Content, Holder, Op, OpEnd, OpId, StoreAsk, policy};
+use fermata_protocol::register::{
+    Answer, Ask, Content, Holder, Moved, Op, OpEnd, OpId, StoreAsk, policy,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NEXT: Epoch = Epoch(2);
@@ -56,7 +58,10 @@ fn sealed(next: Epoch) -> Option<Answer> {
 
 fn moved_mark(answer: Option<Answer>) -> Option<Tag> {
     match answer {
-        Some(Answer::Cells { moved, .. }) => moved,
+        Some(Answer::Cells {
+            moved: Moved::Marked(marked),
+            ..
+        }) => marked.mark,
         other => panic!("{other:?}"),
     }
 }
@@ -116,7 +121,7 @@ fn a_sealed_read_seals_first_and_shows_both_cells_and_the_fence() {
         versions,
         fence,
         eventual: None,
-        moved: None,
+        moved: Moved::All,
         ..
     }) = w.ask(0, &key, sealed_read(NEXT))
     else {
@@ -190,34 +195,78 @@ fn a_damaged_status_voids_everything_until_the_delete() {
     assert_eq!(w.ask(0, &key, plain_read()), moved);
 }
 
+/// A world whose registers have begun a second epoch, while the first is a source still.
+fn second(n: usize) -> World {
+    let mut w = world(n);
+    w.views.push(view_of(NEXT, 0..n));
+    w.created.push((0..n).collect());
+    w
+}
+
 #[test]
 fn the_moved_mark_only_rises_is_durable_and_no_write_sets_it() {
-    let (mut w, key) = (world(3), section_key());
+    let (mut w, key) = (second(3), section_key());
     w.history = vec![Command::Enqueue];
     w.nodes.iter_mut().for_each(|n| n.applied = 1);
-    w.ask(0, &key, store(put(1, 1), "one"));
-    assert_eq!(moved_mark(w.ask(0, &key, plain_read())), None);
+    let ask = |w: &mut World, i, ask| w.ask_in(NEXT, i, &key, ask);
+    let marked = |w: &mut World, i| moved_mark(ask(w, i, plain_read()));
+    ask(&mut w, 0, store(put(1, 1), "one"));
+    assert_eq!(marked(&mut w, 0), None);
     let mark = |tag| Ask::MarkMoved { tag };
     for tag in [put(1, 1), Tag::ZERO, put(1, 1)] {
-        assert_eq!(w.ask(0, &key, mark(tag)), Some(Answer::Marked));
+        assert_eq!(ask(&mut w, 0, mark(tag)), Some(Answer::Marked));
         w.crash(0);
-        assert_eq!(moved_mark(w.ask(0, &key, plain_read())), Some(put(1, 1)));
+        assert_eq!(marked(&mut w, 0), Some(put(1, 1)));
     }
-    w.ask(0, &key, store(put(1, 2), "two"));
-    assert_eq!(moved_mark(w.ask(0, &key, plain_read())), Some(put(1, 1)));
+    ask(&mut w, 0, store(put(1, 2), "two"));
+    assert_eq!(marked(&mut w, 0), Some(put(1, 1)));
     w.nodes[1].writable = false;
-    let full = w.ask(1, &key, mark(Tag::ZERO));
+    let full = ask(&mut w, 1, mark(Tag::ZERO));
     assert_eq!(full, Some(Answer::DiskFull));
     // A head that is learnt again learns the mark, too.
     w.damage(1, |_| true);
     w.nodes[1].writable = true;
-    w.ask(2, &key, mark(put(1, 1)));
-    w.ask(1, &key, store(put(1, 2), "two"));
+    ask(&mut w, 2, mark(put(1, 1)));
+    ask(&mut w, 1, store(put(1, 2), "two"));
     w.damage(1, |_| true);
-    w.ask(1, &key, plain_read());
+    ask(&mut w, 1, plain_read());
     w.advance(w.timing.request + w.timing.retry);
     w.settle();
-    assert_eq!(moved_mark(w.ask(1, &key, plain_read())), Some(put(1, 1)));
+    assert_eq!(marked(&mut w, 1), Some(put(1, 1)));
+}
+
+#[test]
+fn without_an_open_source_a_mark_means_nothing_and_nothing_is_carried() {
+    let (mut w, key) = (second(1), section_key());
+    let carry = |tag, text| Ask::Carry {
+        tag,
+        origin: EventualTag::of_section(tag.lock_ref),
+        fence: tag,
+        content: content(&section_key(), tag, text),
+    };
+    let answer = w.ask_in(NEXT, 0, &key, carry(put(1, 1), "one"));
+    assert_eq!(answer, Some(Answer::Stored));
+    w.ask_in(NEXT, 0, &key, Ask::MarkMoved { tag: put(1, 1) });
+    w.closed.push(Epoch::FIRST);
+    w.known[0] = 1;
+    let answer = w.ask_in(NEXT, 0, &key, plain_read());
+    assert!(
+        matches!(
+            answer,
+            Some(Answer::Cells {
+                moved: Moved::All,
+                ..
+            })
+        ),
+        "{answer:?}"
+    );
+    let answer = w.ask_in(NEXT, 0, &key, carry(put(1, 2), "two"));
+    assert_eq!(answer, Some(Answer::Closed));
+    let mut other = section_key();
+    other.key = Bytes::from_static(b"other");
+    let before = w.nodes[0].disk.records().count();
+    w.ask_in(NEXT, 0, &other, Ask::MarkMoved { tag: Tag::ZERO });
+    assert_eq!(w.nodes[0].disk.records().count(), before, "no trace");
 }
 
 #[test]
@@ -262,11 +311,17 @@ fn one_sealed_member_ends_an_operation_and_its_doubt_is_kept() {
     let mut w = world(3);
     let next = NEXT;
     w.ask_store(1, StoreAsk::Seal { next });
-    let moved = |may_have_taken_effect| {
+    let moved = |may_have_taken_effect, under| {
         Some(OpEnd::Moved {
             next: Some(NEXT),
+            under,
             may_have_taken_effect,
         })
+    };
+    let tag = Tag {
+        sequence: 1,
+        writer: 5,
+        ..Tag::ZERO
     };
     let write = Op::Write {
         key: register_key(),
@@ -275,19 +330,23 @@ fn one_sealed_member_ends_an_operation_and_its_doubt_is_kept() {
     };
     let id = w.start(0, write.clone());
     w.reach(0, &[1]);
-    assert_eq!(w.outcome(id, 0), moved(false), "nothing was stored yet");
+    assert_eq!(
+        w.outcome(id, 0),
+        moved(false, None),
+        "nothing was stored yet"
+    );
     let id = w.start(0, write);
     w.reach(0, &[0, 2]);
     w.reach(0, &[0]);
     w.reach(0, &[1]);
-    assert_eq!(w.outcome(id, 0), moved(true));
+    assert_eq!(w.outcome(id, 0), moved(true, Some(tag)));
     w.ask_store(2, StoreAsk::Delete { next });
     let read = Op::Read {
         key: register_key(),
     };
     let id = w.start(0, read);
     w.reach(0, &[2]);
-    assert_eq!(w.outcome(id, 0), moved(false));
+    assert_eq!(w.outcome(id, 0), moved(false, None));
 }
 
 #[test]
@@ -483,6 +542,7 @@ fn a_holder_is_told_to_go_on_in_the_next_epoch() {
     w.settle();
     let moved = OpEnd::Moved {
         next: Some(NEXT),
+        under: None,
         may_have_taken_effect: false,
     };
     assert_eq!(w.outcome(id, 0), Some(moved));

@@ -112,7 +112,7 @@ impl Rules {
             planted,
             timing,
             limits: Limits::default(),
-            applied: Applied::new(view(n), &[], storage),
+            applied: Applied::new(Some(view(n)), &[], storage),
         }
     }
 
@@ -204,6 +204,7 @@ impl Rules {
             view: view(self.n),
             order: vec![Seat(0)],
             storage: self.storage,
+            sources: Vec::new(),
         }
     }
 

@@ -158,6 +158,7 @@ fn a_put_to_a_store_that_has_ended_had_no_effect() {
     w.settle();
     let moved = OpEnd::Moved {
         next: Some(next),
+        under: None,
         may_have_taken_effect: false,
     };
     assert_eq!(w.outcome(id, 0), Some(moved));

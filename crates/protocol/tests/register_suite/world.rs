@@ -10,7 +10,7 @@ use fermata_protocol::base::{
 use fermata_protocol::catalogue::Catalogue;
 use fermata_protocol::register::{
     Answer, Ask, Caller, Content, Holder, HolderState, Life, Message, Op, OpEnd, OpId, Owner,
-    Place, PutName, Replica, SegmentView, SegmentViews, StoreAsk, StoreId,
+    Place, PutName, Replica, SegmentView, SegmentViews, Source, StoreAsk, StoreId,
 };
 use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Env, Memory, Output, Void, When, Write};
@@ -169,7 +169,9 @@ pub(crate) enum Command {
 
 /// What a replica knows: a prefix of the history.
 pub(crate) struct Applied {
-    pub(crate) view: View,
+    /// The members of the store that is asked about, where the replica is one of them.
+    pub(crate) view: Option<View>,
+    pub(crate) sources: Vec<Source>,
     pub(crate) applied: usize,
     pub(crate) queue: Vec<u64>,
     pub(crate) given: Vec<u64>,
@@ -179,7 +181,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    pub(crate) fn new(view: View, history: &[Command], storage: StoragePolicy) -> Applied {
+    pub(crate) fn new(view: Option<View>, history: &[Command], storage: StoragePolicy) -> Applied {
         let (mut queue, mut given, mut floor) = (Vec::new(), Vec::new(), 0);
         for (i, command) in history.iter().enumerate() {
             match command {
@@ -194,6 +196,7 @@ impl Applied {
         }
         Applied {
             view,
+            sources: Vec::new(),
             applied: history.len(),
             queue,
             given,
@@ -211,7 +214,11 @@ impl Applied {
 
 impl SegmentView for Applied {
     fn members(&self) -> Option<&View> {
-        Some(&self.view)
+        self.view.as_ref()
+    }
+
+    fn sources(&self) -> &[Source] {
+        &self.sources
     }
 
     fn applied(&self) -> u64 {
@@ -254,6 +261,10 @@ struct Only<'a>(&'a dyn SegmentView);
 impl SegmentView for Only<'_> {
     fn members(&self) -> Option<&View> {
         self.0.members()
+    }
+
+    fn sources(&self) -> &[Source] {
+        self.0.sources()
     }
 
     fn applied(&self) -> u64 {
@@ -336,6 +347,14 @@ pub(crate) struct World {
     pub(crate) written: usize,
     /// How often each node has crashed.
     pub(crate) lives: Vec<u32>,
+    /// The members of the segment's stores, one for each epoch.
+    pub(crate) views: Vec<View>,
+    /// Of each epoch, who has its store.
+    pub(crate) created: Vec<BTreeSet<usize>>,
+    /// Epochs that are sources no more, in the order in which that was chosen.
+    pub(crate) closed: Vec<Epoch>,
+    /// How many of them each node knows.
+    pub(crate) known: Vec<usize>,
     puts: u64,
     calls: u64,
     asked: BTreeMap<u64, KeyId>,
@@ -344,6 +363,11 @@ pub(crate) struct World {
 }
 
 pub(crate) fn view(n: usize) -> View {
+    view_of(Epoch::FIRST, 0..n)
+}
+
+/// A view of these nodes.
+pub(crate) fn view_of(epoch: Epoch, nodes: impl IntoIterator<Item = usize>) -> View {
     let member = |i| Member {
         name: NodeName(i as u16),
         site: SiteId(0),
@@ -351,9 +375,14 @@ pub(crate) fn view(n: usize) -> View {
     };
     View {
         group: GroupId(1),
-        epoch: Epoch::FIRST,
-        seats: (0..n).map(member).collect(),
+        epoch,
+        seats: nodes.into_iter().map(member).collect(),
     }
+}
+
+/// The segment's store of an epoch.
+pub(crate) fn store_of(epoch: Epoch) -> StoreId {
+    StoreId { epoch, ..STORE }
 }
 
 /// Callers have names of their own, so that every message goes through the bag.
@@ -394,6 +423,10 @@ impl World {
             spread: BTreeSet::new(),
             written: 0,
             lives: vec![0; n],
+            views: vec![view(n)],
+            created: vec![(0..n).collect()],
+            closed: Vec::new(),
+            known: vec![0; n],
             puts: 0,
             calls: 7,
             asked: BTreeMap::new(),
@@ -407,12 +440,32 @@ impl World {
     }
 
     pub(crate) fn place(&self) -> Place {
+        self.place_in(Epoch::FIRST, 0)
+    }
+
+    /// The place of an epoch, for somebody who knows so many of the sources that are closed.
+    pub(crate) fn place_in(&self, epoch: Epoch, known: usize) -> Place {
         Place {
-            store: STORE,
-            view: view(self.nodes.len()),
+            store: store_of(epoch),
+            view: self.view_in(epoch).clone(),
             order: vec![Seat(0)],
             storage: self.storage,
+            sources: self.sources_of(epoch, known),
         }
+    }
+
+    pub(crate) fn view_in(&self, epoch: Epoch) -> &View {
+        &self.views[epoch.0 as usize - 1]
+    }
+
+    fn sources_of(&self, epoch: Epoch, known: usize) -> Vec<Source> {
+        let older = self.views.iter().filter(|view| view.epoch < epoch);
+        let open = older.filter(|view| !self.closed[..known].contains(&view.epoch));
+        let source = |view: &View| Source {
+            store: store_of(view.epoch),
+            view: view.clone(),
+        };
+        open.map(source).collect()
     }
 
     /// A caller dies in whatever it was doing; another takes its place.
@@ -424,6 +477,7 @@ impl World {
     fn step<T>(
         &mut self,
         who: Who,
+        store: StoreId,
         f: impl FnOnce(&mut World, &dyn SegmentView, &mut Env<'_>) -> T,
     ) -> (T, Effects) {
         let (node, clock) = match who {
@@ -431,11 +485,11 @@ impl World {
             Who::Caller(i) => (None, self.caller_clocks[i]),
         };
         let prefix = node.map_or(0, |i| self.nodes[i].applied);
-        let mut applied = Applied::new(
-            view(self.nodes.len()),
-            &self.history[..prefix],
-            self.storage,
-        );
+        let epoch = store.epoch;
+        let is_there = |i| self.created[epoch.0 as usize - 1].contains(&i);
+        let view = node.is_none_or(is_there).then(|| self.view_in(epoch));
+        let mut applied = Applied::new(view.cloned(), &self.history[..prefix], self.storage);
+        applied.sources = self.sources_of(epoch, node.map_or(0, |i| self.known[i]));
         let memory = node.map(|i| self.nodes[i].disk.clone()).unwrap_or_default();
         if let Some(i) = node {
             applied.writable = self.nodes[i].writable;
@@ -464,7 +518,7 @@ impl World {
     }
 
     pub(crate) fn start_at(&mut self, caller: usize, op: Op, place: &Place) -> OpId {
-        let (id, fx) = self.step(Who::Caller(caller), |w, _, cx| {
+        let (id, fx) = self.step(Who::Caller(caller), place.store, |w, _, cx| {
             let deadline = cx.now.monotonic + cx.timing.request;
             w.callers[caller].start(op, Owner::Upkeep, place, deadline, cx)
         });
@@ -512,7 +566,7 @@ impl World {
         else {
             panic!("callers are not asked");
         };
-        let ((), fx) = self.step(Who::Caller(caller), |w, _, cx| {
+        let ((), fx) = self.step(Who::Caller(caller), store, |w, _, cx| {
             w.callers[caller].on_answer(from, call, store, answer, cx);
         });
         self.release(to, fx);
@@ -538,10 +592,12 @@ impl World {
             }
         );
         let key = match &message {
-            Message::Ask { .. } if buries => None,
-            Message::Ask { key, .. } => Some(key.clone()),
-            Message::AskStore { .. } | Message::Answer { .. } => None,
+            Message::Ask { key, store, .. } if *store == STORE && !buries => Some(key.clone()),
+            Message::Ask { .. } | Message::AskStore { .. } | Message::Answer { .. } => None,
         };
+        let (Message::Ask { store, .. }
+        | Message::AskStore { store, .. }
+        | Message::Answer { store, .. }) = message;
         let put = match &message {
             Message::Ask {
                 ask:
@@ -553,7 +609,7 @@ impl World {
             } => Some(f.bytes.clone()),
             _ => None,
         };
-        let ((), fx) = self.step(Who::Node(i), |w, applied, cx| match message {
+        let ((), fx) = self.step(Who::Node(i), store, |w, applied, cx| match message {
             Message::Ask {
                 call,
                 store,
@@ -619,9 +675,20 @@ impl World {
 
     /// Asks one replica directly; its answer once it is durable, if it gives one.
     pub(crate) fn ask(&mut self, i: usize, key: &KeyId, ask: Ask) -> Option<Answer> {
+        self.ask_in(Epoch::FIRST, i, key, ask)
+    }
+
+    /// The same, in the store of an epoch.
+    pub(crate) fn ask_in(
+        &mut self,
+        epoch: Epoch,
+        i: usize,
+        key: &KeyId,
+        ask: Ask,
+    ) -> Option<Answer> {
         let message = Message::Ask {
             call: 7,
-            store: STORE,
+            store: store_of(epoch),
             key: key.clone(),
             ask,
         };
@@ -661,8 +728,13 @@ impl World {
 
     /// As [`World::tell`], about the whole store.
     pub(crate) fn tell_store(&mut self, i: usize, ask: StoreAsk) {
+        self.tell_in(Epoch::FIRST, i, ask);
+    }
+
+    /// As [`World::tell`], about the whole store of an epoch.
+    pub(crate) fn tell_in(&mut self, epoch: Epoch, i: usize, ask: StoreAsk) {
         let (from, to) = (NodeName(99), NodeName(i as u16));
-        let (call, store) = (7, STORE);
+        let (call, store) = (7, store_of(epoch));
         let message = Message::AskStore { call, store, ask };
         self.deliver(Letter { from, to, message });
     }
@@ -684,8 +756,19 @@ impl World {
 
     /// Whether a replica has sealed the store, as far as it remembers.
     pub(crate) fn is_sealed(&self, i: usize) -> bool {
+        self.is_sealed_in(Epoch::FIRST, i)
+    }
+
+    /// The same of the store of an epoch.
+    pub(crate) fn is_sealed_in(&self, epoch: Epoch, i: usize) -> bool {
         let disk = &self.nodes[i].disk;
-        disk.live.contains_key(&record::status(STORE))
+        disk.live.contains_key(&record::status(store_of(epoch)))
+    }
+
+    /// A replica seals its store of an epoch, durably.
+    pub(crate) fn seal_in(&mut self, epoch: Epoch, i: usize, next: Epoch) {
+        self.tell_in(epoch, i, StoreAsk::Seal { next });
+        self.flush(i);
     }
 
     /// A name for an eventual put to a replica that is asked directly.
@@ -713,7 +796,7 @@ impl World {
     ) -> Option<fermata_protocol::request::Inspection> {
         let name = NodeName(i as u16);
         let mut replica = Replica::recover(name, 0, &self.nodes[i].disk);
-        let ((), fx) = self.step(Who::Node(i), |_, applied, cx| {
+        let ((), fx) = self.step(Who::Node(i), STORE, |_, applied, cx| {
             let ask = Ask::Inspect;
             replica.on_ask(caller_name(0), 1, STORE, key.clone(), ask, applied, cx);
         });
@@ -806,12 +889,14 @@ impl World {
         self.now += by;
         self.wall += by;
         for caller in 0..self.callers.len() {
-            let ((), fx) = self.step(Who::Caller(caller), |w, _, cx| w.callers[caller].tick(cx));
+            let ((), fx) = self.step(Who::Caller(caller), STORE, |w, _, cx| {
+                w.callers[caller].tick(cx);
+            });
             self.release(caller_name(caller), fx);
             self.collect(caller);
         }
         for i in 0..self.nodes.len() {
-            let ((), fx) = self.step(Who::Node(i), |w, _, cx| w.nodes[i].replica.tick(cx));
+            let ((), fx) = self.step(Who::Node(i), STORE, |w, _, cx| w.nodes[i].replica.tick(cx));
             self.commit(i, fx);
         }
     }
@@ -819,7 +904,7 @@ impl World {
     /// One beat of every node's upkeep; what it wishes for is run by the first caller.
     pub(crate) fn upkeep(&mut self) {
         for i in 0..self.nodes.len() {
-            let (wishes, fx) = self.step(Who::Node(i), |w, view, cx| {
+            let (wishes, fx) = self.step(Who::Node(i), STORE, |w, view, cx| {
                 let replica = &mut w.nodes[i].replica;
                 replica.upkeep(&Only(view), cx);
                 std::iter::from_fn(|| replica.take_wish()).collect::<Vec<_>>()

@@ -68,6 +68,8 @@ impl Primaries {
             | Answer::EventualStored { .. }
             | Answer::Locked
             | Answer::Late { .. }
+            | Answer::Unmoved
+            | Answer::Closed
             | Answer::Marked
             | Answer::Listed { .. }
             | Answer::Inspection(_)
@@ -113,6 +115,7 @@ impl Mapper<'_> {
             | Ask::EventualSpread { .. }
             | Ask::Inspect
             | Ask::SealedRead { .. }
+            | Ask::Carry { .. }
             | Ask::MarkMoved { .. }
             | Ask::Survey
             | Ask::RepairEventual { .. }

@@ -71,6 +71,7 @@ impl Topology for Cluster {
             },
             order: vec![Seat(0), Seat(1), Seat(2)],
             storage: StoragePolicy::Replicated,
+            sources: Vec::new(),
         })
     }
     fn primary(&self, _target: Target) -> Option<NodeName> {
@@ -495,5 +496,6 @@ fn hints_in_a_circle_are_not_followed_without_a_pause() {
 
 const ELSEWHERE: register::OpEnd = register::OpEnd::Moved {
     next: Some(Epoch(2)),
+    under: None,
     may_have_taken_effect: true,
 };

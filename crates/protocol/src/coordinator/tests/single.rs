@@ -69,6 +69,7 @@ fn a_write_of_a_register_is_done_again_only_where_it_had_no_effect() {
     };
     let moved = |may_have_taken_effect| register::OpEnd::Moved {
         next: None,
+        under: None,
         may_have_taken_effect,
     };
     bench.ask(1, write(Keyspace::REGISTERS));
@@ -106,6 +107,7 @@ fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try()
             tries += 1;
             bench.register(register::OpEnd::Moved {
                 next: None,
+                under: None,
                 may_have_taken_effect: false,
             });
         }
@@ -174,6 +176,7 @@ fn an_eventual_put_starts_again_only_where_it_had_no_effect() {
     bench.ask(1, put());
     bench.register(register::OpEnd::Moved {
         next: Some(Epoch(2)),
+        under: None,
         may_have_taken_effect: false,
     });
     bench.wait(bench.timing.retry);

@@ -3,6 +3,7 @@
 use super::super::message::Answer;
 use super::super::op::{Op, OpEnd};
 use super::{Member, Phase, Running};
+use crate::io::Env;
 
 impl Running {
     /// q replicas have the tag, or a higher one of its section.
@@ -32,10 +33,14 @@ impl Running {
     pub(super) fn may_have(&self) -> bool {
         let changes = matches!(
             self.op,
-            Op::Put { .. } | Op::Write { .. } | Op::Synch { .. } | Op::EventualPut { .. }
+            Op::Put { .. }
+                | Op::Write { .. }
+                | Op::Cross { .. }
+                | Op::Synch { .. }
+                | Op::EventualPut { .. }
         );
-
-        changes && self.effect
+        // An earlier epoch may have a crossing write already.
+        changes && (self.effect || matches!(self.op, Op::Cross { .. }))
     }
 
     /// As `may_have`, but false once every member that was asked has refused the only transmission
@@ -46,7 +51,7 @@ impl Running {
     /// lost. Where a network repeats messages the word may prove wrong, but nothing rests on it:
     /// the key is left dirty (G25), so that the next holder's synch fences the copy.
     pub(super) fn may_have_despite_refusals(&self) -> bool {
-        if self.written.is_some() {
+        if self.written.is_some() || matches!(self.op, Op::Cross { .. }) {
             return true;
         }
         let refused = |m: &Member| m.asks == 1 && (m.past || m.refusal.is_some());
@@ -61,7 +66,7 @@ impl Running {
     }
 
     /// More than n − q refuse, and not for damage: the commonest reason, the gravest on a tie.
-    pub(super) fn refused(&self) -> OpEnd {
+    pub(super) fn refused(&self, env: &Env<'_>) -> OpEnd {
         let count = |wanted: fn(&Answer) -> bool| {
             let refusals = self.members.iter().filter_map(|m| m.refusal.as_ref());
             refusals.filter(|a| wanted(a)).count()
@@ -79,6 +84,7 @@ impl Running {
         } else if most == elsewhere {
             OpEnd::Moved {
                 next: None,
+                under: self.under(env),
                 may_have_taken_effect,
             }
         } else if most == full {

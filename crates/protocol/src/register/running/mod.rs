@@ -2,15 +2,17 @@
 //! here: [`super::Caller`] sends what this asks for.
 
 mod ends;
+mod sources;
 mod tags;
 
+use self::sources::Source;
 use self::tags::one_round_tag;
-use super::message::{Answer, Ask, Coding, Content, Holder, Version};
+use super::message::{Answer, Ask, Coding, Content, Holder, Moved, StoreId, Version};
 use super::once::Names;
 use super::op::{Op, OpEnd, Place};
 use super::reading::Cells;
 use super::{is_physical, policy};
-use crate::base::{Bug, EventualTag, KeyId, Micros, Seat, Tag};
+use crate::base::{Bug, EventualTag, KeyId, Micros, NodeName, Seat, Tag};
 use crate::io::Env;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -35,6 +37,7 @@ enum Phase {
         origin: EventualTag,
         parts: Vec<Content>,
         then: Box<OpEnd>,
+        into: Into,
     },
     /// Everything is stored; the outcome is `then` once the tag, a time, has certainly passed (F9:
     /// no later write may get a lower one).
@@ -42,6 +45,17 @@ enum Phase {
     /// One member after the other, by place in the order. A put goes on only from one that has
     /// refused it for good (G16: it acts at most once).
     One { turn: usize },
+}
+
+/// What a store at q members is, to a key that may not have moved from an earlier epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Into {
+    /// A write as any other. That of a holder or of a register does not move the key.
+    Write,
+    /// A synch or sweep, which leaves nothing of what was before: the key has moved with it.
+    Move,
+    /// What earlier epochs hold, with the highest fence there.
+    Carry(Tag),
 }
 
 /// One member in the present phase.
@@ -84,6 +98,10 @@ pub(super) struct Running {
     deadline: Micros,
     phase: Phase,
     members: Vec<Member>,
+    /// What the sources have answered, in this phase or before.
+    sources: Vec<Source>,
+    /// They were asked for values, not for tags alone.
+    valued: bool,
     /// Seats in the order of asking.
     order: Vec<Seat>,
     /// When the present phase began.
@@ -98,6 +116,8 @@ pub(super) struct Running {
     tells: bool,
     /// A tag that q members hold as of now: they are told so.
     settles: Option<Tag>,
+    /// The tag up to which the key has moved here by this operation: the members are told so.
+    moved: Option<Tag>,
     /// The tag below which q members have promised to store nothing.
     swept: Option<Tag>,
     /// The tag whose store a sweep carries on, in place of a tag of its own.
@@ -159,9 +179,10 @@ impl Running {
             }
             _ => Phase::Collect,
         };
+        let sources = Source::of(&place, env);
         // I5: a replica with a damaged record relies on this bound.
         let bound = env.now.monotonic.saturating_add(env.timing.request);
-        Running {
+        let mut running = Running {
             op,
             place,
             call: 0,
@@ -169,6 +190,8 @@ impl Running {
             deadline: deadline.min(bound),
             phase,
             members: alloc::vec![Member::default(); n],
+            sources,
+            valued: false,
             order,
             phase_began: env.now.monotonic,
             passed: 0,
@@ -176,11 +199,14 @@ impl Running {
             stuck: false,
             tells: false,
             settles: None,
+            moved: None,
             swept: None,
             resumes: None,
             anew: false,
             written: None,
-        }
+        };
+        running.renew_sources(env.now.monotonic);
+        running
     }
 
     pub(super) fn key(&self) -> &KeyId {
@@ -191,6 +217,11 @@ impl Running {
     pub(super) fn take_settled(&mut self) -> Option<Tag> {
         let tag = self.settles.take()?;
         self.place.storage.finalizes().then_some(tag)
+    }
+
+    /// The tag that all members may be told to have moved here, if the operation has moved the key.
+    pub(super) fn take_moved(&mut self) -> Option<Tag> {
+        self.moved.take()
     }
 
     /// When something is to be done although nothing arrives.
@@ -207,7 +238,9 @@ impl Running {
                 at => self.members[at].due,
             },
             _ => {
-                let open = self.members.iter().filter(|m| !m.settled());
+                let sources = self.sources.iter().filter(|_| self.asks_sources());
+                let members = self.members.iter().chain(sources.flat_map(|s| &s.members));
+                let open = members.filter(|m| !m.settled());
                 open.map(|m| m.due).min().unwrap_or(Micros::MAX)
             }
         };
@@ -225,8 +258,12 @@ impl Running {
         once && silent && !env.planted.has(Bug::EventualPutRepeated)
     }
 
-    /// Seats that are to be asked now, each with what it is asked.
-    pub(super) fn due(&mut self, names: &mut Names, env: &Env<'_>) -> Vec<(Seat, Ask)> {
+    /// Who is to be asked now, about which store, and what.
+    pub(super) fn due(
+        &mut self,
+        names: &mut Names,
+        env: &Env<'_>,
+    ) -> Vec<(NodeName, StoreId, Ask)> {
         let now = env.now.monotonic;
         let mut seats = Vec::new();
         if let Phase::One { turn } = self.phase {
@@ -254,25 +291,49 @@ impl Running {
             member.asks += 1;
             member.due = now + env.timing.retry;
         }
-        let asks: Vec<(Seat, Ask)> = seats
-            .iter()
-            .map(|seat| (*seat, self.ask(*seat, names, env)))
-            .collect();
-        self.effect |= asks
-            .iter()
-            .any(|(_, ask)| matches!(ask, Ask::Store { .. } | Ask::EventualPut { .. }));
+        let mut asks = Vec::with_capacity(seats.len());
+        for seat in seats {
+            let ask = self.ask(seat, names, env);
+            self.effect |= matches!(ask, Ask::Store { .. } | Ask::EventualPut { .. });
+            asks.push((self.node_at(seat), self.place.store, ask));
+        }
+        if self.asks_sources() {
+            self.ask_sources(&mut asks, env);
+        }
         asks
+    }
+
+    fn node_at(&self, seat: Seat) -> NodeName {
+        let node = self.place.view.node_at(seat);
+        node.expect("a seat of the view")
     }
 
     fn ask(&self, seat: Seat, names: &mut Names, env: &Env<'_>) -> Ask {
         if let Phase::Store {
-            tag, origin, parts, ..
+            tag,
+            origin,
+            parts,
+            into,
+            ..
         } = &self.phase
         {
-            return Ask::Store {
-                tag: *tag,
-                origin: *origin,
-                content: parts[usize::from(seat.0)].clone(),
+            let (tag, origin) = (*tag, *origin);
+            let content = parts[usize::from(seat.0)].clone();
+            return match *into {
+                Into::Carry(fence) => Ask::Carry {
+                    tag,
+                    origin,
+                    fence: match env.planted.has(Bug::FenceLeftBehind) {
+                        true => Tag::ZERO,
+                        false => fence,
+                    },
+                    content,
+                },
+                Into::Write | Into::Move => Ask::Store {
+                    tag,
+                    origin,
+                    content,
+                },
             };
         }
         let read = |holder, entering, fence, eventual, values| Ask::Read {
@@ -303,14 +364,13 @@ impl Running {
             }
             Op::Read { .. } => read(None, false, None, false, true),
             // A put has no round of reading: see `new`.
-            Op::Write { .. } | Op::Put { .. } => read(None, false, None, false, false),
+            Op::Write { .. } | Op::Cross { .. } | Op::Put { .. } => {
+                read(None, false, None, false, false)
+            }
             Op::EventualGet { .. } => Ask::EventualGet,
             // Never coded: an eventual value is durable at one replica.
             Op::EventualPut { key, value } => Ask::EventualPut {
-                name: names.next(
-                    self.place.view.node_at(seat).expect("a seat of the view"),
-                    env.now.wall,
-                ),
+                name: names.next(self.node_at(seat), env.now.wall),
                 content: match value {
                     None => Content::Tombstone,
                     Some(value) => {
@@ -328,11 +388,18 @@ impl Running {
         if env.now.monotonic >= self.deadline {
             return Next::Done(self.out_of_time());
         }
-        if let Answer::Sealed { next } | Answer::Moved { next } = answer {
+        let reads = matches!(
+            (&self.op, &self.phase),
+            (Op::Read { .. }, Phase::Store { .. })
+        );
+        if let Answer::Sealed { next } | Answer::Moved { next } = answer
+            && !(reads && env.planted.has(Bug::ReadCrosses))
+        {
             // The epoch is over: nothing more of it is counted.
             self.members[usize::from(seat.0)].refusal = Some(answer);
             return Next::Done(OpEnd::Moved {
                 next: Some(next),
+                under: self.under(env),
                 may_have_taken_effect: self.may_have_despite_refusals(),
             });
         }
@@ -344,6 +411,12 @@ impl Running {
         } else {
             Answer::Void
         };
+        if let Answer::Cells { passed, moved, .. } = &answer {
+            self.passed = self.passed.max(*passed);
+            if let Some(next) = self.without_closed(moved, env) {
+                return next;
+            }
+        }
         let storing = matches!(self.phase, Phase::Store { .. });
         let clash = matches!(answer, Answer::Outranked { tag } if self.is_clash(tag));
         let member = &mut self.members[usize::from(seat.0)];
@@ -351,10 +424,8 @@ impl Running {
             return Next::Wait;
         }
         let soon = env.now.monotonic + env.timing.beat.min(env.timing.retry);
-        if let Answer::Cells { passed, .. } = &answer {
-            self.passed = self.passed.max(*passed);
-        }
         match answer {
+            Answer::Sealed { .. } => member.good = Some(Answer::Stored),
             Answer::Cells { .. } if !storing => member.good = Some(answer),
             // Another attempt's value under a synch's own tag: this one must not grant.
             Answer::Outranked { tag } if self.op.is_synch_of(tag) => {
@@ -368,6 +439,9 @@ impl Running {
                 member.due = soon;
             }
             Answer::Stored | Answer::Outranked { .. } if storing => member.good = Some(answer),
+            Answer::Closed if storing => {
+                return self.without_closed(&Moved::All, env).unwrap_or(Next::Wait);
+            }
             // The replica may apply what it lacks any moment; a beat carries it.
             Answer::NotHolder
             | Answer::Elsewhere
@@ -405,7 +479,7 @@ impl Running {
                 self.enter(Phase::Tags, soon);
                 return Next::Phase;
             }
-            (Op::Write { .. }, Phase::Store { .. } | Phase::Fenced { .. })
+            (Op::Write { .. } | Op::Cross { .. }, Phase::Store { .. } | Phase::Fenced { .. })
                 if self.written.is_some() =>
             {
                 self.enter(Phase::Tags, soon);
@@ -452,11 +526,17 @@ impl Running {
             Answer::Inspection(inspection) if matches!(self.op, Op::Inspect { .. }) => {
                 Next::Done(OpEnd::Inspection(inspection))
             }
-            Answer::Void | Answer::Elsewhere | Answer::DiskFull => {
+            Answer::Void | Answer::Elsewhere | Answer::DiskFull | Answer::Unmoved => {
                 self.members[usize::from(seat.0)].refusal = Some(answer);
                 let refused = self.members.iter().filter(|m| m.refusal.is_some()).count();
+                let unmoved = |m: &Member| m.refusal == Some(Answer::Unmoved);
+                if refused == self.members.len() && self.members.iter().any(unmoved) {
+                    // Whoever is here was not there: the sources are asked.
+                    self.enter(Phase::Collect, env.now.monotonic);
+                    return Next::Phase;
+                }
                 if refused == self.members.len() {
-                    return Next::Done(self.refused());
+                    return Next::Done(self.refused(env));
                 }
                 // Whichever was asked last is passed over at once if it was this one.
                 if let Phase::One { turn } = self.phase
@@ -496,9 +576,11 @@ impl Running {
         let q = self.quorum_size(env);
         let good = self.members.iter().filter(|m| m.good.is_some()).count();
         let past = self.members.iter().any(|m| m.past);
-        if good >= q && !past {
+        if good >= q && !past && (!self.asks_sources() || self.is_through(env)) {
             return match self.phase {
-                Phase::Store { tag, .. } => {
+                Phase::Store { tag, into, .. } => {
+                    let moves = into != Into::Write || env.planted.has(Bug::WriteMarks);
+                    self.moved = moves.then_some(tag);
                     let then = self.stored();
                     // Not where another value is at a member under this very tag.
                     let tells = !matches!(then, OpEnd::StaleSequence);
@@ -531,7 +613,7 @@ impl Running {
                 self.enter(Phase::Tags, env.now.monotonic);
                 Next::Phase
             }
-            _ => Next::Done(self.refused()),
+            _ => Next::Done(self.refused(env)),
         }
     }
 
@@ -541,22 +623,48 @@ impl Running {
     fn has_no_room(&self) -> bool {
         let busy = |m: &Member| m.refusal == Some(Answer::Busy);
         let storing = matches!(self.phase, Phase::Store { tag, .. } if self.swept != Some(tag));
-        let of_register = matches!(self.op, Op::Read { .. } | Op::Write { .. });
+        let of_register = matches!(
+            self.op,
+            Op::Read { .. } | Op::Write { .. } | Op::Cross { .. }
+        );
         of_register && storing && self.members.iter().any(busy)
+    }
+
+    /// What the answers lead to without their values, if they do.
+    fn by_tags(&mut self, env: &Env<'_>) -> Option<Next> {
+        let enters = matches!(self.op, Op::Entry { .. });
+        if enters && !self.sources.is_empty() && self.mark().is_none() {
+            return Some(Next::Done(OpEnd::Unmoved));
+        }
+        let tag = self.tag_to_write(env)?;
+        let blind = env.planted.has(Bug::CrossesBlindly);
+        Some(match self.is_fenced_out(tag) && !blind {
+            true => Next::Done(OpEnd::Past {
+                may_have_taken_effect: true,
+            }),
+            false => self.write_under(tag, env),
+        })
     }
 
     /// q replicas have answered a read.
     fn collected(&mut self, env: &Env<'_>) -> Next {
         let now = env.now.monotonic;
-        if let Some(tag) = self.tag_to_write(env) {
-            return self.write_under(tag, env);
+        if let Some(next) = self.by_tags(env) {
+            return next;
         }
-        let good = self.members.iter().filter_map(|m| m.good.as_ref());
-        let Some(cells) = Cells::of(good, &self.place, env.planted) else {
+        let present = self.present();
+        let sources = self.heard();
+        let Some(cells) = Cells::of(&present, &sources, env.planted) else {
             return self.undecodable(env);
         };
         let at = (cells.tag, cells.origin);
         let value = cells.value.clone();
+        // Where it is none, the key has moved here already.
+        let carried = (!sources.is_empty()).then_some(cells.fence);
+        let into = match carried {
+            Some(_) => Into::Move,
+            None => Into::Write,
+        };
         match (&self.op, &self.phase) {
             (Op::Entry { .. }, _) => {
                 let entry = OpEnd::Entry {
@@ -590,7 +698,7 @@ impl Running {
                     tag: *tag,
                 };
                 let at = (*tag, origin);
-                self.store(at, latest.as_ref(), then, now);
+                self.store(at, latest.as_ref(), then, into, now);
                 Next::Phase
             }
             (_, Phase::Fenced { tag }) if self.resumes == Some(*tag) => {
@@ -599,23 +707,24 @@ impl Running {
             }
             (_, Phase::Fenced { tag }) => {
                 let at = (*tag, cells.origin);
-                self.carry_on(at, value, now)
+                self.carry_on(at, value, into, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let tells = cells.agree && cells.crowded;
                 let (agree, is_final) = (cells.agree, cells.is_final);
-                self.found(at, value, (agree, is_final, tells), env)
+                self.found(at, value, carried, (agree, is_final, tells), env)
             }
             _ => unreachable!("only reads collect"),
         }
     }
 
     /// A read's value, which is written back unless its q answers `agree` on it, or it is known to
-    /// be final.
+    /// be final: from earlier epochs, with the fence that is to be `carried`.
     fn found(
         &mut self,
         at: (Tag, EventualTag),
         value: Option<Bytes>,
+        carried: Option<Tag>,
         (agree, is_final, tells): (bool, bool, bool),
         env: &Env<'_>,
     ) -> Next {
@@ -628,23 +737,35 @@ impl Running {
             Op::Get { holder, .. } => Holder::of(tag) == *holder,
             _ => true,
         };
-        let skip = agree || is_final || !owned;
+        let skip = agree || is_final || (!owned && carried.is_none());
         if !skip && env.planted.has(Bug::FinalBeforeStored) {
             return self.once_passed(tag, then, true, env);
         }
         if skip || env.planted.has(Bug::ReadWithoutWriteBack) {
+            // Of a key that was never written nothing needs to be noted.
+            self.moved = carried.and_then(|fence| (tag.max(fence) > Tag::ZERO).then_some(tag));
             return match is_final {
                 true => Next::Done(then),
                 false => self.once_passed(tag, then, tells, env),
             };
         }
-        self.write_back(at, value, then, env.now.monotonic);
+        let into = carried.map_or(Into::Write, Into::Carry);
+        if env.planted.has(Bug::MarkFirst) {
+            self.moved = carried.map(|_| tag);
+        }
+        self.write_back(at, value, then, into, env.now.monotonic);
         Next::Phase
     }
 
     /// q members have promised to store nothing below `tag`. Their value is stored under it, or the
     /// write that is to come above it.
-    fn carry_on(&mut self, at: (Tag, EventualTag), found: Option<Bytes>, now: Micros) -> Next {
+    fn carry_on(
+        &mut self,
+        at: (Tag, EventualTag),
+        found: Option<Bytes>,
+        into: Into,
+        now: Micros,
+    ) -> Next {
         let tag = at.0;
         let then = self.swept_up(tag, found.clone());
         let value = match &self.op {
@@ -652,7 +773,7 @@ impl Running {
             _ => found,
         };
         self.swept = Some(tag);
-        self.store(at, value.as_ref(), then, now);
+        self.store(at, value.as_ref(), then, into, now);
         Next::Phase
     }
 
@@ -677,14 +798,14 @@ impl Running {
         if agree {
             return self.once_passed(tag, then, true, env);
         }
-        self.write_back(at, found, then, now);
+        self.write_back(at, found, then, Into::Write, now);
         Next::Phase
     }
 
     /// The outcome of this operation once a sweep has put the value `found` at q members as `tag`.
     fn swept_up(&self, tag: Tag, found: Option<Bytes>) -> OpEnd {
         match &self.op {
-            Op::Write { .. } => OpEnd::Stored {
+            Op::Write { .. } | Op::Cross { .. } => OpEnd::Stored {
                 tag: self.written.unwrap_or(tag),
             },
             Op::Sweep { .. } => OpEnd::Stored { tag },
@@ -710,7 +831,7 @@ impl Running {
             unreachable!("it has stored");
         };
         let reads = matches!(self.op, Op::Read { .. });
-        let writes = matches!(self.op, Op::Write { .. });
+        let writes = matches!(self.op, Op::Write { .. } | Op::Cross { .. });
         let earliest = env.now.interval.map_or(0, |interval| interval.earliest);
         let over = earliest.max(self.passed) > tag.sequence;
         let hasty = reads && env.planted.has(Bug::ReaderDoesNotWait);
@@ -737,14 +858,11 @@ impl Running {
             Op::Write { .. } if self.written.is_some() || (clockless && is_physical(tag)) => {
                 self.enter(Phase::Fenced { tag }, now);
             }
-            Op::Write { value, .. } => {
+            Op::Write { value, .. } | Op::Cross { value, .. } => {
                 let value = value.clone();
-                self.store(
-                    (tag, EventualTag::default()),
-                    value.as_ref(),
-                    OpEnd::Stored { tag },
-                    now,
-                );
+                let at = (tag, EventualTag::default());
+                let then = OpEnd::Stored { tag };
+                self.store(at, value.as_ref(), then, Into::Write, now);
             }
             _ => self.enter(Phase::Fenced { tag }, now),
         }
@@ -755,7 +873,9 @@ impl Running {
     /// asked again after a while.
     fn undecodable(&mut self, env: &Env<'_>) -> Next {
         let now = env.now.monotonic;
-        let all = self.members.iter().all(Member::settled);
+        let sources = self.sources.iter().filter(|_| self.asks_sources());
+        let mut members = self.members.iter().chain(sources.flat_map(|s| &s.members));
+        let all = members.all(Member::settled);
         if all || now >= self.phase_began + env.timing.retry {
             let phase = core::mem::replace(&mut self.phase, Phase::Collect);
             self.stuck = true;
@@ -766,8 +886,18 @@ impl Running {
     }
 
     /// Goes on to store at q members.
-    fn store(&mut self, at: (Tag, EventualTag), value: Option<&Bytes>, then: OpEnd, now: Micros) {
-        let phase = store(&self.op, &self.place, at, value, then);
+    fn store(
+        &mut self,
+        at: (Tag, EventualTag),
+        value: Option<&Bytes>,
+        then: OpEnd,
+        into: Into,
+        now: Micros,
+    ) {
+        let mut phase = store(&self.op, &self.place, at, value, then);
+        if let Phase::Store { into: own, .. } = &mut phase {
+            *own = into;
+        }
         self.enter(phase, now);
     }
 
@@ -777,14 +907,18 @@ impl Running {
         at: (Tag, EventualTag),
         value: Option<Bytes>,
         then: OpEnd,
+        into: Into,
         now: Micros,
     ) {
+        let promised = |known: Tag| !matches!(into, Into::Carry(fence) if known < fence);
         let has = |member: &Member| match &member.good {
-            Some(Answer::Cells { versions, .. }) => versions.iter().any(|v| v.tag == at.0),
+            Some(Answer::Cells {
+                versions, fence, ..
+            }) => versions.iter().any(|v| v.tag == at.0) && promised(*fence),
             _ => false,
         };
         let holds: Vec<bool> = self.members.iter().map(has).collect();
-        self.store(at, value.as_ref(), then, now);
+        self.store(at, value.as_ref(), then, into, now);
         for (member, holds) in self.members.iter_mut().zip(holds) {
             member.good = holds.then_some(Answer::Stored);
         }
@@ -793,6 +927,7 @@ impl Running {
     fn enter(&mut self, phase: Phase, due: Micros) {
         self.phase = phase;
         self.phase_began = due;
+        self.renew_sources(due);
         for member in &mut self.members {
             *member = Member {
                 due,
@@ -821,11 +956,17 @@ fn store(
     value: Option<&Bytes>,
     then: OpEnd,
 ) -> Phase {
+    // Of what was never written a fence alone is carried.
+    let parts = match tag {
+        Tag::ZERO => alloc::vec![Content::Absent; place.view.len()],
+        _ => policy::encode(place.storage, place.shape(), op.key(), tag, value),
+    };
     Phase::Store {
         tag,
         origin,
-        parts: policy::encode(place.storage, place.shape(), op.key(), tag, value),
+        parts,
         then: Box::new(then),
+        into: Into::Write,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::super::message::Answer;
 use super::super::op::{Op, Place};
-use super::{Member, Phase, Running};
-use crate::base::{LockRef, Tag};
+use super::{Phase, Running};
+use crate::base::{Bug, LockRef, Tag};
 use crate::io::Env;
 
 impl Running {
@@ -13,15 +13,20 @@ impl Running {
         let clocked = self.place.storage.has_one_round_writes();
         let latest = env.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
         match (&self.op, &self.phase) {
-            (Op::Write { writer, .. }, Phase::Collect) => {
-                Some(tag_for(&self.members, *writer, latest))
+            (Op::Write { writer, .. }, Phase::Collect) if env.planted.has(Bug::TagFromNewStore) => {
+                let own = self.members.iter().filter_map(|m| m.good.as_ref());
+                Some(tag_for(own, *writer, latest))
             }
+            (Op::Write { writer, .. }, Phase::Collect) => {
+                Some(tag_for(self.shown(), *writer, latest))
+            }
+            (Op::Cross { tag, .. }, Phase::Collect) => Some(*tag),
             (_, Phase::Tags) if let Some(tag) = self.to_resume() => Some(tag),
             (Op::Sweep { writer, .. }, Phase::Tags) => {
-                Some(tag_for(&self.members, self.sweeper(*writer), latest))
+                Some(tag_for(self.shown(), self.sweeper(*writer), latest))
             }
-            (Op::Read { .. } | Op::Write { .. }, Phase::Tags) => {
-                Some(tag_for(&self.members, self.sweeper(0), 0))
+            (Op::Read { .. } | Op::Write { .. } | Op::Cross { .. }, Phase::Tags) => {
+                Some(tag_for(self.shown(), self.sweeper(0), 0))
             }
             _ => None,
         }
@@ -41,7 +46,40 @@ impl Running {
         let all = answers.clone().count();
         let holders = answers.filter(|(tag, _)| *tag == highest).count();
         let may_complete = (self.place.shape().parts..all).contains(&holders);
-        (may_complete && highest == fence && !self.anew).then_some(highest)
+        // Beside a source it would have to be told from what was there before: it is not worth it.
+        let anew = self.anew || !self.heard().is_empty();
+        (may_complete && highest == fence && !anew).then_some(highest)
+    }
+
+    /// What the answers show that count: those of this phase, and of the sources.
+    fn shown(&self) -> impl Iterator<Item = &Answer> {
+        let own = self.members.iter().filter_map(|m| m.good.as_ref());
+        own.chain(self.heard().into_iter().flat_map(|heard| heard.answers))
+    }
+
+    /// The tag under which the write of a register may be stored somewhere.
+    pub(super) fn under(&self, env: &Env<'_>) -> Option<Tag> {
+        match (&self.op, &self.phase) {
+            _ if env.planted.has(Bug::CrossesAnew) => None,
+            (Op::Cross { tag, .. }, _) => Some(*tag),
+            (Op::Write { .. }, Phase::Store { tag, .. } | Phase::Passing { tag, .. })
+                if self.effect =>
+            {
+                Some(self.written.unwrap_or(*tag))
+            }
+            (Op::Write { .. }, _) => self.written,
+            _ => None,
+        }
+    }
+
+    /// Whether this crossing write comes too late: below a fence that q members have promised,
+    /// whoever reads may have passed it over (V5).
+    pub(super) fn is_fenced_out(&self, tag: Tag) -> bool {
+        let fences = self.shown().filter_map(|answer| match answer {
+            Answer::Cells { fence, .. } => Some(*fence),
+            _ => None,
+        });
+        matches!(self.op, Op::Cross { .. }) && fences.max() > Some(tag)
     }
 
     /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
@@ -53,11 +91,15 @@ impl Running {
 
 /// The tag of a register write: the one that an earlier try of this writer has left, else one above
 /// all that were seen and not below `least`. A fence counts as a tag: what is below it is refused.
-pub(super) fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
-    let cells = members.iter().filter_map(|member| match &member.good {
-        Some(Answer::Cells {
+pub(super) fn tag_for<'a>(
+    answers: impl Iterator<Item = &'a Answer>,
+    writer: u128,
+    least: u64,
+) -> Tag {
+    let cells = answers.filter_map(|answer| match answer {
+        Answer::Cells {
             versions, fence, ..
-        }) => Some((versions, *fence)),
+        } => Some((versions, *fence)),
         _ => None,
     });
     let (mut seen, mut own) = (Tag::ZERO, None);
@@ -82,7 +124,10 @@ pub(super) fn tag_for(members: &[Member], writer: u128, least: u64) -> Tag {
 /// higher one.
 pub(super) fn one_round_tag(place: &Place, writer: u128, env: &Env<'_>) -> Option<Tag> {
     let interval = env.now.interval?;
-    place.storage.has_one_round_writes().then_some(Tag {
+    // Beside a source a sweep's promise may be there that its time lies below.
+    let free = place.storage.has_one_round_writes()
+        && (place.sources.is_empty() || env.planted.has(Bug::OneRoundBesideSource));
+    free.then_some(Tag {
         lock_ref: LockRef(0),
         sequence: interval.latest,
         writer,
