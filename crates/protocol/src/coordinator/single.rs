@@ -178,9 +178,9 @@ impl Job for One {
                 register::OpEnd::Stored { tag } => Step::reply(Reply::Done { tag: Some(tag) }),
                 register::OpEnd::EventualStored { .. } => Step::reply(Reply::Done { tag: None }),
                 register::OpEnd::Inspection(inspection) => Step::reply(Reply::Inspect(inspection)),
-                // Reads start over. A write that may be stored goes on under its own tag, where it has
-                // one, and under no other: stored twice, it would return above later writes (G16,
-                // G19).
+                // Reads start over. A write that may be stored goes on under its own tag, where it
+                // has one, and under no other: stored twice, it would return above later writes
+                // (G16, G19).
                 register::OpEnd::Moved {
                     may_have_taken_effect,
                     under,

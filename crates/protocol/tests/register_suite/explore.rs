@@ -23,7 +23,8 @@
 //! The number of states is part of the test: a change of it is a change of the protocol, or of
 //! what is walked, and either is to be looked at.
 
-use crate::world::{Applied, Disk, STORE, register_key, view};
+use crate::disk::Disk;
+use crate::world::{Applied, STORE, register_key, view};
 use bytes::Bytes;
 use fermata_protocol::base::{
     Limits, NodeName, Now, Planted, Seat, StoragePolicy, Tag, Terms, Timing,

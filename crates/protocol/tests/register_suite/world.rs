@@ -2,6 +2,7 @@
 //! bag of messages, and one atomic history of lock commands of which every replica has applied a
 //! prefix.
 
+use crate::disk::Disk;
 use bytes::Bytes;
 use fermata_protocol::base::{
     Epoch, GroupId, Interval, KeyId, Keyspace, Limits, LockRef, Member, NodeName, Now, Planted,
@@ -13,7 +14,7 @@ use fermata_protocol::register::{
     Place, PutName, Replica, SegmentView, SegmentViews, Source, StoreAsk, StoreId,
 };
 use fermata_protocol::wire::record;
-use fermata_protocol::{Effects, Env, Memory, Output, Void, When, Write};
+use fermata_protocol::{Effects, Env, Output, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const STORE: StoreId = StoreId {
@@ -74,87 +75,6 @@ impl Clock {
 enum Who {
     Node(usize),
     Caller(usize),
-}
-
-#[derive(Clone, Default)]
-pub(crate) struct Disk {
-    live: BTreeMap<Bytes, Bytes>,
-    durable: BTreeMap<Bytes, Bytes>,
-    damaged: BTreeSet<Bytes>,
-}
-
-impl Disk {
-    pub(crate) fn append(&mut self, writes: Vec<Write>) {
-        for write in writes {
-            match write {
-                Write::Put { key, value } => {
-                    self.damaged.remove(&key);
-                    self.live.insert(key, value);
-                }
-                Write::Delete { key } => {
-                    self.damaged.remove(&key);
-                    self.live.remove(&key);
-                }
-                Write::DeleteRange { from, to } => {
-                    self.live.retain(|key, _| *key < from || *key >= to);
-                }
-            }
-        }
-    }
-
-    /// Damages every record whose key satisfies `which`; how many there were.
-    pub(crate) fn damage(&mut self, which: impl Fn(&[u8]) -> bool) -> usize {
-        let hit: Vec<Bytes> = self.live.keys().filter(|k| which(k)).cloned().collect();
-        self.damaged.extend(hit.iter().cloned());
-        hit.len()
-    }
-
-    /// Changes the last byte of every record whose key satisfies `which`; nothing tells.
-    pub(crate) fn alter(&mut self, which: impl Fn(&[u8]) -> bool) {
-        for (key, value) in &mut self.live {
-            if which(key) {
-                let mut bytes = value.to_vec();
-                *bytes.last_mut().expect("a record has bytes") ^= 1;
-                *value = bytes.into();
-            }
-        }
-    }
-
-    pub(crate) fn is_damaged(&self) -> bool {
-        !self.damaged.is_empty()
-    }
-
-    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
-        self.live.iter()
-    }
-}
-
-impl Memory for Disk {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
-        if self.damaged.contains(key) {
-            return Err(Void);
-        }
-        Ok(self.live.get(key).cloned())
-    }
-
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
-        let range = self
-            .live
-            .range(Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to));
-        let value = |(k, v): (&Bytes, &Bytes)| {
-            let value = if self.damaged.contains(k) {
-                Err(Void)
-            } else {
-                Ok(v.clone())
-            };
-            (k.clone(), value)
-        };
-        range.map(value).take(limit).collect()
-    }
-
-    fn is_durable(&self, key: &[u8]) -> bool {
-        self.live.get(key) == self.durable.get(key)
-    }
 }
 
 /// One command of the lock history; its position, from 1, is an enqueue's ref.
