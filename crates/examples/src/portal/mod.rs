@@ -37,8 +37,13 @@ const FRONT_ENDS: usize = 12;
 const USERS_PER_FRONT_END: usize = 8;
 const UPDATES_PER_USER: u64 = 20;
 
-/// An owner that does not answer in this time is taken for dead.
+/// An owner that does not answer in this time is taken for dead. A front end that has taken one for
+/// dead gives the next ones twice as long, for all may be slow, until they answer in a quarter of
+/// that: else every owner of a slow cluster would be replaced by another that is as slow.
 const SUSPICION: Duration = Duration::from_millis(1_500);
+
+/// No owner gets longer.
+const SUSPICION_MAX: Duration = Duration::from_secs(24);
 
 /// A new owner gets longer: a living old one may go on until its lease runs out.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(8);
@@ -147,6 +152,7 @@ fn start_replica(
 /// Sends the updates of its users, one after the other.
 async fn front_end(number: usize, sites: usize, shared: Arc<Shared>) {
     let mut owners = [number % sites; USERS_PER_FRONT_END];
+    let mut suspicion = SUSPICION;
     for round in 0..UPDATES_PER_USER {
         for (index, owner) in owners.iter_mut().enumerate() {
             let user = format!("user-{:03}", number * USERS_PER_FRONT_END + index);
@@ -161,6 +167,7 @@ async fn front_end(number: usize, sites: usize, shared: Arc<Shared>) {
                 .or_default()
                 .updates
                 .push(entry);
+            let owner = (owner, &mut suspicion);
             let acknowledged = send(&user, &update, owner, sites, &shared).await;
             if let Some(seen) = locked(&shared.seen).get_mut(&user)
                 && let Some(last) = seen.updates.last_mut()
@@ -177,7 +184,7 @@ async fn front_end(number: usize, sites: usize, shared: Arc<Shared>) {
 async fn send(
     user: &str,
     update: &Update,
-    owner: &mut usize,
+    (owner, suspicion): (&mut usize, &mut Duration),
     sites: usize,
     shared: &Shared,
 ) -> bool {
@@ -206,11 +213,18 @@ async fn send(
             replica.send(request).await.ok()?;
             answered.await.ok()
         };
-        let patience = if take_over { TAKE_OVER_MAX } else { SUSPICION };
+        let patience = match take_over {
+            true => TAKE_OVER_MAX.max(*suspicion),
+            false => *suspicion,
+        };
         if let Ok(Some(())) = tokio::time::timeout(patience, exchange).await {
+            if start.elapsed() < *suspicion / 4 {
+                *suspicion = (*suspicion / 2).max(SUSPICION);
+            }
             shared.latencies.note("(front ends)", "update", start);
             return true;
         }
+        *suspicion = (*suspicion * 2).min(SUSPICION_MAX);
         // Dead, or so it seems. A refusal that came at once is not repeated at once.
         tokio::time::sleep(Duration::from_millis(50)).await;
         *owner = (*owner + 1) % sites;
