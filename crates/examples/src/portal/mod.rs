@@ -217,14 +217,18 @@ async fn send(
             true => TAKE_OVER_MAX.max(*suspicion),
             false => *suspicion,
         };
-        if let Ok(Some(())) = tokio::time::timeout(patience, exchange).await {
-            if start.elapsed() < *suspicion / 4 {
-                *suspicion = (*suspicion / 2).max(SUSPICION);
+        match tokio::time::timeout(patience, exchange).await {
+            Ok(Some(())) => {
+                if start.elapsed() < *suspicion / 4 {
+                    *suspicion = (*suspicion / 2).max(SUSPICION);
+                }
+                shared.latencies.note("(front ends)", "update", start);
+                return true;
             }
-            shared.latencies.note("(front ends)", "update", start);
-            return true;
+            // A refusal says nothing of how slow owners are.
+            Ok(None) => {}
+            Err(_) => *suspicion = (*suspicion * 2).min(SUSPICION_MAX),
         }
-        *suspicion = (*suspicion * 2).min(SUSPICION_MAX);
         // Dead, or so it seems. A refusal that came at once is not repeated at once.
         tokio::time::sleep(Duration::from_millis(50)).await;
         *owner = (*owner + 1) % sites;
