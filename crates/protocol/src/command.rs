@@ -2,7 +2,8 @@
 //! their results are computed when they are applied, from the log's state alone.
 
 use crate::base::{
-    Epoch, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, SessionId, SiteId, View,
+    Epoch, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat, SegmentId, SessionId,
+    SiteId, View,
 };
 use crate::base::{KeyId, Tag};
 use crate::request::Mode;
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// The format of commands that this version of the program writes.
-pub const FORMAT: u8 = 4;
+pub const FORMAT: u8 = 5;
 
 /// The format of a command, first in its bytes. A node that reads a format which it does not know
 /// must not apply the command differently from those that do: decoding fails, and the node stops.
@@ -92,7 +93,8 @@ impl Command {
             Body::Lock(LockCommand::Resume { .. }) => 0,
             Body::Segment(SegmentCommand::Leases(leases)) => list(leases),
             Body::Segment(SegmentCommand::LeasesTaken | SegmentCommand::Floor(_)) => 0,
-            Body::Group(GroupCommand::Next(view)) => list(&view.seats),
+            Body::Group(GroupCommand::Next { view, .. }) => list(&view.seats),
+            Body::Group(GroupCommand::Started { segments, .. }) => list(segments),
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => keyspace.name.len(),
             Body::Group(
                 GroupCommand::Split(bytes)
@@ -101,7 +103,12 @@ impl Command {
                 | GroupCommand::Take(bytes),
             )
             | Body::Transaction(bytes) => bytes.len(),
-            Body::Group(GroupCommand::ChangeKeyspace { .. } | GroupCommand::DeleteKeyspace(_)) => 0,
+            Body::Group(
+                GroupCommand::ChangeKeyspace { .. }
+                | GroupCommand::DeleteKeyspace(_)
+                | GroupCommand::Moved { .. }
+                | GroupCommand::Harvested { .. },
+            ) => 0,
         };
         // Numbers may take a little more encoded than in memory.
         2 * size_of::<Command>() + lists
@@ -250,8 +257,14 @@ pub struct ClientLease {
 /// their places reserved; a group of this version refuses them without effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupCommand {
-    /// The next view. The first chosen one of an epoch decides, and ends the group's log.
-    Next(View),
+    /// The next view. The first chosen one of an epoch that is allowed decides, and ends the
+    /// group's log.
+    Next {
+        /// Who has which seat from then on.
+        view: View,
+        /// A member is lost, so that nobody waits for the values of two earlier epochs.
+        pressing: bool,
+    },
     /// Add a keyspace; its id is given when applied.
     CreateKeyspace(Keyspace),
     /// Reserved.
@@ -273,6 +286,30 @@ pub enum GroupCommand {
     },
     /// Take a keyspace away, and all that is in it.
     DeleteKeyspace(KeyspaceId),
+    /// An entry was chosen in the log of this epoch of each of these segments.
+    Started {
+        /// The epoch.
+        epoch: Epoch,
+        /// The segments.
+        segments: Vec<SegmentId>,
+    },
+    /// Every key of the segment has moved from an earlier store: it is read no more.
+    Moved {
+        /// The segment.
+        segment: SegmentId,
+        /// The epoch of the earlier store.
+        source: Epoch,
+    },
+    /// Every eventual value that a member of an earlier store had, sealed, is at members of the
+    /// present one, or outranked there.
+    Harvested {
+        /// The segment.
+        segment: SegmentId,
+        /// The epoch of the earlier store.
+        source: Epoch,
+        /// The member's seat there.
+        seat: Seat,
+    },
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! A group's own state: its view, its arc, and, in the group that keeps it, the keyspace catalogue.
+//! A group's own state: where it is, and, in the group that keeps it, the keyspace catalogue.
 //! A state machine that every member applies from the group's log.
 
-use crate::base::{Epoch, Group, Keyspace, Planted, SegmentId, View};
+use crate::base::storage::MEMBERS_MAX;
+use crate::base::{Group, Keyspace, Location, Planted, View};
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
@@ -14,22 +15,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupState {
     commands: u64,
-    view: View,
-    from: SegmentId,
-    to: SegmentId,
+    location: Location,
+    /// No view has fewer members.
+    least: u8,
     next: Option<View>,
     catalogue: Catalogue,
     sessions: Sessions,
 }
 
 impl GroupState {
-    /// The state in which a group of the cluster file starts.
-    pub fn start(group: &Group) -> GroupState {
+    /// The state in which a group of the cluster file starts, in a cluster in which no view has
+    /// fewer members than `least`.
+    pub fn start(group: &Group, least: u8) -> GroupState {
         GroupState {
             commands: 0,
-            view: group.view.clone(),
-            from: group.from,
-            to: group.to,
+            location: Location::beginning(group),
+            least,
             next: None,
             catalogue: Catalogue::default(),
             sessions: Sessions::default(),
@@ -39,19 +40,14 @@ impl GroupState {
     /// The state in which the next log of this group starts, once a successor view is decided.
     pub fn succeed(mut self) -> GroupState {
         if let Some(next) = self.next.take() {
-            self.view = next;
+            self.location.succeed(next);
         }
         self
     }
 
-    /// The members.
-    pub fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// The first and last segment of the arc.
-    pub fn arc(&self) -> (SegmentId, SegmentId) {
-        (self.from, self.to)
+    /// Where the group is. What is decided is not in it before the group goes on in its next log.
+    pub fn location(&self) -> &Location {
+        &self.location
     }
 
     /// The successor view: decided, which is also the end of this log.
@@ -85,7 +81,23 @@ impl GroupState {
             return known;
         }
         let outcome = match &command.body {
-            Body::Group(GroupCommand::Next(view)) => self.decide(view),
+            Body::Group(GroupCommand::Next { view, pressing }) => self.decide(view, *pressing),
+            Body::Group(GroupCommand::Started { epoch, segments }) => {
+                self.location.start(*epoch, segments);
+                Outcome::Done
+            }
+            Body::Group(GroupCommand::Moved { segment, source }) => {
+                self.location.close(*segment, *source);
+                Outcome::Done
+            }
+            Body::Group(GroupCommand::Harvested {
+                segment,
+                source,
+                seat,
+            }) => {
+                self.location.harvest(*segment, *source, *seat);
+                Outcome::Done
+            }
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => self.create(keyspace, planted),
             Body::Group(GroupCommand::ChangeKeyspace {
                 id,
@@ -113,11 +125,9 @@ impl GroupState {
         Some(outcome)
     }
 
-    fn decide(&mut self, view: &View) -> Outcome {
-        let epoch: Epoch = self.view.epoch.next();
-        let same_seats = view.seats == self.view.seats && view.group == self.view.group;
-        if view.epoch != epoch || !same_seats {
-            let why = "only the next epoch of the same seats can be decided; nothing was changed";
+    fn decide(&mut self, view: &View, pressing: bool) -> Outcome {
+        if let Err(why) = self.location.check_next(view, self.least, pressing) {
+            let why = format!("{why}; nothing was changed");
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
         self.next = Some(view.clone());
@@ -125,7 +135,9 @@ impl GroupState {
     }
 
     fn create(&mut self, keyspace: &Keyspace, planted: Planted) -> Outcome {
-        if let Err(why) = keyspace.storage.shape(self.view.len()) {
+        // For every size that a view may come to have: no change of members looks at keyspaces.
+        let shape = |members| keyspace.storage.shape(members).err();
+        if let Some(why) = (usize::from(self.least)..=MEMBERS_MAX).find_map(shape) {
             let why = format!("the keyspace's storage is impossible: {why}; choose other terms");
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }

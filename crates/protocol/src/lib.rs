@@ -50,6 +50,7 @@ pub mod node;
 pub mod paxos;
 pub mod register;
 pub mod request;
+pub mod ring;
 pub mod segment;
 pub mod sessions;
 pub mod wire;

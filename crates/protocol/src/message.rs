@@ -4,7 +4,7 @@
 use crate::base::{Ballot, Incarnation};
 use crate::base::{ClusterId, Interval, LogId, Micros, NodeId, NodeName, Slot};
 use crate::catalogue::Catalogue;
-use crate::{coordinator, lock, paxos, register};
+use crate::{coordinator, lock, paxos, register, ring};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,8 @@ pub enum Message {
     BeatAck(BeatAck),
     /// The keyspace catalogue, higher version wins.
     Catalogue(Catalogue),
+    /// Where groups are, and what becomes of logs.
+    Ring(ring::Message),
 }
 
 /// Who a node is and whom it knows. A node answers nothing and counts nobody before it knows the
@@ -88,6 +90,12 @@ pub struct BeatAck {
     pub deposed: Vec<(LogId, Ballot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+}
+
+impl From<ring::Message> for Message {
+    fn from(m: ring::Message) -> Message {
+        Message::Ring(m)
+    }
 }
 
 impl From<register::Message> for Message {

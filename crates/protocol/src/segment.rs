@@ -27,9 +27,10 @@
 //!
 //! **Departures.** None: the papers have one kind of state per log.
 
-use crate::base::{Bug, KeyId, LockRef, Planted, SessionId, Tag};
+use crate::base::{Bug, Epoch, KeyId, LockRef, Planted, SessionId, Tag};
 use crate::command::{Body, ClientLease, Command, SegmentCommand};
 use crate::lock::{Outcome, Queues, Ref};
+use crate::paxos::Stop;
 use crate::register::HolderState;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
@@ -79,6 +80,8 @@ impl Applied {
 pub struct SegmentState {
     /// Commands in the segment's whole history, over all its logs.
     commands: u64,
+    /// The epoch of the segment's registers, which changes only when the seats do.
+    store: Epoch,
     /// Who asked what.
     sessions: Sessions,
     /// All refs up to here are past, and data replicas may say so (F8f: deletes are forgotten
@@ -93,15 +96,20 @@ pub struct SegmentState {
 
 impl SegmentState {
     /// What a segment's first log starts from: no ref that is given is below `lowest`.
-    pub fn beginning(lowest: LockRef) -> SegmentState {
+    pub fn beginning(lowest: LockRef, store: Epoch) -> SegmentState {
         SegmentState {
             commands: lowest.0.saturating_sub(1),
+            store,
             ..SegmentState::default()
         }
     }
 
-    /// The next log of this segment starts from this state. Its command numbers go on.
-    pub fn succeed(mut self, planted: Planted) -> SegmentState {
+    /// The next log of this segment starts from this state. Its command numbers go on; its
+    /// registers, only where the seats are the same.
+    pub fn succeed(mut self, stop: Stop, planted: Planted) -> SegmentState {
+        if stop.moves {
+            self.store = stop.next;
+        }
         if planted.has(Bug::RefsRestartWithLog) {
             self.commands = 0;
         }
@@ -111,6 +119,11 @@ impl SegmentState {
     /// Commands in the segment's whole history.
     pub fn commands(&self) -> u64 {
         self.commands
+    }
+
+    /// The epoch of the segment's registers.
+    pub fn store(&self) -> Epoch {
+        self.store
     }
 
     /// All refs up to here are past.

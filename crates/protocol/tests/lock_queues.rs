@@ -3,10 +3,12 @@
 
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Epoch, KeyId, Keyspace, Label, LockRef, NodeName, Planted, Seat, SessionId, SiteId, Tag,
+    Ballot, Epoch, GroupId, KeyId, Keyspace, Label, LockRef, NodeName, Planted, Seat, SessionId,
+    SiteId, Tag,
 };
 use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
 use fermata_protocol::lock::{Outcome, state::QUEUE_MAX};
+use fermata_protocol::paxos::Stop;
 use fermata_protocol::register::HolderState;
 use fermata_protocol::request::{Code, Mode, Refusal};
 use fermata_protocol::segment::{Applied, SegmentState};
@@ -104,6 +106,15 @@ fn the_ref_is_the_number_of_the_command_and_never_repeats() {
     assert_eq!(s.enqueue(&["k"], Mode::Exclusive), LockRef(4));
 }
 
+fn stop() -> Stop {
+    Stop {
+        group: GroupId(1),
+        next: Epoch(2),
+        first: NodeName(1),
+        moves: false,
+    }
+}
+
 #[test]
 fn refs_go_on_in_the_next_log_and_after_a_snapshot() {
     let mut s = Script::new();
@@ -112,7 +123,7 @@ fn refs_go_on_in_the_next_log_and_after_a_snapshot() {
     let snapshot = wire::encode(&s.state);
     s.state = wire::decode::<SegmentState>(&snapshot)
         .expect("a snapshot")
-        .succeed(Planted::NONE);
+        .succeed(stop(), Planted::NONE);
     assert_eq!(s.enqueue(&["k"], Mode::Exclusive), LockRef(3));
 }
 
@@ -500,7 +511,7 @@ fn a_lease_table_crosses_to_the_next_log_and_is_taken_once() {
     assert_eq!(segment_command(&mut s, stated), Outcome::Done);
     let snapshot = wire::encode(&s.state);
     let state: SegmentState = wire::decode(&snapshot).expect("a snapshot");
-    s.state = state.succeed(Planted::NONE);
+    s.state = state.succeed(stop(), Planted::NONE);
     assert_eq!(s.state.leases(), Some(&[lease][..]));
     assert_eq!(
         segment_command(&mut s, SegmentCommand::LeasesTaken),

@@ -304,7 +304,10 @@ fn a_keyspace_is_created_while_the_view_changes() {
         epoch: Epoch::FIRST.next(),
         ..config(0, 3, BITS).cluster.groups[0].view.clone()
     };
-    let body = Body::Group(GroupCommand::Next(next));
+    let body = Body::Group(GroupCommand::Next {
+        view: next,
+        pressing: false,
+    });
     let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
     small.propose_everywhere(&command);
     let keyspace = Keyspace {
@@ -315,7 +318,7 @@ fn a_keyspace_is_created_while_the_view_changes() {
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     let here = small.nodes[1].0.here();
     let group = &here.groups[&GroupId(1)].state;
-    assert_eq!(group.view().epoch, Epoch::FIRST.next());
+    assert_eq!(group.location().epoch(), Epoch::FIRST.next());
     assert!(group.catalogue().all().iter().any(|k| k.name == "new"));
     // Nothing is left of the log that has ended.
     let log = LogId {

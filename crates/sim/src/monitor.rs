@@ -7,7 +7,7 @@
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
 use crate::checkers::{
-    agreement, begin, data_store, driver, durability, eventual, gone, leases, stuck, tags,
+    agreement, begin, data_store, driver, durability, eventual, gone, leases, places, stuck, tags,
 };
 use crate::client::Client;
 use crate::disk::Flushed;
@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 pub struct Monitor {
     on: bool,
     clocks_trusted: bool,
+    places: places::Places,
     tags: tags::Tags,
     eventual: eventual::Eventual,
     agreement: agreement::Agreement,
@@ -45,10 +46,11 @@ pub struct Monitor {
 
 impl Monitor {
     /// Watches, or not: benchmarks do not need it.
-    pub fn new(on: bool) -> Monitor {
+    pub fn new(on: bool, cluster: &Cluster) -> Monitor {
         Monitor {
             on,
             clocks_trusted: true,
+            places: places::Places::new(cluster),
             tags: tags::Tags::default(),
             eventual: eventual::Eventual::default(),
             agreement: agreement::Agreement::default(),
@@ -107,22 +109,28 @@ impl Monitor {
             return;
         }
         let machine = &machines[&name];
+        self.places.learn(machine);
+        let world = (&self.places, catalogue);
         self.durability.wrote(name, done);
         gone::wrote(machine, &done.writes, found);
         let mut heads = tags::heads(&done.writes);
         heads.retain(|head| !catalogue.is_deleted(&head.key));
         self.tags.wrote(name, &heads, catalogue, found);
-        self.eventual.wrote(machine, &heads, catalogue, found);
+        self.eventual.wrote(machine, &heads, world, found);
         let mut removed = tags::removed(&done.writes);
         let of = |place: &Bytes| record::key_of(place);
         removed.retain(|place| of(place).is_none_or(|key| !catalogue.is_deleted(&key)));
         self.tags.removed(name, &removed, catalogue, found);
         self.eventual.removed(name, &removed);
-        self.data_store.removed(name, &removed, found);
+        let emptied = tags::emptied(&done.writes);
+        self.eventual.emptied(name, &emptied);
+        self.data_store
+            .removed(name, &removed, &emptied, world, found);
         self.stuck.removed(&removed);
+        self.stuck.emptied(name, &emptied);
         let moved = self.agreement.after_step(machine, found);
         self.data_store
-            .after_step(name, &heads, &moved, machines, catalogue, found);
+            .after_step(&heads, &moved, machine, world, found);
         if self.clocks_trusted {
             self.leases.after_step(now, machine, &moved, clients, found);
         }
@@ -148,16 +156,17 @@ impl Monitor {
         &mut self,
         name: NodeName,
         result: Flushed,
-        world: (&Cluster, &Catalogue),
+        catalogue: &Catalogue,
         found: &mut Vec<Violation>,
     ) {
         if self.on
             && let Flushed::Through(lsn) = result
         {
             let mut heads = self.durability.flushed(name, lsn);
-            heads.retain(|head| !world.1.is_deleted(&head.key));
-            self.eventual.flushed(name, &heads, world.1);
-            self.stuck.flushed(name, &heads, world, found);
+            heads.retain(|head| !catalogue.is_deleted(&head.key));
+            self.eventual.flushed(name, &heads, catalogue);
+            self.stuck
+                .flushed(name, &heads, (&self.places, catalogue), found);
         }
     }
 
@@ -209,7 +218,8 @@ impl Monitor {
     ) {
         let rests = |key: &KeyId| !restless.contains(key) && !catalogue.is_deleted(key);
         if self.on {
-            self.eventual.at_rest(machines, catalogue, rests, found);
+            let world = (&self.places, catalogue);
+            self.eventual.at_rest(machines, world, rests, found);
         }
     }
 
@@ -219,7 +229,6 @@ impl Monitor {
         (now, client): (u64, ClientId),
         clients: &[Client],
         history: &History,
-        cluster: &Cluster,
         found: &mut Vec<Violation>,
     ) {
         if !self.on {
@@ -227,7 +236,8 @@ impl Monitor {
         }
         let catalogue = &history.catalogue;
         for section in &history.sections[self.sections..] {
-            self.data_store.entered(section, catalogue, found);
+            self.data_store
+                .entered(section, (&self.places, catalogue), found);
         }
         self.sections = history.sections.len();
         for (i, op) in history.ops.iter().enumerate().skip(self.ops) {
@@ -241,7 +251,7 @@ impl Monitor {
             if key.is_some_and(|key| catalogue.is_deleted(key)) {
                 continue;
             }
-            let world = (cluster, catalogue);
+            let world = (&self.places, catalogue);
             self.durability.acknowledged(op, promised, world, found);
             self.stuck.ended(*id, op, catalogue, found);
         }

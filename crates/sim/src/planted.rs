@@ -8,8 +8,8 @@ use fermata_protocol::base::Bug;
 pub enum Trap {
     /// By the scenario of this name.
     Scenario(&'static str),
-    /// By this module of one of the protocol's own suites: nothing here ends a store yet, and no
-    /// checker here sees that a member stays behind.
+    /// By this module of one of the protocol's own suites: what it shows lies between two steps of
+    /// a node, or is no violation that a checker here sees.
     Suite(&'static str),
 }
 
@@ -157,9 +157,15 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::LostUnlessStuck, "full-disk"),
     (Bug::UnhurriedForEver, "upkeep-missed"),
     (Bug::FloorRisesAtOnce, "g54-beside-a-section"),
+    (Bug::StopWithoutSeal, "ring-stale-coordinator"),
+    (Bug::RetireeDropsLog, "ring-closing-logs"),
+    (Bug::RetiredRevives, "ring-retired-member"),
+    (Bug::WalkBelowQuorum, "ring-few-lists"),
+    (Bug::DeletedUnharvested, "ring-eventual-at-one"),
+    (Bug::BuriedBesideSource, "ring-delete"),
 ];
 
-/// Wrong rules of stores that end: none does here.
+/// Wrong rules of stores that end.
 const OF_REGISTERS: [Bug; 2] = [Bug::SealNotDurable, Bug::SealedStoreChanges];
 
 /// Wrong rules by which a member that lags stays behind while others go on.
@@ -172,7 +178,7 @@ const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 /// Wrong rules that show between two steps of a primary.
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
 
-/// Wrong rules of operations over several stores: none does here.
+/// Wrong rules of operations over several stores.
 const OF_EPOCHS: [Bug; 11] = [
     Bug::OneSourceOnly,
     Bug::SourceQuorumTooSmall,

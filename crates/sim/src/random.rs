@@ -6,6 +6,7 @@
 //! read once more.
 
 use crate::catalogue;
+use crate::checkers::places::Places;
 use crate::checkers::{self, Violation, at_rest, gone, linearizable};
 use crate::clock::IntervalClock;
 use crate::cluster;
@@ -31,6 +32,9 @@ pub const PROGRESS_MAX: u64 = 180_000_000;
 /// Mixed into the seed for who keeps the clients' sessions: in a quarter of the seeds nodes keep
 /// most.
 const HOSTS: u64 = 0x686f_7374;
+
+/// Mixed into the seed for whether groups change their members: in half of the seeds.
+const MEMBERS: u64 = 0x6d65_6d62;
 
 /// All must be at rest within this virtual time after everybody has ended, microseconds.
 pub const REST_MAX: u64 = 180_000_000;
@@ -104,13 +108,18 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
     let keys = dice.between(1, 4) as usize;
     let registers = dice.between(1, 2) as usize;
     let mut ground = Ground::new(bits, keys, registers, 2_000_000, kind.names);
-    vary(&mut world, &mut ground, kind, &mut dice);
+    // The model knows one view of a group.
+    let moves = Dice::new(world.setup.seed ^ MEMBERS).chance(50) && !world.setup.model;
+    vary(&mut world, &mut ground, (kind, moves), &mut dice);
     ground.shared_percent = shared_percent.unwrap_or(ground.shared_percent);
     let length = dice.between(8_000_000, 40_000_000);
-    let plan = match kind.calm {
+    let mut plan = match kind.calm {
         true => Plan::calm(&mut dice, length),
         false => Plan::draw(&mut dice, length),
     };
+    if moves {
+        plan.move_members();
+    }
     equip(&mut world, &plan, &mut dice);
     world.registers = ground.registers.clone();
     world.sections = ground.sections.clone();
@@ -189,7 +198,7 @@ fn slow_time(world: &mut World, dice: &mut Dice) {
 }
 
 /// Kinds of ground: keys that share a segment, many readers, sections that may not last.
-fn vary(world: &mut World, ground: &mut Ground, kind: &Kind, dice: &mut Dice) {
+fn vary(world: &mut World, ground: &mut Ground, (kind, moves): (&Kind, bool), dice: &mut Dice) {
     if dice.chance(35) {
         ground.crowd(world.setup.cluster.segment_bits);
     }
@@ -200,7 +209,7 @@ fn vary(world: &mut World, ground: &mut Ground, kind: &Kind, dice: &mut Dice) {
         ground.hurry(id);
     }
     if dice.chance(60) {
-        code(world, ground, dice);
+        code(world, ground, moves, dice);
     }
     world.at(500_000, catalogue::furnish);
 }
@@ -229,8 +238,9 @@ fn revise(world: &mut World, ground: &Ground, length: u64) {
     }
 }
 
-/// Keyspaces with storage policies, and keys of theirs: registers mostly.
-fn code(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
+/// Keyspaces with storage policies, and keys of theirs: registers mostly. Where members change, of
+/// those policies alone whose values can always be read, and so can always move.
+fn code(world: &mut World, ground: &mut Ground, moves: bool, dice: &mut Dice) {
     let groups = &world.setup.cluster.groups;
     let smallest = groups.iter().map(|g| g.view.len()).min().unwrap_or(1);
     let bits = world.setup.cluster.segment_bits;
@@ -248,7 +258,8 @@ fn code(world: &mut World, ground: &mut Ground, dice: &mut Dice) {
             StoragePolicy::Oreas(terms),
             StoragePolicy::Ares(terms),
         ];
-        let Some(storage) = dice.pick(&policies).copied() else {
+        let drawn = dice.pick(&policies).copied();
+        let Some(storage) = drawn.map(|policy| if moves { policies[0] } else { policy }) else {
             return;
         };
         let purpose = match dice.chance(60) {
@@ -349,17 +360,22 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
 pub fn rest(world: &mut World) {
     let deadline = world.now + REST_MAX;
     while world.violations.is_empty() {
-        let (cluster, catalogue) = (&world.setup.cluster, &world.history.catalogue);
-        let mut left = at_rest::unrest(&world.machines, cluster, catalogue);
+        let catalogue = &world.history.catalogue;
+        let places = Places::of(&world.setup.cluster, &world.machines);
+        let mut left = at_rest::unrest(&world.machines, &places, catalogue);
         let restless: Vec<KeyId> = left.iter().map(|unrest| unrest.key.clone()).collect();
         left.retain(|unrest| !world.monitor.is_excused(&unrest.key, catalogue));
         let gone = gone::left(&world.machines, catalogue);
-        if world.now >= deadline || (left.is_empty() && gone.is_none()) {
+        let stays = at_rest::left(&world.machines, &places);
+        let rests = left.is_empty() && gone.is_none() && stays.is_none();
+        if world.now >= deadline || rests {
             let (machines, found) = (&world.machines, &mut world.violations);
             let monitor = &world.monitor;
             monitor.at_rest(machines, catalogue, &restless, found);
             let idle = left.iter().find(|unrest| !unrest.busy);
             let told = idle.map(|unrest| Violation::new(at_rest::NAME, unrest.what.clone()));
+            world.violations.extend(told);
+            let told = stays.map(|what| Violation::new(at_rest::NAME, what));
             world.violations.extend(told);
             let told = gone.map(|what| Violation::new(gone::NAME, what));
             world.violations.extend(told);

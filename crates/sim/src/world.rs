@@ -138,7 +138,7 @@ impl World {
             machines: BTreeMap::new(),
             clients: Vec::new(),
             history: History::default(),
-            monitor: Monitor::new(setup.watch),
+            monitor: Monitor::new(setup.watch, &setup.cluster),
             observer: setup.model.then(Box::default),
             fates: Fates::new(dice.fork()),
             trace: Trace::new(setup.trace),
@@ -616,9 +616,9 @@ impl World {
         }
         let result = machine.flushed();
         if self.in_place.is_none() {
-            let world = (&self.setup.cluster, &self.history.catalogue);
+            let catalogue = &self.history.catalogue;
             self.monitor
-                .flushed(name, result, world, &mut self.violations);
+                .flushed(name, result, catalogue, &mut self.violations);
             if let (Some(observer), Flushed::Through(lsn)) = (&mut self.observer, result) {
                 observer.flushed(self.now, name, lsn);
             }
@@ -891,7 +891,6 @@ impl World {
             (self.now, client),
             &self.clients,
             &self.history,
-            &self.setup.cluster,
             &mut self.violations,
         );
         let now = self.now;

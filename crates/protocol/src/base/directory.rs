@@ -3,11 +3,12 @@
 //! **Problem.** A cluster file says what a cluster began with. What has become of it since then
 //! stands in no file, and every room of a node asks for it with every request.
 //!
-//! **Idea.** One value answers, by name and by segment. It is made from the cluster file; a node
-//! that learns of a change puts another in its place.
+//! **Idea.** One value answers, by name and by segment. It is made from the cluster file, and
+//! learns where groups are from then on: by a node's own logs, and from others.
 
 use super::config::{Cluster, Group, NodeInfo};
 use super::ids::{ClusterId, GroupId, NodeName, SegmentId, SiteId};
+use super::location::Location;
 use super::tag::LockRef;
 use alloc::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ pub struct Directory {
     lowest_ref: LockRef,
     nodes: BTreeMap<NodeName, NodeInfo>,
     /// By the last segment of their arcs, which are disjoint.
-    groups: BTreeMap<SegmentId, Group>,
+    locations: BTreeMap<SegmentId, Location>,
+    least: u8,
     catalogue: Option<GroupId>,
 }
 
@@ -60,34 +62,71 @@ impl Directory {
         node.map(|node| node.site).unwrap_or_default()
     }
 
-    /// All groups, in the order of their arcs.
-    pub fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.groups.values()
+    /// No view has fewer members: every keyspace has a shape for this many, and for more.
+    pub fn least(&self) -> u8 {
+        self.least
     }
 
-    /// The group that owns a segment. Every request asks for it, and a cluster may have hundreds.
+    /// Where all groups are, in the order of their arcs.
+    pub fn locations(&self) -> impl Iterator<Item = &Location> {
+        self.locations.values()
+    }
+
+    /// Where the group is that owns a segment. Every request asks for it, and a cluster may have
+    /// hundreds.
+    pub fn location_of(&self, segment: SegmentId) -> Option<&Location> {
+        let (_, location) = self.locations.range(segment..).next()?;
+        (location.group.from <= segment).then_some(location)
+    }
+
+    /// Where a group is.
+    pub fn location(&self, group: GroupId) -> Option<&Location> {
+        self.locations.values().find(|at| at.id() == group)
+    }
+
+    /// All groups, in the order of their arcs.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.locations.values().map(|at| &at.group)
+    }
+
+    /// The group that owns a segment.
     pub fn group_of(&self, segment: SegmentId) -> Option<&Group> {
-        let (_, group) = self.groups.range(segment..).next()?;
-        (group.from <= segment).then_some(group)
+        self.location_of(segment).map(|at| &at.group)
     }
 
     /// The group whose own log orders the keyspace catalogue.
     pub fn catalogue_group(&self) -> Option<&Group> {
-        let keeps = |group: &&Group| Some(group.id) == self.catalogue;
-        self.groups.values().find(keeps)
+        self.location(self.catalogue?).map(|at| &at.group)
+    }
+
+    /// Takes a later location of a group over; whether it is one.
+    pub fn learn(&mut self, location: &Location) -> bool {
+        let same = |at: &&mut Location| at.id() == location.id();
+        let Some(known) = self.locations.values_mut().find(same) else {
+            return false;
+        };
+        let later = location.is_later_than(known);
+        if later {
+            *known = location.clone();
+        }
+        later
     }
 }
 
 impl From<&Cluster> for Directory {
     fn from(file: &Cluster) -> Directory {
         let nodes = file.nodes.iter().map(|node| (node.name, node.clone()));
-        let groups = file.groups.iter().map(|group| (group.to, group.clone()));
+        let locations = file.groups.iter();
+        let locations = locations.map(|group| (group.to, Location::beginning(group)));
+        let sizes = file.groups.iter().map(|group| group.view.len());
         Directory {
             cluster: file.id,
             segment_bits: file.segment_bits,
             lowest_ref: file.lowest_ref,
             nodes: nodes.collect(),
-            groups: groups.collect(),
+            locations: locations.collect(),
+            // A view has at most 13 members.
+            least: sizes.min().unwrap_or(1) as u8,
             catalogue: file.groups.first().map(|group| group.id),
         }
     }

@@ -365,6 +365,18 @@ planted_bugs! {
     CrossesBlindly,
     /// V5: a write goes on in the next epoch under another tag.
     CrossesAnew,
+    /// R2: who votes for the end of a log that moves does not seal the segment's store.
+    StopWithoutSeal,
+    /// R4: a log that goes on without this node goes although nothing is chosen in what follows.
+    RetireeDropsLog,
+    /// R5: a node that has dropped a log creates it again when its state comes late.
+    RetiredRevives,
+    /// V7: the lists that are walked may be one too few.
+    WalkBelowQuorum,
+    /// V8: a store is deleted before what its member took of eventual puts was given on.
+    DeletedUnharvested,
+    /// V10: the trace of a delete goes while an earlier store may have what it outranks.
+    BuriedBesideSource,
     /// G55: a beat that a hand-over has overtaken binds an acceptor again.
     LateBeatBinds,
     /// G59: the id of a keyspace that was deleted is given again.

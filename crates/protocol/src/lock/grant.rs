@@ -789,6 +789,11 @@ impl Grants {
             OpEnd::Entry { value, tag, .. } => {
                 self.ready_with(lock_ref, key, (value, tag), cx.env.planted);
             }
+            // The value may be in an earlier store alone: its synch moves it (S4).
+            OpEnd::Unmoved if queues.is_front(key, lock_ref) => {
+                self.synch(lock_ref, key, None, cx);
+            }
+            OpEnd::Unmoved => self.pause(lock_ref, key, true, cx),
             _ => {
                 self.pause(lock_ref, key, false, cx);
             }

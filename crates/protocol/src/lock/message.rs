@@ -166,3 +166,20 @@ pub enum Message {
         result: Result<(Vec<QueueEntry>, Option<u64>), Rejection>,
     },
 }
+
+impl Message {
+    /// The segment whose primary this asks, if it asks one.
+    pub(crate) fn asks_about(&self) -> Option<SegmentId> {
+        match self {
+            Message::Submit { segment, .. }
+            | Message::Renew { segment, .. }
+            | Message::PutDone { segment, .. }
+            | Message::Queue { segment, .. } => Some(*segment),
+            Message::Submitted { .. }
+            | Message::Granted(_)
+            | Message::Lost { .. }
+            | Message::Renewed { .. }
+            | Message::QueueIs { .. } => None,
+        }
+    }
+}

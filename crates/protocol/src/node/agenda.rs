@@ -6,7 +6,7 @@
 //! wish to be ticked is read anew. Wishes of logs that were not touched stand.
 
 use crate::base::{GroupId, LogId, Micros, Scope, SegmentId};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// A log of this node, with what belongs to it, whatever its epoch.
@@ -34,6 +34,7 @@ pub(super) struct Agenda {
     to_run: BTreeSet<Room>,
     touched: BTreeSet<Room>,
     wishes: BTreeSet<(Micros, Room)>,
+    wished: BTreeMap<Room, Micros>,
 }
 
 impl Agenda {
@@ -59,18 +60,20 @@ impl Agenda {
         self.touched.pop_first()
     }
 
-    /// Replaces a log's wish, which the log's room keeps for us.
-    pub(super) fn wish(&mut self, room: Room, kept: &mut Option<Micros>, wish: Option<Micros>) {
-        if *kept == wish {
+    /// Replaces a log's wish.
+    pub(super) fn wish(&mut self, room: Room, wish: Option<Micros>) {
+        let known = self.wished.get(&room).copied();
+        if known == wish {
             return;
         }
-        if let Some(old) = *kept {
+        if let Some(old) = known {
             self.wishes.remove(&(old, room));
+            self.wished.remove(&room);
         }
         if let Some(new) = wish {
             self.wishes.insert((new, room));
+            self.wished.insert(room, new);
         }
-        *kept = wish;
     }
 
     /// Logs that want to be ticked by now.

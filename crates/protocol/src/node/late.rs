@@ -10,8 +10,8 @@
 
 use super::agenda::Room;
 use super::logs::{env, read_state};
-use super::{Here, Step};
-use crate::base::{Bug, Epoch, GroupId, LogId, NodeName, Scope, Seat, SegmentId, View};
+use super::{GroupLog, Here, Step};
+use crate::base::{Bug, Epoch, GroupId, LockRef, LogId, NodeName, Scope, Seat, Slot, View};
 use crate::group::GroupState;
 use crate::message::Message;
 use crate::paxos::{self, Joining, Log, Recovered};
@@ -33,32 +33,50 @@ impl Here {
         step: &mut Step<'_>,
     ) -> Option<paxos::Message> {
         use paxos::Message as M;
-        let own = self.epoch_of(id)?;
+        // A log that was retired is as good as one that ended: nothing up to it is created.
+        let own = self.epoch_of(id);
+        let past = own.unwrap_or_else(|| self.retired(id));
         match message {
-            M::Succeeded { by } if by > own => self.join(from, LogId { epoch: by, ..id }, step),
+            M::Succeeded { by } if by > past => self.join(from, LogId { epoch: by, ..id }, step),
             M::Succeeded { .. } => {}
-            M::Birth { view, first, chunk } if id.epoch > own => {
+            M::Birth { view, first, chunk } if id.epoch > past => {
                 self.on_birth(from, id, (view, first), chunk, step);
             }
             M::Birth { .. } => {}
-            message if id.epoch == own => return Some(message),
+            message if Some(id.epoch) == own => return Some(message),
             // A node that asks for a later log does not have that log, either.
-            M::Join { .. } if id.epoch > own => {}
-            _ if id.epoch > own => self.join(from, id, step),
+            M::Join { resume } if id.epoch > past => self.on_join(from, id, resume, step),
+            _ if id.epoch > past => self.join(from, id, step),
             M::Prepare { .. } | M::Accept { .. } | M::Fetch { .. } | M::Join { .. } => {
-                self.say_succeeded(from, id, own, step);
+                self.say_succeeded(from, id, past, step);
             }
             _ => {}
         }
         None
     }
 
+    /// A node asks for a log of which this one knows how it begins, having no seat in it.
+    fn on_join(
+        &mut self,
+        from: NodeName,
+        id: LogId,
+        resume: Option<(Slot, u64)>,
+        step: &mut Step<'_>,
+    ) {
+        let closing = self.closing.get_mut(&Room::of(id));
+        let heir = closing.and_then(|closing| closing.heir.as_mut());
+        if let Some(heir) = heir.filter(|heir| heir.id() == id) {
+            heir.on_join(from, resume, &mut env(&self.config, step));
+        }
+    }
+
     /// A peer leads a log that is not here.
     pub(super) fn on_foreign_beat(&mut self, from: NodeName, id: LogId, step: &mut Step<'_>) {
-        match self.epoch_of(id) {
-            Some(own) if id.epoch > own => self.join(from, id, step),
-            Some(own) if id.epoch < own => self.say_succeeded(from, id, own, step),
-            _ => {}
+        let past = self.epoch_of(id).unwrap_or_else(|| self.retired(id));
+        if id.epoch > past {
+            self.join(from, id, step);
+        } else if id.epoch < past {
+            self.say_succeeded(from, id, past, step);
         }
     }
 
@@ -69,11 +87,23 @@ impl Here {
             let message = paxos::Message::Succeeded { by };
             step.fx.send(to, Message::Paxos { log, message });
         }
+        // It may have no seat there.
+        if let Some(location) = self.directory.location(log.group) {
+            self.tell_location(to, location, step);
+        }
     }
 
     /// Asks a peer for a later log, unless one is being asked. A silent peer may be lost with the
     /// log that it spoke of, so after a while any later log will do.
-    fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
+    ///
+    /// A segment's log waits for the group's: what is known of where the group is says which
+    /// earlier stores its registers have.
+    pub(super) fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
+        let location = self.directory.location(id.group);
+        let known = location.is_some_and(|at| at.epoch() >= id.epoch);
+        if !known && id.scope != Scope::Group {
+            return;
+        }
         let mut cx = env(&self.config, step);
         let key = (id.group, id.scope);
         let joining = self.joining.entry(key).or_insert_with(|| Joining::new(id));
@@ -119,35 +149,18 @@ impl Here {
             }
             Scope::Segment(segment) => {
                 let state = read_state(id, &state, step);
-                if let Some(state) = state.map(|s| if empty { SegmentState::default() } else { s })
-                {
+                if let Some(state) = state.map(|s: SegmentState| match empty {
+                    true => SegmentState::beginning(LockRef(1), s.store()),
+                    false => s,
+                }) {
                     self.replace_segment(segment, log, state, step);
                 }
             }
         }
     }
 
-    /// Puts a segment's log of a later epoch in the place of the present one, which is dropped. A
-    /// primary of the old one ends when the segment is run.
-    pub(super) fn replace_segment(
-        &mut self,
-        segment: SegmentId,
-        log: Log,
-        state: SegmentState,
-        step: &mut Step<'_>,
-    ) {
-        let Some(room) = self.segments.get_mut(&segment) else {
-            return;
-        };
-        let id = log.id();
-        let gone = core::mem::replace(&mut room.log, log).id();
-        room.state = state;
-        self.drop_log(gone, id, step);
-        self.agenda.run(Room::Segment(segment));
-    }
-
-    /// Puts a group's log of a later epoch in the place of the present one, which is dropped. Those
-    /// who wait for a command in the old one are told when the group is run.
+    /// Puts a group's log in the place of what this node has of it: nothing, or a former one, which
+    /// is dropped. Those who wait for a command in the old one are told when the group is run.
     pub(super) fn replace_group(
         &mut self,
         group: GroupId,
@@ -155,24 +168,20 @@ impl Here {
         state: GroupState,
         step: &mut Step<'_>,
     ) {
-        let Some(room) = self.groups.get_mut(&group) else {
-            return;
-        };
         let id = log.id();
-        let gone = core::mem::replace(&mut room.log, log).id();
-        room.state = state;
+        let closed = self.closing.remove(&Room::Group(group));
+        let gone = match self.groups.get_mut(&group) {
+            Some(room) => {
+                room.state = state;
+                room.reported.clear();
+                Some(core::mem::replace(&mut room.log, log).id())
+            }
+            None => {
+                self.groups.insert(group, GroupLog::new(log, state));
+                closed.map(|closing| closing.log.id())
+            }
+        };
         self.drop_log(gone, id, step);
         self.agenda.run(Room::Group(group));
-    }
-
-    /// Forgets a log in the batch that has created a later one.
-    fn drop_log(&mut self, gone: LogId, present: LogId, step: &mut Step<'_>) {
-        assert!(gone.epoch < present.epoch, "epochs ascend");
-        Log::delete(gone, step.fx);
-        let key = (present.group, present.scope);
-        let joined = |j: &Joining| j.id().epoch <= present.epoch;
-        if self.joining.get(&key).is_some_and(joined) {
-            self.joining.remove(&key);
-        }
     }
 }

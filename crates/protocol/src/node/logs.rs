@@ -7,16 +7,16 @@ use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Bug, Config, Directory, Group, GroupId, Incarnation, KeyId, Keyspace, KeyspaceId,
-    LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, StoragePolicy, View,
+    Address, Bug, Config, Directory, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace,
+    KeyspaceId, Location, LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, View,
 };
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::{Env, Memory};
-use crate::lock::{Primary, PrimaryEnv, Rejection};
-use crate::paxos::{self, Declined, Joining, Log, Recovered};
+use crate::lock::{Primary, Rejection};
+use crate::paxos::{self, Declined, Heir, Joining, Log, Recovered};
 use crate::register::{Place, StoreId};
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
@@ -39,11 +39,19 @@ pub struct Segment {
     pub place: Place,
     /// Who has used the segment since this node began to lead it.
     pub(super) usage: Usage,
-    /// Its entry in the agenda.
-    wish: Option<Micros>,
 }
 
 impl Segment {
+    pub(super) fn new(log: Log, state: SegmentState, place: Place) -> Segment {
+        Segment {
+            log,
+            state,
+            primary: None,
+            place,
+            usage: Usage::default(),
+        }
+    }
+
     /// Checks what must hold between steps. What a command has done is checked where it is applied
     /// ([`SegmentState::apply`]); all queues are walked over in the laboratory alone.
     fn assert_invariants(&self) {
@@ -66,8 +74,28 @@ pub struct GroupLog {
     pub state: GroupState,
     /// Who waits for the outcome of a command.
     waiting: BTreeMap<(crate::base::SessionId, u64), (NodeName, u64)>,
-    /// Its entry in the agenda.
-    wish: Option<Micros>,
+    /// Segments of which this node, leading, has proposed that they have begun.
+    pub(super) reported: BTreeSet<SegmentId>,
+}
+
+impl GroupLog {
+    pub(super) fn new(log: Log, state: GroupState) -> GroupLog {
+        GroupLog {
+            log,
+            state,
+            waiting: BTreeMap::new(),
+            reported: BTreeSet::new(),
+        }
+    }
+}
+
+/// A log that has ended and goes on without this node, kept for others.
+#[derive(Debug)]
+pub struct Closing {
+    /// The log.
+    pub log: Log,
+    /// The log that follows, for those who have a seat there and lack its state.
+    pub(super) heir: Option<Heir>,
 }
 
 /// What a node has: its identity, its logs, and what it knows of the rest.
@@ -89,6 +117,16 @@ pub struct Here {
     pub segments: BTreeMap<SegmentId, Segment>,
     /// The groups in which it has a seat.
     pub groups: BTreeMap<GroupId, GroupLog>,
+    /// Logs that have ended and go on without it.
+    pub(super) closing: BTreeMap<Room, Closing>,
+    /// By scope: no log up to this epoch is created here.
+    pub(super) retired: BTreeMap<(GroupId, Scope), Epoch>,
+    /// Stores that end in this step, with what follows and their members.
+    pub(super) to_seal: Vec<(StoreId, Epoch, View)>,
+    /// Where a group is has changed, as far as this node knows, or it has just started.
+    pub(super) location_changed: bool,
+    /// When it next asks whether closing logs may go.
+    pub(super) next_follow_up: Micros,
     pub(super) registry: Registry,
     /// The registry names every node, durably.
     pub(super) complete: bool,
@@ -148,15 +186,31 @@ impl Here {
             .transpose()
             .map_err(|_| damaged("catalogue"))?;
         let catalogue = catalogue.unwrap_or_default().bounded();
+        let mut directory = Directory::from(&config.cluster);
+        let locations = memory
+            .get(&record::node("locations"))
+            .map_err(|_| damaged("locations"))?;
+        let locations: Option<Vec<Location>> = locations
+            .map(|b| wire::decode(&b))
+            .transpose()
+            .map_err(|_| damaged("locations"))?;
+        for location in locations.iter().flatten() {
+            directory.learn(location);
+        }
         let mut here = Here {
             id,
-            directory: Directory::from(&config.cluster),
+            directory,
             config,
             started,
             writable: true,
             clocks: ClockWatch::default(),
             segments: BTreeMap::new(),
             groups: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            retired: record::all_retired(memory),
+            to_seal: Vec::new(),
+            location_changed: true,
+            next_follow_up: 0,
             registry,
             complete,
             ready: BTreeSet::new(),
@@ -191,20 +245,15 @@ impl Here {
     /// Creates the logs of a new node, in one durable batch.
     pub(super) fn create_logs(&mut self, step: &mut Step<'_>) {
         for group in self.own_groups() {
-            let start = GroupState::start(&group);
+            let start = GroupState::start(&group, self.directory.least());
             let id = LogId {
                 group: group.id,
                 scope: Scope::Group,
                 epoch: group.view.epoch,
             };
-            let log = self.create(id, &group.view, 0, wire::encode(&start), step);
-            let room = GroupLog {
-                log,
-                state: start,
-                waiting: BTreeMap::new(),
-                wish: None,
-            };
-            self.groups.insert(group.id, room);
+            let first = Here::first_primary(0, group.view.len());
+            let log = self.create(id, &group.view, first, wire::encode(&start), step);
+            self.groups.insert(group.id, GroupLog::new(log, start));
             self.agenda.run(Room::Group(group.id));
             for number in group.from.0..=group.to.0 {
                 let segment = SegmentId(number);
@@ -214,80 +263,66 @@ impl Here {
                     scope,
                     epoch: group.view.epoch,
                 };
-                let state = SegmentState::beginning(self.directory.lowest_ref());
-                let log = self.create(id, &group.view, number, wire::encode(&state), step);
-                self.open_segment(segment, &group.view, log, state);
+                let lowest = self.directory.lowest_ref();
+                let state = SegmentState::beginning(lowest, group.view.epoch);
+                let first = Here::first_primary(number, group.view.len());
+                let log = self.create(id, &group.view, first, wire::encode(&state), step);
+                self.open_segment(segment, log, state);
             }
         }
     }
 
-    fn open_segment(&mut self, segment: SegmentId, view: &View, log: Log, state: SegmentState) {
-        let room = Segment {
-            log,
-            state,
-            primary: None,
-            place: self.new_place(segment, view),
-            usage: Usage::default(),
-            wish: None,
-        };
-        self.segments.insert(segment, room);
+    fn open_segment(&mut self, segment: SegmentId, log: Log, state: SegmentState) {
+        let place = self.place_in(segment, log.view(), state.store());
+        self.segments
+            .insert(segment, Segment::new(log, state, place));
         self.agenda.run(Room::Segment(segment));
     }
 
-    fn create(
+    pub(super) fn create(
         &self,
         id: LogId,
         view: &View,
-        number: u32,
+        first: Seat,
         start: Bytes,
         step: &mut Step<'_>,
     ) -> Log {
         let seat = view
             .seat_of(self.id.name)
             .expect("a member creates its logs");
-        let first = Here::first_primary(number, view.len());
         let mut cx = env(&self.config, step);
         Log::create(id, view.clone(), seat, first, start, &mut cx)
     }
 
-    fn new_place(&self, segment: SegmentId, view: &View) -> Place {
-        let seats = self.nearest_first(view.nodes());
-        let order = seats.iter().filter_map(|n| view.seat_of(*n)).collect();
-        Place {
-            store: StoreId {
-                segment,
-                epoch: view.epoch,
-            },
-            view: view.clone(),
-            order,
-            storage: StoragePolicy::Replicated,
-            sources: Vec::new(),
-        }
-    }
-
-    /// Rebuilds all logs. The log of the highest epoch is in force for each scope, and there is no
-    /// other: a log is dropped in the batch that creates its successor.
+    /// Rebuilds all logs, groups before segments: they say where the segments' registers are. There
+    /// is one log of a scope: another is dropped in the batch that creates its successor.
     fn recover_logs(&mut self, memory: &dyn Memory, now: Now) -> Result<(), String> {
+        let mut found: BTreeMap<(Scope, GroupId), LogId> = BTreeMap::new();
+        for id in record::logs(memory) {
+            found.insert((id.scope, id.group), id);
+        }
         for group in self.own_groups() {
-            let (log, state) =
-                self.recover_log::<GroupState>(group.id, Scope::Group, memory, now)?;
-            let room = GroupLog {
-                log,
-                state,
-                waiting: BTreeMap::new(),
-                wish: None,
-            };
-            self.groups.insert(group.id, room);
-            self.agenda.run(Room::Group(group.id));
-            for number in group.from.0..=group.to.0 {
-                let segment = SegmentId(number);
-                let (log, state) = self.recover_log::<SegmentState>(
-                    group.id,
-                    Scope::Segment(segment),
-                    memory,
-                    now,
-                )?;
-                self.open_segment(segment, &group.view, log, state);
+            let began = self.directory.location(group.id);
+            let scopes = (group.from.0..=group.to.0).map(|n| Scope::Segment(SegmentId(n)));
+            let missing = scopes
+                .chain([Scope::Group])
+                .find(|scope| !found.contains_key(&(*scope, group.id)));
+            if let Some(scope) = missing.filter(|_| began.is_some_and(Location::is_beginning)) {
+                return Err(unreadable(scope));
+            }
+        }
+        for id in found.into_values() {
+            match id.scope {
+                Scope::Group => {
+                    let (log, state) = self.recover_log::<GroupState>(id, memory, now)?;
+                    self.directory.learn(state.location());
+                    self.groups.insert(id.group, GroupLog::new(log, state));
+                    self.agenda.run(Room::Group(id.group));
+                }
+                Scope::Segment(segment) => {
+                    let (log, state) = self.recover_log::<SegmentState>(id, memory, now)?;
+                    self.open_segment(segment, log, state);
+                }
             }
         }
         Ok(())
@@ -295,24 +330,23 @@ impl Here {
 
     fn recover_log<S: serde::de::DeserializeOwned>(
         &self,
-        group: GroupId,
-        scope: Scope,
+        id: LogId,
         memory: &dyn Memory,
         now: Now,
     ) -> Result<(Log, S), String> {
-        let lost = || format!("the log {scope:?} cannot be read: replace this node");
-        let epoch = record::epochs(group, scope, memory)
-            .pop()
-            .ok_or_else(lost)?;
-        let id = LogId {
-            group,
-            scope,
-            epoch,
-        };
         let Recovered { log, state, .. } =
             Log::recover(id, self.id.name, memory, now).map_err(|why| format!("{why}"))?;
-        let state = wire::decode(&state).map_err(|_| lost())?;
+        let state = wire::decode(&state).map_err(|_| unreadable(id.scope))?;
         Ok((log, state))
+    }
+
+    /// Logs of a group that this node keeps a replica of, those for others alone included.
+    pub fn logs_of(&self, group: GroupId) -> usize {
+        let rooms = self.segments.values().map(|room| &room.log);
+        let closing = self.closing.values().map(|closing| &closing.log);
+        let groups = self.groups.values().map(|room| &room.log);
+        let all = rooms.chain(closing).chain(groups);
+        all.filter(|log| log.id().group == group).count()
     }
 
     /// Segments that this node leads.
@@ -327,7 +361,8 @@ impl Here {
     pub(super) fn rooms(&self) -> Vec<Room> {
         let segments = self.segments.keys().copied().map(Room::Segment);
         let groups = self.groups.keys().copied().map(Room::Group);
-        segments.chain(groups).collect()
+        let closing = self.closing.keys().copied();
+        segments.chain(groups).chain(closing).collect()
     }
 
     pub(super) fn tick_log(&mut self, room: Room, step: &mut Step<'_>) {
@@ -338,10 +373,11 @@ impl Here {
     }
 
     pub(super) fn log(&self, room: Room) -> Option<&Log> {
-        match room {
+        let present = match room {
             Room::Segment(id) => self.segments.get(&id).map(|s| &s.log),
             Room::Group(id) => self.groups.get(&id).map(|g| &g.log),
-        }
+        };
+        present.or_else(|| self.closing.get(&room).map(|closing| &closing.log))
     }
 
     /// A log, with what it is given in a step.
@@ -350,9 +386,13 @@ impl Here {
         room: Room,
         step: &'a mut Step<'_>,
     ) -> Option<(&'a mut Log, Env<'a>)> {
-        let log = match room {
-            Room::Segment(id) => &mut self.segments.get_mut(&id)?.log,
-            Room::Group(id) => &mut self.groups.get_mut(&id)?.log,
+        let present = match room {
+            Room::Segment(id) => self.segments.get_mut(&id).map(|s| &mut s.log),
+            Room::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.log),
+        };
+        let log = match present {
+            Some(log) => log,
+            None => &mut self.closing.get_mut(&room)?.log,
         };
         Some((log, env(&self.config, step)))
     }
@@ -360,8 +400,15 @@ impl Here {
     /// Sends what the step has proposed, and notes when each log that it touched wants to be
     /// ticked.
     pub(super) fn flush_logs(&mut self, step: &mut Step<'_>) {
+        let mut ending = Vec::new();
         let mut cx = env(&self.config, step);
         while let Some(room) = self.agenda.next_touched() {
+            if let Some(closing) = self.closing.get_mut(&room) {
+                closing.log.flush(&mut cx);
+                self.agenda.wish(room, closing.log.wake());
+                closing.log.assert_invariants();
+                continue;
+            }
             match room {
                 Room::Segment(id) => {
                     let Some(segment) = self.segments.get_mut(&id) else {
@@ -375,8 +422,11 @@ impl Here {
                     let primary = segment.primary.as_ref().filter(|_| leased);
                     let grants = primary.and_then(Primary::wake);
                     let wish = [segment.log.wake(), grants].into_iter().flatten().min();
-                    self.agenda.wish(room, &mut segment.wish, wish);
+                    self.agenda.wish(room, wish);
                     segment.assert_invariants();
+                    if segment.log.ending().is_some_and(|stop| stop.moves) {
+                        ending.push(id);
+                    }
                 }
                 Room::Group(id) => {
                     let Some(group) = self.groups.get_mut(&id) else {
@@ -384,10 +434,13 @@ impl Here {
                     };
                     group.log.flush(&mut cx);
                     self.kept.note(room, group.log.kept_bytes());
-                    self.agenda.wish(room, &mut group.wish, group.log.wake());
+                    self.agenda.wish(room, group.log.wake());
                     group.log.assert_invariants();
                 }
             }
+        }
+        for segment in ending {
+            self.note_ending(segment);
         }
     }
 
@@ -496,7 +549,7 @@ impl Here {
         step: &mut Step<'_>,
     ) {
         let group = match &command.body {
-            Body::Group(GroupCommand::Next(view)) => Some(view.group),
+            Body::Group(GroupCommand::Next { view, .. }) => Some(view.group),
             _ => self.directory.catalogue_group().map(|g| g.id),
         };
         let room = group.and_then(|id| self.groups.get_mut(&id));
@@ -552,11 +605,15 @@ impl Here {
 
     /// The register replicas of a segment.
     pub(super) fn place(&self, segment: SegmentId) -> Option<Place> {
+        let location = self.directory.location_of(segment)?;
         if let Some(room) = self.segments.get(&segment) {
-            return Some(room.place.clone());
+            // A log that lags behind one that others have begun is not where to ask.
+            let here = room.log.id().epoch >= location.epoch();
+            if here || location.unstarted().contains(&segment) {
+                return Some(room.place.clone());
+            }
         }
-        let group = self.directory.group_of(segment)?;
-        Some(self.new_place(segment, &group.view))
+        Some(self.place_in(segment, &location.group.view, location.store()))
     }
 
     /// Nodes in the order in which this node asks them: itself, its site, the others.
@@ -588,6 +645,10 @@ pub(super) fn env<'a>(config: &'a Config, step: &'a mut Step<'_>) -> Env<'a> {
         limits: &config.limits,
         planted: config.planted,
     }
+}
+
+fn unreadable(scope: Scope) -> String {
+    format!("the log {scope:?} cannot be read: replace this node")
 }
 
 /// The state of a log that a peer has sent. One that cannot be read stops the node: to go on with
@@ -671,20 +732,10 @@ impl Node {
         if leads == room.primary.as_ref().map(Primary::ballot) {
             return;
         }
-        if let Some(ended) = room.primary.take() {
-            // What was never proposed has no effect, and whoever asked may be told just that.
-            let dropped = room.log.take_dropped();
-            let mut cx = PrimaryEnv {
-                env: env(&self.here.config, step),
-                registers: &mut self.caller,
-                place: &room.place,
-                catalogue: &self.here.catalogue,
-                leased: false,
-                segment,
-            };
-            let dropped: Vec<_> = dropped.iter().map(|c| (c.session, c.number)).collect();
-            ended.step_down(&dropped, &mut cx);
-        }
+        self.end_primary(segment, step);
+        let Some(room) = self.here.segments.get_mut(&segment) else {
+            return;
+        };
         if let Some(ballot) = leads {
             let epoch = room.log.id().epoch;
             let config = &self.here.config;
@@ -693,55 +744,8 @@ impl Node {
             room.usage = Usage::new(config.timing.usage, step.now.monotonic);
             // What it proposes first.
             self.with_primary(segment, step, |_, _, _| ());
+            self.here.report_started(&[segment], step);
         }
-    }
-
-    /// Stops a segment's log when its group has decided the next view, and starts the successor.
-    ///
-    /// Every member wants the log ended, not the primary alone: where there is none, the next
-    /// leader ends the log with its first own entry.
-    fn stop_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
-        let Some(room) = self.here.segments.get_mut(&segment) else {
-            return;
-        };
-        let id = room.log.id();
-        let epoch = self
-            .here
-            .groups
-            .get(&id.group)
-            .map(|g| match g.state.decided() {
-                Some(next) => next.epoch,
-                None => g.log.id().epoch,
-            });
-        let Some(epoch) = epoch else { return };
-        if room.log.stopped().is_none() {
-            if epoch > id.epoch {
-                self.here.close_leases(segment, step);
-                // Not through the agenda, which would come back here until the window has room.
-                if let Some(room) = self.here.segments.get_mut(&segment) {
-                    let mut cx = env(&self.here.config, step);
-                    room.log.propose_stop(id.epoch.next(), &mut cx);
-                }
-            }
-            return;
-        }
-        let next = room.log.stopped().unwrap_or(id.epoch.next());
-        // The others hear of the end while there is somebody to say it.
-        room.log.flush(&mut env(&self.here.config, step));
-        let planted = self.here.config.planted;
-        let state = core::mem::take(&mut room.state).succeed(planted);
-        let view = View {
-            epoch: next,
-            ..room.log.view().clone()
-        };
-        let log = self.here.create(
-            LogId { epoch: next, ..id },
-            &view,
-            segment.0,
-            wire::encode(&state),
-            step,
-        );
-        self.here.replace_segment(segment, log, state, step);
     }
 
     /// Applies what a group's log has delivered.
@@ -783,6 +787,7 @@ impl Node {
         };
         if !room.log.is_primary() {
             let dropped = room.log.take_dropped();
+            room.reported.clear();
             for (id, (node, call)) in core::mem::take(&mut room.waiting) {
                 let never = dropped.iter().any(|c| (c.session, c.number) == id);
                 let result = Err(match never {
@@ -807,38 +812,5 @@ impl Node {
         {
             room.state = state;
         }
-    }
-
-    /// The first chosen `Next` decides, and ends the group's log; its segments stop then.
-    fn stop_group(&mut self, group: GroupId, step: &mut Step<'_>) {
-        let Some(room) = self.here.groups.get_mut(&group) else {
-            return;
-        };
-        let id = room.log.id();
-        let Some(next) = room.state.decided().cloned() else {
-            return;
-        };
-        for segment in self.here.segments.keys() {
-            self.here.agenda.run(Room::Segment(*segment));
-        }
-        if room.log.stopped().is_none() {
-            room.log
-                .propose_stop(next.epoch, &mut env(&self.here.config, step));
-            return;
-        }
-        // The others hear of the end while there is somebody to say it.
-        room.log.flush(&mut env(&self.here.config, step));
-        let state = room.state.clone().succeed();
-        let log = self.here.create(
-            LogId {
-                epoch: next.epoch,
-                ..id
-            },
-            &next,
-            0,
-            wire::encode(&state),
-            step,
-        );
-        self.here.replace_group(group, log, state, step);
     }
 }

@@ -8,16 +8,19 @@
 mod agenda;
 mod beat;
 pub mod clock_watch;
+mod epochs;
 mod late;
 mod logs;
 mod membership;
 mod memory;
+mod moving;
 mod placement;
 mod topology;
 mod upkeep;
 mod usage;
 
 use self::agenda::Room;
+use self::moving::Mover;
 use crate::base::{Config, Micros, NodeId, NodeName, Now, Rng, SegmentId, SessionId};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
@@ -29,7 +32,7 @@ use crate::segment::SegmentState;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use logs::env;
-pub use logs::{GroupLog, Here, Segment};
+pub use logs::{Closing, GroupLog, Here, Segment};
 
 /// One node of a cluster.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub struct Node {
     next_beat: u64,
     /// Quorum operations of the registers' upkeep that are under way.
     upkeep_ops: usize,
+    mover: Mover,
     /// Messages not taken, by reason: for support.
     ignored: BTreeMap<&'static str, u64>,
 }
@@ -75,6 +79,7 @@ impl Node {
             here,
             next_beat: now.monotonic,
             upkeep_ops: 0,
+            mover: Mover::default(),
             ignored: BTreeMap::new(),
         })
     }
@@ -183,6 +188,7 @@ impl Node {
             Message::Beat(beat) => self.on_beat(from.name, beat, step),
             Message::BeatAck(ack) => self.on_beat_ack(from.name, ack, step),
             Message::Catalogue(catalogue) => self.here.learn_catalogue(catalogue, step.fx),
+            Message::Ring(message) => self.on_ring(from.name, message, step),
         }
     }
 
@@ -198,6 +204,8 @@ impl Node {
         }
         if beats {
             self.upkeep(step);
+            self.here.follow_up(step);
+            self.moves_on(step);
         }
         let due = match beats {
             true => self.here.rooms(),
@@ -260,12 +268,15 @@ impl Node {
                         });
                     }
                     Owner::Upkeep => self.upkeep_ops -= 1,
+                    Owner::Mover(source, key) => self.key_moved(source, key, &outcome, step),
                 }
             } else {
                 break;
             }
         }
         self.here.flush_logs(step);
+        self.seal_ended(step);
+        self.delete_moved(step);
         self.here.bound_memory(step);
     }
 
@@ -276,7 +287,6 @@ impl Node {
         step: &mut Step<'_>,
     ) {
         use crate::register::Message::{Answer, Ask, AskStore};
-        let mut cx = env(&self.here.config, step);
         match message {
             Ask {
                 call,
@@ -284,6 +294,11 @@ impl Node {
                 key,
                 ask,
             } => {
+                // Who reads through to an earlier store knows that it is one.
+                if !ask.is_of_the_past() {
+                    self.here.redirect(from, store, step);
+                }
+                let mut cx = env(&self.here.config, step);
                 let at = topology::AtSegment {
                     here: &self.here,
                     store,
@@ -292,6 +307,7 @@ impl Node {
                     .on_ask(from, call, store, key, ask, &at, &mut cx);
             }
             AskStore { call, store, ask } => {
+                let mut cx = env(&self.here.config, step);
                 let at = topology::AtSegment {
                     here: &self.here,
                     store,
@@ -304,7 +320,14 @@ impl Node {
                 store,
                 answer,
                 ..
+            } if Mover::owns(call) => self.on_moving(from, (call, store), answer, step),
+            Answer {
+                call,
+                store,
+                answer,
+                ..
             } if Replica::owns(call) => {
+                let mut cx = env(&self.here.config, step);
                 let at = topology::AtSegment {
                     here: &self.here,
                     store,
@@ -318,6 +341,7 @@ impl Node {
                 answer,
                 ..
             } => {
+                let mut cx = env(&self.here.config, step);
                 self.caller.on_answer(from, call, store, answer, &mut cx);
             }
         }
@@ -344,6 +368,9 @@ impl Node {
 
     /// A lock message is for the segment's primary if it asks, for the coordinator if it answers.
     fn on_lock(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
+        if let Some(segment) = message.asks_about() {
+            self.here.direct(from, segment, step);
+        }
         match message {
             lock::Message::Submit {
                 call,

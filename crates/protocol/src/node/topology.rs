@@ -10,7 +10,7 @@ use crate::catalogue::Catalogue;
 use crate::coordinator::{self, Target, Topology};
 use crate::io::Memory;
 use crate::paxos::Log;
-use crate::register::{self, Place, Replica, SegmentView, SegmentViews, StoreId};
+use crate::register::{self, Place, Replica, SegmentView, SegmentViews, Source, StoreId};
 use crate::request::{HeldStatus, LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -328,6 +328,20 @@ impl AtSegment<'_> {
 impl SegmentView for AtSegment<'_> {
     fn members(&self) -> Option<&View> {
         self.room().map(|room| &room.place.view)
+    }
+
+    fn sources(&self) -> &[Source] {
+        self.room().map_or(&[], |room| &room.place.sources)
+    }
+
+    fn has_past(&self) -> bool {
+        let location = self.here.directory.location_of(self.store.segment);
+        location.is_some_and(|at| {
+            let pasts = at.pasts(self.store.segment).iter();
+            pasts
+                .map(|past| past.epoch)
+                .any(|epoch| epoch < self.store.epoch)
+        })
     }
 
     fn applied(&self) -> u64 {

@@ -28,7 +28,7 @@
 //! give the new one.
 
 use super::store::{self, CreatedRecord};
-use super::transfer::{self, Partial, Snapshot, Taken};
+use super::transfer::{self, Loans, Partial, Snapshot, Taken};
 use super::{Chunk, Log, Message, Recovered};
 use crate::base::{LogId, Micros, NodeName, Seat, Slot, View};
 use crate::io::Env;
@@ -128,6 +128,51 @@ impl Joining {
                 Ok(Some(Recovered { log, slot, state }))
             }
         }
+    }
+}
+
+/// The log that follows one whose end is known here, for those who have a seat in it, from one who
+/// has none.
+#[derive(Debug)]
+pub struct Heir {
+    id: LogId,
+    view: View,
+    first: Seat,
+    /// The initial state.
+    snapshot: Snapshot,
+    loans: Loans,
+}
+
+impl Heir {
+    /// The log `id` of these members begins with `state`; `first` owns its ballot 0.
+    pub fn new(id: LogId, view: View, first: Seat, state: Bytes) -> Heir {
+        Heir {
+            id,
+            view,
+            first,
+            snapshot: Snapshot::initial(state),
+            loans: Loans::default(),
+        }
+    }
+
+    /// Which log.
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
+    /// Answers a node that asks for what it takes to create its replica, if it has a seat.
+    pub fn on_join(&mut self, from: NodeName, resume: Option<(Slot, u64)>, env: &mut Env<'_>) {
+        let Some(seat) = self.view.seat_of(from) else {
+            return;
+        };
+        self.loans.end(env);
+        let message = Message::Birth {
+            view: self.view.clone(),
+            first: self.first,
+            chunk: self.loans.chunk(seat, resume, &self.snapshot, env),
+        };
+        let log = self.id;
+        env.fx.send(from, crate::Message::Paxos { log, message });
     }
 }
 

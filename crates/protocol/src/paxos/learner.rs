@@ -29,8 +29,8 @@ impl Log {
         let held = self.held.get(&slot).expect("a chosen entry is held");
         self.votes -= held.bytes;
         self.entries += held.bytes;
-        if let Entry::Stop { next } = held.entry {
-            self.over = Some((slot, next));
+        if let Entry::Stop(stop) = held.entry {
+            self.over = Some((slot, stop));
             self.known = slot;
         }
         self.known = self.known.max(slot);
@@ -248,7 +248,7 @@ impl Log {
         self.begin = record.begin;
         self.upper = self.upper.max(record.upper);
         self.known = self.known.max(slot);
-        self.over = record.stopped.map(|next| (slot, next));
+        self.over = record.stopped.map(|stop| (slot, stop));
         self.weigh();
     }
 

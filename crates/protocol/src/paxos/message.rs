@@ -1,6 +1,6 @@
 //! Messages of one replicated log.
 
-use crate::base::{Ballot, Epoch, Seat, Slot, Timestamp, View};
+use crate::base::{Ballot, Epoch, GroupId, NodeName, Seat, Slot, Timestamp, View};
 use crate::command::Command;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -24,10 +24,21 @@ pub enum Entry {
         commands: Vec<Command>,
     },
     /// The log ends here: every later slot is a no-op by definition.
-    Stop {
-        /// The epoch of the successor log.
-        next: Epoch,
-    },
+    Stop(Stop),
+}
+
+/// The end of a log, and where its state goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The group of the successor log.
+    pub group: GroupId,
+    /// Its epoch.
+    pub next: Epoch,
+    /// The owner of the successor's ballot 0.
+    pub first: NodeName,
+    /// The successor has other seats, and with them other stores: an acceptor of this entry seals
+    /// the present one in the batch of its vote.
+    pub moves: bool,
 }
 
 impl Entry {
@@ -35,7 +46,7 @@ impl Entry {
     pub fn bytes(&self) -> usize {
         let commands = match self {
             Entry::Commands { commands, .. } => commands.iter().map(Command::bytes).sum(),
-            Entry::Noop | Entry::Begin { .. } | Entry::Stop { .. } => 0,
+            Entry::Noop | Entry::Begin { .. } | Entry::Stop(_) => 0,
         };
         2 * size_of::<Accepted>() + commands
     }

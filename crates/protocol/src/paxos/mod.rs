@@ -105,13 +105,13 @@ mod report;
 mod store;
 mod transfer;
 
-pub use late::Joining;
-pub use message::{Accepted, Chunk, Entry, Message};
+pub use late::{Heir, Joining};
+pub use message::{Accepted, Chunk, Entry, Message, Stop};
 pub use replica::Declined;
 pub use store::Unrecoverable;
 
 use crate::base::{
-    Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, View,
+    Ballot, Bug, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, View,
 };
 use crate::command::Command;
 use crate::io::{Env, Memory, Void};
@@ -186,7 +186,9 @@ pub struct Log {
     delivered: Slot,
     /// The highest `Begin` handed out.
     begin: Ballot,
-    over: Option<(Slot, Epoch)>,
+    over: Option<(Slot, Stop)>,
+    /// An end that was voted for here, or learned, since this process began.
+    ending: Option<Stop>,
     /// What the leader of the highest ballot heard of last said to be chosen.
     heard: Option<(Ballot, Slot)>,
     /// The state after a slot, for those who lag: the initial state is that after slot 0.
@@ -206,8 +208,8 @@ pub struct Log {
     hint: Option<Seat>,
     /// When a follower stands; `None`: not set yet, or not a follower.
     election_at: Option<Micros>,
-    /// The epoch with which the log shall end.
-    wish: Option<Epoch>,
+    /// How the log shall end.
+    wish: Option<Stop>,
     /// What waited in leaderships that have ended: no later one proposes it.
     dropped: VecDeque<Command>,
     /// Only for the planted rules by which a queue outlives its leadership.
@@ -329,6 +331,7 @@ impl Log {
             delivered: Slot(0),
             begin: Ballot::default(),
             over: None,
+            ending: None,
             heard: None,
             snapshot: Snapshot::initial(created.start.clone()),
             loans: Loans::default(),
@@ -376,12 +379,12 @@ impl Log {
             log.snapshot = Snapshot::new(&record, raw);
             log.begin = record.begin;
             log.delivered = record.slot;
-            log.over = record.stopped.map(|next| (record.slot, next));
+            log.over = record.stopped.map(|stop| (record.slot, stop));
             slot = record.slot;
             state = record.state;
         }
-        if let Some(Entry::Stop { next }) = log.held.get(&log.chosen).map(|h| &h.entry) {
-            log.over = Some((log.chosen, *next));
+        if let Some(Entry::Stop(stop)) = log.held.get(&log.chosen).map(|h| &h.entry) {
+            log.over = Some((log.chosen, *stop));
         }
         log.weigh();
         Ok(Recovered { log, slot, state })

@@ -77,7 +77,7 @@ impl Log {
             Some(entry) => entry,
             None => self.filler(),
         };
-        if matches!(entry, Entry::Stop { .. }) {
+        if matches!(entry, Entry::Stop(_)) {
             self.set_ending();
         }
         self.propose_entry(entry, env);
@@ -122,9 +122,9 @@ impl Log {
     }
 
     pub(super) fn propose_wished_stop(&mut self, env: &mut Env<'_>) {
-        let Some(next) = self.wish else { return };
+        let Some(stop) = self.wish else { return };
         self.set_ending();
-        self.propose_entry(Entry::Stop { next }, env);
+        self.propose_entry(Entry::Stop(stop), env);
     }
 
     pub(super) fn set_ending(&mut self) {

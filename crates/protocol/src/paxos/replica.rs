@@ -3,10 +3,8 @@
 
 use super::store::SnapshotRecord;
 use super::transfer::Snapshot;
-use super::{Entry, Log, Message, Role};
-use crate::base::{
-    Ballot, Bug, Epoch, Limits, LogId, Micros, NodeName, Now, Seat, Slot, Timing, View,
-};
+use super::{Entry, Log, Message, Role, Stop};
+use crate::base::{Ballot, Bug, Limits, LogId, Micros, NodeName, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
 use crate::io::Env;
 use crate::wire::encode;
@@ -142,7 +140,7 @@ impl Log {
         let (slot, entry) = self.next_chosen()?;
         let commands = match entry {
             Entry::Commands { commands, .. } => commands,
-            Entry::Noop | Entry::Begin { .. } | Entry::Stop { .. } => Vec::new(),
+            Entry::Noop | Entry::Begin { .. } | Entry::Stop(_) => Vec::new(),
         };
         Some((slot, commands))
     }
@@ -152,22 +150,33 @@ impl Log {
         self.delivered
     }
 
-    /// Wants the log ended, above everything taken so far, for a successor of epoch `next`. The
+    /// Wants the log ended, above everything taken so far, by `stop`. The
     /// decision that it ends was made elsewhere. Every member may want it, and repeat it: the one
     /// that leads, now or later, ends the log.
     ///
     /// A follower proposes nothing; should it come to lead, the `Stop` takes the place of its
     /// `Begin`.
-    pub fn propose_stop(&mut self, next: Epoch, env: &mut Env<'_>) {
+    pub fn propose_stop(&mut self, stop: Stop, env: &mut Env<'_>) {
         self.planted = env.planted;
-        self.wish.get_or_insert(next);
+        self.wish.get_or_insert(stop);
         self.flush(env);
     }
 
-    /// The epoch of the successor, once the end is decided. Whether everything before it was handed
+    /// How the log ends, once that is decided. Whether everything before it was handed
     /// out says [`Log::next_commands`].
-    pub fn stopped(&self) -> Option<Epoch> {
-        self.over.map(|(_, next)| next)
+    pub fn stopped(&self) -> Option<Stop> {
+        self.over.map(|(_, stop)| stop)
+    }
+
+    /// The end that this replica voted for last, or knows to be chosen: nobody else's vote is
+    /// needed for what it asks of the segment's registers.
+    pub fn ending(&self) -> Option<Stop> {
+        self.stopped().or(self.ending)
+    }
+
+    /// Whether anything is chosen in this log, as far as is known here.
+    pub fn has_entries(&self) -> bool {
+        self.chosen > Slot(0)
     }
 
     /// Whether enough was handed out since the last snapshot for a new one.
@@ -198,7 +207,7 @@ impl Log {
             begin,
             stopped: self
                 .over
-                .and_then(|(s, next): (Slot, Epoch)| (s <= slot).then_some(next)),
+                .and_then(|(s, stop): (Slot, Stop)| (s <= slot).then_some(stop)),
             upper: self.upper,
             state,
         };

@@ -3,8 +3,8 @@
 //! A vote (`Accepted`) also says how far this replica knew the log to be chosen when it voted:
 //! after a restart that prefix is applied at once, and phase 1 need not report it again.
 
-use super::{Entry, Log, Void};
-use crate::base::{Ballot, Epoch, LogId, NodeName, Seat, Slot, Timestamp, View};
+use super::{Entry, Log, Stop, Void};
+use crate::base::{Ballot, LogId, NodeName, Seat, Slot, Timestamp, View};
 use crate::io::{Effects, Memory};
 use crate::wire::record::{self, LogRecord};
 use crate::wire::{decode, encode};
@@ -66,7 +66,7 @@ pub(super) struct SnapshotRecord {
     /// The highest `Begin` up to there.
     pub(super) begin: Ballot,
     /// Whether the log had ended there.
-    pub(super) stopped: Option<Epoch>,
+    pub(super) stopped: Option<Stop>,
     /// The highest number U accepted.
     pub(super) upper: Timestamp,
     /// The caller's state, opaque.
@@ -217,7 +217,7 @@ impl Disk {
                 break;
             }
             chosen = chosen.next();
-            if matches!(held.entry, Entry::Stop { .. }) {
+            if matches!(held.entry, Entry::Stop(_)) {
                 break;
             }
         }
@@ -255,6 +255,9 @@ impl Log {
         });
         fx.put(record::accepted(self.id, slot), value);
         self.void.remove(&slot);
+        if let Entry::Stop(stop) = entry {
+            self.ending = Some(stop);
+        }
         let held = Held::new(ballot, entry);
         let more = held.bytes;
         let less = self.held.insert(slot, held).map_or(0, |old| old.bytes);

@@ -39,8 +39,8 @@ impl Caller {
             name,
             names: Names::new(seed),
             next_op: 0,
-            // The top bit marks a replica's own calls; the next one leaves room to count.
-            next_call: Rng::new(seed).draw() >> 2,
+            // The top bits mark calls of replicas and of what moves keys; one leaves room to count.
+            next_call: Rng::new(seed).draw() >> 4,
             open: BTreeMap::new(),
             calls: BTreeMap::new(),
             wakes: BTreeSet::new(),

@@ -220,6 +220,18 @@ pub enum Ask {
         /// As in `Repair`.
         floor: LockRef,
     },
+    /// Takes an eventual value that a member of an earlier epoch has, sealed, unless a newer one is
+    /// here: also where a section's write hides it, for that write may come to nothing, and it goes
+    /// with the write's end (G26). Answered `EventualStored`, `Past` from below a floor that the
+    /// sender did not know, or `DiskFull`.
+    Harvest {
+        /// Its tag.
+        tag: EventualTag,
+        /// The content.
+        content: Content,
+        /// As in `Repair`.
+        floor: LockRef,
+    },
     /// Removes every trace of a deleted key: all n members held exactly this, and nothing below,
     /// when none of them knew a higher floor than `above`. That is the sender's duty. Not answered.
     Bury {
@@ -242,6 +254,11 @@ impl Ask {
             eventual,
             values: true,
         }
+    }
+
+    /// Whether it is asked of a store whose epoch is known to be over.
+    pub(crate) fn is_of_the_past(&self) -> bool {
+        self.seals().is_some()
     }
 
     /// The epoch that the store is sealed towards before this is answered, if it seals.
@@ -270,6 +287,8 @@ pub enum StoreAsk {
         after: Option<(Address, KeyId)>,
         /// At most so many; the replica has a bound of its own.
         limit: u32,
+        /// Those alone that have an eventual value, whatever the critical cell holds.
+        eventual: bool,
     },
     /// All registers of the store are removed: everything has moved, which is the asker's duty to
     /// know. Answered `Moved`.
@@ -396,6 +415,8 @@ pub struct Survey {
     pub eventual: Option<EventualTag>,
     /// Refs up to here are past, as far as the replica knows.
     pub floor: LockRef,
+    /// An earlier store of the segment may still have something, as far as the replica knows.
+    pub past: bool,
 }
 
 /// Between a caller and a replica.

@@ -63,6 +63,7 @@ pub use message::{
 };
 pub use once::{Life, PutName};
 pub use op::{Errand, Op, OpEnd, OpId, Owner, Place, Source};
+pub(crate) use policy::reseated;
 pub use replica::{Counts, Replica, keys};
 pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 
@@ -97,6 +98,12 @@ pub trait SegmentView {
     /// as is applied and noted here: which never says of one that is open that it is closed.
     fn sources(&self) -> &[Source] {
         &[]
+    }
+    /// Whether an earlier store may still have anything of the segment: an open source, or what a
+    /// member of a closed one took of eventual puts. Once it was told that none has, that is so for
+    /// good, after a restart, too.
+    fn has_past(&self) -> bool {
+        !self.sources().is_empty()
     }
     /// Commands of the segment's history that are applied here.
     fn applied(&self) -> u64;

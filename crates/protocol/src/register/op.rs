@@ -24,6 +24,8 @@ pub enum Owner {
     Primary(SegmentId, KeyId, Errand),
     /// The upkeep of registers: nobody waits.
     Upkeep,
+    /// What moves a key from this earlier store.
+    Mover(StoreId, KeyId),
 }
 
 /// What a primary starts an operation for.

@@ -7,7 +7,7 @@ use super::once::{PutName, Taken};
 use super::op::Source;
 use super::repair::Repairs;
 use super::settled::Settled;
-use super::status::{Stores, beyond, once_sealed};
+use super::status::{AsSealed, Stores, beyond, once_sealed};
 use super::upkeep::Upkeep;
 use super::{HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
@@ -124,6 +124,8 @@ impl Replica {
         view: &dyn SegmentView,
         env: &mut Env<'_>,
     ) {
+        let past = self.stores.view(store);
+        let view = &AsSealed::new(view, past.as_ref());
         let late = match &ask {
             Ask::EventualPut { name, .. } => self.take(from, *name, env),
             _ => None,
@@ -273,6 +275,11 @@ impl Replica {
                 }
                 Ok(Answer::EventualStored { tag })
             }
+            Ask::Harvest {
+                tag,
+                content,
+                floor,
+            } => Ok(case.harvest(cell, tag, &content, floor)),
             Ask::Survey | Ask::Repair { .. } | Ask::RepairEventual { .. } | Ask::Bury { .. } => {
                 self.upkeep.answer(cell, ask, case)
             }
@@ -756,6 +763,28 @@ impl Case<'_, '_> {
         }
     }
 
+    /// Takes an eventual value of an earlier epoch. A write that hides it does not keep it out: who
+    /// deletes the earlier store counts on it, whatever becomes of the write.
+    fn harvest(
+        &mut self,
+        mut cell: Cell<'_>,
+        tag: EventualTag,
+        content: &Content,
+        floor: LockRef,
+    ) -> Answer {
+        if tag.applied < self.floor.0 && floor < self.floor {
+            let known = cell.head.tag().max(cell.head.fence);
+            return self.past(known);
+        }
+        if !self.view.writable() {
+            return Answer::DiskFull;
+        }
+        if cell.head.eventual.is_none_or(|known| known < tag) {
+            cell.put_eventual(self.env.fx, tag, content);
+        }
+        Answer::EventualStored { tag }
+    }
+
     /// The planted bug: one cell for both kinds of put, with a tag above the last section's.
     fn put_in_critical_cell(&mut self, cell: &mut Cell<'_>, tag: EventualTag, content: &Content) {
         let tag = Tag {
@@ -827,6 +856,7 @@ fn bytes_of(ask: &Ask) -> usize {
         | Ask::Carry { content, .. }
         | Ask::Repair { content, .. }
         | Ask::RepairEventual { content, .. }
+        | Ask::Harvest { content, .. }
         | Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
         _ => 0,
@@ -869,7 +899,8 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
         }
         Ask::EventualPut { content, .. }
         | Ask::EventualSpread { content, .. }
-        | Ask::RepairEventual { content, .. } => {
+        | Ask::RepairEventual { content, .. }
+        | Ask::Harvest { content, .. } => {
             purpose == Purpose::Sections && policy::is_sound(content, key, Tag::ZERO)
         }
         Ask::EventualGet | Ask::Bury { .. } => purpose == Purpose::Sections,

@@ -26,16 +26,21 @@
 //! * A damaged status is that of a store that is not open: everything is void, for it may have been
 //!   deleted. Only a delete goes on from there.
 //!
-//! The status of every store that is not open is kept in memory: an ask costs no read for it.
+//! The status of every store that is not open is kept in memory, with its view: an ask costs no
+//! read for it, and a member of an epoch that has ended answers for it long after it has forgotten
+//! that epoch's log.
 
-use super::SegmentView;
-use super::message::{Answer, Ask, Message, StoreAsk, StoreId};
+use super::cell::Head;
+use super::message::{Answer, Ask, Holder, Message, StoreAsk, StoreId};
+use super::op::Source;
 use super::replica::Replica;
-use crate::base::{Address, Bug, Epoch, KeyId, NodeName};
+use super::{HolderState, SegmentView};
+use crate::base::{Address, Bug, Epoch, KeyId, LockRef, NodeName, View};
+use crate::catalogue::Catalogue;
 use crate::io::{Env, Memory, Void, When};
 use crate::wire::record::{self, CellRecord};
 use crate::wire::{decode, encode};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -54,10 +59,18 @@ pub(super) enum Status {
     Moved { next: Epoch },
 }
 
+/// What is kept of a store that is not open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    pub(super) status: Status,
+    /// Its members, as long as it is there.
+    view: Option<View>,
+}
+
 /// The stores that are not open at this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stores {
-    pub(super) closed: BTreeMap<StoreId, Result<Status, Void>>,
+    pub(super) closed: BTreeMap<StoreId, Result<Ended, Void>>,
 }
 
 impl Stores {
@@ -83,7 +96,13 @@ impl Stores {
 
     /// What became of a store.
     pub(super) fn of(&self, store: StoreId) -> Result<Status, Void> {
-        self.closed.get(&store).copied().unwrap_or(Ok(Status::Open))
+        let ended = self.closed.get(&store).cloned();
+        ended.map_or(Ok(Status::Open), |ended| Ok(ended?.status))
+    }
+
+    /// The members of a store that is sealed.
+    pub(super) fn view(&self, store: StoreId) -> Option<View> {
+        self.closed.get(&store)?.as_ref().ok()?.view.clone()
     }
 }
 
@@ -105,18 +124,23 @@ impl Replica {
         view: &dyn SegmentView,
         env: &mut Env<'_>,
     ) {
+        let past = self.stores.view(store);
+        let view = &AsSealed::new(view, past.as_ref());
         let next = ask.next();
         let answer = match self.standing(store, view) {
             Some(refusal @ (Answer::Elsewhere | Answer::Moved { .. })) => refusal,
             _ => match ask {
                 StoreAsk::Delete { .. } => self.delete(store, next, env),
                 StoreAsk::Seal { .. } | StoreAsk::List { .. } => {
-                    match self.seal(store, next, env) {
+                    match self.seal(store, next, view, env) {
                         Err(Void) => Answer::Void,
                         Ok(next) => match ask {
-                            StoreAsk::List { after, limit, .. } => {
-                                list(env.memory, store, after.as_ref(), limit)
-                            }
+                            StoreAsk::List {
+                                after,
+                                limit,
+                                eventual,
+                                ..
+                            } => list(env.memory, store, after.as_ref(), (limit, eventual)),
                             _ => Answer::Sealed { next },
                         },
                     }
@@ -152,9 +176,10 @@ impl Replica {
         let empty = env.planted.has(Bug::EmptyAfterDelete);
         match (self.standing(store, view), ask.seals()) {
             (Some(Answer::Moved { .. }), Some(_)) if empty => None,
-            (None | Some(Answer::Sealed { .. }), Some(next)) => {
-                self.seal(store, next, env).err().map(|Void| Answer::Void)
-            }
+            (None | Some(Answer::Sealed { .. }), Some(next)) => self
+                .seal(store, next, view, env)
+                .err()
+                .map(|Void| Answer::Void),
             (refusal, _) => {
                 let writes = matches!(ask, Ask::Store { .. } | Ask::MarkMoved { .. });
                 let wrong = env.planted.has(Bug::SealedStoreChanges) && writes;
@@ -165,18 +190,59 @@ impl Replica {
 
     /// Seals a store that is open or sealed here; the epoch that follows, as far as this replica
     /// has been told. A full disk takes it, too: it is small, and waiting for it stops a segment.
-    fn seal(&mut self, store: StoreId, next: Epoch, env: &mut Env<'_>) -> Result<Epoch, Void> {
+    fn seal(
+        &mut self,
+        store: StoreId,
+        next: Epoch,
+        view: &dyn SegmentView,
+        env: &mut Env<'_>,
+    ) -> Result<Epoch, Void> {
         match self.stores.of(store)? {
             Status::Sealed { next: known } if known >= next => Ok(known),
             Status::Moved { next: known } => Ok(known),
             Status::Open | Status::Sealed { .. } => {
-                self.close(store, Status::Sealed { next }, env);
+                let members = view.members().cloned();
+                self.close(store, Status::Sealed { next }, members, env);
                 self.repairs.forget(store);
                 self.settled.forget(store);
                 self.upkeep.forget(store);
                 Ok(next)
             }
         }
+    }
+
+    /// Seals a store of this node, of which those are the members, because its segment goes on in
+    /// `next`: one that it never wrote to as well, for it was asked to and might be again.
+    pub(crate) fn seal_own(
+        &mut self,
+        store: StoreId,
+        next: Epoch,
+        members: &View,
+        view: &dyn SegmentView,
+        env: &mut Env<'_>,
+    ) {
+        if self.stores.of(store) == Ok(Status::Open) {
+            let view = AsSealed::new(view, Some(members));
+            // Only a damaged status is an error: that of an open store is none.
+            let _ = self.seal(store, next, &view, env);
+        }
+    }
+
+    /// Stores of this node of which there is anything: registers, or a seal that stands for them.
+    pub(crate) fn kept(&self, memory: &dyn Memory) -> BTreeSet<StoreId> {
+        let sealed = self.stores.closed.iter().filter(|(_, ended)| {
+            let status = ended.as_ref().map(|ended| ended.status);
+            matches!(status, Ok(Status::Sealed { .. }))
+        });
+        let sealed = sealed.map(|(store, _)| *store);
+        sealed.chain(record::stores(memory)).collect()
+    }
+
+    /// Deletes a store of this node of which everything has moved, and everything was harvested, as
+    /// is chosen in the group's log. It may be open here: a member that was away while the others
+    /// sealed and moved.
+    pub(crate) fn delete_own(&mut self, store: StoreId, next: Epoch, env: &mut Env<'_>) {
+        self.delete(store, next, env);
     }
 
     /// Deletes a store that is not deleted yet, sealed or not: a member that was down when the
@@ -191,13 +257,14 @@ impl Replica {
         self.repairs.forget(store);
         self.settled.forget(store);
         self.upkeep.forget(store);
-        self.close(store, Status::Moved { next }, env);
+        self.close(store, Status::Moved { next }, None, env);
         Answer::Moved { next }
     }
 
-    fn close(&mut self, store: StoreId, status: Status, env: &mut Env<'_>) {
-        env.fx.put(record::status(store), encode(&status));
-        self.stores.closed.insert(store, Ok(status));
+    fn close(&mut self, store: StoreId, status: Status, view: Option<View>, env: &mut Env<'_>) {
+        let ended = Ended { status, view };
+        env.fx.put(record::status(store), encode(&ended));
+        self.stores.closed.insert(store, Ok(ended));
     }
 
     /// Answers `to` whom and when.
@@ -224,6 +291,60 @@ impl Replica {
     }
 }
 
+/// A segment as a store of it is answered for that may be sealed: then the members are those that
+/// the store had, and what has become of the segment since then is nothing to it.
+pub(super) struct AsSealed<'a> {
+    present: &'a dyn SegmentView,
+    members: Option<&'a View>,
+}
+
+impl<'a> AsSealed<'a> {
+    pub(super) fn new(present: &'a dyn SegmentView, members: Option<&'a View>) -> AsSealed<'a> {
+        AsSealed { present, members }
+    }
+}
+
+impl SegmentView for AsSealed<'_> {
+    fn members(&self) -> Option<&View> {
+        self.members.or_else(|| self.present.members())
+    }
+
+    fn sources(&self) -> &[Source] {
+        match self.members {
+            Some(_) => &[],
+            None => self.present.sources(),
+        }
+    }
+
+    fn has_past(&self) -> bool {
+        self.present.has_past()
+    }
+
+    fn applied(&self) -> u64 {
+        self.present.applied()
+    }
+
+    fn holder_state(&self, key: &KeyId, holder: Holder) -> HolderState {
+        self.present.holder_state(key, holder)
+    }
+
+    fn busy(&self, key: &KeyId) -> bool {
+        self.present.busy(key)
+    }
+
+    fn catalogue(&self) -> &Catalogue {
+        self.present.catalogue()
+    }
+
+    fn writable(&self) -> bool {
+        self.present.writable()
+    }
+
+    fn floor(&self) -> LockRef {
+        self.present.floor()
+    }
+}
+
 /// When an answer may leave that says that its store is closed: once that is durable.
 pub(super) fn once_sealed(env: &Env<'_>) -> When {
     match env.planted.has(Bug::SealNotDurable) {
@@ -237,7 +358,7 @@ fn list(
     memory: &dyn Memory,
     store: StoreId,
     done: Option<&(Address, KeyId)>,
-    limit: u32,
+    (limit, eventual): (u32, bool),
 ) -> Answer {
     let (mut from, to) = record::cells_of(store, CellRecord::Head);
     if let Some((address, key)) = done {
@@ -247,7 +368,13 @@ fn list(
     let (mut keys, mut bytes): (Vec<(Address, KeyId)>, usize) = (Vec::new(), 0);
     loop {
         let chunk = memory.scan(&from, &to, CHUNK);
-        for (record, _) in &chunk {
+        for (record, head) in &chunk {
+            let head = head.as_ref().ok();
+            let head = head.and_then(|bytes| decode::<Head>(bytes).ok());
+            // A damaged head may be of any key.
+            if eventual && head.is_some_and(|head| head.eventual.is_none()) {
+                continue;
+            }
             let (Some(address), Some(key)) = (record::address_of(record), record::key_of(record))
             else {
                 continue;

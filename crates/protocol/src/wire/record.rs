@@ -7,6 +7,7 @@
 //! s <segment 4> <epoch 8>                              a register store that is not open any more
 //! f <segment 4> <epoch 8>                              the floor under which keys were removed
 //! p <node 2>                                           the eventual puts taken from a node
+//! t <group 16> <scope 1+4>                             the epoch up to which no log is created
 //! ```
 //!
 //! Numbers are big-endian, so that order in bytes is order in numbers. A key's registers are a
@@ -19,6 +20,8 @@ use crate::base::{
 };
 use crate::io::Memory;
 use crate::register::StoreId;
+use crate::wire;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -106,6 +109,64 @@ pub fn epochs(group: GroupId, scope: Scope, memory: &dyn Memory) -> Vec<Epoch> {
     }
 }
 
+/// All logs of this node, each once, in order.
+pub fn logs(memory: &dyn Memory) -> Vec<LogId> {
+    let (mut from, to) = all_logs();
+    let mut found = Vec::new();
+    while let Some((key, _)) = memory.scan(&from, &to, 1).pop() {
+        let Some(id) = log_of(&key) else {
+            return found;
+        };
+        found.push(id);
+        let mut next = log_prefix(id);
+        next.push(u8::MAX);
+        from = next.into();
+    }
+    found
+}
+
+/// The log that a record belongs to.
+fn log_of(record: &[u8]) -> Option<LogId> {
+    let group: [u8; 16] = record.get(1..17)?.try_into().ok()?;
+    let segment: [u8; 4] = record.get(18..22)?.try_into().ok()?;
+    let epoch: [u8; 8] = record.get(22..30)?.try_into().ok()?;
+    Some(LogId {
+        group: GroupId(u128::from_be_bytes(group)),
+        scope: match record.get(17)? {
+            0 => Scope::Group,
+            _ => Scope::Segment(SegmentId(u32::from_be_bytes(segment))),
+        },
+        epoch: Epoch(u64::from_be_bytes(epoch)),
+    })
+}
+
+/// Up to which epoch no log of the scope of `id` is created here.
+pub fn retired(id: LogId) -> Bytes {
+    let mut key = log_prefix(id);
+    key[0] = b't';
+    key.truncate(22);
+    key.into()
+}
+
+/// All such notes.
+pub fn all_retired(memory: &dyn Memory) -> BTreeMap<(GroupId, Scope), Epoch> {
+    let (mut from, to) = (Bytes::from_static(b"t"), Bytes::from_static(b"u"));
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = memory.scan(&from, &to, 1).pop() {
+        let mut padded = key.to_vec();
+        padded.resize(30, 0);
+        // A note that is damaged forbids every log of its scope.
+        let epoch = value.ok().and_then(|bytes| wire::decode(&bytes).ok());
+        if let Some(id) = log_of(&padded) {
+            found.insert((id.group, id.scope), epoch.unwrap_or(Epoch(u64::MAX)));
+        }
+        let mut next = key.to_vec();
+        next.push(0);
+        from = next.into();
+    }
+    found
+}
+
 /// The slot of an accepted-slot key.
 pub fn slot_of(key: &[u8]) -> Option<Slot> {
     let tail: [u8; 8] = key.get(key.len().checked_sub(8)?..)?.try_into().ok()?;
@@ -149,6 +210,20 @@ pub fn cell(store: StoreId, kind: CellRecord, address: Address, key: &KeyId) -> 
     out.extend_from_slice(&key.keyspace.0.to_be_bytes());
     out.extend_from_slice(&key.key);
     out.into()
+}
+
+/// All stores of registers of which there is a record, in order.
+pub fn stores(memory: &dyn Memory) -> Vec<StoreId> {
+    let (mut from, to) = (Bytes::from_static(b"r"), Bytes::from_static(b"s"));
+    let mut found = Vec::new();
+    while let Some((key, _)) = memory.scan(&from, &to, 1).pop() {
+        let Some(store) = store_of(&key) else {
+            return found;
+        };
+        found.push(store);
+        from = cells(store).1;
+    }
+    found
 }
 
 /// The range of all register records of one store: what is deleted with it.
@@ -198,10 +273,10 @@ pub fn all_statuses() -> (Bytes, Bytes) {
     (Bytes::from_static(b"s"), Bytes::from_static(b"t"))
 }
 
-/// The store that a status is of.
-pub fn store_of(status: &[u8]) -> Option<StoreId> {
-    let segment: [u8; 4] = status.get(1..5)?.try_into().ok()?;
-    let epoch: [u8; 8] = status.get(5..)?.try_into().ok()?;
+/// The store that a status, or a register record, is of.
+pub fn store_of(record: &[u8]) -> Option<StoreId> {
+    let segment: [u8; 4] = record.get(1..5)?.try_into().ok()?;
+    let epoch: [u8; 8] = record.get(5..13)?.try_into().ok()?;
     Some(StoreId {
         segment: SegmentId(u32::from_be_bytes(segment)),
         epoch: Epoch(u64::from_be_bytes(epoch)),

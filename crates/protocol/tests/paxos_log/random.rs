@@ -1,7 +1,7 @@
 //! Random schedules of macro-steps: an operation reaches some, the rest of it arrives late or
 //! never; crashes in between.
 
-use crate::world::World;
+use crate::world::{World, stop};
 use fermata_protocol::base::{Epoch, Planted};
 
 /// One schedule; what went wrong, if anything.
@@ -64,7 +64,7 @@ fn act(world: &mut World, n: usize, may_stop: bool) {
             }
         }
         15 if may_stop && world.rng.below(4) == 0 => {
-            world.step(i, |log, cx| log.propose_stop(Epoch(2), cx));
+            world.step(i, |log, cx| log.propose_stop(stop(Epoch(2)), cx));
         }
         _ => {
             let span = [50_000, 400_000, 1_000_000, 2_500_000][world.rng.below(4) as usize];

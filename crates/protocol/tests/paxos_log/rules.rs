@@ -1,7 +1,7 @@
 //! Rules that no random schedule meets: clocks and disks would have to agree with each other to the
 //! microsecond.
 
-use crate::world::{Packet, World};
+use crate::world::{Packet, World, stop};
 use fermata_protocol::base::*;
 use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos};
 
@@ -253,9 +253,9 @@ fn nothing_is_learned_above_the_end_of_a_log() {
     let mut world = World::new(3, 1, Planted::NONE);
     world.calm(2_000_000);
     let next = Epoch::FIRST.next();
-    world.step(0, |log, cx| log.propose_stop(next, cx));
+    world.step(0, |log, cx| log.propose_stop(stop(next), cx));
     world.calm(1_000_000);
-    assert_eq!(world.log(1).stopped(), Some(next));
+    assert_eq!(world.log(1).stopped(), Some(stop(next)));
     let chosen = world.log(1).chosen();
     let entries = Paxos::Entries {
         from: chosen.next(),

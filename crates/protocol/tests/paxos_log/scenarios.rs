@@ -1,6 +1,6 @@
 //! Named schedules: each one broke a rule that was written down wrongly somewhere.
 
-use crate::world::{ID, Packet, World, command};
+use crate::world::{ID, Packet, World, command, stop};
 use fermata_protocol::base::*;
 use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
 use fermata_protocol::wire::record;
@@ -264,7 +264,7 @@ fn a_candidate_behind_the_truncation_catches_up_before_it_leads() {
 #[test]
 fn a_member_that_wants_the_end_waits_for_the_lease_and_then_ends_the_log() {
     let mut world = three(Planted::NONE);
-    world.step(1, |log, cx| log.propose_stop(Epoch(2), cx));
+    world.step(1, |log, cx| log.propose_stop(stop(Epoch(2)), cx));
     world.calm(3 * SECOND);
     assert_eq!(world.primary(), Some(0), "a lease that lives is not broken");
     // The primary dies with a command that only C has.
@@ -275,17 +275,17 @@ fn a_member_that_wants_the_end_waits_for_the_lease_and_then_ends_the_log() {
     world.net.clear();
     world.cut.clear();
     world.calm(4 * SECOND);
-    assert_eq!(world.log(1).stopped(), Some(Epoch(2)));
+    assert_eq!(world.log(1).stopped(), Some(stop(Epoch(2))));
     assert_eq!(
         commands(entry(&world, 2)),
         1,
         "what was chosen comes before the end"
     );
-    let end = Entry::Stop { next: Epoch(2) };
+    let end = Entry::Stop(stop(Epoch(2)));
     assert_eq!(entry(&world, 3), &end, "it takes the place of the `Begin`");
     world.heal_and_check();
     assert_eq!(world.fault, None);
-    let all = (0..3).all(|i| world.log(i).stopped() == Some(Epoch(2)));
+    let all = (0..3).all(|i| world.log(i).stopped() == Some(stop(Epoch(2))));
     assert!(all, "everybody learns it");
 }
 
@@ -294,12 +294,12 @@ fn a_primary_that_proposes_the_stop_reads_no_more() {
     let mut world = three(Planted::NONE);
     assert!(world.log(0).has_lease(world.now(0), &world.timing));
     world.propose(0);
-    world.step(0, |log, cx| log.propose_stop(Epoch(2), cx));
+    world.step(0, |log, cx| log.propose_stop(stop(Epoch(2)), cx));
     assert!(!world.log(0).has_lease(world.now(0), &world.timing));
     let late = world.step(0, |log, cx| log.propose(command(9), cx));
     assert_eq!(late, Some(Err(Declined::Stopping)));
     world.settle(true);
-    assert_eq!(world.log(0).stopped(), Some(Epoch(2)));
+    assert_eq!(world.log(0).stopped(), Some(stop(Epoch(2))));
     assert_eq!(world.log(0).chosen(), Slot(3));
     world.heal_and_check();
     assert_eq!(world.fault, None);
@@ -580,10 +580,10 @@ fn g27_a_queue_ends_with_a_candidacy_that_fails() {
 fn g27_a_log_that_ends_ends_without_what_an_earlier_leadership_left_in_its_queue() {
     let mut world = three(Planted::NONE);
     let waits = waits_while_its_leader_outbids(&mut world);
-    world.step(0, |log, cx| log.propose_stop(Epoch(2), cx));
+    world.step(0, |log, cx| log.propose_stop(stop(Epoch(2)), cx));
     world.cut.clear();
     world.calm(SECOND);
-    assert_eq!(world.log(0).stopped(), Some(Epoch(2)));
+    assert_eq!(world.log(0).stopped(), Some(stop(Epoch(2))));
     assert!(!is_chosen(&world, waits));
     world.heal_and_check();
     assert_eq!(world.fault, None);

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use fermata_protocol::base::*;
 use fermata_protocol::command::{Body, Command, LockCommand};
-use fermata_protocol::paxos::{Entry, Follow, Joining, Log, Message as Paxos};
+use fermata_protocol::paxos::{Entry, Follow, Joining, Log, Message as Paxos, Stop};
 use fermata_protocol::wire::record;
 use fermata_protocol::{Effects, Env, Memory, Message, Output, Void, When, Write};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,16 @@ pub(crate) const ID: LogId = LogId {
     scope: Scope::Segment(SegmentId(3)),
     epoch: Epoch(1),
 };
+
+/// The end of the log, for the one of that epoch.
+pub(crate) fn stop(next: Epoch) -> Stop {
+    Stop {
+        group: ID.group,
+        next,
+        first: NodeName(1),
+        moves: false,
+    }
+}
 
 /// What travels: log messages, and the beats that the node room would send.
 #[derive(Clone, Debug)]
@@ -361,7 +371,7 @@ impl World {
                         self.acknowledged += commands.len() as u64;
                     }
                 }
-                Entry::Stop { next } => assert_eq!(log.stopped(), Some(*next)),
+                Entry::Stop(stop) => assert_eq!(log.stopped(), Some(*stop)),
                 Entry::Noop => {}
             }
             self.hosts[i].applied = (slot, sum);

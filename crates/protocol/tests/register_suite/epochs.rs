@@ -157,6 +157,7 @@ fn a_deleted_store_is_moved_and_never_empty() {
             next,
             after: None,
             limit: 1,
+            eventual: false,
         },
     ] {
         assert_eq!(w.ask_store(0, ask), moved);
@@ -290,7 +291,12 @@ fn a_mover_walks_all_keys_by_address_in_bounded_parts() {
         loop {
             let after = done.clone();
             let next = NEXT;
-            let ask = StoreAsk::List { next, after, limit };
+            let ask = StoreAsk::List {
+                next,
+                after,
+                limit,
+                eventual: false,
+            };
             let Some(Answer::Listed { keys, more }) = w.ask_store(0, ask) else {
                 panic!("a list");
             };

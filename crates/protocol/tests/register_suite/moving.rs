@@ -95,7 +95,8 @@ impl Run {
         self.world.place_in(Epoch(epochs as u64), closed)
     }
 
-    /// Whether the epoch after `epoch` may be answered for: its quorum has sealed what was before.
+    /// Whether an epoch has begun: a majority has voted for the end of the one before, and sealed
+    /// its store with that vote. Quorums may be larger: who reads through to it seals the rest.
     fn is_open(&self, epoch: Epoch) -> bool {
         let Some(before) = epoch.0.checked_sub(1).filter(|before| *before > 0) else {
             return true;
@@ -103,7 +104,7 @@ impl Run {
         let place = self.world.place_in(Epoch(before), 0);
         let nodes = place.view.nodes().map(|name| usize::from(name.0));
         let sealed = nodes.filter(|i| self.world.is_sealed_in(Epoch(before), *i));
-        sealed.count() >= place.shape().quorum
+        sealed.count() >= place.view.majority()
     }
 
     fn step(&mut self, step: usize) -> Result<(), String> {

@@ -2,6 +2,8 @@
 //! exactly what the storage policy of a key says, and nothing else.
 //!
 //! * All members that are alive show the same highest tag, and the same eventual cell.
+//! * Nobody else has anything, nor anybody of an earlier store; no log is left with a node that has
+//!   no seat in its group, and no source is left but for what a member owes that is lost.
 //! * No eventual value is kept that a complete write of a section hides (G26).
 //! * One version under `replicated`, `coded`, `treas-opt` and `oreas`; at most δ + 1 under `ares`.
 //! * The bytes of the values are those of the formula; under `ares`, whose versions may differ in
@@ -20,13 +22,13 @@
 //! than it bears, and, at the end of the wait, those of a section that somebody still holds.
 
 use super::eventual;
+use super::places::{Places, epoch_of};
 use super::tags::{Seen, head, is_head};
 use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
-use crate::workload::segment_of;
 use bytes::Bytes;
-use fermata_protocol::base::{Cluster, EventualTag, Kept, KeyId, NodeName, Seat, Tag};
+use fermata_protocol::base::{Epoch, EventualTag, Kept, KeyId, Location, NodeName, Seat, Tag};
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::register::Tally;
 use fermata_protocol::wire::record;
@@ -59,10 +61,11 @@ struct Holding {
 /// All that is not at rest.
 pub fn unrest(
     machines: &BTreeMap<NodeName, Machine>,
-    cluster: &Cluster,
+    places: &Places,
     catalogue: &Catalogue,
 ) -> Vec<Unrest> {
     let mut keys: BTreeMap<KeyId, BTreeMap<NodeName, Holding>> = BTreeMap::new();
+    let mut left: BTreeMap<KeyId, (NodeName, Epoch)> = BTreeMap::new();
     for (name, machine) in machines {
         let Some(memory) = machine.memory() else {
             continue;
@@ -71,6 +74,12 @@ pub fn unrest(
             let Some(key) = record::key_of(&place) else {
                 continue;
             };
+            let location = places.location(places.segment(&key));
+            let present = location.store() == epoch_of(&place);
+            if !present || location.group.view.seat_of(*name).is_none() {
+                left.entry(key).or_insert((*name, epoch_of(&place)));
+                continue;
+            }
             let holding = keys.entry(key).or_default().entry(*name).or_default();
             holding.take(&place, value.ok());
         }
@@ -80,13 +89,63 @@ pub fn unrest(
         .into_iter()
         .filter(|(key, _)| !catalogue.is_deleted(key))
     {
-        if let Some(what) = judge(&key, &at, machines, cluster, catalogue) {
-            let busy = is_busy(&key, machines, cluster);
+        if let Some(what) = judge(&key, &at, machines, places, catalogue) {
+            let busy = is_busy(&key, machines, places);
             let what = format!("key {}: {what}", show::key(&key));
             all.push(Unrest { key, busy, what });
         }
     }
+    let owes = |key: &KeyId| {
+        let segment = places.segment(key);
+        !places.location(segment).pasts(segment).is_empty()
+    };
+    for (key, (name, epoch)) in left
+        .into_iter()
+        .filter(|(key, _)| !catalogue.is_deleted(key))
+    {
+        // What a source still owes is told of the source.
+        if !owes(&key) {
+            let (what, busy) = (show::key(&key), is_busy(&key, machines, places));
+            let what = format!("key {what}: node {} has it of epoch {}", name.0, epoch.0);
+            all.push(Unrest { key, busy, what });
+        }
+    }
     all
+}
+
+/// Sources and logs that are left, as one sentence; none if there are none but for what is owed by
+/// members that are lost.
+pub fn left(machines: &BTreeMap<NodeName, Machine>, places: &Places) -> Option<String> {
+    for location in places.locations() {
+        let view = &location.group.view;
+        for (segment, past) in location.all_pasts() {
+            let members = location.view_of(past.epoch)?;
+            let lost = |seat: &Seat| {
+                let name = members.node_at(*seat);
+                name.is_some_and(|name| machines[&name].lost.is_some())
+            };
+            if past.open || !past.owed.iter().all(lost) {
+                return Some(format!("segment {} has {past:?}", segment.0));
+            }
+        }
+        if !location.unstarted().is_empty() {
+            return Some(format!("{:?} have not started", location.unstarted()));
+        }
+        for (name, machine) in machines {
+            let Some(here) = machine.node().map(|node| node.here()) else {
+                continue;
+            };
+            let name = *name;
+            let of = |at: &Location| here.directory.location(at.id()).is_some_and(|k| k == at);
+            if view.seat_of(name).is_none() && here.logs_of(location.id()) > 0 {
+                return Some(format!("node {} has logs of {:?}", name.0, location.id()));
+            }
+            if view.seat_of(name).is_some() && !of(location) {
+                return Some(format!("node {} does not know where its group is", name.0));
+            }
+        }
+    }
+    None
 }
 
 impl Holding {
@@ -101,8 +160,8 @@ impl Holding {
     }
 }
 
-fn is_busy(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, cluster: &Cluster) -> bool {
-    let segment = segment_of(key, cluster.segment_bits);
+fn is_busy(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, places: &Places) -> bool {
+    let segment = places.segment(key);
     let mut nodes = machines.values().filter_map(Machine::node);
     nodes.any(|node| {
         let room = node.here().segments.get(&segment);
@@ -115,10 +174,10 @@ fn judge(
     key: &KeyId,
     at: &BTreeMap<NodeName, Holding>,
     machines: &BTreeMap<NodeName, Machine>,
-    cluster: &Cluster,
+    places: &Places,
     catalogue: &Catalogue,
 ) -> Option<String> {
-    let group = cluster.group_of(segment_of(key, cluster.segment_bits))?;
+    let group = &places.location(places.segment(key)).group;
     let none = Holding::default();
     let members: Vec<(Seat, NodeName, &Holding)> = group
         .view
@@ -156,8 +215,11 @@ fn judge(
     if let Some((_, name, _)) = members.iter().find(|(_, _, h)| all && hides(h)) {
         return Some(format!("node {} keeps a hidden eventual value", name.0));
     }
-    let deleted = all && catalogue.has_sections(key);
-    let floor = floor(key, machines, cluster);
+    // While a source is owed something, a delete is what keeps it out.
+    let segment = places.segment(key);
+    let settled = places.location(segment).pasts(segment).is_empty();
+    let deleted = all && settled && catalogue.has_sections(key);
+    let floor = floor(key, machines, places);
     let traces = members
         .iter()
         .filter(|(_, _, h)| deleted && h.is_trace(floor));
@@ -172,8 +234,8 @@ fn judge(
 }
 
 /// The highest floor of the key's segment that any node has applied.
-fn floor(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, cluster: &Cluster) -> u64 {
-    let segment = segment_of(key, cluster.segment_bits);
+fn floor(key: &KeyId, machines: &BTreeMap<NodeName, Machine>, places: &Places) -> u64 {
+    let segment = places.segment(key);
     let nodes = machines.values().filter_map(Machine::node);
     let rooms = nodes.filter_map(|node| node.here().segments.get(&segment));
     let floors = rooms.map(|room| room.state.floor().0);

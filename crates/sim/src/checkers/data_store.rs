@@ -1,7 +1,8 @@
 //! The invariants of MUSIC §V on the data store, with history variables over all replicas.
 //!
 //! *Defined*: the highest tag that any replica holds of past sections is held, or outranked, at a
-//! quorum, so that every quorum read gives the same value.
+//! quorum of one of the segment's stores, so that every quorum read gives the same value: while
+//! keys move, reads go to quorums of all of them.
 //!
 //! * **SynchFlag**: wherever the flag is clear, the key is defined with respect to all sections
 //!   that have left the queue. If it is not, the flag is set, and the next holder synchs
@@ -12,13 +13,14 @@
 //! The lock state is that of the replica that has applied most, ever: what was chosen stays chosen.
 
 use super::Violation;
+use super::places::{Places, epoch_of};
 use super::tags::{Head, Seen, Version, head};
 use crate::catalogue::Catalogue;
 use crate::history::Section;
 use crate::machine::Machine;
 use crate::show;
 use bytes::Bytes;
-use fermata_protocol::base::{Cluster, KeyId, LockRef, NodeName, SegmentId, Tag};
+use fermata_protocol::base::{Epoch, KeyId, LockRef, NodeName, SegmentId, Tag, View};
 use fermata_protocol::segment::SegmentState;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,9 +43,7 @@ struct Lock {
 #[derive(Clone, Debug)]
 struct Key {
     segment: SegmentId,
-    members: Vec<NodeName>,
-    quorum: usize,
-    cells: BTreeMap<NodeName, (Bytes, Seen)>,
+    cells: BTreeMap<(Epoch, NodeName), (Bytes, Seen)>,
     lock: Lock,
 }
 
@@ -59,23 +59,24 @@ impl DataStore {
     /// A node wrote heads, or some of its segments moved.
     pub fn after_step(
         &mut self,
-        name: NodeName,
         heads: &[Head],
         moved: &[SegmentId],
-        machines: &BTreeMap<NodeName, Machine>,
-        catalogue: &Catalogue,
+        machine: &Machine,
+        world: (&Places, &Catalogue),
         found: &mut Vec<Violation>,
     ) {
-        let machine = &machines[&name];
+        let (places, catalogue) = world;
         for head in heads.iter().filter(|h| catalogue.has_sections(&h.key)) {
-            let cluster = &machine.config.cluster;
-            let key = self
-                .keys
-                .entry(head.key.clone())
-                .or_insert_with(|| fresh(cluster, catalogue, head));
+            let key = self.keys.entry(head.key.clone());
+            let key = key.or_insert_with(|| Key {
+                segment: places.segment(&head.key),
+                cells: BTreeMap::new(),
+                lock: Lock::default(),
+            });
             let cell = (head.record.clone(), head.seen.clone());
-            key.cells.insert(name, cell);
-            check(&head.key, key, &self.lost, found);
+            key.cells
+                .insert((epoch_of(&head.record), machine.name()), cell);
+            check(&head.key, key, &self.lost, world, found);
         }
         let Some(node) = machine.node().filter(|_| !moved.is_empty()) else {
             return;
@@ -90,18 +91,34 @@ impl DataStore {
             };
             if segment.state.commands() > key.lock.commands {
                 key.lock = lock_of(&segment.state, id);
-                check(id, key, &self.lost, found);
+                check(id, key, &self.lost, world, found);
             }
         }
     }
 
-    /// A node removed keys: it holds nothing of them.
-    pub fn removed(&mut self, name: NodeName, records: &[Bytes], found: &mut Vec<Violation>) {
-        for (id, key) in &mut self.keys {
-            let of = |cell: &(Bytes, Seen)| records.contains(&cell.0);
-            if key.cells.get(&name).is_some_and(of) {
-                key.cells.remove(&name);
-                check(id, key, &self.lost, found);
+    /// A node removed keys, or whole stores: it holds nothing of them.
+    pub fn removed(
+        &mut self,
+        name: NodeName,
+        records: &[Bytes],
+        stores: &[(Bytes, Bytes)],
+        world: (&Places, &Catalogue),
+        found: &mut Vec<Violation>,
+    ) {
+        if records.is_empty() && stores.is_empty() {
+            return;
+        }
+        let kept = |(id, _): &(&KeyId, &mut Key)| !world.1.is_deleted(id);
+        for (id, key) in self.keys.iter_mut().filter(kept) {
+            let before = key.cells.len();
+            key.cells.retain(|(_, at), (record, _)| {
+                let whole = stores
+                    .iter()
+                    .any(|(from, to)| (from..to).contains(&&*record));
+                *at != name || !(whole || records.contains(record))
+            });
+            if key.cells.len() < before {
+                check(id, key, &self.lost, world, found);
             }
         }
     }
@@ -109,18 +126,14 @@ impl DataStore {
     /// A process has started: its cells are what the disk kept.
     pub fn restarted(&mut self, machine: &Machine) {
         for key in self.keys.values_mut() {
-            let Some(cell) = key.cells.get_mut(&machine.name()) else {
-                continue;
-            };
-            let kept = machine
-                .recall(&cell.0)
-                .and_then(|value| head(&cell.0, &value));
-            match kept {
-                Some(head) => cell.1 = head.seen,
-                None => {
-                    key.cells.remove(&machine.name());
+            key.cells.retain(|(_, at), (record, seen)| {
+                if *at != machine.name() {
+                    return true;
                 }
-            }
+                let kept = machine.recall(record);
+                let now = kept.and_then(|value| head(record, &value));
+                now.map(|head| *seen = head.seen).is_some()
+            });
         }
     }
 
@@ -133,17 +146,18 @@ impl DataStore {
     pub fn forget(&mut self, name: NodeName) {
         self.lost.insert(name);
         for key in self.keys.values_mut() {
-            key.cells.remove(&name);
+            key.cells.retain(|(_, at), _| *at != name);
         }
     }
 
     /// A client was told that it has entered.
-    pub fn entered(&self, section: &Section, catalogue: &Catalogue, found: &mut Vec<Violation>) {
-        for held in section
-            .held
-            .iter()
-            .filter(|h| !catalogue.is_deleted(&h.key))
-        {
+    pub fn entered(
+        &self,
+        section: &Section,
+        world: (&Places, &Catalogue),
+        found: &mut Vec<Violation>,
+    ) {
+        for held in section.held.iter().filter(|h| !world.1.is_deleted(&h.key)) {
             let Some(key) = self.keys.get(&held.key) else {
                 continue;
             };
@@ -152,7 +166,8 @@ impl DataStore {
                 sequence: Tag::sequence(held.generation, 1),
                 writer: 0,
             };
-            if let Some(lack) = key.undefined(&self.lost, |tag| tag < first_put) {
+            let counts = |tag| tag < first_put;
+            if let Some(lack) = key.undefined(&held.key, &self.lost, world, counts) {
                 let detail = format!(
                     "key {}: section {} was granted, and {lack}",
                     show::key(&held.key),
@@ -166,7 +181,13 @@ impl DataStore {
 
 impl Key {
     /// Why the key is not defined with respect to the tags that count, if so.
-    fn undefined(&self, lost: &BTreeSet<NodeName>, counts: impl Fn(Tag) -> bool) -> Option<String> {
+    fn undefined(
+        &self,
+        id: &KeyId,
+        lost: &BTreeSet<NodeName>,
+        (places, catalogue): (&Places, &Catalogue),
+        counts: impl Fn(Tag) -> bool,
+    ) -> Option<String> {
         // A cell that was only fenced holds nothing.
         let cells = self.cells.values().flat_map(|c| &c.1.versions);
         let cells = cells.filter(|v| counts(v.tag));
@@ -177,33 +198,49 @@ impl Key {
         } = cells.max_by_key(|v| v.tag)?;
         // A delete says no more than a cell that was never written: a read finds nothing in both.
         let nothing = *digest <= NOTHING_MAX;
-        let holds = |m: &&NodeName| match self.cells.get(m) {
+        let live = |seen: &Seen| seen.versions.last().is_some_and(|v| v.digest > NOTHING_MAX);
+        let holds = |epoch: Epoch, m: NodeName| match self.cells.get(&(epoch, m)) {
             Some((_, seen)) => {
                 let known = seen.versions.last().map_or(0, |v| v.digest);
                 let here = seen.tag().max(seen.dropped) >= *highest;
                 here || known == *digest || (nothing && known <= NOTHING_MAX)
             }
-            None => nothing,
+            // An earlier store's value shows through.
+            None => {
+                let mut earlier = self.cells.range(..(epoch, NodeName(0)));
+                nothing && !earlier.any(|(_, (_, seen))| live(seen))
+            }
         };
-        let counts = |m: &&NodeName| lost.contains(m) || holds(m);
-        let holders = self.members.iter().filter(counts).count();
-        (holders < self.quorum).then(|| {
-            format!(
-                "tag {} is at {holders} of {}",
-                show::tag(highest),
-                self.members.len()
-            )
-        })
+        let lacks = |(epoch, view): (Epoch, &View)| {
+            let holders = view.nodes();
+            let holders = holders
+                .filter(|m| lost.contains(m) || holds(epoch, *m))
+                .count();
+            let few = holders < places.quorum(id, epoch, catalogue);
+            few.then(|| {
+                let (tag, of) = (show::tag(highest), view.len());
+                format!("tag {tag} is at {holders} of {of}")
+            })
+        };
+        let mut all = places.stores(self.segment).map(lacks);
+        let first = all.next().flatten();
+        first.filter(|_| all.all(|lack| lack.is_some()))
     }
 }
 
-fn check(id: &KeyId, key: &Key, lost: &BTreeSet<NodeName>, found: &mut Vec<Violation>) {
+fn check(
+    id: &KeyId,
+    key: &Key,
+    lost: &BTreeSet<NodeName>,
+    world: (&Places, &Catalogue),
+    found: &mut Vec<Violation>,
+) {
     let lock = &key.lock;
     if lock.flag.is_some() || lock.commands == 0 {
         return;
     }
     let past = |tag: Tag| tag.lock_ref.0 <= lock.commands && !lock.refs.contains(&tag.lock_ref);
-    if let Some(lack) = key.undefined(lost, past) {
+    if let Some(lack) = key.undefined(id, lost, world, past) {
         let detail = format!(
             "key {}: the flag is clear after {} commands, and {lack}",
             show::key(id),
@@ -219,27 +256,5 @@ fn lock_of(state: &SegmentState, id: &KeyId) -> Lock {
         commands: state.commands(),
         flag: queue.and_then(|q| q.flag),
         refs: queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect()),
-    }
-}
-
-fn fresh(cluster: &Cluster, catalogue: &Catalogue, head: &Head) -> Key {
-    // Segment, in the record after the first byte.
-    let number = head
-        .record
-        .get(1..5)
-        .and_then(|b| b.try_into().ok())
-        .map(u32::from_be_bytes);
-    let segment = SegmentId(number.expect("a head's record names its segment"));
-    let group = cluster
-        .group_of(segment)
-        .expect("every segment has a group");
-    let shape = catalogue.storage(&head.key).shape(group.view.len());
-    let shape = shape.expect("keyspaces fit their groups");
-    Key {
-        segment,
-        members: group.view.nodes().collect(),
-        quorum: shape.quorum,
-        cells: BTreeMap::new(),
-        lock: Lock::default(),
     }
 }

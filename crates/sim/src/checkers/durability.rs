@@ -13,14 +13,14 @@
 //! members. Disks that were lost or that rot count as holding it,
 //! since the rest of the quorum does.
 
+use super::places::{Places, epoch_of};
 use super::{Violation, tags};
 use crate::catalogue::Catalogue;
 use crate::history::{Heard, Op, What};
 use crate::machine::{Machine, Stepped};
 use crate::show;
-use crate::workload::segment_of;
 use bytes::Bytes;
-use fermata_protocol::base::{Cluster, KeyId, NodeName, Tag};
+use fermata_protocol::base::{Epoch, KeyId, NodeName, Tag, View};
 use fermata_protocol::io::Write;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -115,7 +115,7 @@ impl Durability {
         &self,
         op: &Op,
         promised: bool,
-        (cluster, catalogue): (&Cluster, &Catalogue),
+        (places, catalogue): (&Places, &Catalogue),
         found: &mut Vec<Violation>,
     ) {
         let (What::Put { key, .. } | What::Write(key, _), Heard::Done(Some(tag))) =
@@ -123,8 +123,28 @@ impl Durability {
         else {
             return;
         };
-        let group = cluster.group_of(segment_of(key, cluster.segment_bits));
-        let view = &group.expect("every segment has a group").view;
+        let stores = places.stores(places.segment(key));
+        let mut lacks = stores.map(|store| self.lack(key, *tag, store, promised, catalogue));
+        // Where it was complete once it is, or has moved on from there.
+        let first = lacks.next().expect("a segment has a store");
+        if let Some(lack) = first
+            && lacks.all(|lack| lack.is_some())
+        {
+            let (key, tag) = (show::key(key), show::tag(tag));
+            let detail = format!("key {key}: {tag} is acknowledged, and {lack}");
+            found.push(Violation::new(ACKNOWLEDGED, detail));
+        }
+    }
+
+    /// What is wrong with a tag in a store, if it is not on a quorum of its disks.
+    fn lack(
+        &self,
+        key: &KeyId,
+        tag: Tag,
+        (epoch, view): (Epoch, &View),
+        promised: bool,
+        catalogue: &Catalogue,
+    ) -> Option<String> {
         let storage = catalogue.storage(key);
         let shape = storage.shape(view.len()).expect("keyspaces fit groups");
         let mut holders = 0;
@@ -138,46 +158,44 @@ impl Durability {
             let Some(node) = self.nodes.get(&name) else {
                 continue;
             };
-            if node.buried.get(key).is_some_and(|buried| buried >= tag) {
+            if node.buried.get(key).is_some_and(|buried| *buried >= tag) {
                 // A delete that all had.
                 (holders, gone) = (holders + 1, gone + 1);
                 continue;
             }
-            let Some(seen) = node.seen(key) else {
+            let Some(seen) = node.seen(key, epoch) else {
                 continue;
             };
             holders += usize::from(match storage.finalizes() {
-                true => seen.version(*tag).is_some() || seen.dropped > *tag,
-                false => seen.tag() >= *tag,
+                true => seen.version(tag).is_some() || seen.dropped > tag,
+                false => seen.tag() >= tag,
             });
-            for version in seen.versions.iter().filter(|v| v.tag >= *tag) {
+            for version in seen.versions.iter().filter(|v| v.tag >= tag) {
                 let needed = catalogue.parts(key, version.length, view.len());
                 parts.entry(version.tag).or_insert((0, needed)).0 += 1;
             }
         }
         let decodable = parts.values().any(|(have, needed)| have + gone >= *needed);
-        if holders < shape.quorum || (promised && !decodable) {
-            let detail = format!(
-                "key {}: {} is acknowledged, and on the disks of {holders} of {}, with parts {:?}",
-                show::key(key),
-                show::tag(tag),
-                view.len(),
-                parts.values().collect::<Vec<_>>(),
-            );
-            found.push(Violation::new(ACKNOWLEDGED, detail));
-        }
+        let lacks = holders < shape.quorum || (promised && !decodable);
+        lacks.then(|| {
+            let parts = parts.values().collect::<Vec<_>>();
+            format!(
+                "on the disks of {holders} of {}, with parts {parts:?}",
+                view.len()
+            )
+        })
     }
 }
 
 impl Node {
-    /// What was flushed of the key: of the epoch with the highest tag.
-    fn seen(&self, key: &KeyId) -> Option<tags::Seen> {
+    /// What was flushed of the key in a store.
+    fn seen(&self, key: &KeyId, epoch: Epoch) -> Option<tags::Seen> {
         let cells = self
             .durable
             .range(Bytes::from_static(b"r")..Bytes::from_static(b"s"));
         let heads = cells.filter_map(|(record, value)| tags::head(record, value));
-        let mine = heads.filter(|h| h.key == *key).map(|h| h.seen);
-        mine.max_by_key(tags::Seen::tag)
+        let mut mine = heads.filter(|h| h.key == *key && epoch_of(&h.record) == epoch);
+        mine.next().map(|head| head.seen)
     }
 }
 

@@ -12,14 +12,15 @@
 //! Disks that were lost, or that rot, may have held anything.
 
 use super::Violation;
+use super::places::{Places, epoch_of};
 use super::tags::{Head, Seen, Version};
 use crate::catalogue::Catalogue;
 use crate::machine::Machine;
 use crate::show;
-use crate::workload::segment_of;
 use bytes::Bytes;
 use fermata_protocol::base::tag::GENERATION_SPAN;
-use fermata_protocol::base::{Cluster, EventualTag, KeyId, LockRef, NodeName, Tag};
+use fermata_protocol::base::{Epoch, EventualTag, KeyId, LockRef, NodeName, Tag};
+use fermata_protocol::wire::record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the checker calls itself in a violation.
@@ -31,7 +32,7 @@ struct Written {
     /// Of its value.
     digest: u64,
     /// Where it was stored at any time.
-    at: BTreeSet<NodeName>,
+    at: BTreeSet<(Epoch, NodeName)>,
 }
 
 /// The watcher.
@@ -40,9 +41,9 @@ pub struct Eventual {
     at: BTreeMap<NodeName, BTreeMap<Bytes, Seen>>,
     written: BTreeMap<(KeyId, Tag), Written>,
     /// The latest eventual value of each key that a disk has kept.
-    kept: BTreeMap<Bytes, (KeyId, EventualTag)>,
+    kept: BTreeMap<KeyId, EventualTag>,
     /// The latest one that was removed with its key.
-    buried: BTreeMap<Bytes, EventualTag>,
+    buried: BTreeMap<KeyId, EventualTag>,
     /// Disks of which single records may be damaged.
     rotten: BTreeSet<NodeName>,
 }
@@ -53,7 +54,7 @@ impl Eventual {
         &mut self,
         machine: &Machine,
         heads: &[Head],
-        catalogue: &Catalogue,
+        (places, catalogue): (&Places, &Catalogue),
         found: &mut Vec<Violation>,
     ) {
         let name = machine.name();
@@ -65,7 +66,7 @@ impl Eventual {
                     digest: version.digest,
                     at: BTreeSet::new(),
                 });
-                written.at.insert(name);
+                written.at.insert((epoch_of(&head.record), name));
             }
             let at = self.at.entry(name).or_default();
             let before = at.insert(head.record.clone(), seen.clone());
@@ -74,9 +75,8 @@ impl Eventual {
             }
             let before = before.and_then(|b| b.eventual);
             let lost = before.filter(|put| seen.eventual < Some(*put));
-            let quorum = quorum(key, &machine.config.cluster, catalogue);
             let what = match (lost, hidden(seen)) {
-                (Some(put), _) if !self.outlived(key, put, quorum) => {
+                (Some(put), _) if !self.outlived(key, put, (places, catalogue)) => {
                     format!("{put:?} goes, and nothing that was written after it is complete")
                 }
                 (_, Some((put, version))) if !self.writes(key, version, put) => {
@@ -98,11 +98,10 @@ impl Eventual {
             .iter()
             .filter(|h| sound && catalogue.has_sections(&h.key))
         {
-            let buried = self.buried.get(&head.record).copied();
+            let buried = self.buried.get(&head.key).copied();
             if let Some(put) = head.seen.eventual.filter(|put| Some(*put) > buried) {
-                let kept = self.kept.entry(head.record.clone());
-                let kept = kept.or_insert_with(|| (head.key.clone(), put));
-                kept.1 = kept.1.max(put);
+                let kept = self.kept.entry(head.key.clone()).or_insert(put);
+                *kept = put.max(*kept);
             }
         }
     }
@@ -111,11 +110,22 @@ impl Eventual {
     pub fn removed(&mut self, name: NodeName, records: &[Bytes]) {
         for record in records {
             let seen = self.at.get_mut(&name).and_then(|at| at.remove(record));
+            let Some(key) = record::key_of(record) else {
+                continue;
+            };
+            self.kept.remove(&key);
             if let Some(put) = seen.and_then(|seen| seen.eventual) {
-                let buried = self.buried.entry(record.clone()).or_default();
+                let buried = self.buried.entry(key).or_default();
                 *buried = put.max(*buried);
             }
-            self.kept.remove(record);
+        }
+    }
+
+    /// A node removed whole stores: what was in them is kept elsewhere.
+    pub fn emptied(&mut self, name: NodeName, ranges: &[(Bytes, Bytes)]) {
+        let at = self.at.entry(name).or_default();
+        for (from, to) in ranges {
+            at.retain(|record, _| record < from || record >= to);
         }
     }
 
@@ -123,23 +133,28 @@ impl Eventual {
     pub fn at_rest(
         &self,
         machines: &BTreeMap<NodeName, Machine>,
-        catalogue: &Catalogue,
+        (places, catalogue): (&Places, &Catalogue),
         rests: impl Fn(&KeyId) -> bool,
         found: &mut Vec<Violation>,
     ) {
-        for (record, (key, put)) in self.kept.iter().filter(|(_, (key, _))| rests(key)) {
-            let living = |name: &NodeName| machines[name].lost.is_none();
-            let at = self.at.iter().filter(|(name, _)| living(name));
-            let seen = at.filter_map(|(name, at)| Some((name, at.get(record)?)));
-            let lacks = |seen: &Seen| seen.eventual < Some(*put);
-            for (name, _) in seen.filter(|(_, seen)| lacks(seen)) {
-                let quorum = quorum(key, &machines[name].config.cluster, catalogue);
-                if !self.outlived(key, *put, quorum) {
-                    let (key, node) = (show::key(key), name.0);
-                    let detail = format!("key {key}: node {node} lacks {put:?} at rest");
-                    found.push(Violation::new(NAME, detail));
-                    break;
-                }
+        for (key, put) in self.kept.iter().filter(|(key, _)| rests(key)) {
+            let location = places.location(places.segment(key));
+            let members = location.group.view.nodes();
+            let present = |record: &Bytes| {
+                record::key_of(record).as_ref() == Some(key) && epoch_of(record) == location.store()
+            };
+            let lacks = |name: &NodeName| {
+                let at = self.at.get(name).into_iter().flatten();
+                let mut has = at.filter(|(record, _)| present(record));
+                !has.any(|(_, seen)| seen.eventual >= Some(*put))
+            };
+            let mut living = members.filter(|name| machines[name].lost.is_none());
+            if let Some(name) = living.find(lacks)
+                && !self.outlived(key, *put, (places, catalogue))
+            {
+                let (key, node) = (show::key(key), name.0);
+                let detail = format!("key {key}: node {node} lacks {put:?} at rest");
+                found.push(Violation::new(NAME, detail));
             }
         }
     }
@@ -166,14 +181,26 @@ impl Eventual {
         });
     }
 
-    /// Whether a quorum has stored what a section has written after the put.
-    fn outlived(&self, key: &KeyId, put: EventualTag, quorum: usize) -> bool {
+    /// Whether a quorum of a store has stored what a section has written after the put.
+    fn outlived(
+        &self,
+        key: &KeyId,
+        put: EventualTag,
+        (places, catalogue): (&Places, &Catalogue),
+    ) -> bool {
+        let is_complete = |written: &Written| {
+            let mut stores = places.stores(places.segment(key));
+            stores.any(|(epoch, _)| {
+                let at = written.at.iter().filter(|(store, _)| *store == epoch);
+                at.count() >= places.quorum(key, epoch, catalogue)
+            })
+        };
         let from = (key.clone(), first_after(put));
         let later = self
             .written
             .range(from..)
             .take_while(|((k, _), _)| k == key);
-        let mut complete = later.filter(|(_, written)| written.at.len() >= quorum);
+        let mut complete = later.filter(|(_, written)| is_complete(written));
         complete.any(|((_, tag), written)| self.is_written(key, *tag, written.digest, put))
     }
 
@@ -209,11 +236,4 @@ pub(super) fn hidden(seen: &Seen) -> Option<(EventualTag, &Version)> {
     let (put, top) = (seen.eventual?, seen.versions.last()?);
     let hides = top.origin.is_of_section() && put < top.origin;
     hides.then_some((put, top))
-}
-
-fn quorum(key: &KeyId, cluster: &Cluster, catalogue: &Catalogue) -> usize {
-    let group = cluster.group_of(segment_of(key, cluster.segment_bits));
-    let members = group.expect("every segment has a group").view.len();
-    let shape = catalogue.storage(key).shape(members);
-    shape.expect("keyspaces fit their groups").quorum
 }

@@ -36,6 +36,7 @@ pub mod gone;
 pub mod leases;
 pub mod linearizable;
 pub mod longest;
+pub mod places;
 pub mod queues;
 pub mod rests;
 pub mod stuck;

@@ -13,16 +13,16 @@
 //! every such value is found, too, is what the end of a run demands, when everybody reads again.
 
 use super::Violation;
+use super::places::{Places, epoch_of};
 use super::tags::{Head, Seen, head};
 use crate::catalogue::Catalogue;
 use crate::history::{Heard, Op, OpId};
 use crate::machine::Machine;
 use crate::network::Parcel;
 use crate::show;
-use crate::workload::segment_of;
 use bytes::Bytes;
 use fermata_protocol::Message;
-use fermata_protocol::base::{Cluster, KeyId, NodeName, StoragePolicy, Tag};
+use fermata_protocol::base::{Epoch, KeyId, NodeName, StoragePolicy, Tag};
 use fermata_protocol::register::{Ask, Message as Register};
 use fermata_protocol::request::Code;
 use fermata_protocol::wire::record;
@@ -37,8 +37,8 @@ pub const LOST: &str = "lost value";
 struct Key {
     /// Tags under which something was sent to a replica.
     sent: BTreeSet<Tag>,
-    /// Who has flushed what.
-    stored: BTreeMap<Tag, BTreeSet<NodeName>>,
+    /// Who has flushed what, in which store.
+    stored: BTreeMap<(Tag, Epoch), BTreeSet<NodeName>>,
     /// The highest tag on the disks of a quorum.
     complete: Tag,
     /// What is on the disks, by node and record.
@@ -51,18 +51,24 @@ impl Key {
     fn check(
         &self,
         id: &KeyId,
-        quorum: usize,
+        quorum: impl Fn(Epoch) -> usize,
         gone: &BTreeSet<NodeName>,
         found: &mut Vec<Violation>,
     ) {
-        let mut holders: BTreeMap<Tag, BTreeSet<NodeName>> = BTreeMap::new();
-        for ((name, _), seen) in self.disks.iter().filter(|((n, _), _)| !gone.contains(n)) {
+        let mut holders: BTreeMap<(Tag, Epoch), BTreeSet<NodeName>> = BTreeMap::new();
+        for ((name, record), seen) in self.disks.iter().filter(|((n, _), _)| !gone.contains(n)) {
+            let epoch = epoch_of(record);
             for version in seen.versions.iter().filter(|v| v.tag >= self.complete) {
-                holders.entry(version.tag).or_default().insert(*name);
+                holders
+                    .entry((version.tag, epoch))
+                    .or_default()
+                    .insert(*name);
             }
         }
-        let most = holders.values().map(BTreeSet::len).max().unwrap_or(0);
-        if self.complete > self.buried && most + gone.len() < quorum {
+        let mut enough = holders.iter();
+        let enough = enough.any(|((_, epoch), at)| at.len() + gone.len() >= quorum(*epoch));
+        if self.complete > self.buried && !enough {
+            let most = holders.values().map(BTreeSet::len).max().unwrap_or(0);
             let (key, tag) = (show::key(id), show::tag(&self.complete));
             let detail = format!(
                 "key {key}: {tag} was complete, and {most} disks have it now, or any one above it"
@@ -103,27 +109,25 @@ impl Stuck {
         &mut self,
         name: NodeName,
         heads: &[Head],
-        (cluster, catalogue): (&Cluster, &Catalogue),
+        (places, catalogue): (&Places, &Catalogue),
         found: &mut Vec<Violation>,
     ) {
         for head in heads {
-            let segment = segment_of(&head.key, cluster.segment_bits);
-            let group = cluster.group_of(segment).expect("segments have groups");
-            let shape = catalogue.storage(&head.key).shape(group.view.len());
-            let quorum = shape.expect("keyspaces fit groups").quorum;
+            let epoch = epoch_of(&head.record);
+            let quorum = |epoch| places.quorum(&head.key, epoch, catalogue);
             let known = self.keys.entry(head.key.clone()).or_default();
             for version in &head.seen.versions {
                 if version.tag <= known.complete {
                     continue;
                 }
-                let at = known.stored.entry(version.tag).or_default();
+                let at = known.stored.entry((version.tag, epoch)).or_default();
                 at.insert(name);
-                if at.len() >= quorum {
+                if at.len() >= quorum(epoch) {
                     known.complete = version.tag;
                 }
             }
             let complete = known.complete;
-            known.stored.retain(|tag, _| *tag > complete);
+            known.stored.retain(|(tag, _), _| *tag > complete);
             let place = (name, head.record.clone());
             known.disks.insert(place, head.seen.clone());
             if catalogue.storage(&head.key).finalizes() {
@@ -138,6 +142,18 @@ impl Stuck {
         for key in keys {
             if let Some(known) = self.keys.get_mut(&key) {
                 known.buried = known.complete;
+            }
+        }
+    }
+
+    /// A node has removed whole stores.
+    pub fn emptied(&mut self, name: NodeName, ranges: &[(Bytes, Bytes)]) {
+        for (from, to) in ranges {
+            for known in self.keys.values_mut() {
+                let inside = |record: &Bytes| from <= record && record < to;
+                known
+                    .disks
+                    .retain(|(at, record), _| *at != name || !inside(record));
             }
         }
     }

@@ -80,6 +80,17 @@ pub fn removed(writes: &[Write]) -> Vec<Bytes> {
     writes.iter().filter_map(record).collect()
 }
 
+/// The ranges of registers' records that a step removed: whole stores.
+pub fn emptied(writes: &[Write]) -> Vec<(Bytes, Bytes)> {
+    let range = |write: &Write| match write {
+        Write::DeleteRange { from, to } if from.first() == Some(&b'r') => {
+            Some((from.clone(), to.clone()))
+        }
+        _ => None,
+    };
+    writes.iter().filter_map(range).collect()
+}
+
 /// Whether a record is a head.
 pub fn is_head(record: &Bytes) -> bool {
     record.first() == Some(&b'r') && record.get(PART_AT) == Some(&0)
@@ -146,7 +157,7 @@ pub struct Tags {
     /// Disks of which single records may be damaged, and are learnt again.
     rotten: BTreeSet<NodeName>,
     /// Deletes of which some replica has removed every trace.
-    buried: BTreeMap<Bytes, Tag>,
+    buried: BTreeMap<KeyId, (Tag, Option<EventualTag>)>,
 }
 
 impl Tags {
@@ -162,14 +173,25 @@ impl Tags {
         for head in heads {
             let seen = &head.seen;
             let before = at.insert(head.record.clone(), seen.clone());
-            let buried = self.buried.get(&head.record).copied().unwrap_or_default();
+            let buried = self.buried.get(&head.key).copied().unwrap_or_default();
             let had = |tag| before.as_ref().is_some_and(|b| b.version(tag).is_some());
             let mut back = seen.versions.iter().map(|v| v.tag);
-            if let Some(tag) = back.find(|tag| *tag < buried && !had(*tag)) {
+            if let Some(tag) = back.find(|tag| *tag < buried.0 && !had(*tag)) {
                 let (key, node) = (show::key(&head.key), name.0);
-                let (tag, delete) = (show::tag(&tag), show::tag(&buried));
+                let (tag, delete) = (show::tag(&tag), show::tag(&buried.0));
                 let detail =
                     format!("key {key} at node {node}: {tag} comes after {delete} was removed");
+                found.push(Violation::new(NAME, detail));
+            }
+            let put = before.as_ref().and_then(|b| b.eventual);
+            if let Some(back) = seen
+                .eventual
+                .filter(|now| put.is_none() && Some(*now) < buried.1)
+            {
+                let (key, node) = (show::key(&head.key), name.0);
+                let detail = format!(
+                    "key {key} at node {node}: {back:?} comes after its delete was removed"
+                );
                 found.push(Violation::new(NAME, detail));
             }
             if let Some(before) = before {
@@ -219,8 +241,11 @@ impl Tags {
                 let detail = format!("node {} removed {tag}, which is no delete alone", name.0);
                 found.push(Violation::new(NAME, detail));
             }
-            let known = self.buried.entry(record.clone()).or_default();
-            *known = before.tag().max(*known);
+            if let Some(key) = record::key_of(record) {
+                let known = self.buried.entry(key).or_default();
+                known.0 = before.tag().max(known.0);
+                known.1 = before.eventual.max(known.1);
+            }
         }
     }
 

@@ -116,6 +116,7 @@ impl Mapper<'_> {
             | Ask::Inspect
             | Ask::SealedRead { .. }
             | Ask::Carry { .. }
+            | Ask::Harvest { .. }
             | Ask::MarkMoved { .. }
             | Ask::Survey
             | Ask::RepairEventual { .. }

@@ -1,7 +1,7 @@
 //! Macro-steps that cross two rules: each alone is well tried, and what fails is the second one
 //! while the first is under way.
 
-use super::faults::{cut, down, isolate, living, lose_for, write};
+use super::faults::{cut, down, isolate, living, lose_for, present_view, write};
 use crate::dice::Dice;
 use crate::history::{Heard, OpId, Section, SectionIx};
 use crate::network::{ClientId, End, Parcel, RuleId};
@@ -398,8 +398,14 @@ fn hand_over_and_lag(world: &mut World, dice: &mut Dice) {
         return;
     };
     let segment = segment_of(&key, world.setup.cluster.segment_bits);
-    let group = world.setup.cluster.group_of(segment);
-    let members: Vec<NodeName> = group.map_or(Vec::new(), |g| g.view.nodes().collect());
+    let groups = &world.setup.cluster.groups;
+    let group = groups
+        .iter()
+        .position(|g| segment <= g.to && segment >= g.from);
+    let members: Vec<NodeName> = match group {
+        Some(group) => present_view(world, group).nodes().collect(),
+        None => return,
+    };
     let Some(member) = dice.pick(&members).copied() else {
         return;
     };

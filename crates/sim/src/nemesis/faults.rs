@@ -7,7 +7,7 @@ use crate::history::History;
 use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
 use crate::world::{World, rate};
-use fermata_protocol::base::{Epoch, KeyId, NodeName, SessionId};
+use fermata_protocol::base::{Epoch, KeyId, Member, NodeName, SessionId, SiteId, View};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::{Message, coordinator, register};
@@ -84,6 +84,9 @@ pub enum Fault {
     /// A group goes on under the next epoch, with the same seats; perhaps twice, perhaps while a
     /// member is cut off.
     NextView,
+    /// A group goes on with other members: some are added, some go, some are replaced; perhaps
+    /// twice in a row, perhaps while a member is cut off.
+    NextMembers,
 }
 
 impl Plan {
@@ -144,6 +147,11 @@ impl Plan {
             wild_clocks: dice.chance(8),
             false_intervals: dice.chance(8),
         }
+    }
+
+    /// Groups change their members as well.
+    pub fn move_members(&mut self) {
+        self.kinds.extend([Fault::NextMembers; 2]);
     }
 
     /// A run in which primaries change by hand-over alone, and nothing is lost or late.
@@ -286,7 +294,8 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             end_when_it_may(world, name, duration);
         }
         Fault::HandOver => hand_over(world, &mut dice, duration),
-        Fault::NextView => next_views(world, dice, duration),
+        Fault::NextView => next_views(world, dice, duration, false),
+        Fault::NextMembers => next_views(world, dice, duration, true),
         Fault::Blackout => {
             for name in names {
                 down(world, name, true, dice.between(100_000, 2_000_000));
@@ -458,10 +467,8 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
 /// A minority of one group, as large as there is, loses power at once: at least as many as any
 /// policy bears there.
 fn crash_faults(world: &mut World, dice: &mut Dice, duration: u64) {
-    let Some(group) = dice.pick(&world.setup.cluster.groups).cloned() else {
-        return;
-    };
-    let members: Vec<NodeName> = group.view.nodes().collect();
+    let group = dice.below(world.setup.cluster.groups.len() as u64) as usize;
+    let members: Vec<NodeName> = present_view(world, group).nodes().collect();
     let faults = members.len().div_ceil(2) - 1;
     for name in dice.subset(&members, faults) {
         down(world, name, true, duration);
@@ -550,37 +557,89 @@ pub(super) fn write(world: &mut World, client: ClientId, key: KeyId, dice: &mut 
 
 /// A group goes on under the next epoch, at times twice in a row, at times while a member is cut
 /// off: for one change or for both.
-fn next_views(world: &mut World, mut dice: Dice, duration: u64) {
+fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
     let groups = world.setup.cluster.groups.len() as u64;
     let group = dice.below(groups) as usize;
     if dice.chance(40) {
-        let members = &world.setup.cluster.groups[group].view;
-        let names: Vec<NodeName> = members.nodes().collect();
+        let names: Vec<NodeName> = present_view(world, group).nodes().collect();
         if let Some(name) = dice.pick(&names).copied() {
             isolate(world, name, duration.max(3_000_000));
         }
     }
-    next_view(world, group, dice.draw());
+    let change = move |world: &mut World, mut dice: Dice| match moves {
+        true => move_seats(world, group, &mut dice),
+        false => next_view(world, group, dice.draw()),
+    };
+    change(world, dice.fork());
     if dice.chance(50) {
-        let (session, pause) = (dice.draw(), dice.between(50_000, 3_000_000));
-        world.at(world.now + pause, move |w| next_view(w, group, session));
+        let (pause, dice) = (dice.between(50_000, 3_000_000), dice.fork());
+        world.at(world.now + pause, move |w| change(w, dice));
     }
+}
+
+/// Proposes a view in which one to three seats are others': a node that has none takes over a seat
+/// or a new one, or a member goes. Whoever proposes this in earnest asks first who is there; here a
+/// node that is down, or cut off, may get a seat. Not one that has lost its disk.
+fn move_seats(world: &mut World, group: usize, dice: &mut Dice) {
+    let sizes = world.setup.cluster.groups.iter().map(|g| g.view.len());
+    let least = sizes.min().unwrap_or(1);
+    let mut names: Vec<NodeName> = present_view(world, group).nodes().collect();
+    for _ in 0..dice.between(1, 3) {
+        let machines = world.machines.iter();
+        let spare = machines.filter(|(name, m)| m.lost.is_none() && !names.contains(name));
+        let spare: Vec<NodeName> = spare.map(|(name, _)| *name).collect();
+        let seat = dice.below(names.len() as u64) as usize;
+        match (dice.pick(&spare).copied(), dice.below(4)) {
+            (Some(name), 0 | 1) => names[seat] = name,
+            (Some(name), 2) => names.push(name),
+            _ if names.len() > least => drop(names.remove(seat)),
+            _ => {}
+        }
+    }
+    next_members(world, group, dice.draw(), &names);
+}
+
+/// The present view of the group of that index, as far as any node has applied it.
+pub fn present_view(world: &World, group: usize) -> View {
+    let first = &world.setup.cluster.groups[group];
+    let nodes = world.machines.values().filter_map(|m| m.node());
+    let places = nodes.filter_map(|n| n.here().directory.location(first.id));
+    let views = places.map(|at| &at.group.view);
+    let newest = views.max_by_key(|view| view.epoch);
+    newest.unwrap_or(&first.view).clone()
 }
 
 /// Somebody proposes the next epoch of the group of that index to all its members.
 pub fn next_view(world: &mut World, group: usize, session: u64) {
-    let id = world.setup.cluster.groups[group].id;
-    let nodes = world.machines.values().filter_map(|m| m.node());
-    let views = nodes.filter_map(|n| n.here().groups.get(&id));
-    let newest = views.map(|g| g.state.view()).max_by_key(|v| v.epoch);
-    let Some(mut view) = newest.cloned() else {
-        return;
+    let view = present_view(world, group);
+    propose_view(world, group, session, view, false);
+}
+
+/// The same with other members.
+pub fn next_members(world: &mut World, group: usize, session: u64, names: &[NodeName]) {
+    let member = |name: &NodeName| Member {
+        name: *name,
+        site: SiteId(world.machines[name].site),
+        public_key: None,
     };
+    let view = View {
+        seats: names.iter().map(member).collect(),
+        ..present_view(world, group)
+    };
+    propose_view(world, group, session, view, false);
+}
+
+fn propose_view(world: &mut World, group: usize, session: u64, mut view: View, pressing: bool) {
     view.epoch = view.epoch.next();
     let epoch = view.epoch.0;
-    world.note(|| format!("! epoch {epoch} is proposed to group {}", id.0));
+    world.note(|| {
+        let names: Vec<u16> = view.nodes().map(|name| name.0).collect();
+        let id = view.group.0;
+        format!("! epoch {epoch} with {names:?} is proposed to group {id}")
+    });
     // The epoch makes it another command when the same session proposes once more.
-    propose_to(world, group, (session, epoch), GroupCommand::Next(view));
+    let next = GroupCommand::Next { view, pressing };
+    propose_to(world, group, (session, epoch), next);
 }
 
 /// Proposes a command to the group that keeps the catalogue, at whichever of its members leads.
@@ -591,7 +650,7 @@ pub fn propose(world: &mut World, session: u64, body: GroupCommand) {
 fn propose_to(world: &mut World, group: usize, id: (u64, u64), body: GroupCommand) {
     let (session, number) = (SessionId(u128::from(id.0)), id.1);
     let command = Command::new(session, number, 0, Epoch::FIRST, Body::Group(body));
-    let members: Vec<NodeName> = world.setup.cluster.groups[group].view.nodes().collect();
+    let members: Vec<NodeName> = present_view(world, group).nodes().collect();
     // One that has lost its disk is not heard any more.
     let heard = |name: &&NodeName| world.machines[*name].lost.is_none();
     let from = members.iter().find(heard).unwrap_or(&members[0]);

@@ -14,4 +14,6 @@ mod faults;
 
 pub use crossings::Crossing;
 pub use fates::Fates;
-pub use faults::{Fault, Plan, cut, heal, next_view, propose, schedule, watch_calm};
+pub use faults::{
+    Fault, Plan, cut, heal, next_members, next_view, present_view, propose, schedule, watch_calm,
+};

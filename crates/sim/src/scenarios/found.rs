@@ -324,7 +324,7 @@ pub(super) fn fenced_key(stage: &mut Stage) {
     let moved = |w: &crate::world::World| {
         let nodes = w.machines.values().filter_map(|m| m.node());
         let mut groups = nodes.flat_map(|n| n.here().groups.values());
-        groups.all(|g| g.state.view().epoch.0 > 1)
+        groups.all(|g| g.state.location().epoch().0 > 1)
     };
     let moved = stage.until(moved);
     stage.expect(moved, "the group has changed its view");

@@ -20,7 +20,7 @@ pub(super) fn change_of_view(stage: &mut Stage) {
     let epochs = stage.world.machines.values().filter_map(|m| m.node());
     let moved = epochs
         .flat_map(|n| n.here().groups.values())
-        .all(|g| g.state.view().epoch.0 > 1);
+        .all(|g| g.state.location().epoch().0 > 1);
     stage.expect(moved, "the group has changed its view");
     let Some(s2) = stage.enter(h2) else { return };
     stage.put(h2, s2, "w");

@@ -21,6 +21,7 @@ mod machines;
 mod parting;
 mod placement;
 mod registers;
+mod ring;
 mod rules;
 mod stage;
 mod strangers;
@@ -754,6 +755,66 @@ pub const ALL: &[Scenario] = &[
         name: "full-disk",
         about: "full disks refuse, lose little, and are not full for ever",
         play: acknowledgements::full_disk,
+    },
+    Scenario {
+        name: "ring-member-replaced",
+        about: "another node takes a member's seat; then another member falls silent",
+        play: ring::member_replaced,
+    },
+    Scenario {
+        name: "ring-all-seats-new",
+        about: "no member stays, and those who ask know the former ones alone",
+        play: ring::all_seats_new,
+    },
+    Scenario {
+        name: "ring-coded",
+        about: "coded values in groups of five, six, seven and five, whose members change",
+        play: ring::coded_sizes,
+    },
+    Scenario {
+        name: "ring-two-sources",
+        about: "a second change while values move, and a third that has to wait",
+        play: ring::two_sources,
+    },
+    Scenario {
+        name: "ring-resume",
+        about: "a section is resumed by others while all its members are replaced",
+        play: ring::resume_through_move,
+    },
+    Scenario {
+        name: "ring-next-each-crash",
+        about: "a node loses power at each step of a change of members, in each role",
+        play: ring::next_each_crash,
+    },
+    Scenario {
+        name: "ring-stale-coordinator",
+        about: "members that have voted for the end of a log answer for its store no more",
+        play: ring::stale_coordinator,
+    },
+    Scenario {
+        name: "ring-closing-logs",
+        about: "a log that has ended stays until a majority has what follows it",
+        play: ring::closing_logs,
+    },
+    Scenario {
+        name: "ring-retired-member",
+        about: "a member that has dropped a log does not take part in it again",
+        play: ring::retired_member,
+    },
+    Scenario {
+        name: "ring-few-lists",
+        about: "a source is closed only when enough of its members have said what there is",
+        play: ring::few_lists,
+    },
+    Scenario {
+        name: "ring-eventual-at-one",
+        about: "an eventual put that only a member has that was away",
+        play: ring::eventual_at_one,
+    },
+    Scenario {
+        name: "ring-delete",
+        about: "a key is deleted while an earlier store still has its value",
+        play: ring::delete_beside_source,
     },
 ];
 

@@ -1,7 +1,7 @@
 //! What the scenarios are written with.
 
 use crate::catalogue;
-use crate::checkers::Violation;
+use crate::checkers::{self, Violation};
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx, Value};
 use crate::kind;
@@ -266,6 +266,13 @@ impl Stage {
             self.world.note(|| format!("! expected: {what}"));
             self.unmet.push(what.to_owned());
         }
+    }
+
+    /// Checks the history so far; whether everything was well until now.
+    pub fn is_well(&mut self) -> bool {
+        let history = checkers::check(&self.world.history);
+        self.world.violations.extend(history);
+        self.world.violations.is_empty() && self.unmet.is_empty()
     }
 
     /// Liveness: everything is healed, whoever lives goes on living, and the operation must end.

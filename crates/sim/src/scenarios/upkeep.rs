@@ -6,6 +6,7 @@
 use super::coded::{dead_write, rot, terms};
 use super::stage::{A, B, C, Stage, answers, long, spread_to, store_of};
 use crate::checkers::at_rest;
+use crate::checkers::places::Places;
 use crate::checkers::tags::{Seen, head};
 use crate::history::{Heard, SectionIx};
 use crate::network::{ClientId, Parcel};
@@ -58,7 +59,7 @@ fn repairs_to(to: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
 }
 
 /// Enters, deletes and leaves.
-fn delete(stage: &mut Stage, client: ClientId) {
+pub(super) fn delete(stage: &mut Stage, client: ClientId) {
     let Some(section) = stage.enter(client) else {
         return;
     };
@@ -107,11 +108,8 @@ pub(super) fn damaged_part(stage: &mut Stage) {
     random::rest(&mut stage.world);
     rot(stage, C, &key, b"v1.");
     let world = &stage.world;
-    let left = at_rest::unrest(
-        &world.machines,
-        &world.setup.cluster,
-        &world.history.catalogue,
-    );
+    let places = Places::of(&world.setup.cluster, &world.machines);
+    let left = at_rest::unrest(&world.machines, &places, &world.history.catalogue);
     stage.expect(!left.is_empty(), "the damage is seen");
     random::rest(&mut stage.world);
 }

@@ -59,6 +59,19 @@ impl Running {
         self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
     }
 
+    /// Whether an operation of a register cannot store because unfinished writes fill a member,
+    /// while others may be silent. Only a sweep ends that, for which there is always room: a
+    /// reader sweeps itself, a writer says `Busy`.
+    pub(super) fn has_no_room(&self) -> bool {
+        let busy = |m: &Member| m.refusal == Some(Answer::Busy);
+        let storing = matches!(self.phase, Phase::Store { tag, .. } if self.swept != Some(tag));
+        let of_register = matches!(
+            self.op,
+            Op::Read { .. } | Op::Write { .. } | Op::Cross { .. }
+        );
+        of_register && storing && self.members.iter().any(busy)
+    }
+
     pub(super) fn past(&self) -> OpEnd {
         OpEnd::Past {
             may_have_taken_effect: self.may_have_despite_refusals(),

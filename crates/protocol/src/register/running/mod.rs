@@ -472,6 +472,14 @@ impl Running {
                 return Next::Phase;
             }
             (Op::Put { .. }, _) => {}
+            // A section's synch is under way, or has died: what moves a key of sections leaves it
+            // to that one, and counts the others.
+            (Op::Read { .. }, _) if tag.lock_ref.0 > 0 => {
+                let member = &mut self.members[usize::from(seat.0)];
+                member.refusal = Some(Answer::Past { tag });
+                member.due = soon;
+                return self.judge(env);
+            }
             // A sweep has fenced what this reader was about to complete. The sweeper may have
             // died: the reader sweeps itself, and returns what that finds (F8g). So does a sweep
             // that has met another.
@@ -615,19 +623,6 @@ impl Running {
             }
             _ => Next::Done(self.refused(env)),
         }
-    }
-
-    /// Whether an operation of a register cannot store because unfinished writes fill a member,
-    /// while others may be silent. Only a sweep ends that, for which there is always room: a
-    /// reader sweeps itself, a writer says `Busy`.
-    fn has_no_room(&self) -> bool {
-        let busy = |m: &Member| m.refusal == Some(Answer::Busy);
-        let storing = matches!(self.phase, Phase::Store { tag, .. } if self.swept != Some(tag));
-        let of_register = matches!(
-            self.op,
-            Op::Read { .. } | Op::Write { .. } | Op::Cross { .. }
-        );
-        of_register && storing && self.members.iter().any(busy)
     }
 
     /// What the answers lead to without their values, if they do.

@@ -6,8 +6,8 @@
 use super::rules::{survey, under_floor};
 use super::{OWN, SUSPECTS_MAX, Trace, WISHES_MAX};
 use crate::base::{
-    Bug, Epoch, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Purpose, Seat, SegmentId,
-    Shape, StoragePolicy, Tag, View,
+    Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Purpose, Seat, SegmentId, Shape,
+    StoragePolicy, Tag, View,
 };
 use crate::io::Env;
 use crate::register::cell::{At, Cell};
@@ -52,6 +52,8 @@ struct Standing {
     fenced: bool,
     /// All members have answered.
     all: bool,
+    /// An earlier store may still have something, as far as any of them knows.
+    past: bool,
     /// The highest floor known to any, and the lowest.
     floors: (LockRef, LockRef),
     /// Every member's cells lie under its own floor.
@@ -82,6 +84,7 @@ impl Look {
             crowded: own.tags.len() > 1,
             fenced: own.fence > top,
             all: self.heard.len() + 1 == self.members.len(),
+            past: own.past,
             floors: (own.floor, own.floor),
             under: under_floor(&own, own.floor),
             own,
@@ -102,6 +105,7 @@ impl Look {
             }
             standing.crowded |= held.tags.len() > 1;
             standing.fenced |= held.fence > top;
+            standing.past |= held.past;
             standing.under &= under_floor(held, held.floor);
             let (high, low) = standing.floors;
             standing.floors = (high.max(held.floor), low.min(held.floor));
@@ -156,7 +160,8 @@ impl Replica {
         let Ok(cell) = Cell::load(env.memory, &look.at) else {
             return;
         };
-        let own = survey(&cell.head, self.upkeep.floor(look.at.store, view));
+        let floor = self.upkeep.floor(look.at.store, view);
+        let own = survey(&cell.head, floor, view.has_past());
         let standing = look.standing(own, terms.seat, terms.shape.kept);
         if standing.crowded {
             look.settle_complete(&standing.own, &terms, env);
@@ -182,7 +187,7 @@ impl Replica {
         let dead = terms.purpose == Purpose::Sections
             && cell.head.length().is_none()
             && !cell.head.eventual_live
-            && cell.head.moved.is_none();
+            && (!standing.past || env.planted.has(Bug::BuriedBesideSource));
         if even || (dead && env.planted.has(Bug::TombstoneBuriedEarly)) {
             self.upkeep.suspects.remove(&place);
             if dead {
@@ -393,7 +398,7 @@ impl Replica {
         env: &mut Env<'_>,
     ) {
         let early = env.planted.has(Bug::TombstoneBuriedEarly);
-        if !(standing.all || early) || look.at.store.epoch != Epoch::FIRST {
+        if !(standing.all || early) {
             return;
         }
         let (own, segment) = (&standing.own, look.at.store.segment);

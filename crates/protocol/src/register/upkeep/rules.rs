@@ -10,12 +10,13 @@ use crate::io::Void;
 use crate::wire::{encode, record};
 
 /// What a replica says of a key.
-pub(crate) fn survey(head: &Head, floor: LockRef) -> Survey {
+pub(crate) fn survey(head: &Head, floor: LockRef, past: bool) -> Survey {
     Survey {
         tags: head.versions().iter().map(|v| v.tag).collect(),
         fence: head.fence,
         eventual: head.eventual,
         floor,
+        past,
     }
 }
 
@@ -65,7 +66,10 @@ impl Upkeep {
         case: &mut Case<'_, '_>,
     ) -> Result<Answer, Void> {
         match ask {
-            Ask::Survey => Ok(Answer::Surveyed(survey(&cell.head, case.floor))),
+            Ask::Survey => {
+                let past = case.view.has_past();
+                Ok(Answer::Surveyed(survey(&cell.head, case.floor, past)))
+            }
             Ask::Repair {
                 tag,
                 origin,
@@ -118,9 +122,11 @@ impl Upkeep {
             Kept::Highest | Kept::FromFinal(_) => tags.eq((tag > Tag::ZERO).then_some(tag)),
         };
         let dead = head.length().is_none() && !head.eventual_live;
-        let under = under_floor(&survey(head, floor), floor);
+        // An earlier store may have a value that this delete has outranked (V10).
+        let past = case.view.has_past() && !case.env.planted.has(Bug::BuriedBesideSource);
+        let under = under_floor(&survey(head, floor, past), floor);
         let rises = floor > above || case.env.planted.has(Bug::TombstoneBuriedEarly);
-        let known = head.eventual == eventual && head.moved.is_none();
+        let known = head.eventual == eventual && !past;
         let anything = *head != Head::default();
         if !(exactly && dead && under && rises && known && anything && case.view.writable()) {
             return;

@@ -1,0 +1,327 @@
+//! Where a group is: who has its segments now, and who had them before.
+//!
+//! **Problem.** Members change while others talk to them. Who asks for a key must find those that
+//! have it, from whatever it knew before; and until a store's values have moved, those that had
+//! them before have to be asked as well.
+//!
+//! **Idea.** One value says all that, and is a function of the group's log: the view, the epoch of
+//! the stores, and for each segment its *sources*, the earlier stores that it may not have emptied
+//! yet. Every change of it counts, so that of two locations of a group the one with more changes is
+//! the later. It may be sent to anybody: whoever has an old one asks those in it, and is told a
+//! later one.
+//!
+//! **Departure.** The paper's ring references name neighbours (Harmony §4.1); these name a group's
+//! own history, and are kept by every node, so that a lookup is one hop.
+
+use super::config::Group;
+use super::ids::{Epoch, GroupId, NodeName, Seat, SegmentId};
+use super::view::View;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Members of a view at most, for each source of a segment; see [`super::storage::MEMBERS_MAX`].
+const MEMBERS_MAX: usize = super::storage::MEMBERS_MAX;
+
+/// An earlier store of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// The store's epoch.
+    pub epoch: Epoch,
+    /// Some keys may not have moved from it: operations read through to it. Closed, all have.
+    pub open: bool,
+    /// Seats whose eventual values have not been harvested yet, in order.
+    pub owed: Vec<Seat>,
+}
+
+/// Where a group is, as of one point of its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// The arc and the present view, whose epoch is that of the logs.
+    pub group: Group,
+    /// How often it has changed in the group's history.
+    changes: u64,
+    /// The epoch of the stores: that in which the seats last changed.
+    store: Epoch,
+    /// Segments whose log of the present epoch has no chosen entry yet, as far as was reported.
+    unstarted: BTreeSet<SegmentId>,
+    /// The views of earlier stores that some segment may still need.
+    views: Vec<View>,
+    /// By segment, oldest first; none for a segment without any.
+    pasts: BTreeMap<SegmentId, Vec<Past>>,
+}
+
+impl Location {
+    /// Where a group of the cluster file begins.
+    pub fn beginning(group: &Group) -> Location {
+        Location {
+            group: group.clone(),
+            changes: 0,
+            store: group.view.epoch,
+            unstarted: BTreeSet::new(),
+            views: Vec::new(),
+            pasts: BTreeMap::new(),
+        }
+    }
+
+    /// Of which group.
+    pub fn id(&self) -> GroupId {
+        self.group.id
+    }
+
+    /// The epoch of the group's logs.
+    pub fn epoch(&self) -> Epoch {
+        self.group.view.epoch
+    }
+
+    /// Whether this is later than another location of the same group.
+    pub fn is_later_than(&self, other: &Location) -> bool {
+        self.changes > other.changes
+    }
+
+    /// Whether this is what the cluster file said.
+    pub fn is_beginning(&self) -> bool {
+        self.changes == 0
+    }
+
+    /// The epoch of the stores.
+    pub fn store(&self) -> Epoch {
+        self.store
+    }
+
+    /// Segments whose present log is not known to have an entry.
+    pub fn unstarted(&self) -> &BTreeSet<SegmentId> {
+        &self.unstarted
+    }
+
+    /// The earlier stores of a segment, oldest first.
+    pub fn pasts(&self, segment: SegmentId) -> &[Past] {
+        self.pasts.get(&segment).map_or(&[], Vec::as_slice)
+    }
+
+    /// All segments with earlier stores.
+    pub fn all_pasts(&self) -> impl Iterator<Item = (SegmentId, &Past)> {
+        let each = |(segment, pasts): (&SegmentId, _)| (*segment, pasts);
+        let all = self.pasts.iter().map(each);
+        all.flat_map(|(segment, pasts): (SegmentId, &Vec<Past>)| {
+            pasts.iter().map(move |past| (segment, past))
+        })
+    }
+
+    /// The members of the stores of an epoch; none if nobody needs them any more.
+    pub fn view_of(&self, store: Epoch) -> Option<View> {
+        let present = (store == self.store).then(|| View {
+            epoch: store,
+            ..self.group.view.clone()
+        });
+        present.or_else(|| self.views.iter().find(|v| v.epoch == store).cloned())
+    }
+
+    /// All nodes that have a seat now, or had one in a store that is still needed.
+    pub fn nodes(&self) -> BTreeSet<NodeName> {
+        let views = self.views.iter().chain([&self.group.view]);
+        views.flat_map(View::nodes).collect()
+    }
+
+    fn segments(&self) -> impl Iterator<Item = SegmentId> + use<> {
+        (self.group.from.0..=self.group.to.0).map(SegmentId)
+    }
+
+    /// The group goes on in another view. Where the seats differ the stores do, too, and the
+    /// present ones become sources, to which every member owes its eventual values.
+    pub fn succeed(&mut self, next: View) {
+        self.changes += 1;
+        if next.seats != self.group.view.seats {
+            let old = self.view_of(self.store).expect("the present one");
+            let owed: Vec<Seat> = (0..old.len() as u8).map(Seat).collect();
+            for segment in self.segments() {
+                let past = Past {
+                    epoch: self.store,
+                    open: true,
+                    owed: owed.clone(),
+                };
+                self.pasts.entry(segment).or_default().push(past);
+            }
+            self.views.push(old);
+            self.store = next.epoch;
+        }
+        self.group.view = next;
+        self.unstarted = self.segments().collect();
+    }
+
+    /// Logs of the present epoch have an entry; whether that is news.
+    pub fn start(&mut self, epoch: Epoch, segments: &[SegmentId]) -> bool {
+        let before = self.unstarted.len();
+        if epoch == self.epoch() {
+            self.unstarted.retain(|segment| !segments.contains(segment));
+        }
+        self.changed(self.unstarted.len() < before)
+    }
+
+    /// Every key of the segment has moved from a source: it is closed. Whether that is news.
+    pub fn close(&mut self, segment: SegmentId, source: Epoch) -> bool {
+        let past = self.past_mut(segment, source);
+        let news = past.is_some_and(|past| core::mem::take(&mut past.open));
+        self.drop_done();
+        self.changed(news)
+    }
+
+    /// What a seat of a source had of eventual values has been given on. Whether that is news.
+    pub fn harvest(&mut self, segment: SegmentId, source: Epoch, seat: Seat) -> bool {
+        let news = self.past_mut(segment, source).is_some_and(|past| {
+            let before = past.owed.len();
+            past.owed.retain(|owed| *owed != seat);
+            past.owed.len() < before
+        });
+        self.drop_done();
+        self.changed(news)
+    }
+
+    fn changed(&mut self, news: bool) -> bool {
+        self.changes += u64::from(news);
+        news
+    }
+
+    fn past_mut(&mut self, segment: SegmentId, source: Epoch) -> Option<&mut Past> {
+        let pasts = self.pasts.get_mut(&segment)?;
+        pasts.iter_mut().find(|past| past.epoch == source)
+    }
+
+    /// A closed source that nobody owes anything is none any more.
+    fn drop_done(&mut self) {
+        self.pasts.retain(|_, pasts| {
+            pasts.retain(|past| past.open || !past.owed.is_empty());
+            !pasts.is_empty()
+        });
+        let pasts = &self.pasts;
+        let needed = |view: &View| pasts.values().flatten().any(|p| p.epoch == view.epoch);
+        self.views.retain(needed);
+    }
+
+    /// Whether the group may go on in `next`, from this location alone (Harmony §4.2.1).
+    ///
+    /// # Errors
+    /// One sentence, which says what to wait for or to choose instead.
+    pub fn check_next(&self, next: &View, least: u8, pressing: bool) -> Result<(), &'static str> {
+        let names: BTreeSet<NodeName> = next.nodes().collect();
+        if next.group != self.id() || next.epoch != self.epoch().next() {
+            return Err("only the next epoch of this very group can be decided");
+        }
+        if !(usize::from(least)..=MEMBERS_MAX).contains(&next.len()) {
+            return Err("a view has at most 13 members, and not fewer than the cluster's least");
+        }
+        if names.len() < next.len() {
+            return Err("a node has one seat in a view");
+        }
+        if !self.unstarted.is_empty() {
+            return Err("not every segment has started in the present epoch; ask again");
+        }
+        let open = |pasts: &Vec<Past>| pasts.iter().filter(|past| past.open).count();
+        if !pressing && self.pasts.values().any(|pasts| open(pasts) > 1) {
+            return Err("the values of two earlier epochs are still moving; ask again");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ids::SiteId;
+    use super::super::view::Member;
+    use super::*;
+    use alloc::vec;
+
+    fn view(epoch: u64, names: &[u16]) -> View {
+        let member = |name: &u16| Member {
+            name: NodeName(*name),
+            site: SiteId(0),
+            public_key: None,
+        };
+        View {
+            group: GroupId(7),
+            epoch: Epoch(epoch),
+            seats: names.iter().map(member).collect(),
+        }
+    }
+
+    fn beginning() -> Location {
+        Location::beginning(&Group {
+            id: GroupId(7),
+            from: SegmentId(4),
+            to: SegmentId(5),
+            view: view(1, &[1, 2, 3]),
+        })
+    }
+
+    #[test]
+    fn a_view_with_other_seats_has_other_stores_and_a_source_that_is_owed_by_all() {
+        let mut at = beginning();
+        at.succeed(view(2, &[1, 2, 3]));
+        assert_eq!((at.epoch(), at.store()), (Epoch(2), Epoch(1)));
+        assert!(at.pasts(SegmentId(4)).is_empty());
+        assert!(at.start(Epoch(2), &[SegmentId(4), SegmentId(5)]));
+        at.succeed(view(3, &[1, 2, 4]));
+        assert_eq!((at.epoch(), at.store()), (Epoch(3), Epoch(3)));
+        let past = Past {
+            epoch: Epoch(1),
+            open: true,
+            owed: vec![Seat(0), Seat(1), Seat(2)],
+        };
+        for segment in [4, 5].map(SegmentId) {
+            assert_eq!(at.pasts(segment), core::slice::from_ref(&past));
+        }
+        assert_eq!(at.view_of(Epoch(1)), Some(view(1, &[1, 2, 3])));
+        assert_eq!(at.view_of(Epoch(2)), None);
+        assert_eq!(at.nodes().len(), 4);
+    }
+
+    #[test]
+    fn a_source_goes_once_it_is_closed_and_harvested_and_every_change_counts() {
+        let mut at = beginning();
+        at.succeed(view(2, &[1, 2]));
+        let mut before = at.clone();
+        let mut changes = |at: &Location| {
+            let later = at.is_later_than(&before);
+            before = at.clone();
+            later
+        };
+        let segment = SegmentId(4);
+        for seat in [0, 1, 2, 2].map(Seat) {
+            let news = at.harvest(segment, Epoch(1), seat);
+            assert_eq!(changes(&at), news);
+        }
+        assert!(at.pasts(segment)[0].owed.is_empty());
+        assert!(at.close(segment, Epoch(1)) && changes(&at));
+        assert!(!at.close(segment, Epoch(1)) && !changes(&at));
+        assert!(at.pasts(segment).is_empty());
+        assert!(at.view_of(Epoch(1)).is_some(), "segment 5 has it");
+        assert!(at.close(SegmentId(5), Epoch(1)));
+        for seat in [0, 1, 2].map(Seat) {
+            assert!(at.harvest(SegmentId(5), Epoch(1), seat));
+        }
+        assert_eq!(at.view_of(Epoch(1)), None);
+    }
+
+    #[test]
+    fn what_may_not_follow_is_refused() {
+        let mut at = beginning();
+        let refused = |at: &Location, view: View| at.check_next(&view, 3, false).is_err();
+        assert!(!refused(&at, view(2, &[1, 2, 4])));
+        assert!(refused(&at, view(3, &[1, 2, 4])), "an epoch left out");
+        assert!(refused(&at, view(2, &[1, 2])), "too few");
+        assert!(refused(&at, view(2, &[1, 2, 2])), "one node twice");
+        let many: Vec<u16> = (0..14).collect();
+        assert!(refused(&at, view(2, &many)), "too many");
+        for epoch in [2, 3] {
+            at.succeed(view(epoch, &[1, 2, epoch as u16 + 2]));
+            assert!(refused(&at, view(epoch + 1, &[1, 2, 3])), "not started");
+            at.start(Epoch(epoch), &[4, 5].map(SegmentId));
+        }
+        assert!(refused(&at, view(4, &[1, 2, 3])), "two open sources");
+        assert_eq!(at.check_next(&view(4, &[1, 2, 3]), 3, true), Ok(()));
+        at.close(SegmentId(4), Epoch(1));
+        assert!(refused(&at, view(4, &[1, 2, 3])), "segment 5");
+        at.close(SegmentId(5), Epoch(1));
+        assert!(!refused(&at, view(4, &[1, 2, 3])));
+    }
+}

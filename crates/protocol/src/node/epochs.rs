@@ -1,0 +1,648 @@
+//! From one epoch of a group to the next, with the same members or with others (Harmony §4.2.1).
+//!
+//! **Problem.** Members change while clients work. Nothing that was acknowledged may be lost by it,
+//! nothing may be served by two sets of members at once, and no two may wait for each other.
+//!
+//! **Idea.** The group alone decides, in its own log: the first chosen `Next` that is allowed. That
+//! ends the group's log, and each segment's. A segment's log ends with a `Stop` that names who
+//! leads next, and an acceptor of a `Stop` to other members seals the segment's store in the batch
+//! of its vote: when the `Stop` is chosen, a majority of the old store is sealed. The next log
+//! begins with the state in which the former one has ended.
+//!
+//! * Who has a seat in the next view creates the next log from its own state, and drops the former
+//!   one in that batch. Who lacks that state is given it ([`super::late`]).
+//! * Who has no seat there keeps the ended log, *closing*, for others: votes, entries, and the
+//!   initial state of what follows. It asks whether the log may go. Who has any later log of the
+//!   scope in which an entry is chosen, and in which the asker has no seat, says so; the asker
+//!   notes that epoch with the removal, durably, and creates no log up to it: what comes late of an
+//!   earlier one would be a second memory under the same name.
+//! * The view of a log is that of the group's state, or of what a member of it was given: as
+//!   chosen, never as somebody believed. Who knows of the end of a log and not of what follows
+//!   waits.
+//!
+//! What a node knows of where groups are ([`Location`]) comes from the group's log, its own or
+//! another's, and only ever goes on. It is durable, since what a member says of the sources of a
+//! store must hold after a restart, too.
+//!
+//! **Departure.** The paper changes members by a transaction with both neighbours; here a neighbour
+//! without a majority hinders nobody.
+
+use super::agenda::Room;
+use super::logs::env;
+use super::{Closing, Here, Node, Segment, Step};
+use crate::base::{
+    Bug, Epoch, GroupId, Location, LogId, NodeName, Scope, Seat, SegmentId, StoragePolicy, View,
+};
+use crate::command::{Body, Command, GroupCommand};
+use crate::lock::PrimaryEnv;
+use crate::paxos::{Heir, Log, Stop};
+use crate::register::{Place, Source, StoreId};
+use crate::ring::Message;
+use crate::segment::SegmentState;
+use crate::sessions::Sessions;
+use crate::wire::{self, record};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+impl Here {
+    /// Takes over where a group is, if that is news, durably. All its logs here are run: they may
+    /// have to end, and operations have other sources.
+    pub(super) fn learn_location(&mut self, location: &Location, step: &mut Step<'_>) {
+        if !self.directory.learn(location) {
+            return;
+        }
+        self.location_changed = true;
+        let changed = self.directory.locations().filter(|at| !at.is_beginning());
+        let changed: Vec<&Location> = changed.collect();
+        step.fx
+            .put(record::node("locations"), wire::encode(&changed));
+        let (from, to) = (location.group.from, location.group.to);
+        for (segment, room) in self.segments.range_mut(from..=to) {
+            room.place.sources = sources(location, *segment, room.place.store.epoch);
+            self.agenda.run(Room::Segment(*segment));
+        }
+        for segment in (from.0..=to.0).map(SegmentId) {
+            if !self.segments.contains_key(&segment) {
+                self.seal_sources(segment, location.store());
+            }
+        }
+        if self.groups.contains_key(&location.id()) {
+            self.agenda.run(Room::Group(location.id()));
+        }
+    }
+
+    /// A node has asked for a store that is not the segment's present one, taking it for that: it
+    /// is told where the group is.
+    pub(super) fn redirect(&self, from: NodeName, store: StoreId, step: &mut Step<'_>) {
+        let location = self.directory.location_of(store.segment);
+        if let Some(location) = location.filter(|at| at.store() > store.epoch) {
+            self.tell_location(from, location, step);
+        }
+    }
+
+    /// A node has asked for a segment's primary here, where it has no seat.
+    pub(super) fn direct(&self, from: NodeName, segment: SegmentId, step: &mut Step<'_>) {
+        if !self.segments.contains_key(&segment)
+            && let Some(location) = self.directory.location_of(segment)
+        {
+            self.tell_location(from, location, step);
+        }
+    }
+
+    pub(super) fn tell_location(&self, to: NodeName, location: &Location, step: &mut Step<'_>) {
+        if !location.is_beginning() && to != self.id.name {
+            step.fx.send(to, Message::Location(location.clone()));
+        }
+    }
+
+    /// The registers of a segment, for a log of these members.
+    pub(super) fn place_in(&self, segment: SegmentId, view: &View, store: Epoch) -> Place {
+        let seats = self.nearest_first(view.nodes());
+        let order = seats.iter().filter_map(|n| view.seat_of(*n)).collect();
+        let location = self.directory.location_of(segment);
+        Place {
+            store: StoreId {
+                segment,
+                epoch: store,
+            },
+            view: View {
+                epoch: store,
+                ..view.clone()
+            },
+            order,
+            storage: StoragePolicy::Replicated,
+            sources: location.map_or_else(Vec::new, |at| sources(at, segment, store)),
+        }
+    }
+
+    /// The stores that end with a log of which this node has voted for the end.
+    pub(super) fn note_ending(&mut self, segment: SegmentId) {
+        let Some(room) = self.segments.get(&segment) else {
+            return;
+        };
+        let moves = room.log.ending().filter(|stop| stop.moves);
+        if let Some(stop) = moves.filter(|_| !self.config.planted.has(Bug::StopWithoutSeal)) {
+            let place = &room.place;
+            if place.store.epoch < stop.next {
+                self.to_seal
+                    .push((place.store, stop.next, place.view.clone()));
+            }
+        }
+    }
+
+    /// A log of the segment is created here, or there is none: all earlier stores are sealed in
+    /// that batch, also those that this node has never written to. What has become of the segment
+    /// is chosen, and no log here is interrupted by it.
+    fn seal_sources(&mut self, segment: SegmentId, store: Epoch) {
+        let Some(location) = self.directory.location_of(segment) else {
+            return;
+        };
+        let earlier = location.pasts(segment).iter();
+        for past in earlier.filter(|past| past.epoch < store) {
+            let view = location.view_of(past.epoch);
+            let own = view.filter(|view| view.seat_of(self.id.name).is_some());
+            if let Some(view) = own {
+                let epoch = past.epoch;
+                let past = StoreId { segment, epoch };
+                self.to_seal.push((past, store, view));
+            }
+        }
+    }
+
+    /// How this node would end a log of that epoch, once its group has decided to go on in the
+    /// next: in its own name, if it has a seat there.
+    fn stop_of(&self, id: LogId) -> Option<Stop> {
+        let location = self.directory.location(id.group)?;
+        if location.epoch() != id.epoch.next() {
+            return None;
+        }
+        let view = &location.group.view;
+        let order = self.nearest_first(view.nodes());
+        let heard = order.iter().find(|n| self.alive.contains_key(n));
+        let first = match view.seat_of(self.id.name) {
+            Some(_) => self.id.name,
+            None => *heard.or(order.first())?,
+        };
+        Some(Stop {
+            group: id.group,
+            next: id.epoch.next(),
+            first,
+            moves: id.scope != Scope::Group && location.store() == location.epoch(),
+        })
+    }
+
+    /// The members of what follows a log that has ended; none while this node does not know them,
+    /// or knows of later ones alone.
+    fn view_after(&self, id: LogId, stop: Stop) -> Option<View> {
+        let location = self.directory.location(id.group)?;
+        (location.epoch() == stop.next).then(|| location.group.view.clone())
+    }
+
+    /// Whether a log that has ended is no longer this node's to go on with: it has no seat in the
+    /// present view of the group.
+    fn is_left(&self, id: LogId, stop: Stop) -> bool {
+        let location = self.directory.location(id.group);
+        location.is_some_and(|at| {
+            at.epoch() >= stop.next && at.group.view.seat_of(self.id.name).is_none()
+        })
+    }
+
+    /// Keeps a log for others that has ended here, with the initial state of what follows it where
+    /// that is known.
+    fn close(&mut self, room: Room, log: Log, stop: Stop, state: bytes::Bytes) {
+        let id = log.id();
+        let next = LogId {
+            epoch: stop.next,
+            ..id
+        };
+        let heir = self.view_after(id, stop).map(|view| {
+            let first = view.seat_of(stop.first).unwrap_or_default();
+            Heir::new(next, view, first, state)
+        });
+        self.closing.insert(room, Closing { log, heir });
+        self.agenda.run(room);
+    }
+
+    /// The seat that leads the first ballot of a log that follows.
+    pub(super) fn first_after(view: &View, stop: Stop) -> Seat {
+        view.seat_of(stop.first).unwrap_or_default()
+    }
+
+    /// Puts a segment's log in the place of what this node has of it: nothing, or a former one,
+    /// which is dropped. A primary of the old one ends when the segment is run.
+    pub(super) fn replace_segment(
+        &mut self,
+        segment: SegmentId,
+        log: Log,
+        state: SegmentState,
+        step: &mut Step<'_>,
+    ) {
+        let id = log.id();
+        self.seal_sources(segment, state.store());
+        let place = self.place_in(segment, log.view(), state.store());
+        let closed = self.closing.remove(&Room::Segment(segment));
+        let gone = match self.segments.get_mut(&segment) {
+            Some(room) => {
+                room.state = state;
+                room.place = place;
+                Some(core::mem::replace(&mut room.log, log).id())
+            }
+            None => {
+                self.segments
+                    .insert(segment, Segment::new(log, state, place));
+                closed.map(|closing| closing.log.id())
+            }
+        };
+        self.drop_log(gone, id, step);
+        self.agenda.run(Room::Segment(segment));
+    }
+
+    /// Forgets a log in the batch that has created a later one.
+    pub(super) fn drop_log(&mut self, gone: Option<LogId>, present: LogId, step: &mut Step<'_>) {
+        if let Some(gone) = gone {
+            assert!(gone.epoch < present.epoch, "epochs ascend");
+            Log::delete(gone, step.fx);
+        }
+        let key = (present.group, present.scope);
+        if self
+            .joining
+            .get(&key)
+            .is_some_and(|j| j.id().epoch <= present.epoch)
+        {
+            self.joining.remove(&key);
+        }
+    }
+
+    /// Logs here that no seat of this node follows, by whom to ask whether they may go.
+    fn left(&self) -> BTreeMap<NodeName, Vec<(LogId, Epoch)>> {
+        let mut asks: BTreeMap<NodeName, Vec<(LogId, Epoch)>> = BTreeMap::new();
+        let closing = self.closing.values().map(|closing| &closing.log);
+        let segments = self.segments.values().map(|room| &room.log);
+        let groups = self.groups.values().map(|room| &room.log);
+        for log in closing.chain(segments).chain(groups) {
+            let id = log.id();
+            let Some(location) = self.directory.location(id.group) else {
+                continue;
+            };
+            let view = &location.group.view;
+            if location.epoch() > id.epoch && view.seat_of(self.id.name).is_none() {
+                let by = log.stopped().map_or(id.epoch.next(), |stop| stop.next);
+                for node in view.nodes() {
+                    asks.entry(node).or_default().push((id, by));
+                }
+            }
+        }
+        asks
+    }
+
+    /// Groups that have gone on without this node, as far as it knows, and whom to ask where they
+    /// are: those of logs that have ended here, and of stores that wait for their end.
+    fn lost_sight(&self, step: &Step<'_>) -> BTreeSet<(NodeName, GroupId)> {
+        let rooms = self.rooms().into_iter();
+        let logs = rooms.filter_map(|room| self.log(room));
+        let ended = logs.filter(|log| log.stopped().is_some());
+        let mut asks = BTreeSet::new();
+        for log in ended {
+            let id = log.id();
+            let location = self.directory.location(id.group);
+            if location.is_none_or(|at| at.epoch() <= id.epoch) {
+                asks.extend(log.view().nodes().map(|node| (node, id.group)));
+            }
+        }
+        let changed = self.directory.locations().filter(|at| !at.is_beginning());
+        for location in changed {
+            let view = &location.group.view;
+            let stores = record::stores(step.memory);
+            let (from, to) = (location.group.from, location.group.to);
+            let mut stores = stores.iter().map(|store| store.segment);
+            if view.seat_of(self.id.name).is_none() && stores.any(|s| from <= s && s <= to) {
+                asks.extend(view.nodes().map(|node| (node, location.id())));
+            }
+        }
+        asks.retain(|(node, _)| *node != self.id.name);
+        asks
+    }
+
+    /// Asks for what should not stay, and reports what has begun: from time to time, since answers
+    /// and questions may be lost.
+    pub(super) fn follow_up(&mut self, step: &mut Step<'_>) {
+        if self.next_follow_up > step.now.monotonic {
+            return;
+        }
+        self.next_follow_up = step.now.monotonic + self.config.timing.retry;
+        for (node, logs) in self.left() {
+            step.fx.send(node, Message::Ended { logs });
+        }
+        for (node, group) in self.lost_sight(step) {
+            step.fx.send(node, Message::Where { group });
+        }
+        let rooms = self.segments.iter();
+        let begun = rooms.filter(|(_, room)| room.primary.is_some());
+        let begun: Vec<SegmentId> = begun.map(|(segment, _)| *segment).collect();
+        self.report_started(&begun, step);
+    }
+
+    /// Tells the members of a group that its segments have begun in the present epoch, if the group
+    /// does not know yet. This node leads them: its own entry is chosen.
+    pub(super) fn report_started(&self, segments: &[SegmentId], step: &mut Step<'_>) {
+        let mut news: BTreeMap<GroupId, Vec<SegmentId>> = BTreeMap::new();
+        for segment in segments {
+            let room = self.segments.get(segment);
+            let Some(id) = room.map(|room| room.log.id()) else {
+                continue;
+            };
+            let location = self.directory.location(id.group);
+            let unknown = location
+                .is_some_and(|at| at.epoch() == id.epoch && at.unstarted().contains(segment));
+            if unknown {
+                news.entry(id.group).or_default().push(*segment);
+            }
+        }
+        for (group, segments) in news {
+            let Some(location) = self.directory.location(group) else {
+                continue;
+            };
+            let epoch = location.epoch();
+            for node in location.group.view.nodes() {
+                let segments = segments.clone();
+                step.fx.send(
+                    node,
+                    Message::Started {
+                        group,
+                        epoch,
+                        segments,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Has it decided that segments have begun, where this node leads the group.
+    fn on_started(
+        &mut self,
+        group: GroupId,
+        epoch: Epoch,
+        segments: Vec<SegmentId>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(room) = self.groups.get_mut(&group) else {
+            return;
+        };
+        let location = room.state.location();
+        let unknown = |segment: &SegmentId| {
+            location.unstarted().contains(segment) && !room.reported.contains(segment)
+        };
+        let segments: Vec<SegmentId> = segments.into_iter().filter(unknown).collect();
+        if !room.log.is_primary() || location.epoch() != epoch || segments.is_empty() {
+            return;
+        }
+        room.reported.extend(&segments);
+        let body = Body::Group(GroupCommand::Started { epoch, segments });
+        self.propose_own(group, body, step);
+    }
+
+    /// Proposes a command of the protocol itself to a group that this node leads. One that is not
+    /// taken is proposed again on the next occasion: its effect is the same whenever it comes.
+    pub(super) fn propose_own(&mut self, group: GroupId, body: Body, step: &mut Step<'_>) {
+        if let Some(room) = self.groups.get_mut(&group) {
+            let epoch = room.log.id().epoch;
+            let command = Command::new(Sessions::OWN, 0, 0, epoch, body);
+            let taken = room
+                .log
+                .propose(command, &mut env(&self.config, step))
+                .is_ok();
+            if !taken {
+                room.reported.clear();
+            }
+            self.agenda.touch(Room::Group(group));
+        }
+    }
+
+    /// A node asks whether logs may go. Of those whose successor is lacking here it is asked for
+    /// that.
+    fn on_ended(&mut self, from: NodeName, logs: Vec<(LogId, Epoch)>, step: &mut Step<'_>) {
+        let mut retire = Vec::new();
+        for (id, by) in logs {
+            let own = self
+                .log(Room::of(id))
+                .filter(|log| log.id().group == id.group);
+            match own {
+                Some(log) if log.id().epoch > id.epoch => {
+                    let seatless = log.view().seat_of(from).is_none();
+                    let early = self.config.planted.has(Bug::RetireeDropsLog);
+                    if (log.has_entries() && seatless) || early {
+                        retire.push((id, log.id().epoch));
+                    }
+                }
+                _ => self.join(from, LogId { epoch: by, ..id }, step),
+            }
+        }
+        if !retire.is_empty() {
+            step.fx.promise(from, Message::Retire { logs: retire });
+        }
+    }
+
+    fn is_in_use(&self, id: LogId) -> bool {
+        self.log(Room::of(id)).is_some_and(|log| log.id() == id)
+    }
+
+    /// Creates no log of a scope up to this epoch.
+    pub(super) fn retired(&self, id: LogId) -> Epoch {
+        let key = (id.group, id.scope);
+        self.retired.get(&key).copied().unwrap_or_default()
+    }
+}
+
+/// The earlier stores that operations on the registers of a segment read through to.
+fn sources(location: &Location, segment: SegmentId, store: Epoch) -> Vec<Source> {
+    let pasts = location.pasts(segment).iter();
+    let open = pasts.filter(|past| past.open && past.epoch < store);
+    let source = |epoch: Epoch| {
+        Some(Source {
+            store: StoreId { segment, epoch },
+            view: location.view_of(epoch)?,
+        })
+    };
+    open.filter_map(|past| source(past.epoch)).collect()
+}
+
+impl Node {
+    pub(super) fn on_ring(&mut self, from: NodeName, message: Message, step: &mut Step<'_>) {
+        match message {
+            Message::Location(location) => self.here.learn_location(&location, step),
+            Message::Ended { logs } => self.here.on_ended(from, logs, step),
+            Message::Retire { logs } => {
+                for (id, by) in logs {
+                    self.retire_log(id, by, step);
+                }
+            }
+            Message::Started {
+                group,
+                epoch,
+                segments,
+            } => self.here.on_started(group, epoch, segments, step),
+            Message::Moved {
+                group,
+                segment,
+                source,
+            } => self.on_moved(group, GroupCommand::Moved { segment, source }, step),
+            Message::Harvested {
+                group,
+                segment,
+                source,
+                seat,
+            } => {
+                let done = GroupCommand::Harvested {
+                    segment,
+                    source,
+                    seat,
+                };
+                self.on_moved(group, done, step);
+            }
+            Message::Where { group } => {
+                if let Some(location) = self.here.directory.location(group) {
+                    self.here.tell_location(from, location, step);
+                }
+            }
+        }
+    }
+
+    /// Nobody needs a log of this node any more: it goes, and none of its scope up to `by` is
+    /// created here, whatever comes late.
+    fn retire_log(&mut self, id: LogId, by: Epoch, step: &mut Step<'_>) {
+        if id.epoch >= by || !self.here.is_in_use(id) {
+            return;
+        }
+        match id.scope {
+            Scope::Segment(segment) => {
+                self.end_primary(segment, step);
+                self.here.segments.remove(&segment);
+            }
+            Scope::Group => drop(self.here.groups.remove(&id.group)),
+        }
+        self.here.closing.remove(&Room::of(id));
+        self.here.agenda.wish(Room::of(id), None);
+        if let Scope::Segment(segment) = id.scope {
+            self.here.seal_sources(segment, by);
+        }
+        Log::delete(id, step.fx);
+        if !self.here.config.planted.has(Bug::RetiredRevives) {
+            self.here.retired.insert((id.group, id.scope), by);
+            step.fx.put(record::retired(id), wire::encode(&by));
+        }
+    }
+
+    /// Ends what the primary of a segment does, if this node has it.
+    pub(super) fn end_primary(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.here.segments.get_mut(&segment) else {
+            return;
+        };
+        if let Some(ended) = room.primary.take() {
+            // What was never proposed has no effect, and whoever asked may be told just that.
+            let dropped = room.log.take_dropped();
+            let mut cx = PrimaryEnv {
+                env: env(&self.here.config, step),
+                registers: &mut self.caller,
+                place: &room.place,
+                catalogue: &self.here.catalogue,
+                leased: false,
+                segment,
+            };
+            let dropped: Vec<_> = dropped.iter().map(|c| (c.session, c.number)).collect();
+            ended.step_down(&dropped, &mut cx);
+        }
+    }
+
+    /// Stops a segment's log when its group has decided the next view, and goes on with what
+    /// follows.
+    ///
+    /// Every member wants the log ended, not the primary alone: where there is none, the next
+    /// leader ends the log with its first own entry.
+    pub(super) fn stop_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.here.segments.get(&segment) else {
+            return;
+        };
+        let id = room.log.id();
+        let Some(stop) = room.log.stopped() else {
+            if let Some(stop) = self.here.stop_of(id) {
+                self.here.close_leases(segment, step);
+                // Not through the agenda, which would come back here until the window has room.
+                if let Some(room) = self.here.segments.get_mut(&segment) {
+                    room.log
+                        .propose_stop(stop, &mut env(&self.here.config, step));
+                }
+            }
+            return;
+        };
+        let left = self.here.is_left(id, stop);
+        let view = self.here.view_after(id, stop);
+        if !left && view.is_none() {
+            return;
+        }
+        let planted = self.here.config.planted;
+        if left {
+            self.end_primary(segment, step);
+            if let Some(mut room) = self.here.segments.remove(&segment) {
+                // The others hear of the end while there is somebody to say it.
+                room.log.flush(&mut env(&self.here.config, step));
+                let state = wire::encode(&room.state.succeed(stop, planted));
+                self.here
+                    .close(Room::Segment(segment), room.log, stop, state);
+            }
+            return;
+        }
+        let (Some(view), Some(room)) = (view, self.here.segments.get_mut(&segment)) else {
+            return;
+        };
+        room.log.flush(&mut env(&self.here.config, step));
+        let state = core::mem::take(&mut room.state).succeed(stop, planted);
+        let next = LogId {
+            epoch: stop.next,
+            ..id
+        };
+        let first = Here::first_after(&view, stop);
+        let start = wire::encode(&state);
+        let log = self.here.create(next, &view, first, start, step);
+        self.here.replace_segment(segment, log, state, step);
+    }
+
+    /// The first chosen `Next` that is allowed decides, and ends the group's log; its segments stop
+    /// then.
+    pub(super) fn stop_group(&mut self, group: GroupId, step: &mut Step<'_>) {
+        let Some(room) = self.here.groups.get(&group) else {
+            return;
+        };
+        let id = room.log.id();
+        if room.state.decided().is_none() {
+            let location = room.state.location();
+            let known = self.here.directory.location(group);
+            if known.is_some_and(|known| location.is_later_than(known)) {
+                let location = location.clone();
+                self.here.learn_location(&location, step);
+            }
+            return;
+        }
+        let state = room.state.clone().succeed();
+        self.here.learn_location(state.location(), step);
+        let Some(room) = self.here.groups.get_mut(&group) else {
+            return;
+        };
+        let Some(stop) = room.log.stopped() else {
+            if let Some(stop) = self.here.stop_of(id)
+                && let Some(room) = self.here.groups.get_mut(&group)
+            {
+                room.log
+                    .propose_stop(stop, &mut env(&self.here.config, step));
+            }
+            return;
+        };
+        // The others hear of the end while there is somebody to say it.
+        room.log.flush(&mut env(&self.here.config, step));
+        let start = wire::encode(&state);
+        if self.here.is_left(id, stop) {
+            if let Some(room) = self.here.groups.remove(&group) {
+                self.here.close(Room::Group(group), room.log, stop, start);
+            }
+        } else if let Some(view) = self.here.view_after(id, stop) {
+            let next = LogId {
+                epoch: stop.next,
+                ..id
+            };
+            let first = Here::first_after(&view, stop);
+            let log = self.here.create(next, &view, first, start, step);
+            self.here.replace_group(group, log, state, step);
+        }
+    }
+
+    /// Seals what ended in this step, in its batch.
+    pub(super) fn seal_ended(&mut self, step: &mut Step<'_>) {
+        for (store, next, view) in core::mem::take(&mut self.here.to_seal) {
+            let at = super::topology::AtSegment {
+                here: &self.here,
+                store,
+            };
+            let mut cx = env(&self.here.config, step);
+            self.replica.seal_own(store, next, &view, &at, &mut cx);
+        }
+    }
+}

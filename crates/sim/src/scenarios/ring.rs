@@ -1,0 +1,537 @@
+//! Members change: the group goes on with others, who begin with what the former ones had.
+
+use super::coded::terms;
+use super::stage::{
+    A, B, C, Stage, answers, candidacy_of, long, news_of, parts_of, spread_to, value,
+};
+use super::upkeep::{delete, has, tended};
+use crate::checkers::places::Places;
+use crate::history::Heard;
+use crate::network::{End, Parcel};
+use crate::world::World;
+use crate::{nemesis, random};
+use fermata_protocol::base::{LogId, NodeName, Scope, StoragePolicy};
+use fermata_protocol::client::Call;
+use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::paxos::Entry;
+use fermata_protocol::register::{Ask, Message as Register, StoreAsk};
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, paxos, ring};
+
+const D: NodeName = NodeName(4);
+const E: NodeName = NodeName(5);
+const F: NodeName = NodeName(6);
+
+/// The group goes on with these members: each of them has its logs, and each segment has started.
+fn next(stage: &mut Stage, names: &[NodeName]) {
+    let before = propose(stage, names);
+    born(stage, names, before);
+    let started = stage.until(|w| {
+        let places = Places::of(&w.setup.cluster, &w.machines);
+        let mut groups = places.locations();
+        groups.all(|at| at.unstarted().is_empty())
+    });
+    stage.expect(started, "each segment starts in the next epoch");
+}
+
+/// Somebody proposes these members; the epoch that they are to follow.
+fn propose(stage: &mut Stage, names: &[NodeName]) -> u64 {
+    let before = nemesis::present_view(&stage.world, 0).epoch;
+    // A session of its own: one that was refused is asked again anew.
+    let session = 0xbeef + stage.world.now;
+    nemesis::next_members(&mut stage.world, 0, session, names);
+    before.0
+}
+
+/// Each of these has the logs of an epoch after that one.
+fn born(stage: &mut Stage, names: &[NodeName], before: u64) {
+    let names = names.to_vec();
+    let born = stage.until(move |w| {
+        let at = |name: &NodeName| {
+            let here = w.machines[name].node().map(|n| n.here());
+            here.is_some_and(|here| {
+                let segments = here.segments.values().map(|s| s.log.id().epoch.0);
+                here.segments.len() == 2 && segments.min() > Some(before)
+            })
+        };
+        names.iter().all(at)
+    });
+    stage.expect(born, "each new member has the logs of the next epoch");
+}
+
+/// What tells any of `to` where groups are, and what may go.
+fn ring_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| match parcel {
+        Parcel::Peer {
+            to: at,
+            message: Message::Ring(_),
+            ..
+        } => to.contains(at),
+        _ => false,
+    }
+}
+
+/// What asks any of `to` which keys it has in an earlier store.
+fn lists_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    let to = to.to_vec();
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Register(message), .. }
+            if to.contains(at)
+                && matches!(message, Register::AskStore { ask: StoreAsk::List { .. }, .. }))
+    }
+}
+
+/// Waits until no node that knows of an earlier store of the segment takes it for open.
+fn closed(stage: &mut Stage, patience: u64) -> bool {
+    let (segment, until) = (stage.segment(), stage.world.now + patience);
+    let closed = move |w: &World| {
+        let places = Places::of(&w.setup.cluster, &w.machines);
+        let pasts = places.location(segment).pasts(segment);
+        !pasts.is_empty() && pasts.iter().all(|past| !past.open)
+    };
+    stage.world.run_until(until, closed)
+}
+
+/// The segment has nothing left at these nodes, nor the group.
+fn gone(stage: &mut Stage, names: &[NodeName]) {
+    let group = stage.world.setup.cluster.groups[0].id;
+    let none = |w: &World| {
+        let node = |name: &NodeName| {
+            let here = w.machines[name].node().map(|n| n.here());
+            here.is_some_and(|here| here.logs_of(group) == 0)
+        };
+        names.iter().all(node)
+    };
+    let none = stage.until(none);
+    stage.expect(
+        none,
+        "a log that is followed by another goes where nobody needs it",
+    );
+}
+
+/// C's seat goes to D while sections go on; then A is cut off, and B serves with D alone.
+pub(super) fn member_replaced(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    let register = stage.register();
+    stage.section(h1, "v1");
+    stage.write(h1, &register, "r1");
+    next(stage, &[A, B, D]);
+    gone(stage, &[C]);
+    stage.read(h2, &register);
+    stage.section(h2, "v2");
+    stage.write(h1, &register, "r2");
+    let rest: Vec<_> = [2, 3, 4, 5, 6].map(NodeName).to_vec();
+    stage.cut(A, &rest);
+    stage.leader_other_than(A);
+    stage.section(h1, "v3");
+    stage.read(h2, &register);
+    stage.mend();
+    stage.pass(6_000);
+}
+
+/// No member stays. Clients know the former ones alone; so do their coordinators.
+pub(super) fn all_seats_new(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    let register = stage.register();
+    stage.section(h1, "v1");
+    stage.write(h1, &register, "r1");
+    next(stage, &[D, E, F]);
+    gone(stage, &[A, B, C]);
+    stage.read(h2, &register);
+    stage.section(h2, "v2");
+    stage.write(h1, &register, "r2");
+    stage.section(h1, "v3");
+    stage.read(h2, &register);
+    next(stage, &[A, E, F]);
+    stage.read(h1, &register);
+    stage.section(h2, "v4");
+}
+
+/// A and C vote for the end of B's log, and do not know that it is chosen. B goes on with D and E,
+/// to whom the holder puts; then it asks F, who knows the former members alone.
+pub(super) fn stale_coordinator(stage: &mut Stage) {
+    stage.key = stage.other_key();
+    let h = stage.client_with(&[4, 6], |options| options.attempt = 1_000_000);
+    let Some(section) = stage.enter(h) else {
+        return;
+    };
+    stage.put(h, section, "v1");
+    stage.lose(ring_to(&[A, C, F]));
+    stage.lose(news_of(B));
+    stage.lose(lists_to(&[A, C]));
+    stage.lose(answers(B, F));
+    let segment = stage.segment();
+    stage.lose(move |parcel| {
+        let Parcel::Peer {
+            from,
+            to,
+            message: Message::Paxos { log, message },
+        } = parcel
+        else {
+            return false;
+        };
+        let votes = matches!(message, paxos::Message::Accept { .. });
+        let of = log.scope == Scope::Segment(segment) && from.name != A && from.name != C;
+        of && [A, C].contains(to) && !votes
+    });
+    for name in [A, C] {
+        stage.lose(candidacy_of(name));
+    }
+    next(stage, &[B, D, E]);
+    stage.put(h, section, "v2");
+    stage.world.network.cut(End::Client(h), End::Node(D));
+    let key = stage.key.clone();
+    let name = stage.world.clients[h.0 as usize].name_of(section);
+    let Some(section) = name else { return };
+    let get = stage.call(h, Call::CriticalGet { section, key });
+    stage.pass(2_500);
+    stage.world.free_links();
+    nemesis::heal(&mut stage.world);
+    stage.wait(get);
+}
+
+/// D alone has been given the next log when its disk is lost; E and F have seats there, too.
+pub(super) fn closing_logs(stage: &mut Stage) {
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v1");
+    for name in [E, F] {
+        stage.isolate(name);
+    }
+    let before = propose(stage, &[D, E, F]);
+    born(stage, &[D], before);
+    stage.pass(3_000);
+    stage.world.stop(D, true);
+    let machine = stage
+        .world
+        .machines
+        .get_mut(&D)
+        .expect("a machine of this world");
+    machine.wipe();
+    stage.world.monitor.wiped(D);
+    stage.mend();
+    born(stage, &[E, F], before);
+    stage.section(h1, "v2");
+}
+
+/// D has voted for the end of a log, and has dropped it. F has slept through that end, and stands.
+pub(super) fn retired_member(stage: &mut Stage) {
+    let (h1, stale) = (stage.client(&[1]), stage.client(&[6]));
+    stage.section(h1, "v1");
+    next(stage, &[D, E, F]);
+    gone(stage, &[A, B, C]);
+    stage.section(h1, "v2");
+    stage.isolate(F);
+    next(stage, &[A, B, C]);
+    gone(stage, &[D, E]);
+    for name in [D, F] {
+        let (from, to) = (End::Node(name), End::Node(if name == D { F } else { D }));
+        stage.world.network.mend(from, to);
+    }
+    let late = stage.begin_enter(stale, Mode::Exclusive);
+    stage.section(h1, "v3");
+    stage.pass(15_000);
+    stage.section(h1, "v4");
+    stage.mend();
+    stage.entered(late);
+}
+
+/// A value is at A and B; when D, E and F look for what there is they hear C alone.
+pub(super) fn few_lists(stage: &mut Stage) {
+    let h1 = stage.client(&[4]);
+    let register = stage.register();
+    stage.lose(parts_of("r1", &[C]));
+    stage.write(h1, &register, "r1");
+    let before = propose(stage, &[D, E, F]);
+    born(stage, &[D], before);
+    for name in [A, B] {
+        stage.cut(name, &[D, E, F]);
+    }
+    stage.pass(12_000);
+    stage.mend();
+    let read = stage.read(h1, &register);
+    stage.expect(
+        read == Heard::Value(long("r1")),
+        "a value of an earlier epoch is read",
+    );
+}
+
+/// An eventual put is at A alone, which is away while the others' values move.
+pub(super) fn eventual_at_one(stage: &mut Stage) {
+    let (near, h2) = (stage.client(&[1]), stage.client(&[5]));
+    stage.lose(spread_to(&[B, C]));
+    stage.eventual_put(near, "e1");
+    let deaf = stage.lose(lists_to(&[A]));
+    let before = propose(stage, &[D, E, F]);
+    born(stage, &[D], before);
+    stage.cut(A, &[B, C, D, E, F]);
+    born(stage, &[E, F], before);
+    let closed = closed(stage, 30_000_000);
+    stage.expect(closed, "a source is closed although one member is away");
+    stage.mend();
+    gone(stage, &[A]);
+    stage.pass(1_000);
+    stage.discard(deaf);
+    random::rest(&mut stage.world);
+    let Some(section) = stage.enter(h2) else {
+        return;
+    };
+    let found = stage.found(section) == value("e1");
+    stage.expect(
+        found,
+        "an eventual put that one member had is found after it has left",
+    );
+}
+
+/// A key is deleted while the store that has its value is still read through.
+pub(super) fn delete_beside_source(stage: &mut Stage) {
+    tended(stage);
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    stage.section(h1, "v1");
+    let unlisted = stage.lose(lists_to(&[A, B, C]));
+    next(stage, &[D, E, F]);
+    delete(stage, h1);
+    // What was applied since lets the floor rise.
+    let beside = stage.key_beside("b");
+    for _ in 0..3 {
+        let op = stage.enter_keys(h1, vec![beside.clone()], Mode::Exclusive);
+        if let Some(section) = stage.entered(op) {
+            stage.leave(h1, section);
+        }
+        stage.pass(6_000);
+    }
+    stage.section(h2, "v2");
+    stage.discard(unlisted);
+    random::rest(&mut stage.world);
+    let old = [A, B, C].iter().any(|name| has(stage, *name, &stage.key));
+    stage.expect(!old, "a store that is a source no more is deleted");
+}
+
+/// Coded values, of which a quorum is more than a majority, in groups of five, six and seven: each
+/// store has its own parts, and its own quorum.
+pub(super) fn coded_sizes(stage: &mut Stage) {
+    let key = stage.coded(5, StoragePolicy::Coded(terms(3)));
+    let [h1, h2] = stage.clients([6, 7]);
+    stage.lose(parts_of("r1", &[A]));
+    stage.write(h1, &key, "r1");
+    let views: [(u16, &[u16], &str); 3] = [
+        (5, &[1, 2, 3, 6, 7, 8], "r2"),
+        (8, &[1, 2, 3, 4, 5, 6, 7], "r3"),
+        (2, &[1, 4, 5, 6, 8], "r4"),
+    ];
+    let mut before = "r1";
+    for (away, names, value) in views {
+        let names: Vec<NodeName> = names.iter().map(|name| NodeName(*name)).collect();
+        // A member that goes does not hear of it.
+        stage.isolate(NodeName(away));
+        next(stage, &names);
+        let read = stage.read(h2, &key);
+        stage.expect(
+            read == Heard::Value(long(before)),
+            "a value moves with its group",
+        );
+        stage.write(h1, &key, value);
+        stage.mend();
+        random::rest(&mut stage.world);
+        before = value;
+    }
+}
+
+/// While the values of two epochs move nothing further is decided, but for a pressing reason.
+pub(super) fn two_sources(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    let register = stage.register();
+    stage.section(h1, "v1");
+    stage.write(h1, &register, "r1");
+    let unlisted = stage.lose(lists_to(&[A, B, C, D]));
+    next(stage, &[A, B, D]);
+    next(stage, &[A, D, E]);
+    stage.pass(2_000);
+    let refused = propose(stage, &[D, E, F]);
+    stage.pass(3_000);
+    let epoch = nemesis::present_view(&stage.world, 0).epoch.0;
+    stage.expect(
+        epoch == refused,
+        "a third change waits for the values of the first",
+    );
+    stage.section(h2, "v2");
+    let read = stage.read(h2, &register);
+    stage.expect(
+        read == Heard::Value(long("r1")),
+        "a value of two epochs before is read",
+    );
+    stage.write(h2, &register, "r2");
+    stage.discard(unlisted);
+    random::rest(&mut stage.world);
+    next(stage, &[D, E, F]);
+    stage.section(h1, "v3");
+    stage.read(h1, &register);
+}
+
+/// A holder dies; while it is dead all members are replaced. Another client resumes its section.
+pub(super) fn resume_through_move(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    let Some(section) = stage.enter(h1) else {
+        return;
+    };
+    stage.put(h1, section, "v1");
+    stage.world.kill_client(h1);
+    let before = propose(stage, &[D, E, F]);
+    let resumed = stage.resume(h2, section);
+    born(stage, &[D, E, F], before);
+    let Some(section) = stage.entered(resumed) else {
+        return;
+    };
+    stage.put(h2, section, "v2");
+    stage.get(h2, section);
+    stage.leave(h2, section);
+    gone(stage, &[A, B, C]);
+    stage.section(h2, "v3");
+}
+
+/// Whether a message is a step of a change of members, by which a crash is set off.
+type Moment = (&'static str, fn(&Message) -> bool);
+
+fn is_entry(message: &Message, so: fn(&Entry) -> bool) -> bool {
+    match message {
+        Message::Paxos {
+            message: paxos::Message::Accept { entry, .. },
+            ..
+        } => so(entry),
+        _ => false,
+    }
+}
+
+fn decides(entry: &Entry) -> bool {
+    let next = |c: &Command| matches!(c.body, Body::Group(GroupCommand::Next { .. }));
+    matches!(entry, Entry::Commands { commands, .. } if commands.iter().any(next))
+}
+
+fn is_ask(message: &Message, so: fn(&Ask) -> bool) -> bool {
+    matches!(message, Message::Register(Register::Ask { ask, .. }) if so(ask))
+}
+
+/// What is sent in the course of a change, in order.
+const MOMENTS: [Moment; 11] = [
+    ("a view is proposed", |m| is_entry(m, decides)),
+    ("the group's log ends", |m| {
+        let group = |log: &LogId| log.scope == Scope::Group;
+        matches!(m, Message::Paxos { log, .. } if group(log)) && is_entry(m, is_stop)
+    }),
+    ("a segment's log ends", |m| {
+        let group = |log: &LogId| log.scope == Scope::Group;
+        matches!(m, Message::Paxos { log, .. } if !group(log)) && is_entry(m, is_stop)
+    }),
+    ("a log is given", |m| {
+        matches!(
+            m,
+            Message::Paxos {
+                message: paxos::Message::Birth { .. },
+                ..
+            }
+        )
+    }),
+    ("a segment has begun", |m| {
+        matches!(m, Message::Ring(ring::Message::Started { .. }))
+    }),
+    ("a log may go", |m| {
+        matches!(m, Message::Ring(ring::Message::Retire { .. }))
+    }),
+    ("a store is listed", |m| {
+        matches!(
+            m,
+            Message::Register(Register::AskStore {
+                ask: StoreAsk::List { .. },
+                ..
+            })
+        )
+    }),
+    ("a key is marked", |m| {
+        is_ask(m, |ask| matches!(ask, Ask::MarkMoved { .. }))
+    }),
+    ("a source is closed", |m| {
+        matches!(m, Message::Ring(ring::Message::Moved { .. }))
+    }),
+    ("a value is given", |m| {
+        is_ask(m, |ask| matches!(ask, Ask::Harvest { .. }))
+    }),
+    ("a seat is harvested", |m| {
+        matches!(m, Message::Ring(ring::Message::Harvested { .. }))
+    }),
+];
+
+fn is_stop(entry: &Entry) -> bool {
+    matches!(entry, Entry::Stop(_))
+}
+
+/// A node loses power at each step of a change, in each role: who leads and stays or goes, a member
+/// that stays, one that goes, and one that is new. A holder goes on through it all.
+pub(super) fn next_each_crash(stage: &mut Stage) {
+    let changes: [(&[NodeName], &[NodeName]); 2] =
+        [(&[A, B, D], &[A, B, C, D]), (&[D, E, F], &[A, D])];
+    for (names, victims) in changes {
+        for victim in victims {
+            for moment in MOMENTS {
+                stage.again(|_| {});
+                crash_at(stage, names, *victim, moment);
+                if !stage.is_well() {
+                    let (name, what) = (victim.0, moment.0);
+                    stage.expect(
+                        false,
+                        &format!("members {names:?}: node {name} dies as {what}"),
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn crash_at(stage: &mut Stage, names: &[NodeName], victim: NodeName, (_, is_moment): Moment) {
+    let (near, holder, h2) = (
+        stage.client(&[3, 6]),
+        stage.client(&[4, 5]),
+        stage.client(&[5, 6]),
+    );
+    let register = stage.register();
+    stage.write(h2, &register, "r1");
+    stage.lose(spread_to(&[A, B]));
+    let other = stage.other_key();
+    let put = Call::Put {
+        key: other.clone(),
+        value: value("e1"),
+    };
+    let put = stage.call(near, put);
+    stage.wait(put);
+    let Some(section) = stage.enter(holder) else {
+        return;
+    };
+    stage.put(holder, section, "v1");
+    let seen = stage
+        .world
+        .network
+        .copy(move |parcel| matches!(parcel, Parcel::Peer { message, .. } if is_moment(message)));
+    propose(stage, names);
+    let met = stage.until(move |w| w.network.held(seen) > 0);
+    stage.expect(met, "each step of a change is taken");
+    stage.discard(seen);
+    stage.world.stop(victim, true);
+    stage.put(holder, section, "v2");
+    stage.pass(3_000);
+    stage.world.start(victim);
+    stage.put(holder, section, "v3");
+    stage.get(holder, section);
+    stage.leave(holder, section);
+    stage.section(h2, "v4");
+    stage.read(h2, &register);
+    stage.write(h2, &register, "r2");
+    random::rest(&mut stage.world);
+    let op = stage.enter_keys(h2, vec![other], Mode::Exclusive);
+    let Some(section) = stage.entered(op) else {
+        return;
+    };
+    let found = &stage.world.history.sections[section.0].values;
+    let found = found.values().any(|found| *found == value("e1"));
+    stage.expect(found, "an eventual put is found after its member has gone");
+    stage.leave(h2, section);
+}
