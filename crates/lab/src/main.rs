@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod pause;
 mod rtt;
 mod sim;
 
@@ -52,6 +53,12 @@ enum Command {
         #[arg(long)]
         profile: Option<String>,
     },
+    /// How much longer clients wait while a group changes its members, in virtual time.
+    Pause {
+        /// Only this profile: l1, lUs or lUsEu.
+        #[arg(long)]
+        profile: Option<String>,
+    },
 }
 
 /// Why a command could not do its work.
@@ -78,6 +85,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Sim(args) => sim::run(cli.json, &args),
         Command::Rtt { profile } => rtt::run(cli.json, profile.as_deref()).map(|()| 0),
+        Command::Pause { profile } => pause::run(cli.json, profile.as_deref()).map(|()| 0),
     };
     match done {
         Ok(status) => ExitCode::from(status),

@@ -17,17 +17,20 @@ const PUBLISHED: [(&str, u32, f64); 6] = [
     ("section", 1, 590.0),
 ];
 
+/// One profile or all.
+pub(crate) fn profiles(wanted: Option<&str>) -> Result<Vec<&'static Profile>, Failure> {
+    let Some(name) = wanted else {
+        return Ok(profile::ALL.iter().collect());
+    };
+    let names: Vec<&str> = profile::ALL.iter().map(|profile| profile.name).collect();
+    let none = || format!("there is no profile `{name}`: choose {}", names.join(", "));
+    let found = Profile::named(name).ok_or_else(|| Failure::Usage(none()))?;
+    Ok(vec![found])
+}
+
 /// Measures one profile or all.
 pub(crate) fn run(as_json: bool, wanted: Option<&str>) -> Result<(), Failure> {
-    let profiles: Vec<&'static Profile> = match wanted {
-        None => profile::ALL.iter().collect(),
-        Some(name) => {
-            let names: Vec<&str> = profile::ALL.iter().map(|profile| profile.name).collect();
-            let none = || format!("there is no profile `{name}`: choose {}", names.join(", "));
-            vec![Profile::named(name).ok_or_else(|| Failure::Usage(none()))?]
-        }
-    };
-    let rows: Vec<Row> = profiles.into_iter().flat_map(rtt::bench).collect();
+    let rows: Vec<Row> = profiles(wanted)?.into_iter().flat_map(rtt::bench).collect();
     if as_json {
         let rows: serde_json::Value = rows.iter().map(json_of).collect();
         return print(format_args!("{rows:#}"));

@@ -34,6 +34,7 @@ pub mod model;
 pub mod monitor;
 pub mod nemesis;
 pub mod network;
+pub mod pause;
 pub mod planted;
 pub mod profile;
 pub mod random;

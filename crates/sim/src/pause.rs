@@ -1,0 +1,264 @@
+//! How much longer clients wait while a group changes its members, in virtual time.
+//!
+//! One client for each kind of operation, at the site of the segment's primary, issues the next one
+//! as soon as the last one has ended. What it waits at most before the change is compared with what
+//! it waits at most across it, until all values have moved. Only distance costs anything; every key
+//! has a value, and is moved by whoever comes first.
+
+use crate::cluster;
+use crate::history::{Heard, OpId, SectionIx};
+use crate::kind;
+use crate::nemesis;
+use crate::network::ClientId;
+use crate::profile::Profile;
+use crate::workload::segment_of;
+use crate::world::{Setup, World};
+use bytes::Bytes;
+use fermata_protocol::base::{
+    KeyId, Keyspace, KeyspaceId, Limits, NodeName, Planted, SegmentId, Timing,
+};
+use fermata_protocol::client::{Call, Options};
+use fermata_protocol::request::Mode;
+
+/// The kinds of operations, as they are called in a row.
+pub const OPERATIONS: [&str; 7] = [
+    "section",
+    "put",
+    "get",
+    "write",
+    "read",
+    "eventual put",
+    "eventual get",
+];
+
+/// A change: what it is called, the group's members before and after. Nodes 1 to 3 are at the sites
+/// 1 to 3, nodes 4 to 6 as well; node 1 leads.
+type Change = (&'static str, &'static [u16], &'static [u16]);
+
+const CHANGES: [Change; 7] = [
+    ("none", &[1, 2, 3], &[]),
+    ("replace, primary stays", &[1, 2, 3], &[1, 2, 6]),
+    ("replace, primary goes", &[1, 2, 3], &[4, 2, 3]),
+    ("join", &[1, 2, 3], &[1, 2, 3, 4]),
+    ("leave, primary stays", &[1, 2, 3, 4], &[1, 2, 3]),
+    ("leave, primary goes", &[1, 2, 3, 4], &[4, 2, 3]),
+    ("replace all", &[1, 2, 3], &[4, 5, 6]),
+];
+
+/// What one kind of operation has waited for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The latency profile.
+    pub profile: &'static str,
+    /// What has changed.
+    pub change: &'static str,
+    /// One of [`OPERATIONS`].
+    pub operation: &'static str,
+    /// The longest before the change, milliseconds.
+    pub before: f64,
+    /// The longest across it, milliseconds.
+    pub across: f64,
+    /// Round trip from the primary's site to the nearest other one, milliseconds.
+    pub rtt: f64,
+    /// Operations that did not succeed.
+    pub failed: usize,
+}
+
+/// Virtual time before a change and across one, microseconds.
+const BEFORE: u64 = 4_000_000;
+const ACROSS: u64 = 30_000_000;
+
+/// Measures every change.
+pub fn bench(profile: &'static Profile) -> Vec<Row> {
+    let each = |change: &Change| Bench::new(profile, change.1).run(profile, change);
+    CHANGES.iter().flat_map(each).collect()
+}
+
+struct Bench {
+    world: World,
+    /// Of each kind: its client, its key, its section, and what it waits for.
+    loops: Vec<(ClientId, KeyId, Option<SectionIx>, OpId)>,
+    names: u64,
+}
+
+impl Bench {
+    fn new(profile: &'static Profile, members: &[u16]) -> Bench {
+        let timing = Timing {
+            usage: 0,
+            ..Timing::default()
+        };
+        let mut world = World::new(Setup {
+            seed: 1,
+            profile,
+            cluster: cluster::schedule(3),
+            timing,
+            limits: Limits::default(),
+            planted: Planted::NONE,
+            flush: (0, 0),
+            checkpoint_bytes: 64 << 20,
+            shell: kind::Shell::default(),
+            drift_ppm: 0,
+            trace: false,
+            watch: false,
+            model: false,
+        });
+        world.run_for(5_000_000);
+        if members.len() > 3 {
+            next(&mut world, members);
+            world.run_for(ACROSS);
+        }
+        let mut bench = Bench {
+            world,
+            loops: Vec::new(),
+            names: 0,
+        };
+        for kind in 0..OPERATIONS.len() {
+            let options = Options {
+                cached_gets: false,
+                ..Options::default()
+            };
+            let client = bench.world.add_client(0, options);
+            let keyspace = match OPERATIONS[kind] {
+                "write" | "read" => Keyspace::REGISTERS,
+                _ => Keyspace::SECTIONS,
+            };
+            let key = key_of(keyspace, kind);
+            let value = bench.value();
+            let call = Call::Write {
+                key: key.clone(),
+                value,
+            };
+            bench.done(client, call);
+            let held = ["put", "get"].contains(&OPERATIONS[kind]);
+            let section = held.then(|| bench.enter(client, &key)).flatten();
+            let op = OpId(0);
+            bench.loops.push((client, key, section, op));
+        }
+        bench
+    }
+
+    fn value(&mut self) -> Option<Bytes> {
+        self.names += 1;
+        Some(Bytes::from(format!("v{}", self.names)))
+    }
+
+    fn done(&mut self, client: ClientId, call: Call) -> OpId {
+        let op = self.world.call(client, call);
+        let until = self.world.now + ACROSS;
+        let ended = |w: &World| *w.outcome(op) != Heard::Open;
+        assert!(self.world.run_until(until, ended), "nothing is in the way");
+        op
+    }
+
+    fn enter(&mut self, client: ClientId, key: &KeyId) -> Option<SectionIx> {
+        let keys = vec![key.clone()];
+        let enter = Call::Enter {
+            keys,
+            mode: Mode::Exclusive,
+            wait: ACROSS,
+            lease: None,
+        };
+        let op = self.done(client, enter);
+        self.world.history.ops[op.0].section
+    }
+
+    /// The next operation of a kind.
+    fn begin(&mut self, kind: usize) {
+        let (client, key, section, _) = self.loops[kind].clone();
+        let value = self.value();
+        let name = section.and_then(|s| self.world.clients[client.0 as usize].name_of(s));
+        let call = match (OPERATIONS[kind], name) {
+            ("put", Some(section)) => Call::CriticalPut {
+                section,
+                key,
+                value,
+            },
+            ("get", Some(section)) => Call::CriticalGet { section, key },
+            ("section" | "write", _) => Call::Write { key, value },
+            ("read", _) => Call::Read { key },
+            ("eventual put", _) => Call::Put { key, value },
+            _ => Call::Get { key },
+        };
+        self.loops[kind].3 = self.world.call(client, call);
+    }
+
+    /// All kinds go on until then: the longest of each, microseconds, and how many did not succeed.
+    fn go_on(&mut self, until: u64) -> Vec<(u64, usize)> {
+        let mut longest = vec![(0, 0); OPERATIONS.len()];
+        while self.world.now < until {
+            for client in &mut self.world.clients {
+                client.ended.clear();
+            }
+            for kind in 0..OPERATIONS.len() {
+                let op = &self.world.history.ops[self.loops[kind].3.0];
+                let (most, failed) = &mut longest[kind];
+                if let Some(returned) = op.returned {
+                    *most = (returned - op.invoked).max(*most);
+                    *failed += usize::from(!op.succeeded());
+                    self.begin(kind);
+                }
+            }
+            let ended = |w: &World| w.clients.iter().any(|c| !c.ended.is_empty());
+            self.world.run_until(until, ended);
+        }
+        longest
+    }
+
+    fn run(mut self, profile: &'static Profile, (change, _, names): &Change) -> Vec<Row> {
+        for kind in 0..OPERATIONS.len() {
+            self.begin(kind);
+        }
+        let before = self.go_on(self.world.now + BEFORE);
+        if !names.is_empty() {
+            next(&mut self.world, names);
+        }
+        let across = self.go_on(self.world.now + ACROSS);
+        let nearest = (1..3).map(|site| profile.rtt(0, site)).min();
+        let ms = |us: u64| us as f64 / 1_000.0;
+        let row = |(kind, operation): (usize, &&'static str)| Row {
+            profile: profile.name,
+            change,
+            operation,
+            before: ms(before[kind].0),
+            across: ms(across[kind].0),
+            rtt: ms(nearest.unwrap_or_default()),
+            failed: before[kind].1 + across[kind].1,
+        };
+        OPERATIONS.iter().enumerate().map(row).collect()
+    }
+}
+
+/// The group's members shall be these.
+fn next(world: &mut World, names: &[u16]) {
+    let names: Vec<NodeName> = names.iter().map(|name| NodeName(*name)).collect();
+    let session = world.now;
+    nemesis::next_members(world, 0, session, &names);
+}
+
+/// A key of the segment that node 1 leads first.
+fn key_of(keyspace: KeyspaceId, kind: usize) -> KeyId {
+    let name = |i: u32| KeyId {
+        keyspace,
+        key: Bytes::from(format!("{kind}.{i}")),
+    };
+    let mut keys = (0..).map(name);
+    let here = keys.find(|key| segment_of(key, 1) == SegmentId(0));
+    here.expect("half of all keys")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_operation_fails_and_none_waits_for_long_where_the_primary_stays() {
+        let rows = bench(Profile::named("lUs").expect("a profile of the table"));
+        assert_eq!(rows.len(), CHANGES.len() * OPERATIONS.len());
+        for row in rows {
+            assert_eq!(row.failed, 0, "{row:?}");
+            if row.change == "none" {
+                assert!(row.across <= row.before + 1.0, "{row:?}");
+            }
+        }
+    }
+}
