@@ -163,6 +163,9 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::WalkBelowQuorum, "ring-few-lists"),
     (Bug::DeletedUnharvested, "ring-eventual-at-one"),
     (Bug::BuriedBesideSource, "ring-delete"),
+    (Bug::MoverCallsReused, "ring-late-gift"),
+    (Bug::VoidGiftAwaited, "ring-rotten-gift"),
+    (Bug::SynchBelowSource, "ring-low-synch"),
 ];
 
 /// Wrong rules of stores that end.

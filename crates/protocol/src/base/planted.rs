@@ -375,6 +375,12 @@ planted_bugs! {
     WalkBelowQuorum,
     /// V8: a store is deleted before what its member took of eventual puts was given on.
     DeletedUnharvested,
+    /// V8: a node that starts again asks for values to give under calls that it has used before.
+    MoverCallsReused,
+    /// V8: a value to give that cannot be read any more is waited for.
+    VoidGiftAwaited,
+    /// V4: a synch stores under its own tag although a source has a higher one.
+    SynchBelowSource,
     /// V10: the trace of a delete goes while an earlier store may have what it outranks.
     BuriedBesideSource,
     /// G55: a beat that a hand-over has overtaken binds an acceptor again.

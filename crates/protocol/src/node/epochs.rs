@@ -199,6 +199,11 @@ impl Here {
             let first = view.seat_of(stop.first).unwrap_or_default();
             Heir::new(next, view, first, state)
         });
+        // It may not have voted for the end.
+        let location = self.directory.location(id.group);
+        if let (Scope::Segment(segment), Some(store)) = (id.scope, location.map(Location::store)) {
+            self.seal_sources(segment, store);
+        }
         self.closing.insert(room, Closing { log, heir });
         self.agenda.run(room);
     }
@@ -503,7 +508,9 @@ impl Node {
         self.here.closing.remove(&Room::of(id));
         self.here.agenda.wish(Room::of(id), None);
         if let Scope::Segment(segment) = id.scope {
-            self.here.seal_sources(segment, by);
+            let location = self.here.directory.location(id.group);
+            let store = location.map_or(by, Location::store);
+            self.here.seal_sources(segment, store);
         }
         Log::delete(id, step.fx);
         if !self.here.config.planted.has(Bug::RetiredRevives) {

@@ -71,6 +71,7 @@ impl Node {
         now: Now,
         seed: u64,
     ) -> Result<Node, String> {
+        let planted = config.planted;
         let here = Here::recover(config, id, memory, now)?;
         Ok(Node {
             replica: Replica::recover(id.name, seed, memory),
@@ -79,7 +80,7 @@ impl Node {
             here,
             next_beat: now.monotonic,
             upkeep_ops: 0,
-            mover: Mover::default(),
+            mover: Mover::new(seed, planted),
             ignored: BTreeMap::new(),
         })
     }

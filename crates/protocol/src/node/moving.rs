@@ -23,7 +23,8 @@
 use super::logs::env;
 use super::{Here, Node, Step, topology};
 use crate::base::{
-    Address, Bug, Epoch, EventualTag, GroupId, KeyId, Micros, NodeName, Seat, SegmentId, Tag, View,
+    Address, Bug, Epoch, EventualTag, GroupId, KeyId, Micros, NodeName, Planted, Rng, Seat,
+    SegmentId, Tag, View,
 };
 use crate::command::{Body, GroupCommand};
 use crate::coordinator::Topology;
@@ -157,6 +158,19 @@ impl Walk {
 }
 
 impl Mover {
+    /// Calls begin anywhere, so that what comes late and was asked in an earlier life of this node
+    /// answers none.
+    pub(super) fn new(seed: u64, planted: Planted) -> Mover {
+        let calls = match planted.has(Bug::MoverCallsReused) {
+            true => 0,
+            false => Rng::new(seed ^ MARK).draw() >> 4,
+        };
+        Mover {
+            calls,
+            ..Mover::default()
+        }
+    }
+
     /// Whether an answer under this call is for the mover.
     pub(super) fn owns(call: u64) -> bool {
         call >> 61 == 1
@@ -498,6 +512,10 @@ impl Node {
                 harvest.gifts.insert(key, Gift::default());
             }
         }
+        let catalogue = &self.here.catalogue;
+        harvest
+            .gifts
+            .retain(|key, _| !catalogue.is_dead(key.keyspace));
         let member = job.view.node_at(harvest.list.seat);
         let room = self.here.segments.get(&source.segment);
         if let (Some(member), Some(room)) = (member, room) {
@@ -547,7 +565,11 @@ impl Node {
     ) {
         let jobs = self.mover.jobs.iter_mut();
         let mut asked = jobs.filter(|(source, job)| {
-            let present = job.present == store.epoch && source.segment == store.segment;
+            // What members of a store answer that is the present one no more counts for nothing.
+            let room = self.here.segments.get(&source.segment);
+            let present = job.present == store.epoch
+                && source.segment == store.segment
+                && room.is_some_and(|room| room.place.store.epoch == job.present);
             **source == store || present
         });
         let Some(source) = asked.find_map(|(source, job)| {
@@ -557,7 +579,8 @@ impl Node {
                 let shape = keyspace.storage.shape(view.len()).ok()?;
                 Some(shape.faults() + 1)
             };
-            job.take((from, call), &answer, enough).then_some(*source)
+            job.take((from, call), &answer, enough, self.here.config.planted)
+                .then_some(*source)
         }) else {
             return;
         };
@@ -625,6 +648,7 @@ impl Job {
         (from, call): (NodeName, u64),
         answer: &Answer,
         enough: impl Fn(&KeyId) -> Option<usize>,
+        planted: Planted,
     ) -> bool {
         let lists = match &mut self.task {
             Task::Walk(walk) => &mut walk.lists[..],
@@ -645,6 +669,8 @@ impl Job {
         let key = key.clone();
         let done = match answer {
             Answer::Cells { eventual: None, .. } if gift.value.is_none() => true,
+            // Damaged: what was here alone is lost, as with a disk.
+            Answer::Void if gift.value.is_none() => !planted.has(Bug::VoidGiftAwaited),
             Answer::Cells { eventual, .. } if gift.value.is_none() => {
                 gift.value.clone_from(eventual);
                 gift.due = 0;

@@ -270,6 +270,41 @@ fn without_an_open_source_a_mark_means_nothing_and_nothing_is_carried() {
     assert_eq!(w.nodes[0].disk.records().count(), before, "no trace");
 }
 
+/// The write may come to nothing, and then the value stands again (G26). What lies below a floor of
+/// which the giver does not know may be older than a delete that was buried.
+#[test]
+fn a_harvested_value_is_taken_where_a_write_hides_it_and_not_from_below_an_unknown_floor() {
+    let (mut w, key) = (second(1), section_key());
+    let tag = |clock| EventualTag {
+        clock,
+        ..EventualTag::default()
+    };
+    let harvest = |clock, floor| Ask::Harvest {
+        tag: tag(clock),
+        content: content(&section_key(), Tag::ZERO, "eventual"),
+        floor: LockRef(floor),
+    };
+    let eventual = |w: &mut World, key: &KeyId| match w.ask_in(NEXT, 0, key, plain_read()) {
+        Some(Answer::Cells { eventual, .. }) => eventual.map(|(tag, _)| tag),
+        other => panic!("{other:?}"),
+    };
+    w.ask_in(NEXT, 0, &key, store(put(1, 1), "one"));
+    for clock in [7, 5] {
+        let answer = w.ask_in(NEXT, 0, &key, harvest(clock, 0));
+        assert_eq!(answer, Some(Answer::EventualStored { tag: tag(clock) }));
+        assert_eq!(eventual(&mut w, &key), Some(tag(7)), "the newer one stays");
+    }
+    w.history
+        .extend([Command::Enqueue, Command::Remove(1), Command::Floor(1)]);
+    w.nodes[0].applied = w.history.len();
+    let answer = w.ask_in(NEXT, 0, &key, harvest(9, 0));
+    assert!(matches!(answer, Some(Answer::Past { .. })), "{answer:?}");
+    assert_eq!(eventual(&mut w, &key), Some(tag(7)));
+    let answer = w.ask_in(NEXT, 0, &key, harvest(9, 1));
+    assert_eq!(answer, Some(Answer::EventualStored { tag: tag(9) }));
+    assert_eq!(eventual(&mut w, &key), Some(tag(9)));
+}
+
 #[test]
 fn a_mover_walks_all_keys_by_address_in_bounded_parts() {
     let mut w = world(1);

@@ -816,6 +816,26 @@ pub const ALL: &[Scenario] = &[
         about: "a key is deleted while an earlier store still has its value",
         play: ring::delete_beside_source,
     },
+    Scenario {
+        name: "ring-late-gift",
+        about: "what the mover of an earlier life has asked is answered late",
+        play: ring::late_gift,
+    },
+    Scenario {
+        name: "ring-rotten-gift",
+        about: "an eventual value rots at a member that is harvested",
+        play: ring::rotten_gift,
+    },
+    Scenario {
+        name: "ring-dead-gift",
+        about: "a keyspace is deleted while an eventual value of it is given on",
+        play: ring::dead_gift,
+    },
+    Scenario {
+        name: "ring-low-synch",
+        about: "a holder is granted anew while a source has a later put of its own",
+        play: ring::low_synch,
+    },
 ];
 
 /// What is outside of the fault model, each with a checker that must see the damage: it is

@@ -1,15 +1,16 @@
 //! Members change: the group goes on with others, who begin with what the former ones had.
 
-use super::coded::terms;
+use super::coded::{rot, terms};
 use super::stage::{
-    A, B, C, Stage, answers, candidacy_of, long, news_of, parts_of, spread_to, value,
+    A, B, C, Stage, answers, candidacy_of, grants_to, long, news_of, parts_of, spread_to, store_of,
+    value,
 };
 use super::upkeep::{delete, has, tended};
 use crate::checkers::places::Places;
 use crate::history::Heard;
 use crate::network::{End, Parcel};
 use crate::world::World;
-use crate::{nemesis, random};
+use crate::{catalogue, nemesis, random};
 use fermata_protocol::base::{LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
@@ -533,5 +534,138 @@ fn crash_at(stage: &mut Stage, names: &[NodeName], victim: NodeName, (_, is_mome
     let found = &stage.world.history.sections[section.0].values;
     let found = found.values().any(|found| *found == value("e1"));
     stage.expect(found, "an eventual put is found after its member has gone");
+    stage.leave(h2, section);
+}
+
+/// Reads of an eventual value for the harvest of a member.
+fn gift_reads(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { from: f, to: t, message: Message::Register(message) }
+            if f.name == from && *t == to
+                && matches!(message, Register::Ask { call, ask: Ask::SealedRead { .. }, .. }
+                    if *call >> 61 == 1))
+    }
+}
+
+/// D harvests A, loses power, leads again and harvests again; what its first process has
+/// asked arrives late.
+pub(super) fn late_gift(stage: &mut Stage) {
+    let (near, h2) = (stage.client(&[1]), stage.client(&[5]));
+    stage.lose(spread_to(&[B, C]));
+    let keys = [
+        stage.key.clone(),
+        stage.key_beside("y"),
+        stage.key_beside("z"),
+    ];
+    for (key, text) in keys.iter().zip(["e1", "e2", "e3"]) {
+        stage.key = key.clone();
+        stage.eventual_put(near, text);
+    }
+    for name in [E, F] {
+        stage.lose(candidacy_of(name));
+    }
+    let late = stage.hold(gift_reads(D, A));
+    let before = propose(stage, &[D, E, F]);
+    born(stage, &[D, E, F], before);
+    let met = stage.until(move |w| w.network.held(late) >= 24);
+    stage.expect(met, "D harvests A");
+    stage.world.stop(D, true);
+    let parcels = stage.world.network.release(late);
+    let unread = stage.lose(gift_reads(D, A));
+    stage.world.start(D);
+    stage.leader_other_than(A);
+    for _ in 0..400 {
+        for parcel in &parcels {
+            stage.world.inject(parcel.clone());
+        }
+        stage.pass(50);
+    }
+    stage.discard(unread);
+    stage.mend();
+    random::rest(&mut stage.world);
+    for (key, text) in keys.iter().zip(["e1", "e2", "e3"]) {
+        stage.key = key.clone();
+        let Some(section) = stage.enter(h2) else {
+            return;
+        };
+        let found = stage.found(section);
+        stage.expect(
+            found == value(text),
+            &format!("{text} is found, not {found:?}"),
+        );
+        stage.leave(h2, section);
+    }
+}
+
+/// the record of an eventual value rots at A; B and C have the value, too.
+pub(super) fn rotten_gift(stage: &mut Stage) {
+    let (near, h2) = (stage.client(&[1]), stage.client(&[5]));
+    stage.eventual_put(near, "eventual-one");
+    stage.pass(1_000);
+    let key = stage.key.clone();
+    rot(stage, A, &key, b"eventual-one");
+    stage.leader_other_than(F);
+    stage.pass(8_000);
+    next(stage, &[D, E, F]);
+    random::rest(&mut stage.world);
+    stage.section(h2, "v");
+}
+
+/// a keyspace is deleted while an eventual value of it is harvested.
+pub(super) fn dead_gift(stage: &mut Stage) {
+    let key = stage.short_sections(2_500_000);
+    stage.key = key.clone();
+    let near = stage.client(&[1]);
+    stage.lose(spread_to(&[B, C]));
+    stage.eventual_put(near, "e1");
+    let given = stage.hold(|parcel| {
+        let Parcel::Peer { message, .. } = parcel else {
+            return false;
+        };
+        is_ask(message, |ask| matches!(ask, Ask::Harvest { .. }))
+    });
+    let before = propose(stage, &[D, E, F]);
+    born(stage, &[D, E, F], before);
+    let met = stage.until(move |w| w.network.held(given) > 0);
+    stage.expect(met, "an eventual value is given on");
+    catalogue::delete(&mut stage.world, key.keyspace);
+    stage.pass(3_000);
+    stage.discard(given);
+    random::rest(&mut stage.world);
+}
+
+/// a holder's put 2 is acknowledged, put 1 is still on its way; F does not know of the
+/// grant, and asks the primary of the next epoch for it, who synchs the key for the holder's ref.
+pub(super) fn low_synch(stage: &mut Stage) {
+    let h = stage.client_with(&[6, 5], |options| options.attempt = 3_000_000);
+    let h2 = stage.client(&[4]);
+    stage.lose(grants_to(&[6]));
+    let op = stage.begin_enter(h, Mode::Exclusive);
+    stage.pass(300);
+    stage.world.network.cut(End::Client(h), End::Node(F));
+    let Some(section) = stage.entered(op) else {
+        return;
+    };
+    let slow = stage.lose(store_of("v1", &[A, B, C, D]));
+    let first = stage.begin_put(h, section, "v1");
+    stage.pass(100);
+    stage.put(h, section, "v2");
+    let unlisted = stage.lose(lists_to(&[A, B, C]));
+    next(stage, &[A, B, D]);
+    stage.pass(8_000);
+    stage.discard(slow);
+    if let Some(first) = first {
+        stage.wait(first);
+    }
+    stage.leave(h, section);
+    stage.discard(unlisted);
+    let Some(section) = stage.enter(h2) else {
+        return;
+    };
+    let found = stage.found(section);
+    stage.expect(
+        found == value("v2"),
+        &format!("put 2 is found, not {found:?}"),
+    );
     stage.leave(h2, section);
 }

@@ -652,6 +652,9 @@ impl Running {
         let Some(cells) = Cells::of(&present, &sources, env.planted) else {
             return self.undecodable(env);
         };
+        if self.is_below(cells.tag, env.planted) {
+            return self.outdone(env);
+        }
         let at = (cells.tag, cells.origin);
         let value = cells.value.clone();
         // Where it is none, the key has moved here already.

@@ -6,11 +6,11 @@
 //! shape.
 
 use super::super::message::{Answer, Ask, Moved, StoreId};
-use super::super::op::{Op, Place};
+use super::super::op::{Op, OpEnd, Place};
 use super::super::reading::Heard;
 use super::super::{op, shape_in};
 use super::{Into, Member, Next, Phase, Running};
-use crate::base::{Bug, Epoch, Micros, NodeName, Seat, Tag};
+use crate::base::{Bug, Epoch, Micros, NodeName, Planted, Seat, Tag};
 use crate::io::Env;
 use alloc::vec::Vec;
 
@@ -188,6 +188,28 @@ impl Running {
             _ => None,
         });
         marks.max()
+    }
+
+    /// Whether a fenced read has found a higher tag than the one that it will store under. Members
+    /// of the present store refuse such a fence; what is sealed refuses nothing. A holder has put
+    /// under that tag, and another of its puts, which is lower and late, must not outrank it here.
+    pub(super) fn is_below(&self, found: Tag, planted: Planted) -> bool {
+        let own = match (&self.op, &self.phase) {
+            (Op::Synch { tag, .. }, _) | (_, Phase::Fenced { tag }) => *tag,
+            _ => return false,
+        };
+        found > own && !planted.has(Bug::SynchBelowSource)
+    }
+
+    /// Such a read: a synch is past, and whatever settles a register takes a higher tag.
+    pub(super) fn outdone(&mut self, env: &Env<'_>) -> Next {
+        if matches!(self.op, Op::Synch { .. }) {
+            return Next::Done(OpEnd::Past {
+                may_have_taken_effect: self.may_have(),
+            });
+        }
+        self.enter(Phase::Tags, env.now.monotonic);
+        Next::Phase
     }
 
     /// What the members of the present store have answered in this phase.
