@@ -7,16 +7,13 @@
 
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx};
-use crate::kind;
 use crate::nemesis;
 use crate::network::ClientId;
 use crate::profile::Profile;
 use crate::workload::segment_of;
 use crate::world::{Setup, World};
 use bytes::Bytes;
-use fermata_protocol::base::{
-    KeyId, Keyspace, KeyspaceId, Limits, NodeName, Planted, SegmentId, Timing,
-};
+use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, NodeName, SegmentId, Timing};
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::request::Mode;
 
@@ -91,21 +88,7 @@ impl Bench {
             usage: 0,
             ..Timing::default()
         };
-        let mut world = World::new(Setup {
-            seed: 1,
-            profile,
-            cluster: cluster::schedule(3),
-            timing,
-            limits: Limits::default(),
-            planted: Planted::NONE,
-            flush: (0, 0),
-            checkpoint_bytes: 64 << 20,
-            shell: kind::Shell::default(),
-            drift_ppm: 0,
-            trace: false,
-            watch: false,
-            model: false,
-        });
+        let mut world = World::new(Setup::measured(profile, cluster::schedule(3), timing));
         world.run_for(5_000_000);
         if members.len() > 3 {
             next(&mut world, members);

@@ -164,6 +164,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DeletedUnharvested, "ring-eventual-at-one"),
     (Bug::BuriedBesideSource, "ring-delete"),
     (Bug::MoverCallsReused, "ring-late-gift"),
+    (Bug::HarvestedAtOne, "ring-gift-at-one"),
     (Bug::VoidGiftAwaited, "ring-rotten-gift"),
     (Bug::SynchBelowSource, "ring-low-synch"),
 ];

@@ -12,15 +12,12 @@
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx};
-use crate::kind;
 use crate::nemesis;
 use crate::network::ClientId;
 use crate::profile::Profile;
 use crate::world::{Setup, World};
 use bytes::Bytes;
-use fermata_protocol::base::{
-    KeyId, Keyspace, KeyspaceId, Limits, Planted, StoragePolicy, Terms, Timing,
-};
+use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, StoragePolicy, Terms, Timing};
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::request::Mode;
@@ -89,21 +86,7 @@ impl Bench {
     }
 
     fn with(profile: &'static Profile, client: u16, primary: u16, timing: Timing) -> Bench {
-        let setup = Setup {
-            seed: 1,
-            profile,
-            cluster: cluster::paper_led_by(primary),
-            timing,
-            limits: Limits::default(),
-            planted: Planted::NONE,
-            flush: (0, 0),
-            checkpoint_bytes: 64 << 20,
-            shell: kind::Shell::default(),
-            drift_ppm: 0,
-            trace: false,
-            watch: false,
-            model: false,
-        };
+        let setup = Setup::measured(profile, cluster::paper_led_by(primary), timing);
         let mut world = World::new(setup);
         let options = Options {
             cached_gets: false,

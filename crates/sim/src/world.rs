@@ -74,6 +74,27 @@ pub struct Setup {
     pub model: bool,
 }
 
+impl Setup {
+    /// A world in which nothing but distance costs anything, and that nobody watches.
+    pub fn measured(profile: &'static Profile, cluster: Cluster, timing: Timing) -> Setup {
+        Setup {
+            seed: 1,
+            profile,
+            cluster,
+            timing,
+            limits: Limits::default(),
+            planted: Planted::NONE,
+            flush: (0, 0),
+            checkpoint_bytes: 64 << 20,
+            shell: kind::Shell::default(),
+            drift_ppm: 0,
+            trace: false,
+            watch: false,
+            model: false,
+        }
+    }
+}
+
 /// One simulated world.
 pub struct World {
     /// True time, microseconds.

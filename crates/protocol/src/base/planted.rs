@@ -377,6 +377,8 @@ planted_bugs! {
     DeletedUnharvested,
     /// V8: a node that starts again asks for values to give under calls that it has used before.
     MoverCallsReused,
+    /// V8: a seat owes a value no more that a single present member holds.
+    HarvestedAtOne,
     /// V8: a value to give that cannot be read any more is waited for.
     VoidGiftAwaited,
     /// V4: a synch stores under its own tag although a source has a higher one.

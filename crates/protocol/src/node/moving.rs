@@ -577,7 +577,10 @@ impl Node {
                 let keyspace = self.here.catalogue.get(key.keyspace)?;
                 let view = self.here.present(source.segment)?;
                 let shape = keyspace.storage.shape(view.len()).ok()?;
-                Some(shape.faults() + 1)
+                match self.here.config.planted.has(Bug::HarvestedAtOne) {
+                    true => Some(1),
+                    false => Some(shape.faults() + 1),
+                }
             };
             job.take((from, call), &answer, enough, self.here.config.planted)
                 .then_some(*source)

@@ -822,6 +822,11 @@ pub const ALL: &[Scenario] = &[
         play: ring::late_gift,
     },
     Scenario {
+        name: "ring-gift-at-one",
+        about: "the only present member that was given an eventual value loses its disk",
+        play: ring::gift_at_one,
+    },
+    Scenario {
         name: "ring-rotten-gift",
         about: "an eventual value rots at a member that is harvested",
         play: ring::rotten_gift,

@@ -611,6 +611,36 @@ pub(super) fn rotten_gift(stage: &mut Stage) {
     stage.section(h2, "v");
 }
 
+/// D alone is given what A had of eventual puts, and then D's disk is lost.
+pub(super) fn gift_at_one(stage: &mut Stage) {
+    let (near, h2) = (stage.client(&[1]), stage.client(&[5]));
+    stage.lose(spread_to(&[B, C]));
+    stage.eventual_put(near, "e1");
+    let given = stage.lose(|parcel| {
+        let Parcel::Peer { to, message, .. } = parcel else {
+            return false;
+        };
+        *to != D && is_ask(message, |ask| matches!(ask, Ask::Harvest { .. }))
+    });
+    next(stage, &[D, E, F]);
+    stage.pass(8_000);
+    stage.world.stop(D, true);
+    let machine = stage.world.machines.get_mut(&D);
+    machine.expect("a machine of this world").wipe();
+    stage.world.monitor.wiped(D);
+    stage.discard(given);
+    stage.world.start(D);
+    stage.leader_other_than(D);
+    // If A owes it still, it is given on now.
+    random::rest(&mut stage.world);
+    let Some(section) = stage.enter(h2) else {
+        return;
+    };
+    let found = stage.found(section) == value("e1");
+    stage.expect(found, "an eventual put survives the loss of one disk");
+    stage.leave(h2, section);
+}
+
 /// a keyspace is deleted while an eventual value of it is harvested.
 pub(super) fn dead_gift(stage: &mut Stage) {
     let key = stage.short_sections(2_500_000);
