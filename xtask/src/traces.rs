@@ -36,7 +36,7 @@ const PARTS: u64 = 2;
 const SHOWN: usize = 5;
 
 /// A wrong rule, the scenario in which it shows, and the event that the judge refuses.
-const PLANTED: [(&str, &str, &str); 32] = [
+const PLANTED: [(&str, &str, &str); 35] = [
     ("synch-without-fence", "f1-suspected-holder", "attemptRead"),
     ("past-read-answered", "f1-past-get", "getBegin"),
     (
@@ -97,6 +97,9 @@ const PLANTED: [(&str, &str, &str); 32] = [
     ("fenced-taken-as-holder", "g22-fenced-member", "entryEnd"),
     ("tombstone-buried-early", "f8f-absent-member", "entryEnd"),
     ("repair-without-floor", "f8f-late-repair", "entryEnd"),
+    ("stop-without-seal", "ring-stale-coordinator", "getEnd"),
+    ("buried-beside-source", "ring-delete", "attemptRead"),
+    ("synch-below-source", "ring-low-synch", "attemptRead"),
 ];
 
 /// A wrong word in the text: what stands there, what is put in its place, and the event that then

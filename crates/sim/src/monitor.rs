@@ -25,7 +25,8 @@ use std::collections::BTreeMap;
 pub struct Monitor {
     on: bool,
     clocks_trusted: bool,
-    places: places::Places,
+    /// Where keys are, and were.
+    pub places: places::Places,
     tags: tags::Tags,
     eventual: eventual::Eventual,
     agreement: agreement::Agreement,

@@ -109,9 +109,9 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
     let keys = dice.between(1, 4) as usize;
     let registers = dice.between(1, 2) as usize;
     let mut ground = Ground::new(bits, keys, registers, 2_000_000, kind.names);
-    // The model knows one view of a group; a log that no former member leads is no hand-over.
-    let moves = Dice::new(world.setup.seed ^ MEMBERS).chance(57);
-    let moves = moves && !world.setup.model && !kind.calm;
+    // Where all primaries change by hand-over, none changes members: a log that no former member
+    // leads is no hand-over.
+    let moves = Dice::new(world.setup.seed ^ MEMBERS).chance(57) && !kind.calm;
     vary(&mut world, &mut ground, (kind, moves), &mut dice);
     ground.shared_percent = shared_percent.unwrap_or(ground.shared_percent);
     let length = dice.between(8_000_000, 40_000_000);
@@ -430,7 +430,7 @@ pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
     };
     let observer = world.observer.map(|mut observer| {
         observer.catalogue = world.history.catalogue;
-        observer.cluster = Some(world.setup.cluster);
+        observer.places = Some(world.monitor.places);
         observer
     });
     Run {

@@ -91,7 +91,7 @@ pub struct Marked {
 
 impl Moved {
     /// The mark, while it means something.
-    pub(super) fn mark(&self) -> Option<Tag> {
+    pub fn mark(&self) -> Option<Tag> {
         match self {
             Moved::All => None,
             Moved::Marked(marked) => marked.mark,

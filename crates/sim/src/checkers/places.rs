@@ -14,7 +14,7 @@ use fermata_protocol::wire::record;
 use std::collections::BTreeMap;
 
 /// What was decided so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Places {
     segment_bits: u8,
     latest: Directory,

@@ -85,6 +85,7 @@ impl Foreseen {
                     call,
                     key: asked,
                     ask,
+                    ..
                 } if asked == key => seen.asked(*now, (*from, *call), ask),
                 Fact::Ends {
                     what,

@@ -6,11 +6,12 @@
 
 use super::atoms::{Named, ReadId, RefId, Sort, Values, WriteId, key_name};
 use super::foresee::{Foreseen, PhaseId};
-use super::observe::{AppliedNow, Fact, Observer};
+use super::observe::{AppliedNow, Fact, Observer, Replica};
 use super::primary::Primaries;
 use super::state::{Event, State};
+use crate::checkers::places::Places;
 use fermata_protocol::base::{
-    Cluster, KeyId, LockRef, NodeName, SegmentId, SessionId, StoragePolicy, Tag,
+    Epoch, KeyId, LockRef, SegmentId, SessionId, StoragePolicy, Tag, View,
 };
 use fermata_protocol::command::{Body, LockCommand, SegmentCommand};
 use fermata_protocol::lock::Outcome;
@@ -62,23 +63,23 @@ pub struct Mapper<'a> {
     pub(super) values: Values,
     pub(super) primaries: Primaries,
     /// Replicas that hold a write, or a later put of its section.
-    pub(super) covered: BTreeMap<WriteId, BTreeSet<NodeName>>,
+    pub(super) covered: BTreeMap<WriteId, BTreeSet<Replica>>,
     /// What each replica has, durably.
-    pub(super) durable: BTreeMap<NodeName, Vec<Tag>>,
+    pub(super) durable: BTreeMap<Replica, Vec<Tag>>,
     /// The last delete of which every trace is removed somewhere.
     buried: WriteId,
     /// Eventual values by their tags.
     pub(super) eventuals: BTreeMap<fermata_protocol::base::EventualTag, WriteId>,
     /// Replicas that have each of them.
-    pub(super) copies: BTreeMap<WriteId, BTreeSet<NodeName>>,
+    pub(super) copies: BTreeMap<WriteId, BTreeSet<Replica>>,
     /// Gets that were asked for, by session and request; false: refused from the first.
     pub(super) gets: BTreeMap<(SessionId, u64), (ReadId, bool)>,
     /// The put of each ref that leaves with it.
     pub(super) last_puts: BTreeMap<RefId, WriteId>,
     /// Who has entered.
     pub(super) sessions: BTreeMap<RefId, SessionId>,
-    members: BTreeSet<NodeName>,
-    quorum: usize,
+    /// The members of each store that there is, or was.
+    stores: BTreeMap<Epoch, &'a View>,
     /// The position that has set the flag.
     flag: Option<u64>,
     /// Who has left beside a put that was under way, and the put.
@@ -98,7 +99,7 @@ pub struct Mapper<'a> {
 /// Where the run is not over.
 pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
     let segment = observer.keys[key];
-    let cluster = observer.cluster.as_ref().expect("the run is over");
+    let places = observer.places.as_ref().expect("the run is over");
     let catalogue = &observer.catalogue;
     let coded = catalogue.storage(key) != StoragePolicy::Replicated;
     let unknown = [(coded, CODED), (catalogue.is_deleted(key), DELETED)];
@@ -111,7 +112,7 @@ pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
         };
     }
     let foreseen = Foreseen::of(observer, key, segment);
-    let mut mapper = Mapper::new(key, segment, foreseen, cluster);
+    let mut mapper = Mapper::new(key, segment, foreseen, places);
     let mut facts = observer.facts.iter();
     for (now, fact) in facts.by_ref() {
         mapper.now = *now;
@@ -130,31 +131,39 @@ pub fn trace(name: &str, key: &KeyId, observer: &Observer) -> Traced {
     mapper.finish(name)
 }
 
-/// Whether a fact concerns the key.
-fn is_about(fact: &Fact, key: &KeyId) -> bool {
+/// The key of a fact that is of one key alone.
+fn key_of(fact: &Fact) -> Option<&KeyId> {
     match fact {
-        Fact::Applied(now) => now.applied.touched.contains(key),
-        Fact::Asks { key: of, .. }
-        | Fact::Has { key: of, .. }
-        | Fact::Buries { key: of, .. }
-        | Fact::HasDurably { key: of, .. }
-        | Fact::Took { key: of, .. } => of == key,
-        Fact::Grants { latest, .. } => latest.key == *key,
-        Fact::Enters { held, .. } => held.iter().any(|h| h.key == *key),
-        Fact::Ends { what, .. } => what.key() == Some(key),
-        Fact::Leads { .. }
+        Fact::Asks { key, .. }
+        | Fact::Has { key, .. }
+        | Fact::Buries { key, .. }
+        | Fact::Deletes { key, .. }
+        | Fact::HasDurably { key, .. }
+        | Fact::Took { key, .. } => Some(key),
+        Fact::Grants { latest, .. } => Some(&latest.key),
+        Fact::Ends { what, .. } => what.key(),
+        Fact::Applied(_)
+        | Fact::Enters { .. }
+        | Fact::Leads { .. }
         | Fact::Submitted { .. }
         | Fact::Declined { .. }
         | Fact::Hears { .. }
         | Fact::Requests { .. }
-        | Fact::Dies(_) => false,
+        | Fact::Dies(_) => None,
+    }
+}
+
+/// Whether a fact concerns the key.
+fn is_about(fact: &Fact, key: &KeyId) -> bool {
+    match fact {
+        Fact::Applied(now) => now.applied.touched.contains(key),
+        Fact::Enters { held, .. } => held.iter().any(|h| h.key == *key),
+        _ => key_of(fact) == Some(key),
     }
 }
 
 impl<'a> Mapper<'a> {
-    fn new(key: &'a KeyId, segment: SegmentId, foreseen: Foreseen, cluster: &Cluster) -> Self {
-        let group = cluster.group_of(segment);
-        let view = &group.expect("every segment has a group").view;
+    fn new(key: &'a KeyId, segment: SegmentId, foreseen: Foreseen, places: &'a Places) -> Self {
         Mapper {
             key,
             foreseen,
@@ -169,8 +178,7 @@ impl<'a> Mapper<'a> {
             gets: BTreeMap::new(),
             last_puts: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            members: view.nodes().collect(),
-            quorum: view.majority(),
+            stores: places.stores(segment).collect(),
             flag: None,
             parting: None,
             modes: BTreeMap::new(),
@@ -184,47 +192,45 @@ impl<'a> Mapper<'a> {
     }
 
     fn fact(&mut self, fact: &Fact) {
-        let key = self.key;
+        if key_of(fact).is_some_and(|of| of != self.key) {
+            return;
+        }
         match fact {
             Fact::Applied(now) => self.applied(now),
             Fact::Asks {
                 from,
                 call,
-                key: of,
+                store,
                 ask,
-            } if of == key => self.asks((*from, *call), ask),
+                ..
+            } => self.asks((*from, *call), *store, ask),
             Fact::Hears {
                 at,
                 call,
                 from,
                 answer,
             } => self.primaries.hears((*at, *call), *from, answer),
-            Fact::HasDurably {
-                node,
-                key: of,
-                tags,
-            } if of == key => self.has_durably(*node, tags),
+            Fact::HasDurably { node, tags, .. } => self.has_durably(*node, tags),
             Fact::Has {
                 node,
-                key: of,
                 eventual,
                 wrote,
-            } if of == key => self.has_eventual(*node, *eventual, *wrote),
+                ..
+            } => self.has_eventual(*node, *eventual, *wrote),
             Fact::Declined { at, command } => self.declined(*at, *command),
-            Fact::Buries { node, key: of, tag } if of == key => {
+            Fact::Buries { node, tag, .. } => {
                 let write = WriteId::of_tag(*tag);
                 self.buried = self.buried.max(write);
                 self.has_eventual(*node, None, false);
             }
-            Fact::Took {
-                node,
-                key: of,
-                tag,
-                digest,
-            } if of == key => self.took(*node, *tag, *digest),
-            Fact::Grants { from, to, latest } if latest.key == *key => {
-                self.grants(*from, *to, latest);
+            Fact::Deletes { node, .. } => {
+                self.durable.remove(node);
+                self.has_eventual(*node, None, false);
             }
+            Fact::Took {
+                node, tag, digest, ..
+            } => self.took(*node, *tag, *digest),
+            Fact::Grants { from, to, latest } => self.grants(*from, *to, latest),
             Fact::Requests {
                 session,
                 number,
@@ -243,15 +249,8 @@ impl<'a> Mapper<'a> {
                 read,
             } => self.ends(*session, what, held, outcome, *read),
             Fact::Dies(session) => self.dies(*session),
-            // Of other keys; or looked at ahead.
-            Fact::Asks { .. }
-            | Fact::HasDurably { .. }
-            | Fact::Took { .. }
-            | Fact::Grants { .. }
-            | Fact::Has { .. }
-            | Fact::Buries { .. }
-            | Fact::Leads { .. }
-            | Fact::Submitted { .. } => {}
+            // Looked at ahead.
+            Fact::Leads { .. } | Fact::Submitted { .. } => {}
         }
     }
 
@@ -371,9 +370,14 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Whether so many replicas are a quorum.
-    pub(super) fn is_quorum(&self, nodes: &BTreeSet<NodeName>) -> bool {
-        nodes.intersection(&self.members).count() >= self.quorum
+    /// Whether these replicas are a quorum of one store: those of two are never added up (V1).
+    pub(super) fn are_quorum(&self, replicas: &BTreeSet<Replica>) -> bool {
+        self.stores.iter().any(|(store, view)| {
+            let members = view
+                .nodes()
+                .filter(|node| replicas.contains(&(*node, *store)));
+            members.count() >= view.majority()
+        })
     }
 
     // --- the lock store

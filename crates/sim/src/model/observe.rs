@@ -6,14 +6,14 @@
 
 use super::atoms::RefId;
 use crate::catalogue::Catalogue;
+use crate::checkers::places::{Places, epoch_of};
 use crate::checkers::tags::{self, Head};
 use crate::client::Wish;
 use crate::history::{Heard, History, What};
 use crate::machine::{Machine, Stepped, Turn};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Ballot, Cluster, Epoch, EventualTag, KeyId, LockRef, NodeName, SegmentId, SessionId,
-    StoragePolicy, Tag,
+    Ballot, Epoch, EventualTag, KeyId, LockRef, NodeName, SegmentId, SessionId, StoragePolicy, Tag,
 };
 use fermata_protocol::command::{Body, Command, LockCommand};
 use fermata_protocol::io::Happened;
@@ -45,6 +45,9 @@ pub struct AppliedNow {
     /// The ref that it removed did hold all its keys.
     pub held: bool,
 }
+
+/// A member of a group, in one of the group's stores.
+pub type Replica = (NodeName, Epoch);
 
 /// Something that was seen.
 #[derive(Clone, Debug)]
@@ -84,6 +87,8 @@ pub enum Fact {
         from: NodeName,
         /// Its name of the phase.
         call: u64,
+        /// The store.
+        store: Epoch,
         /// The key.
         key: KeyId,
         /// What.
@@ -96,14 +101,14 @@ pub enum Fact {
         /// From its question.
         call: u64,
         /// The replica.
-        from: NodeName,
+        from: Replica,
         /// What.
         answer: Answer,
     },
     /// A replica has this eventual value of a key, perhaps not durably, and no other.
     Has {
         /// The replica.
-        node: NodeName,
+        node: Replica,
         /// The key.
         key: KeyId,
         /// The value's tag, if there is one.
@@ -114,7 +119,7 @@ pub enum Fact {
     /// A replica has these versions of a key, durably.
     HasDurably {
         /// The replica.
-        node: NodeName,
+        node: Replica,
         /// The key.
         key: KeyId,
         /// The versions.
@@ -123,16 +128,23 @@ pub enum Fact {
     /// A replica has removed every trace of a key, which was this delete.
     Buries {
         /// The replica.
-        node: NodeName,
+        node: Replica,
         /// The key.
         key: KeyId,
         /// The delete.
         tag: Tag,
     },
+    /// A replica's store is deleted with what it had of a key: all has moved.
+    Deletes {
+        /// The replica.
+        node: Replica,
+        /// The key.
+        key: KeyId,
+    },
     /// A replica has taken an eventual put.
     Took {
         /// The replica.
-        node: NodeName,
+        node: Replica,
         /// The key.
         key: KeyId,
         /// The tag given.
@@ -193,8 +205,8 @@ pub struct Observer {
     pub keys: BTreeMap<KeyId, SegmentId>,
     /// The keyspaces, once the run is over.
     pub catalogue: Catalogue,
-    /// The cluster, once the run is over.
-    pub cluster: Option<Cluster>,
+    /// Where keys were, once the run is over.
+    pub places: Option<Places>,
     applied: BTreeMap<SegmentId, u64>,
     queues: BTreeMap<KeyId, QueueNow>,
     ballots: BTreeMap<(NodeName, SegmentId), (Epoch, Ballot)>,
@@ -228,7 +240,7 @@ impl Observer {
                 self.applied(now, happened);
             }
             self.wrote(now, machine.name(), turn, done.written, catalogue);
-            self.buried(now, machine.name(), turn);
+            self.removed(now, machine.name(), turn);
         }
         self.look_at_primaries(now, machine);
     }
@@ -238,9 +250,14 @@ impl Observer {
             return;
         };
         match message {
-            Message::Register(register::Message::Answer { call, answer, .. }) => {
+            Message::Register(register::Message::Answer {
+                call,
+                store,
+                answer,
+                ..
+            }) => {
                 let (call, answer) = (*call, answer.clone());
-                let from = from.name;
+                let from = (from.name, store.epoch);
                 self.note(
                     now,
                     Fact::Hears {
@@ -277,13 +294,20 @@ impl Observer {
                     self.note(now, Fact::Declined { at: from, command });
                 }
             }
-            Message::Register(register::Message::Ask { call, key, ask, .. }) => {
-                let (call, key, ask) = (*call, key.clone(), ask.clone());
+            Message::Register(register::Message::Ask {
+                call,
+                store,
+                key,
+                ask,
+            }) => {
+                let (call, store) = (*call, store.epoch);
+                let (key, ask) = (key.clone(), ask.clone());
                 self.note(
                     now,
                     Fact::Asks {
                         from,
                         call,
+                        store,
                         key,
                         ask,
                     },
@@ -371,6 +395,7 @@ impl Observer {
             {
                 let digest = register::policy::digest_of(content);
                 let key = head.key.clone();
+                let node = (node, epoch_of(&head.record));
                 self.note(
                     now,
                     Fact::Took {
@@ -389,11 +414,22 @@ impl Observer {
         }
     }
 
-    fn buried(&mut self, now: u64, node: NodeName, turn: &Turn) {
+    fn removed(&mut self, now: u64, node: NodeName, turn: &Turn) {
         for record in tags::removed(&turn.writes) {
-            if let Some(head) = self.heads.remove(&(node, record)) {
+            if let Some(head) = self.heads.remove(&(node, record.clone())) {
                 let (key, tag) = (head.key, head.seen.tag());
+                let node = (node, epoch_of(&record));
                 self.note(now, Fact::Buries { node, key, tag });
+            }
+        }
+        for (from, to) in tags::emptied(&turn.writes) {
+            let whole = self.heads.range((node, from)..(node, to));
+            let whole: Vec<_> = whole.map(|(at, _)| at.clone()).collect();
+            for at in whole {
+                let head = self.heads.remove(&at).expect("it was there just now");
+                let node = (node, epoch_of(&head.record));
+                let key = head.key;
+                self.note(now, Fact::Deletes { node, key });
             }
         }
     }
@@ -438,6 +474,7 @@ impl Observer {
     /// Which eventual value a node has of a key; `wrote` says that it has just written it.
     fn has(&mut self, now: u64, node: NodeName, head: &Head, wrote: bool) {
         let (key, eventual) = (head.key.clone(), head.seen.eventual);
+        let node = (node, epoch_of(&head.record));
         self.note(
             now,
             Fact::Has {
@@ -452,6 +489,7 @@ impl Observer {
     fn durable(&mut self, now: u64, node: NodeName, head: &Head) {
         let tags = head.seen.versions.iter().map(|v| v.tag).collect();
         let key = head.key.clone();
+        let node = (node, epoch_of(&head.record));
         self.note(now, Fact::HasDurably { node, key, tags });
     }
 

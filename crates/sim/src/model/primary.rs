@@ -3,15 +3,20 @@
 use super::atoms::{Named, Purpose, ReadId, RefId, Sort, WriteId, digest, is_synch, ref_of};
 use super::foresee::{PhaseId, Reading};
 use super::map::{Mapper, READERS};
+use super::observe::Replica;
 use super::state::Event;
-use fermata_protocol::base::{EventualTag, NodeName, SessionId, Tag};
+use fermata_protocol::base::{Epoch, EventualTag, NodeName, SessionId, Tag};
 use fermata_protocol::lock::Latest;
-use fermata_protocol::register::{Answer, Ask, Content, policy};
+use fermata_protocol::register::{Answer, Ask, Content, Moved, policy};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an answer shows of a key.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
+    /// In which store.
+    store: Epoch,
+    /// It has heard there that the key has moved.
+    moved: bool,
     tag: Tag,
     origin: EventualTag,
     eventual: Option<EventualTag>,
@@ -28,7 +33,12 @@ enum Last {
 #[derive(Debug, Default)]
 pub struct Primaries {
     /// The answers that a phase has had, by replica.
-    answers: BTreeMap<PhaseId, BTreeMap<NodeName, Shown>>,
+    answers: BTreeMap<PhaseId, BTreeMap<Replica, Shown>>,
+    /// The earlier stores that a phase asks, too.
+    sources: BTreeMap<PhaseId, BTreeSet<Epoch>>,
+    /// Phases that have heard that all has moved from one of these: their operation begins again
+    /// without it, under the same tag.
+    again: BTreeSet<PhaseId>,
     /// Phases that are begun in the model.
     began: BTreeSet<PhaseId>,
     /// The last phase of each caller that reads for a grant, and is none that is known: so does a
@@ -43,18 +53,34 @@ pub struct Primaries {
 
 impl Primaries {
     /// A caller hears an answer.
-    pub fn hears(&mut self, phase: PhaseId, from: NodeName, answer: &Answer) {
+    pub fn hears(&mut self, phase: PhaseId, from: Replica, answer: &Answer) {
         match answer {
             Answer::Cells {
-                versions, eventual, ..
+                versions,
+                eventual,
+                moved,
+                ..
             } => {
                 let shown = Shown {
+                    store: from.1,
+                    moved: moved.mark().is_some(),
                     tag: versions.last().map_or(Tag::ZERO, |v| v.tag),
                     origin: versions.last().map_or_else(Default::default, |v| v.origin),
                     eventual: eventual.as_ref().map(|(tag, _)| *tag),
                 };
                 let answers = self.answers.entry(phase).or_default();
                 answers.entry(from).or_insert(shown);
+                let open = |source: &Epoch| match moved {
+                    Moved::All => false,
+                    Moved::Marked(marked) => marked.sources.contains(source),
+                };
+                let asked = self.sources.get(&phase);
+                if asked.is_some_and(|s| !s.contains(&from.1) && !s.iter().all(open)) {
+                    self.again.insert(phase);
+                }
+            }
+            Answer::Moved { .. } => {
+                self.again.insert(phase);
             }
             // That a store is durable is seen at the replica's disk.
             Answer::Stored
@@ -76,7 +102,6 @@ impl Primaries {
             | Answer::Void
             | Answer::Sealed { .. }
             | Answer::Elsewhere
-            | Answer::Moved { .. }
             | Answer::DiskFull => {}
         }
     }
@@ -90,9 +115,20 @@ impl Primaries {
     }
 }
 
+/// What counts of a phase's answers: where the key has moved, nothing of earlier stores.
+fn shown(answers: Option<&BTreeMap<Replica, Shown>>) -> Vec<Shown> {
+    let answers = answers.into_iter().flat_map(BTreeMap::values);
+    let mut shown: Vec<Shown> = answers.copied().collect();
+    let present = shown.iter().map(|s| s.store).max();
+    if shown.iter().any(|s| s.moved) {
+        shown.retain(|s| Some(s.store) == present);
+    }
+    shown
+}
+
 impl Mapper<'_> {
     /// A caller asks a replica about this key.
-    pub(super) fn asks(&mut self, phase: PhaseId, ask: &Ask) {
+    pub(super) fn asks(&mut self, phase: PhaseId, store: Epoch, ask: &Ask) {
         match ask {
             // Who reads for a grant enters; a holder's get begins when its client asks for it; and
             // the coordinators of eventual gets have no part in the model.
@@ -108,13 +144,19 @@ impl Mapper<'_> {
                 origin,
                 content,
             } => self.stores(phase, *tag, *origin, content),
+            Ask::SealedRead { .. } => {
+                self.primaries
+                    .sources
+                    .entry(phase)
+                    .or_default()
+                    .insert(store);
+            }
             // What a replica has of it is seen at the replica.
             Ask::EventualPut { .. } | Ask::Repair { .. } => {}
             Ask::Settle { .. }
             | Ask::EventualGet
             | Ask::EventualSpread { .. }
             | Ask::Inspect
-            | Ask::SealedRead { .. }
             | Ask::Carry { .. }
             | Ask::Harvest { .. }
             | Ask::MarkMoved { .. }
@@ -145,7 +187,12 @@ impl Mapper<'_> {
             }
             Reading::Synch(tag, adopts) => {
                 let attempt = WriteId::of_tag(tag);
-                self.primaries.synchs.insert(attempt, phase);
+                let before = self.primaries.synchs.insert(attempt, phase);
+                let goes_on =
+                    |before: PhaseId| before.0 == phase.0 && self.primaries.again.contains(&before);
+                if before.is_some_and(goes_on) {
+                    return;
+                }
                 let event = match adopts {
                     true => Event::AdoptBegin(attempt),
                     false => Event::AttemptBegin(attempt),
@@ -219,7 +266,7 @@ impl Mapper<'_> {
         let read = self.primaries.synchs.get(&write);
         let read = read.or_else(|| self.primaries.unknown.get(&phase.0));
         let answers = read.and_then(|read| self.primaries.answers.get(read));
-        let shown: Vec<Shown> = answers.iter().flat_map(|a| a.values().copied()).collect();
+        let shown = shown(answers);
         let (highest, carried_on) = shown
             .iter()
             .map(|s| (s.tag, s.origin))
@@ -286,7 +333,7 @@ impl Mapper<'_> {
     }
 
     /// A replica has versions, durably.
-    pub(super) fn has_durably(&mut self, node: NodeName, tags: &[Tag]) {
+    pub(super) fn has_durably(&mut self, node: Replica, tags: &[Tag]) {
         self.durable.insert(node, tags.to_vec());
         for write in self.state.attempted.clone() {
             self.covers(node, write);
@@ -294,7 +341,7 @@ impl Mapper<'_> {
     }
 
     /// A write has succeeded once a quorum covers it.
-    pub(super) fn covers(&mut self, node: NodeName, write: WriteId) {
+    pub(super) fn covers(&mut self, node: Replica, write: WriteId) {
         if self.state.succeeded.contains(&write) {
             return;
         }
@@ -311,14 +358,14 @@ impl Mapper<'_> {
         let nodes = self.covered.entry(write).or_default();
         nodes.insert(node);
         let nodes = nodes.clone();
-        if self.is_quorum(&nodes) {
+        if self.are_quorum(&nodes) {
             self.step(Event::Succeed(write));
             self.settles();
         }
     }
 
     /// A replica has taken an eventual put.
-    pub(super) fn took(&mut self, node: NodeName, tag: EventualTag, digest: u64) {
+    pub(super) fn took(&mut self, node: Replica, tag: EventualTag, digest: u64) {
         if self.eventuals.contains_key(&tag) {
             return;
         }
@@ -336,7 +383,7 @@ impl Mapper<'_> {
 
     /// A replica has this eventual value, and no other any more. What was lost with its disk's
     /// last writes, or removed whole with the key, was not dropped.
-    pub(super) fn has_eventual(&mut self, node: NodeName, tag: Option<EventualTag>, drops: bool) {
+    pub(super) fn has_eventual(&mut self, node: Replica, tag: Option<EventualTag>, drops: bool) {
         let now = tag.and_then(|tag| self.eventuals.get(&tag)).copied();
         let mut gone = Vec::new();
         for (write, nodes) in &mut self.copies {
