@@ -19,11 +19,8 @@ use crate::signals::cannot_catch;
 /// Where the search for free ports begins: clear of a running `fermata dev`.
 const BASE_PORT: u16 = 7400;
 
-/// An example that takes longer has failed.
-const RUN_MAX: Duration = Duration::from_secs(180);
-
-/// The same, where every step is as fast as somebody else's servers on this machine.
-const RUN_ON_ENGINE_MAX: Duration = Duration::from_secs(300);
+/// An example ends of itself once nothing goes on in it. Should it not, it has failed after this.
+const RUN_MAX: Duration = Duration::from_secs(1_800);
 
 /// Runs an example on a fresh cluster.
 pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<u8, Failure> {
@@ -87,15 +84,11 @@ async fn perform(args: &DemoArgs, cluster: &mut Cluster) -> Result<Report, Failu
             Example::Portal => portal::run(cluster).await,
         }
     };
-    let most = match args.engine.engine {
-        Some(_) => RUN_ON_ENGINE_MAX,
-        None => RUN_MAX,
-    };
     let over = |_| {
-        let sentence = format!("the example was not done within {} s", most.as_secs());
+        let sentence = format!("the example was not done within {} s", RUN_MAX.as_secs());
         Failure::new(Exit::No, sentence)
     };
-    Ok(tokio::time::timeout(most, run).await.map_err(over)??)
+    Ok(tokio::time::timeout(RUN_MAX, run).await.map_err(over)??)
 }
 
 impl fermata_examples::Cluster for Cluster {

@@ -105,7 +105,12 @@ pub(crate) struct Progress {
     faults: Arc<Mutex<Vec<String>>>,
     /// When a line was last printed where there is no terminal for the bar.
     told: Arc<Mutex<Instant>>,
+    /// How far it is, and since when.
+    reached: Arc<Mutex<(u64, Instant)>>,
 }
+
+/// An example in which nothing goes on for so long has failed, however slow its cluster is.
+pub(crate) const STUCK: Duration = Duration::from_secs(120);
 
 impl Progress {
     /// A bar of so many steps.
@@ -121,6 +126,7 @@ impl Progress {
             what,
             faults: Arc::default(),
             told: Arc::new(Mutex::new(Instant::now())),
+            reached: Arc::new(Mutex::new((0, Instant::now()))),
         }
     }
 
@@ -128,6 +134,10 @@ impl Progress {
     pub(crate) fn set(&self, steps: u64) {
         const BETWEEN_LINES: Duration = Duration::from_secs(5);
         self.bar.set_position(steps);
+        let mut reached = locked(&self.reached);
+        if steps > reached.0 {
+            *reached = (steps, Instant::now());
+        }
         let mut told = locked(&self.told);
         if !std::io::stderr().is_terminal() && told.elapsed() >= BETWEEN_LINES {
             *told = Instant::now();
@@ -138,6 +148,11 @@ impl Progress {
                 self.what
             );
         }
+    }
+
+    /// Whether it has not gone on for [`STUCK`].
+    pub(crate) fn is_stuck(&self) -> bool {
+        locked(&self.reached).1.elapsed() > STUCK
     }
 
     /// Notes a fault.

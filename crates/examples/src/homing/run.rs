@@ -15,7 +15,7 @@ use super::history::{self, Event};
 use super::job::Job;
 use super::worker::{KEYSPACE, Open, SLOW_STEP, Shared, Worker};
 use crate::stage::{
-    Mortal, OPEN, Progress, Report, client_at, kill_node, locked, options_at, read_all,
+    Mortal, OPEN, Progress, Report, STUCK, client_at, kill_node, locked, options_at, read_all,
     restart_node, sections_with, sites,
 };
 use crate::{Cluster, Error};
@@ -31,9 +31,6 @@ const _: () = assert!(SLOW_STEP.as_millis() >= 3 * LEASE.as_millis() / 2);
 
 /// How long the killed node stays down.
 const NODE_DOWN: Duration = Duration::from_secs(4);
-
-/// Without any progress for so long, something is lost: no fault of the run lasts nearly so long.
-const STUCK: Duration = Duration::from_secs(30);
 
 /// A fault, at a percentage of the jobs done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,14 +142,11 @@ async fn struck(
     let mut node_back = None;
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let down = 1.min(cluster.nodes().len() - 1);
-    let mut last = (0, tokio::time::Instant::now());
     while crew.shared.done() < requests.len() {
         tick.tick().await;
         let done = crew.shared.done() as u64;
         progress.set(done);
-        if done > last.0 {
-            last = (done, tokio::time::Instant::now());
-        } else if last.1.elapsed() > STUCK {
+        if progress.is_stuck() {
             return Err(stuck(crew, requests));
         }
         let percent = done * 100 / requests.len() as u64;

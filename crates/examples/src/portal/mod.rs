@@ -28,8 +28,8 @@ use self::replica::{KEYSPACE, Request};
 use self::state::{Roles, Seen, Update};
 use crate::latency::Latencies;
 use crate::stage::{
-    Mortal, Progress, Report, client_at, kill_node, locked, options_at, read_all, restart_node,
-    sections_with, sites,
+    Mortal, Progress, Report, STUCK, client_at, kill_node, locked, options_at, read_all,
+    restart_node, sections_with, sites,
 };
 use crate::{Cluster, Error};
 
@@ -314,6 +314,13 @@ async fn strike(
         }
         let settled = target.shared.settled.load(Ordering::Relaxed);
         target.progress.set(settled);
+        if target.progress.is_stuck() {
+            let sentence = format!(
+                "{settled} of {all} updates were settled, and none for {} s",
+                STUCK.as_secs()
+            );
+            return Err(Error::Stuck(sentence));
+        }
         if restart.is_some_and(|at| tokio::time::Instant::now() >= at) {
             restart = None;
             target.suffer(Fault::RestartNode(last)).await?;
